@@ -1,0 +1,59 @@
+# Everything is installed into .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
+
+.PHONY: report test lab lint bench constraints clean
+
+## report: measure ResNet-50 on this machine's CPU and write outputs/index.html
+report: .venv/cpu
+	$(BIN)/perfkit samples
+	$(BIN)/perfkit run resnet50 -p device cpu -p protocol quick
+	@echo "Open outputs/index.html"
+
+## test: run all tests
+test: .venv/test
+	$(BIN)/python -m pytest
+
+## lab: open JupyterLab on the notebooks (localhost only, with a token)
+lab: .venv/lab
+	$(BIN)/jupyter lab --ip 127.0.0.1 --notebook-dir . notebooks/resnet50.ipynb
+
+## lint: what CI checks besides the tests
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/nbstripout --verify notebooks/*.ipynb
+
+## bench: the suite's own figures, as ratios within one run
+bench: .venv/cpu
+	$(BIN)/perfkit samples
+	$(BIN)/python tests/bench.py
+
+## constraints: write the versions that are in .venv into constraints.txt
+constraints: .venv/test
+	{ sed '/^[^#]/d' constraints.txt; $(BIN)/pip freeze --exclude-editable; } > .venv/constraints.txt
+	mv .venv/constraints.txt constraints.txt
+
+clean:
+	rm -rf .venv outputs/* data
+
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "perfkit needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 2; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; \
+		echo "No venv module: apt-get install python3-venv"; exit 2; }
+
+.venv/cpu: .venv/bin/pip pyproject.toml constraints.txt
+	@echo "Installing Paddle, DALI and papermill into .venv (about 2.3 GB, a minute or two)"
+	$(INSTALL) '.[cpu]'
+	@touch $@
+
+.venv/test: .venv/cpu
+	$(INSTALL) '.[cpu,lab,test]'
+	@touch $@
+
+.venv/lab: .venv/cpu
+	$(INSTALL) '.[cpu,lab]'
+	@touch $@

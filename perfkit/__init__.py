@@ -1,0 +1,31 @@
+"""Reproducible reports on deep-learning training throughput.
+
+plan = perfkit.plan("resnet50", {"batch_size": 8})
+measurement = perfkit.measure(plan.config, plan.protocol)
+frame = perfkit.load("outputs")
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "Config": "config",
+    "Plan": "request",
+    "Protocol": "config",
+    "RequestError": "request",
+    "plan": "request",
+    "measure": "driver",
+    "Measurement": "results",
+    "ResultError": "results",
+    "load": "frames",
+    "load_steps": "frames",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: the supervisor and the CLI start without pandas and pydantic."""
+    if name in _HOME:
+        return getattr(import_module(f"perfkit.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'perfkit' has no attribute {name!r}")

@@ -1,0 +1,159 @@
+"""`perfkit …`: thin commands over the modules that do the work."""
+
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfkit.config import MODELS, ROOT, parameters, resolved_path
+from perfkit.request import RequestError, plan
+
+EPILOG = """\b
+Exit status: 0 done, 1 a run failed, 2 the request was wrong."""
+
+
+def _parameter_help() -> str:
+    """The parameters, one a line, for `perfkit run --help`."""
+    lines = []
+    for name, (default, meaning) in parameters().items():
+        text = f"{name}={default!r}: {meaning}"
+        lines += textwrap.wrap(text, 76, initial_indent="  ", subsequent_indent="      ")
+    return "\b\nParameters, as in the notebook:\n" + "\n".join(lines) + "\n\n" + EPILOG
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.version_option(package_name="perfkit")
+def main() -> None:
+    """Reproducible reports on deep-learning training throughput."""
+
+
+@main.command(epilog=_parameter_help())
+@click.argument("model", metavar="|".join(MODELS))
+@click.option(
+    "-p",
+    "given",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="Set a parameter; may be given many times.",
+)
+def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
+    """Measure MODEL: run its notebook through papermill and write its page.
+
+    The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, with the request
+    checked first and the executed notebook kept beside the results.
+    """
+    values = {name: typed(name, value) for name, value in given}
+    try:
+        planned = plan(model, values)
+    except RequestError as error:
+        _refuse(error)
+    # Imported only now: reading the environment takes longer than refusing a request.
+    from perfkit.driver import busy, is_busy, measurement_folder
+    from perfkit.environment import read_environment
+
+    config = planned.config
+    environment = read_environment(resolved_path(config.data_dir))
+    folder = measurement_folder(config, planned.protocol, environment)
+    if is_busy(folder):
+        _refuse(RequestError([busy(folder)]))
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    page = folder / "report.html"
+    notebook = ROOT / "notebooks" / f"{model}.ipynb"
+    click.echo(f"Measuring {folder.name}", err=True)
+    if failed := _execute(notebook, folder / "logs" / "papermill.ipynb", values):
+        click.echo(failed, err=True)
+        # The notebook's kernel may have died before it could write the page.
+        if (folder / "result.json").exists():
+            write_pages([folder])
+            click.echo(f"The page, with all that was measured: {page}", err=True)
+        raise SystemExit(1)
+    click.echo(page)
+
+
+def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> str | None:
+    """Run the notebook through papermill; why it failed, or None if it did not."""
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    try:
+        papermill.execute_notebook(notebook, executed, values, progress_bar=False)
+    except PapermillExecutionError as error:
+        return str(error.evalue)
+    except DeadKernelError:
+        return "The notebook's kernel died."
+    return None
+
+
+@main.command()
+@click.argument("outputs", default="outputs", type=click.Path(path_type=Path))
+def report(outputs: Path) -> None:
+    """Write the pages and the index of all measurements under OUTPUTS again.
+
+    Needs neither a framework nor DALI: pages are made from the stored results.
+    """
+    from perfkit.report.site import write_index
+    from perfkit.results import folders
+
+    if not outputs.is_dir():
+        _refuse(RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"]))
+    write_pages(folders(outputs))
+    click.echo(write_index(outputs))
+
+
+@main.command()
+@click.argument("folder", default="data/samples", type=click.Path(path_type=Path))
+@click.option("--count", default=512, show_default=True, type=click.IntRange(1, 100_000))
+def samples(folder: Path, count: int) -> None:
+    """Make COUNT sample JPEG files and their list in FOLDER; the same bytes every time."""
+    from perfkit.inputs.samples import make_samples
+
+    made = folder / "train_list.txt"
+    if made.exists() and len(made.read_text().splitlines()) == count:
+        click.echo(f"{folder} has its {count} samples already")
+        return
+    if made.exists():
+        _refuse(
+            RequestError([f"FOLDER: {folder} holds another data set; name an empty folder"])
+        )
+    with click.progressbar(
+        make_samples(folder, count), count, "Sample images", file=sys.stderr
+    ) as bar:
+        size = sum(bar)
+    click.echo(f"{folder}: {count} images, {size / count / 1000:.0f} kB on average")
+
+
+def write_pages(folders: Iterable[Path]) -> None:
+    """Write the pages of these measurements; what can't be read is named and left out."""
+    from perfkit.report.page import write_page
+    from perfkit.results import Measurement, ResultError
+
+    for folder in folders:
+        try:
+            write_page(Measurement.read(folder))
+        except ResultError as error:
+            click.echo(f"left out: {error}", err=True)
+
+
+def typed(name: str, value: str) -> Any:
+    """`value` as the parameter's type, where its text has one; else the text itself."""
+    if value in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[value]
+    default, _meaning = parameters().get(name, (None, ""))
+    if isinstance(default, str):
+        return value
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _refuse(error: RequestError) -> None:
+    click.echo(error, err=True)
+    raise SystemExit(2)

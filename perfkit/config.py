@@ -1,0 +1,187 @@
+"""What to run and how to measure it, as frozen models. Imports nothing of perfkit."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The checkout. Relative paths in parameters start here, wherever a notebook runs."""
+
+MODELS = ("resnet50",)
+LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
+
+
+def resolved_path(path: str) -> Path:
+    """`path` of a parameter as an absolute path: `~` is home, relative starts at ROOT."""
+    return ROOT / Path(path).expanduser()
+
+
+class Config(BaseModel):
+    """A configuration: everything that defines the work. Field names are notebook parameters.
+
+    `None` and `"auto"` are left open by the user and filled in by `request.resolve`; the
+    properties need that to have happened.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    model: Literal["resnet50"] = Field(description="the model to train")
+    framework: Literal["paddle"] = Field("paddle", description="the framework that trains")
+    precision: Literal["fp32"] = Field("fp32", description="number format of the training")
+    execution: Literal["dynamic", "static"] = Field(
+        "dynamic", description="dynamic graph, or compiled ahead by to_static"
+    )
+    strategy: Literal["none"] = Field(
+        "none", description="preset of distributed-training options"
+    )
+    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="memory layout of activations")
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        description="samples per device and step; None: 128 on a GPU, 4 on the CPU",
+    )
+    accumulate: Literal[1] = Field(1, description="micro-batches per optimizer step")
+    image_size: int = Field(
+        224, ge=32, le=1024, description="height and width of the images, pixels"
+    )
+    sequence_length: None = Field(
+        None, description="tokens per sequence; not for models of images"
+    )
+    seed: int = Field(
+        0, ge=0, lt=2**31, description="of the weights and of the images' order and crops"
+    )
+
+    device: Literal["auto", "cpu", "gpu"] = Field(
+        "auto", description="what trains; auto: the GPUs, or the CPU where there are none"
+    )
+    gpus: int | None = Field(
+        None,
+        ge=0,
+        le=64,
+        description="GPUs per node; None: all visible, or the CPU where there are none",
+    )
+    processes: int | None = Field(
+        None, ge=1, le=256, description="worker processes per node on the CPU; None: 1"
+    )
+    nodes: Literal[1] = Field(1, description="number of nodes")
+    launcher: Literal["local"] = Field("local", description="what starts the workers")
+    hosts: None = Field(None, description="addresses of the nodes, where there are several")
+    cpu_tuning: bool = Field(
+        True, description="set threads and MKL path on a CPU; False: Paddle as installed"
+    )
+
+    input: Literal["dali", "dataloader", "synthetic"] = Field(
+        "dali", description="where batches come from"
+    )
+    data_dir: str = Field(
+        "data/samples", min_length=1, description="folder with train/ and train_list.txt"
+    )
+    dali_threads: int = Field(4, ge=1, le=256, description="DALI's CPU threads per device")
+    dali_prefetch: int = Field(2, ge=1, le=64, description="batches that DALI prepares ahead")
+    dali_crop_attempts: int = Field(
+        100, ge=1, le=1000, description="tries for a random crop of wanted area and aspect"
+    )
+    dali_device_padding: int = Field(
+        211_025_920, ge=0, le=2**33, description="nvJPEG device memory set aside, bytes (GPU)"
+    )
+    dali_host_padding: int = Field(
+        140_544_512, ge=0, le=2**33, description="nvJPEG pinned memory set aside, bytes (GPU)"
+    )
+    dataloader_workers: int = Field(
+        4, ge=0, le=256, description="processes of Paddle's DataLoader; 0: none of its own"
+    )
+
+    timeout: int = Field(
+        1800, ge=1, le=7 * 24 * 3600, description="a repeat that takes longer is ended, seconds"
+    )
+    outputs_dir: str = Field(
+        "outputs", min_length=1, description="folder that receives the results"
+    )
+    label: str = Field(
+        "", pattern=LABEL, description="a name of your own; a new one starts a new measurement"
+    )
+
+    @property
+    def samples(self) -> int:
+        """Samples per step of one rank."""
+        assert self.batch_size is not None
+        return self.batch_size * self.accumulate
+
+    @property
+    def devices(self) -> int:
+        """Worker processes per node: one per GPU, or `processes` on the CPU."""
+        return (self.gpus if self.device == "gpu" else self.processes) or 1
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.devices
+
+    @property
+    def topology(self) -> str:
+        """`NxG`: nodes x devices per node, written as the published tables write it."""
+        return f"{self.nodes}x{self.devices}"
+
+
+class Protocol(BaseModel):
+    """How it is measured. A step is one optimizer step; a repeat, fresh worker processes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: Literal["published", "quick"]
+    warmup_steps: int = Field(
+        ge=0, le=10**6, description="steps dropped at the start of a repeat"
+    )
+    measured_steps: int = Field(
+        ge=1, le=10**6, description="steps in the window, after the warm-up"
+    )
+    repeats: int = Field(ge=1, le=1000, description="fresh runs of the workers")
+    statistic: Literal["median"] = "median"
+
+    @property
+    def steps(self) -> int:
+        return self.warmup_steps + self.measured_steps
+
+    @classmethod
+    def named(cls, name: str, **overrides: int | None) -> Self:
+        """The protocol `name` (one of PROTOCOLS) with the overrides that are not None."""
+        given = {field: value for field, value in overrides.items() if value is not None}
+        return cls.model_validate({"name": name} | PROTOCOLS[name] | given)
+
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    # Steps 1-20 dropped, 21-120 measured, 7 runs, median: the method that the FleetX
+    # ResNet-50 and VGG-16 benchmark pages state.
+    "published": {"warmup_steps": 20, "measured_steps": 100, "repeats": 7},
+    # Five is the fewest repeats whose range is an interval of over 90 % for the median.
+    "quick": {"warmup_steps": 2, "measured_steps": 5, "repeats": 5},
+}
+
+PROTOCOL_PARAMETERS = ("protocol", "warmup_steps", "measured_steps", "repeats")
+
+
+@cache
+def parameters() -> dict[str, tuple[Any, str]]:
+    """Every notebook parameter: name -> (default, meaning)."""
+    known = {
+        name: (field.default, field.description or "")
+        for name, field in Config.model_fields.items()
+        if name != "model"
+    }
+    summary = "; ".join(
+        f"{name}: {p['warmup_steps']} + {p['measured_steps']} steps x {p['repeats']}"
+        for name, p in PROTOCOLS.items()
+    )
+    known["protocol"] = ("auto", f"auto: published on a GPU, quick on the CPU; {summary}")
+    for name in PROTOCOL_PARAMETERS[1:]:
+        field = Protocol.model_fields[name]
+        known[name] = (None, f"{field.description}; None: as the protocol has it")
+    return known
+
+
+def parameter_values(config: Config, protocol: Protocol) -> dict[str, Any]:
+    """The values of all notebook parameters, by name, that stand for these two."""
+    values = config.model_dump() | protocol.model_dump() | {"protocol": protocol.name}
+    return {name: values[name] for name in parameters()}

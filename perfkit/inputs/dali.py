@@ -1,0 +1,98 @@
+"""Input by NVIDIA DALI: the pipeline of the published suites, on a GPU or a CPU.
+
+readers.file -> decoders.image_random_crop -> resize -> crop_mirror_normalize; labels cast.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from nvidia.dali import fn, pipeline_def, types
+
+from perfkit.config import Config
+from perfkit.inputs import DEVIATION, MEAN
+from perfkit.inputs.files import FileList, InputError, line_of
+
+
+@pipeline_def
+def _pipeline(config: Config, listed: FileList, rank: int) -> Any:
+    encoded, labels = fn.readers.file(
+        file_root=str(listed.file.parent),
+        file_list=str(listed.file),
+        random_shuffle=True,
+        shard_id=rank,
+        num_shards=config.ranks,
+        pad_last_batch=True,
+        name="reader",
+    )
+    gpu = config.device == "gpu"
+    padding: dict[str, Any] = {
+        "device_memory_padding": config.dali_device_padding,
+        "host_memory_padding": config.dali_host_padding,
+    }
+    images = fn.decoders.image_random_crop(
+        encoded,
+        device="mixed" if gpu else "cpu",
+        output_type=types.RGB,
+        num_attempts=config.dali_crop_attempts,
+        **(padding if gpu else {}),
+    )
+    images = fn.resize(images, resize_x=config.image_size, resize_y=config.image_size)
+    images = fn.crop_mirror_normalize(
+        images,
+        dtype=types.FLOAT,
+        output_layout=config.layout.removeprefix("N"),
+        mean=MEAN,
+        std=DEVIATION,
+        mirror=fn.random.coin_flip(),
+    )
+    labels = fn.cast(labels, dtype=types.INT64)
+    return images, labels.gpu() if gpu else labels
+
+
+def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, Any]]:
+    """Yield (images, labels) for ever: float32 of batch x layout, int64 of batch x 1.
+
+    On a CPU they are DALI's own buffers, to be read by DLPack, valid until the next batch is
+    asked for. On a GPU they are Paddle tensors. Raises InputError for a file that can't be
+    decoded, with its line in the list where DALI names the file.
+    """
+    pipeline = _pipeline(
+        config,
+        listed,
+        rank,
+        batch_size=config.batch_size,
+        num_threads=config.dali_threads,
+        # One worker sees one GPU as its own: the launcher selects it.
+        device_id=_local_gpu(rank, config) if config.device == "gpu" else None,
+        prefetch_queue_depth=config.dali_prefetch,
+        seed=config.seed + rank,
+    )
+    try:
+        if config.device == "gpu":
+            yield from _gpu_batches(pipeline)
+        pipeline.build()
+        while True:
+            images, labels = pipeline.run()
+            yield images.as_tensor(), labels.as_tensor()
+    except RuntimeError as error:
+        raise InputError(line_of(listed, str(error)) + _reason(str(error))) from error
+
+
+def _local_gpu(rank: int, config: Config) -> int:
+    return rank % config.devices
+
+
+def _gpu_batches(pipeline: Any) -> Iterator[tuple[Any, Any]]:
+    from nvidia.dali.plugin.paddle import DALIGenericIterator
+
+    for (batch,) in DALIGenericIterator([pipeline], ["images", "labels"]):
+        yield batch["images"], batch["labels"]
+
+
+def _reason(message: str) -> str:
+    """The sentence in DALI's message, which wraps it in pipeline and traceback."""
+    found = re.search(
+        r"encountered:\s+(.+?)\s*(?:Current pipeline|C\+\+ context|$)", message, re.S
+    )
+    return " ".join((found[1] if found else message).split())[:400]

@@ -1,0 +1,178 @@
+"""The sections of a measurement's page, each a piece of HTML that a notebook shows as well."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from perfkit import config
+from perfkit.frames import load_steps
+from perfkit.report.charts import step_chart
+from perfkit.request import Plan
+from perfkit.results import Measurement, Result
+
+TEMPLATES = Environment(
+    loader=PackageLoader("perfkit.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+MODEL_NAMES = {"resnet50": "ResNet-50 v1.5"}
+FRAMEWORK_NAMES = {"paddle": "Paddle"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """HTML of one section; displays itself in a notebook."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return Markup(self.html).striptags()
+
+
+def render(template: str, **context: Any) -> Section:
+    return Section(TEMPLATES.get_template(template).render(context))
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """`value` to that many significant digits, trailing zeros kept; a dash for None."""
+    if value is None:
+        return "–"
+    if abs(value) >= 10**digits:
+        return f"{value:,.0f}"
+    return f"{value:#.{digits}g}".rstrip(".")
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    return "–" if share is None else f"{share * 100:.{digits}g} %"
+
+
+TEMPLATES.filters |= {"number": number, "percent": percent}
+
+
+def title(result: Result) -> str:
+    """The configuration in a few words."""
+    c = result.config
+    device = "CPU" if c.device == "cpu" else gpu_name(result)
+    words = [
+        MODEL_NAMES[c.model],
+        FRAMEWORK_NAMES[c.framework],
+        c.precision,
+        c.topology,
+        device,
+    ]
+    return " · ".join(words)
+
+
+def gpu_name(result: Result) -> str:
+    names = result.environment["gpus"].value
+    return names[0].split(",")[0] if isinstance(names, list) and names else "GPU"
+
+
+def command(result: Result) -> str:
+    """The command that makes this measurement again, whatever the machine would choose."""
+    c, p = result.config, result.protocol
+    given: dict[str, Any] = {
+        name: getattr(c, name)
+        for name, (default, _meaning) in config.parameters().items()
+        if name in type(c).model_fields
+        and getattr(c, name) != default
+        and name not in ("outputs_dir", "gpus", "processes")
+    }
+    given |= {"processes": c.processes} if c.device == "cpu" else {"gpus": c.gpus}
+    given["protocol"] = p.name
+    usual = config.Protocol.named(p.name)
+    given |= {
+        name: getattr(p, name)
+        for name in ("warmup_steps", "measured_steps", "repeats")
+        if getattr(p, name) != getattr(usual, name)
+    }
+    words = ["perfkit", "run", c.model]
+    for name, value in given.items():
+        words += ["-p", name, str(value)]
+    return shlex.join(words)
+
+
+def plan(plan: Plan) -> Section:
+    """What will be run, before it runs."""
+    return render("plan.html.j2", plan=plan, steps=plan.protocol.repeats * plan.protocol.steps)
+
+
+def headline(measurement: Measurement) -> Section:
+    """The number with n and interval, or what went wrong."""
+    result = measurement.result
+    waits = [repeat.data_wait_share for repeat in result.complete_repeats]
+    return render("headline.html.j2", result=result, title=title(result), waits=waits)
+
+
+def parameters(measurement: Measurement) -> Section:
+    """What was run, in the words of the parameters and as a command."""
+    result = measurement.result
+    values = config.parameter_values(result.config, result.protocol)
+    rows = [
+        (name, values[name], values[name] == default, meaning)
+        for name, (default, meaning) in config.parameters().items()
+        if name not in ("outputs_dir", "timeout")
+    ]
+    commit = result.environment["suite_commit"].value
+    return render(
+        "parameters.html.j2", rows=rows, command=command(result), commit=commit, result=result
+    )
+
+
+def effective(measurement: Measurement) -> Section:
+    """What the run really did, read from inside the workers."""
+    return render(
+        "effective.html.j2", effective=measurement.result.effective, result=measurement.result
+    )
+
+
+def repeats(measurement: Measurement) -> Section:
+    """The table of repeats."""
+    return render("repeats.html.j2", result=measurement.result)
+
+
+def step_times(measurement: Measurement) -> Section:
+    """Every step of every repeat, warm-up shaded, with the time spent waiting for input."""
+    steps = load_steps(measurement.folder)
+    protocol = measurement.result.protocol
+    highest = steps["seconds"].max() if len(steps) else 0
+    charts = [
+        (index, Markup(step_chart(group, protocol.warmup_steps, highest)))
+        for index, group in steps.groupby("repeat")
+    ]
+    return render("step_times.html.j2", charts=charts, result=measurement.result)
+
+
+def environment(measurement: Measurement) -> Section:
+    """Hardware, driver and versions; what could not be read says why."""
+    return render("environment.html.j2", environment=measurement.result.environment)
+
+
+def method(measurement: Measurement) -> Section:
+    """How the number came about."""
+    return render("method.html.j2", result=measurement.result)
+
+
+def raw_files(measurement: Measurement) -> Section:
+    """Links to the result and the raw files, relative to the measurement's folder."""
+    folder = measurement.folder
+    files = [folder / "result.json", *sorted(folder.glob("repeats/*/*.jsonl"), key=_by_number)]
+    files += sorted(folder.glob("logs/*.log"), key=_by_number)
+    rows = [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
+    return render("raw_files.html.j2", rows=rows)
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    """Repeats in their order: 2 before 10."""
+    repeat = path.parent.name if path.suffix == ".jsonl" else path.name.split("-")[0]
+    return (int(repeat) if repeat.isdigit() else 0, path.name)

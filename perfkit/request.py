@@ -1,0 +1,241 @@
+"""From a request to a plan: parameters validated, and what they leave open filled in.
+
+All that is wrong with a request is said at once, before anything starts.
+"""
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, get_args
+
+import pynvml
+from pydantic import ValidationError
+
+from perfkit.config import (
+    MODELS,
+    PROTOCOL_PARAMETERS,
+    PROTOCOLS,
+    Config,
+    Protocol,
+    parameters,
+    resolved_path,
+)
+
+
+class RequestError(ValueError):
+    """The request itself is wrong; nothing was started. `problems` lists all that is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        lines = ["The request was refused; nothing was started.", *problems]
+        super().__init__("\n  ".join(lines))
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks for this: a notebook's reader needs the problems, not our stack.
+        return str(self).splitlines()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration and a protocol in which nothing is left open."""
+
+    config: Config
+    protocol: Protocol
+
+
+def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
+    """Validate the parameters found in `namespace` and fill in what they leave open.
+
+    `namespace` is a notebook's `globals()` or any mapping of names to values: every public
+    name that holds a plain literal counts as a parameter, so that a misspelt one is noticed.
+    Raises RequestError with all problems at once.
+    """
+    given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
+    known = parameters()
+    problems = [
+        f"{name}: no such parameter{_nearest(name, known)} "
+        "(a variable of your own? Begin its name with an underscore)"
+        for name in given.keys() - known.keys()
+    ]
+    if model not in MODELS:
+        problems.append(_not_available("model", model, MODELS))
+    given = {name: value for name, value in given.items() if name in known}
+    steps = {name: given.pop(name, None) for name in PROTOCOL_PARAMETERS}
+    protocol = steps.pop("protocol") or "auto"
+    if protocol not in ("auto", *PROTOCOLS):
+        problems.append(_not_available("protocol", protocol, ("auto", *PROTOCOLS)))
+        protocol = "auto"
+
+    config = _validated(Config, {"model": MODELS[0]} | given, problems)
+    example = {"name": "quick"} | PROTOCOLS["quick"]
+    overrides = {name: value for name, value in steps.items() if value is not None}
+    _validated(Protocol, example | overrides, problems)
+    if problems or config is None:
+        raise RequestError(sorted(problems))
+    config = resolve(config, len(gpus_visible()))
+    if protocol == "auto":
+        protocol = "published" if config.device == "gpu" else "quick"
+    return Plan(config, Protocol.named(protocol, **steps))
+
+
+def resolve(config: Config, gpus: int) -> Config:
+    """Fill in what `config` leaves open, on a machine that shows so many `gpus`.
+
+    Raises RequestError where the machine lacks what was asked for.
+    """
+    wanted = config.gpus
+    by_gpu = wanted != 0 and bool(wanted or gpus)
+    if config.device == "gpu" or (config.device == "auto" and by_gpu):
+        filled, problems = _on_gpus(config, gpus)
+    else:
+        filled, problems = _on_cpu(config)
+    if not installed("paddle"):
+        extra = "gpu-cu12" if filled["device"] == "gpu" else "cpu"
+        problems.append(
+            f"framework: Paddle is not installed; to install it: pip install -e '.[{extra}]'"
+        )
+    problems += _input_problems(config)
+    if problems:
+        raise RequestError(problems)
+    return config.model_copy(update=filled)
+
+
+def _on_gpus(config: Config, gpus: int) -> tuple[dict[str, Any], list[str]]:
+    problems = []
+    wanted = gpus if config.gpus is None else config.gpus
+    if config.processes is not None:
+        problems.append("processes: is for the CPU; a GPU has one process, set gpus")
+    if wanted > gpus or not wanted:
+        asked = f"{wanted} asked for" if wanted else "at least 1 is needed for device=gpu"
+        problems.append(
+            f"gpus: {asked}, and this machine shows {gpus} GPU{'s' * (gpus != 1)}. "
+            "To run on the CPU: -p device cpu, without gpus"
+        )
+    batch_size = config.batch_size or 128
+    return {"device": "gpu", "gpus": wanted, "batch_size": batch_size}, problems
+
+
+def _on_cpu(config: Config) -> tuple[dict[str, Any], list[str]]:
+    problems = []
+    cores = len(os.sched_getaffinity(0))
+    processes = config.processes or 1
+    if config.gpus:
+        problems.append(
+            f"gpus: {config.gpus} asked for with device=cpu; "
+            "for several processes on the CPU set processes"
+        )
+    if processes > cores:
+        problems.append(f"processes: {processes} asked for, and there are {cores} cores")
+    batch_size = config.batch_size or 4
+    return {
+        "device": "cpu",
+        "gpus": 0,
+        "processes": processes,
+        "batch_size": batch_size,
+    }, problems
+
+
+def _input_problems(config: Config) -> list[str]:
+    problems = []
+    if config.input == "dali" and not installed("nvidia.dali"):
+        problems.append(
+            "input: DALI is not installed; to install it: pip install -e '.[cpu]'; "
+            "to do without: -p input dataloader"
+        )
+    listed = resolved_path(config.data_dir) / "train_list.txt"
+    if config.input != "synthetic" and not listed.is_file():
+        problems.append(
+            f"data_dir: there is no {listed.name} in {config.data_dir}. Sample data: "
+            "perfkit samples; real data: a folder with train/ and train_list.txt"
+        )
+    return problems
+
+
+def gpus_visible() -> list[str]:
+    """Labels of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, without CUDA."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+        uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+    return visible(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+
+
+def visible(variable: str | None, uuids: list[str]) -> list[str]:
+    """The labels, indices or UUIDs, in `variable` (CUDA_VISIBLE_DEVICES) that name a GPU.
+
+    The list ends before the first label that no GPU answers to, as CUDA's own does.
+    """
+    if variable is None:
+        return [str(index) for index in range(len(uuids))]
+    labels = []
+    for label in (part.strip() for part in variable.split(",")):
+        by_index = label.isdigit() and int(label) < len(uuids)
+        by_uuid = label.startswith("GPU-") and any(u.startswith(label) for u in uuids)
+        if not (by_index or by_uuid):
+            break
+        labels.append(label)
+    return labels
+
+
+def installed(module: str) -> bool:
+    """Whether `module` can be imported, found out without importing a framework."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _is_parameter(name: str, value: object) -> bool:
+    literal = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    # In and Out are IPython's.
+    return literal and not name.startswith("_") and name not in ("In", "Out")
+
+
+def _validated(model: Callable[..., Any], values: dict[str, Any], problems: list[str]) -> Any:
+    """An instance of `model`, or None and what is wrong added to `problems`."""
+    try:
+        return model(**values)
+    except ValidationError as error:
+        problems.extend(_sentence(e) for e in error.errors())
+        return None
+
+
+TYPES = {"int_type": "a whole number", "bool_type": "True or False", "string_type": "text"}
+BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+def _sentence(error: Any) -> str:
+    """One pydantic error as: parameter, what is wrong, what is allowed."""
+    name, value, kind = error["loc"][0], error["input"], error["type"]
+    if kind == "literal_error":
+        return _not_available(name, value, get_args(Config.model_fields[name].annotation))
+    if kind == "none_required":
+        return _not_available(name, value, (None,))
+    if kind.startswith(("greater", "less")):
+        limit = "; ".join(f"{BOUNDS[key]} {bound}" for key, bound in error["ctx"].items())
+        return f"{name}: {value!r} is out of range; allowed: {limit}"
+    if kind == "string_pattern_mismatch":
+        return f"{name}: {value!r}; allowed: up to 40 letters, digits, - and _"
+    if kind in TYPES:
+        # papermill's -p turns text that looks like a number into one.
+        raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
+        return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{raw}"
+    return f"{name}: {value!r}: {error['msg']}"
+
+
+def _not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
+    words = ", ".join(str(word) for word in allowed)
+    return f"{name}: {value!r} is not available; allowed: {words}{_nearest(value, allowed)}"
+
+
+def _nearest(word: object, words: Iterable[Any]) -> str:
+    close = difflib.get_close_matches(str(word), [str(known) for known in words], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,256 @@
+"""What is stored of a measurement: `result.json`, the raw steps, and how they are read.
+
+    outputs/<id>/result.json              one measurement (Result), replaced atomically
+    outputs/<id>/repeats/<k>/rank<r>.jsonl  raw events of one rank, appended as they happen
+    outputs/<id>/logs/<k>-rank<r>.log       what the worker printed
+
+`docs/results.md` describes both formats, `docs/result.schema.json` is Result's JSON Schema.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perfkit.config import Config, Protocol
+
+SCHEMA_VERSION = 1
+RESERVE_BYTES = 64 * 1024
+
+FailureCode = Literal[
+    "bad_input",
+    "loss_not_finite",
+    "out_of_memory",
+    "disk_full",
+    "worker_killed",
+    "worker_error",
+    "time_out",
+    "interrupted",
+]
+
+
+class ResultError(ValueError):
+    """A stored file can't be read as what it should be; the message names file and reason."""
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Failure(_Stored):
+    code: FailureCode
+    message: Annotated[str, Field(description="one sentence; foreign text, never markup")]
+
+
+class Reading(_Stored):
+    """One fact about the environment, or why it could not be read."""
+
+    value: str | int | float | bool | list[str] | None
+    missing: Annotated[str | None, Field(description="why there is no value")] = None
+
+
+class Rank(_Stored):
+    """One rank's window within a repeat."""
+
+    rank: int
+    samples: int
+    window_seconds: float
+    data_wait_seconds: float
+    memory_bytes: int | None = None
+
+
+class StepSeconds(_Stored):
+    """Summary of the window's step times over all ranks, seconds."""
+
+    minimum: float
+    p25: float
+    median: float
+    p75: float
+    maximum: float
+
+
+class Repeat(_Stored):
+    """One fresh run of the worker processes. Numbers are None unless it is complete."""
+
+    index: Annotated[int, Field(ge=1)]
+    status: Literal["complete", "failed"]
+    failure: Failure | None = None
+    throughput: Annotated[
+        float | None,
+        Field(description="samples of all ranks in the window / the slowest rank's seconds"),
+    ] = None
+    step_seconds: StepSeconds | None = None
+    data_wait_share: Annotated[
+        float | None,
+        Field(description="time waiting for input / window, over all ranks; 0 to 1"),
+    ] = None
+    loss_first: Annotated[float | None, Field(description="rank 0's loss at step 1")] = None
+    loss_last: Annotated[float | None, Field(description="rank 0's loss at the last step")] = (
+        None
+    )
+    ranks: list[Rank] = []
+    wall_seconds: Annotated[
+        float | None, Field(description="from starting the launcher to its end")
+    ] = None
+
+
+class Throughput(_Stored):
+    """The number: a statistic over the complete repeats."""
+
+    value: float
+    unit: Literal["images/s", "sequences/s"]
+    statistic: Literal["median"]
+    interval: tuple[float, float] | None
+    interval_level: Annotated[float | None, Field(description="coverage achieved, 0 to 1")]
+    n: Annotated[int, Field(ge=1, description="repeats that the statistic is over")]
+
+
+class Effective(_Stored):
+    """What the run really did, read from inside the workers."""
+
+    precision: Annotated[str, Field(description="by the dtypes that the layers produced")]
+    dtypes: Annotated[dict[str, int], Field(description="dtype -> layers that produced it")]
+    threads: Annotated[dict[str, int], Field(description="thread pool -> threads")]
+    variables: Annotated[
+        dict[str, str | None], Field(description="CPU settings as the worker saw them")
+    ]
+    parameters: Annotated[int, Field(description="trainable parameters of the model")]
+    strategy: Annotated[
+        dict[str, Literal["applied", "ignored", "missing"]],
+        Field(description="option of the strategy -> what became of it"),
+    ] = {}
+
+
+class InputData(_Stored):
+    """The data set behind the input; None of it for synthetic input."""
+
+    images: int
+    list_sha256: Annotated[str, Field(description="SHA-256 of train_list.txt")]
+
+
+class Result(_Stored):
+    """One measurement: configuration, protocol, environment and its repeats."""
+
+    schema_version: Literal[1] = 1
+    id: str
+    created: Annotated[str, Field(description="UTC, ISO 8601")]
+    status: Literal["complete", "partial", "failed"]
+    failure: Failure | None = None
+    config: Config
+    protocol: Protocol
+    environment: dict[str, Reading]
+    effective: Effective | None = None
+    input_data: InputData | None = None
+    repeats: list[Repeat] = []
+    throughput: Throughput | None = None
+
+    @property
+    def complete_repeats(self) -> list[Repeat]:
+        return [repeat for repeat in self.repeats if repeat.status == "complete"]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A stored measurement: its folder and what `result.json` in it says."""
+
+    folder: Path
+    result: Result
+
+    @classmethod
+    def read(cls, folder: Path) -> "Measurement":
+        return cls(folder, read_result(folder / "result.json"))
+
+    def raw_file(self, repeat: int, rank: int) -> Path:
+        return raw_file(self.folder, repeat, rank)
+
+    def __repr__(self) -> str:
+        number = self.result.throughput
+        shown = f"{number.value:.4g} {number.unit}" if number else "no number"
+        return f"Measurement({self.result.id}: {self.result.status}, {shown})"
+
+
+def raw_file(folder: Path, repeat: int, rank: int) -> Path:
+    return folder / "repeats" / str(repeat) / f"rank{rank}.jsonl"
+
+
+def read_result(path: Path) -> Result:
+    """The Result in `path`. Raises ResultError for anything that is not exactly one."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ResultError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ResultError(f"{path}: not JSON, perhaps cut off ({error})") from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ResultError(
+            f"{path}: schema_version is {version!r}, this perfkit reads {SCHEMA_VERSION}"
+        )
+    try:
+        # Tuples come back from JSON as lists, which strict models accept in JSON mode only.
+        return Result.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ResultError(f"{path}: {where}: {first['msg']}") from error
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Replace `folder/result.json` atomically.
+
+    A reserve file lies beside it, so that on a full disk the status can still be written:
+    the reserve is given up for it.
+    """
+    text = result.model_dump_json(indent=1)
+    path, reserve = folder / "result.json", folder / ".reserve"
+    try:
+        write_atomically(path, text)
+        if not reserve.exists():
+            write_atomically(reserve, " " * RESERVE_BYTES)
+    except OSError:
+        reserve.unlink(missing_ok=True)
+        write_atomically(path, text)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` to `path`: a reader sees the old file or the new one, never a part."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The raw events of one rank. A last line that is cut off, by a kill or a full disk, is
+    left out; any other line that is no JSON object raises ResultError with its number."""
+    lines = path.read_bytes().split(b"\n")
+    events = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            event = json.loads(line)
+            if not isinstance(event, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            raise ResultError(f"{path}:{number}: {error}") from error
+        events.append(event)
+    return events
+
+
+def folders(outputs: Path) -> Iterator[Path]:
+    """The measurement folders under `outputs`, by name."""
+    for path in sorted(outputs.glob("*/result.json")):
+        yield path.parent

@@ -1,0 +1,53 @@
+"""Statistics over repeats: pure functions on floats."""
+
+from collections.abc import Sequence
+from math import comb
+from statistics import median, quantiles
+from typing import NamedTuple
+
+__all__ = ["Interval", "Summary", "median", "median_interval", "summary"]
+
+
+class Interval(NamedTuple):
+    """An interval for the median and the level that it achieves (0 to 1)."""
+
+    low: float
+    high: float
+    level: float
+
+
+class Summary(NamedTuple):
+    """Order statistics of one repeat's steps, in the unit of the steps."""
+
+    minimum: float
+    p25: float
+    median: float
+    p75: float
+    maximum: float
+
+
+def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
+    """The narrowest interval of two order statistics that covers the median at `level`.
+
+    [x(k), x(n+1-k)] covers the median of a continuous distribution with probability
+    1 - 2 P(Binomial(n, 1/2) < k), exactly, whatever the distribution (David and Nagaraja,
+    Order Statistics, 3rd ed., section 7.1). Where even minimum to maximum falls short of
+    `level`, that is what comes back, with the level it does achieve. None for fewer than two.
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    ordered = sorted(values)
+    achieved = {
+        k: 1 - 2 * sum(comb(n, i) for i in range(k)) / 2**n for k in range(1, n // 2 + 1)
+    }
+    k = max((k for k in achieved if achieved[k] >= level), default=1)
+    return Interval(ordered[k - 1], ordered[n - k], achieved[k])
+
+
+def summary(values: Sequence[float]) -> Summary:
+    """Minimum, quartiles (inclusive method), maximum of at least one value."""
+    if len(values) == 1:
+        return Summary(*[values[0]] * 5)
+    p25, p50, p75 = quantiles(values, n=4, method="inclusive")
+    return Summary(min(values), p25, p50, p75, max(values))

@@ -1,0 +1,71 @@
+"""Runs one command and leaves no process of it behind, however it or the driver ends.
+
+`python -m perfkit.supervisor COMMAND…`, with standard input a pipe that the driver holds
+open: when the driver ends, even by kill -9, the pipe ends. As a "subreaper" the supervisor
+becomes the parent of descendants whose own parents are gone, also of those in a session of
+their own, which a launcher's workers are; so it finds all of them. Linux only.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+POLL_SECONDS = 0.05
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends: a second line of defence, for
+    the case that the supervisor itself is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def supervise(command: list[str]) -> int:
+    """Run `command` to its end, or until standard input ends; its exit status."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - this process has one thread
+    )
+    try:
+        while process.poll() is None and not _ended(sys.stdin.fileno()):
+            pass
+    finally:
+        kill_descendants()
+    return process.returncode if process.returncode is not None else -signal.SIGKILL
+
+
+def _ended(descriptor: int) -> bool:
+    """Whether the pipe has ended; waits a moment for it."""
+    readable, _, _ = select.select([descriptor], [], [], POLL_SECONDS)
+    return bool(readable) and not os.read(descriptor, 1)
+
+
+def kill_descendants() -> None:
+    """Kill every descendant and wait until none is left."""
+    while children := psutil.Process().children(recursive=True):
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        _reap()
+        time.sleep(0.01)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    sys.exit(supervise(sys.argv[1:]) & 0xFF)

@@ -1,0 +1,102 @@
+"""What several test modules need: sample data, small requests, planted faults."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import perfkit
+from perfkit.config import ROOT
+from perfkit.inputs.samples import make_samples
+
+os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+
+SMALL = {
+    "device": "cpu",
+    "batch_size": 2,
+    "image_size": 32,
+    "warmup_steps": 1,
+    "measured_steps": 2,
+    "repeats": 1,
+    "timeout": 120,
+}
+"""A measurement of a few seconds; most of it is Paddle's import."""
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of 24 sample images in the published layout."""
+    folder = tmp_path_factory.mktemp("samples")
+    assert len(list(make_samples(folder, 24))) == 24
+    return folder
+
+
+@pytest.fixture
+def small(samples: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Parameters of a small request, results going to tmp_path/outputs."""
+
+    def parameters(**changes: Any) -> dict[str, Any]:
+        places = {"data_dir": str(samples), "outputs_dir": str(tmp_path / "outputs")}
+        return SMALL | places | changes
+
+    return parameters
+
+
+@pytest.fixture
+def measure(small: Callable[..., dict[str, Any]]) -> Callable[..., perfkit.Measurement]:
+    """Measure ResNet-50 for real, on a small request with changes."""
+
+    def run(**changes: Any) -> perfkit.Measurement:
+        plan = perfkit.plan("resnet50", small(**changes))
+        return perfkit.measure(plan.config, plan.protocol)
+
+    return run
+
+
+@pytest.fixture
+def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have every Python process started from now on run `code` first: a fault in the worker."""
+
+    def planted(code: str) -> None:
+        folder = tmp_path / "planted"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    return planted
+
+
+@pytest.fixture
+def processes_of() -> Callable[[Path], list[psutil.Process]]:
+    """Processes other than this one whose command line names a path."""
+
+    def find(path: Path) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            words = " ".join(process.info["cmdline"] or [])
+            if str(path) in words and process.pid != os.getpid():
+                found.append(process)
+        return found
+
+    return find
+
+
+@pytest.fixture
+def papermill(tmp_path: Path) -> list[str]:
+    """The start of a papermill command for the ResNet-50 notebook."""
+    notebook = ROOT / "notebooks" / "resnet50.ipynb"
+    return [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "executed.ipynb")]
+
+
+def as_options(parameters: dict[str, Any]) -> list[str]:
+    """Parameters as papermill's and perfkit's `-p` take them."""
+    return [word for name, value in parameters.items() for word in ("-p", name, str(value))]
+
+
+def cell_sources(notebook: Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]

@@ -1,0 +1,189 @@
+"""The sample data, the list of files and the three inputs, DALI and DataLoader for real."""
+
+import hashlib
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from perfkit.config import Config
+from perfkit.inputs import DEVIATION, MEAN, dali, dataloader, synthetic
+from perfkit.inputs.files import InputError, check_files, read_list
+from perfkit.inputs.samples import make_samples, name, picture
+
+# Of pictures 0 to 7. Another digest means other bytes: results made with the old sample data
+# no longer compare with new ones.
+DIGEST = "3fbd4ed71ad674f790068f05e659ce3bb145bc13fab51cef85f33b6939ab453b"
+
+
+def config(data_dir, **changes):
+    values = {"model": "resnet50", "device": "cpu", "batch_size": 4, "image_size": 64}
+    return Config(**values | {"data_dir": str(data_dir), "processes": 1} | changes)
+
+
+def data(tmp_path, text, files=()):
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(picture(0))
+    (tmp_path / "train_list.txt").write_text(text)
+    return tmp_path
+
+
+def test_samples_are_the_same_bytes_every_time():
+    digest = hashlib.sha256(b"".join(picture(number) for number in range(8))).hexdigest()
+    assert digest == DIGEST
+
+
+def test_samples_are_like_photographs_in_size_and_weight():
+    pictures = [picture(number) for number in range(24)]
+    assert len(set(pictures)) == 24
+    assert 95_000 < np.mean([len(p) for p in pictures]) < 125_000
+    for encoded in pictures:
+        with Image.open(io.BytesIO(encoded)) as image:
+            assert (image.format, image.mode) == ("JPEG", "RGB")
+            assert 333 <= min(image.size) <= max(image.size) <= 640
+
+
+def test_sample_data_has_the_published_layout(samples):
+    listed = read_list(samples)
+    check_files(listed)
+    assert listed.paths[:2] == ["train/s00/s00_0.jpeg", "train/s01/s01_1.jpeg"]
+    assert listed.labels[:2] == [0, 1]
+
+
+def test_a_sample_folder_that_was_cut_off_has_no_list(tmp_path):
+    making = make_samples(tmp_path, 16)
+    next(making)
+    making.close()
+    assert not (tmp_path / "train_list.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is empty"),
+        ("train/a.jpeg\n", ":1: expected `path label`, found 'train/a.jpeg'"),
+        ("\n", ":1: expected `path label`"),
+        ("a.jpeg 0\nb.jpeg cat\n", ":2: label 'cat' is not a whole number below 1000"),
+        ("a.jpeg 1000\n", ":1: label '1000'"),
+        ("a.jpeg -1\n", ":1: label '-1'"),
+        ("a.jpeg ٣\n", ":1: label '٣'"),
+    ],
+)
+def test_a_wrong_list_is_refused_with_file_and_line(tmp_path, text, told):
+    with pytest.raises(InputError) as refused:
+        read_list(data(tmp_path, text))
+    assert str(tmp_path / "train_list.txt") + told.split(" ")[0][
+        : told.find(":", 1) + 1
+    ] in str(refused.value)
+    assert told in str(refused.value)
+
+
+def test_a_list_that_is_no_text_is_refused_with_its_line(tmp_path):
+    (tmp_path / "train_list.txt").write_bytes(b"a.jpeg 0\nb\xff.jpeg 0\n")
+    with pytest.raises(InputError, match=r"train_list\.txt:2: not UTF-8"):
+        read_list(tmp_path)
+
+
+def test_many_problems_are_told_together_but_not_all_of_a_million(tmp_path):
+    with pytest.raises(InputError, match="and 15 more") as refused:
+        read_list(data(tmp_path, "x\n" * 20))
+    assert len(str(refused.value).splitlines()) == 6
+
+
+def test_missing_files_are_told_with_their_lines(tmp_path):
+    data(tmp_path, "train/a.jpeg 0\ntrain/b.jpeg 1\nelsewhere/c.jpeg 2\n", ["train/a.jpeg"])
+    with pytest.raises(InputError) as refused:
+        check_files(read_list(tmp_path))
+    first, second = str(refused.value).splitlines()
+    assert first.endswith("train_list.txt:2: no such file: train/b.jpeg")
+    assert second.endswith("train_list.txt:3: no such file: elsewhere/c.jpeg")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"", "is empty"), (b"hello", "is not an image")]
+)
+def test_a_file_that_is_no_image_is_told_before_anything_starts(tmp_path, content, told):
+    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
+    (tmp_path / "b.jpeg").write_bytes(content)
+    with pytest.raises(InputError, match=rf"train_list\.txt:2: b\.jpeg: {told}"):
+        check_files(read_list(tmp_path))
+
+
+def test_file_names_may_hold_spaces(tmp_path):
+    data(tmp_path, "train/a b.jpeg 7\n", ["train/a b.jpeg"])
+    listed = read_list(tmp_path)
+    check_files(listed)
+    assert (listed.paths, listed.labels) == (["train/a b.jpeg"], [7])
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_dali_gives_normalized_batches_in_the_layout_asked_for(samples, layout):
+    batches = dali.batches(config(samples, layout=layout), read_list(samples), 0)
+    images, labels = next(batches)
+    images, labels = np.array(images), np.array(labels)
+    assert images.shape == ((4, 3, 64, 64) if layout == "NCHW" else (4, 64, 64, 3))
+    assert (images.dtype, labels.dtype, labels.shape) == (np.float32, np.int64, (4, 1))
+    assert -MEAN[1] / DEVIATION[1] - 0.1 <= images.min() < 0 < images.max() <= 2.65
+
+
+def test_dali_goes_on_past_the_end_of_the_list(samples):
+    batches = dali.batches(config(samples), read_list(samples), 0)
+    seen = {label for _ in range(60) for label in np.array(next(batches)[1]).ravel().tolist()}
+    assert seen == set(range(24))
+
+
+def test_the_same_seed_gives_the_same_batch_and_another_seed_another(samples):
+    def first(seed):
+        return np.array(
+            next(dali.batches(config(samples, seed=seed), read_list(samples), 0))[0]
+        )
+
+    assert np.array_equal(first(1), first(1))
+    assert not np.array_equal(first(1), first(2))
+
+
+def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_dali(tmp_path):
+    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
+    (tmp_path / "b.jpeg").write_bytes(picture(1)[:20_000])
+    listed = read_list(tmp_path)
+    check_files(listed)
+    with pytest.raises(InputError, match=r"train_list\.txt:2: Failed to decode .*b\.jpeg"):
+        next(dali.batches(config(tmp_path), listed, 0))
+
+
+def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_the_dataloader(tmp_path):
+    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
+    (tmp_path / "b.jpeg").write_bytes(picture(1)[:20_000])
+    dataset = dataloader.ImageFiles(config(tmp_path), read_list(tmp_path))
+    with pytest.raises(InputError, match=r"train_list\.txt:2: b\.jpeg: .*truncated"):
+        dataset[1]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_the_dataloader_gives_batches_like_dalis(samples, layout):
+    one = config(samples, layout=layout, dataloader_workers=0)
+    images, labels = next(dataloader.batches(one, read_list(samples), 0))
+    assert images.shape == ([4, 3, 64, 64] if layout == "NCHW" else [4, 64, 64, 3])
+    assert labels.shape == [4, 1]
+    assert (
+        -MEAN[1] / DEVIATION[1] - 0.1 <= float(images.min()) < 0 < float(images.max()) <= 2.65
+    )
+
+
+def test_a_data_set_smaller_than_a_step_is_refused_by_the_dataloader(samples):
+    too_large = config(samples, batch_size=25, dataloader_workers=0)
+    with pytest.raises(InputError, match="24 images, and one step of 1 x 25 needs more"):
+        next(dataloader.batches(too_large, read_list(samples), 0))
+
+
+def test_synthetic_input_is_one_batch_again_and_again():
+    batches = synthetic.batches(config("none", input="synthetic"), 0)
+    first, second = next(batches), next(batches)
+    assert first is second
+    assert first[0].shape == (4, 3, 64, 64)
+
+
+def test_names_of_samples_are_distinct():
+    assert len({name(number) for number in range(512)}) == 512

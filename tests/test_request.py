@@ -1,0 +1,184 @@
+"""What a request may ask for, and how a wrong one is refused."""
+
+import subprocess
+import sys
+
+import pytest
+
+from perfkit.config import Config, Protocol, parameters
+from perfkit.request import RequestError, plan, resolve, visible
+
+
+@pytest.fixture(autouse=True)
+def no_gpus(monkeypatch):
+    monkeypatch.setattr("perfkit.request.gpus_visible", list)
+
+
+def problems(**given):
+    with pytest.raises(RequestError) as refused:
+        plan("resnet50", {"input": "synthetic"} | given)
+    return refused.value.problems
+
+
+def test_a_misspelt_parameter_is_refused_with_the_nearest_known_name():
+    (problem,) = problems(gpu=8)
+    assert problem.startswith("gpu: no such parameter; did you mean 'gpus'?")
+
+
+def test_a_misspelt_value_is_refused_with_what_is_allowed_and_the_nearest():
+    assert problems(input="dalli") == [
+        "input: 'dalli' is not available; allowed: dali, dataloader, synthetic; "
+        "did you mean 'dali'?"
+    ]
+
+
+def test_all_problems_are_told_at_once():
+    names = [
+        p.split(":")[0]
+        for p in problems(gpu=1, batch_size=0, seed="x", repeats=0, protocol="fast")
+    ]
+    assert names == ["batch_size", "gpu", "protocol", "repeats", "seed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("batch_size", 0, "at least 1"),
+        ("batch_size", 2.5, "a whole number"),
+        ("batch_size", "8", "a whole number"),
+        ("batch_size", True, "a whole number"),
+        ("image_size", 16, "at least 32"),
+        ("image_size", 4096, "at most 1024"),
+        ("measured_steps", 0, "at least 1"),
+        ("warmup_steps", -1, "at least 0"),
+        ("repeats", 1e10, "a whole number"),
+        ("timeout", 0, "at least 1"),
+        ("seed", -1, "at least 0"),
+        ("cpu_tuning", "yes", "True or False"),
+        ("label", "a b", "letters, digits, - and _"),
+        ("label", "../up", "letters, digits, - and _"),
+        ("label", 2024, "text (for papermill: -r label 2024)"),
+        ("precision", "amp", "allowed: fp32"),
+        ("nodes", 2, "allowed: 1"),
+        ("hosts", "a,b", "allowed: None"),
+        ("accumulate", 4, "allowed: 1"),
+        ("outputs_dir", "", "at least 1 character"),
+        ("execution", None, "dynamic, static"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_told_what_is_allowed(name, value, allowed):
+    (problem,) = problems(**{name: value})
+    assert problem.startswith(f"{name}: ")
+    assert allowed in problem
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones():
+    with pytest.raises(RequestError, match="allowed: resnet50; did you mean 'resnet50'"):
+        plan("resnet5", {"input": "synthetic"})
+
+
+def test_more_gpus_than_exist_is_an_error_that_says_how_to_run_on_the_cpu():
+    (problem,) = problems(gpus=8)
+    assert "8 asked for, and this machine shows 0 GPUs" in problem
+    assert "-p device cpu" in problem
+
+
+def test_device_gpu_without_gpus_is_an_error_and_never_a_silent_cpu_run():
+    (problem,) = problems(device="gpu")
+    assert "this machine shows 0 GPUs" in problem
+
+
+def test_gpus_on_the_cpu_is_a_contradiction():
+    (problem,) = problems(device="cpu", gpus=2)
+    assert "set processes" in problem
+
+
+def test_more_processes_than_cores_is_refused(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    assert problems(processes=3) == ["processes: 3 asked for, and there are 2 cores"]
+
+
+def test_a_missing_data_folder_is_refused_with_the_command_that_makes_one(tmp_path):
+    (problem,) = problems(input="dali", data_dir=str(tmp_path))
+    assert "perfkit samples" in problem
+
+
+def test_without_gpus_auto_is_the_cpu_under_the_quick_protocol():
+    planned = plan("resnet50", {"input": "synthetic"})
+    assert (planned.config.device, planned.config.topology) == ("cpu", "1x1")
+    assert planned.protocol == Protocol.named("quick")
+
+
+def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch):
+    monkeypatch.setattr("perfkit.request.gpus_visible", lambda: ["0", "1", "2", "3"])
+    planned = plan("resnet50", {"input": "synthetic"})
+    assert (planned.config.device, planned.config.topology) == ("gpu", "1x4")
+    assert planned.config.batch_size == 128
+    assert planned.protocol == Protocol(
+        name="published", warmup_steps=20, measured_steps=100, repeats=7
+    )
+
+
+def test_gpus_zero_is_the_cpu_also_where_there_are_gpus():
+    config = Config(model="resnet50", input="synthetic", gpus=0)
+    assert resolve(config, 4).device == "cpu"
+
+
+def test_every_field_of_a_protocol_can_be_overridden():
+    given = {"input": "synthetic", "protocol": "published"}
+    planned = plan("resnet50", given | {"warmup_steps": 0, "measured_steps": 1, "repeats": 2})
+    assert planned.protocol.steps == 1
+    assert planned.protocol.repeats == 2
+    assert planned.protocol.name == "published"
+
+
+def test_a_resolved_configuration_resolves_to_itself():
+    config = resolve(Config(model="resnet50", input="synthetic"), 2)
+    assert resolve(config, 2) == config
+
+
+def test_what_is_no_literal_or_begins_with_an_underscore_is_no_parameter():
+    given = {
+        "input": "synthetic",
+        "_scratch": 1,
+        "module": sys,
+        "function": print,
+        "In": [""],
+        "Out": {},
+    }
+    assert plan("resnet50", given).config.input == "synthetic"
+
+
+@pytest.mark.parametrize(
+    ("variable", "labels"),
+    [
+        (None, ["0", "1"]),
+        ("", []),
+        ("1", ["1"]),
+        ("1,0", ["1", "0"]),
+        ("0,7,1", ["0"]),
+        ("-1", []),
+        ("GPU-bb", ["GPU-bb"]),
+        ("GPU-zz", []),
+    ],
+)
+def test_cuda_visible_devices_counts_as_cuda_counts_it(variable, labels):
+    assert visible(variable, ["GPU-aaaa", "GPU-bbbb"]) == labels
+
+
+def test_every_parameter_has_a_default_and_a_meaning():
+    for name, (default, meaning) in parameters().items():
+        assert default is None or isinstance(default, str | int | bool), name
+        assert meaning, name
+
+
+def test_planning_imports_no_framework_and_no_pandas():
+    code = (
+        "import sys, perfkit\n"
+        "perfkit.plan('resnet50', {'device': 'cpu', 'input': 'synthetic'})\n"
+        "print({'paddle', 'nvidia.dali', 'pandas', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
