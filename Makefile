@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: report test lab lint bench constraints clean
+.PHONY: report test lab lint bench schema constraints clean
 
 ## report: measure ResNet-50 on this machine's CPU and write outputs/index.html
 report: .venv/cpu
@@ -29,7 +29,12 @@ lint: .venv/test
 ## bench: the suite's own figures, as ratios within one run
 bench: .venv/cpu
 	$(BIN)/perfkit samples
-	$(BIN)/python tests/bench.py
+	$(BIN)/python tests/bench/figures.py
+
+## schema: write docs/result.schema.json from the models in perfkit/results.py
+schema: .venv/cpu
+	$(BIN)/python -c 'import json, perfkit.results as r; \
+		print(json.dumps(r.Result.model_json_schema(), indent=1))' > docs/result.schema.json
 
 ## constraints: write the versions that are in .venv into constraints.txt
 constraints: .venv/test

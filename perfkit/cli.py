@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perfkit.config import MODELS, ROOT, parameters, resolved_path
+from perfkit.config import MODELS, ROOT, parameters, portable, resolved_path
 from perfkit.request import RequestError, plan
 
 EPILOG = """\b
@@ -52,7 +52,7 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     except RequestError as error:
         _refuse(error)
     # Imported only now: reading the environment takes longer than refusing a request.
-    from perfkit.driver import busy, is_busy, measurement_folder
+    from perfkit.driver import busy, is_busy, is_complete, measurement_folder
     from perfkit.environment import read_environment
 
     config = planned.config
@@ -63,7 +63,11 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     page = folder / "report.html"
     notebook = ROOT / "notebooks" / f"{model}.ipynb"
-    click.echo(f"Measuring {folder.name}", err=True)
+    if is_complete(folder):
+        click.echo(f"Measured already: {folder.name}", err=True)
+        click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
+    else:
+        click.echo(f"Measuring {folder.name}", err=True)
     if failed := _execute(notebook, folder / "logs" / "papermill.ipynb", values):
         click.echo(failed, err=True)
         # The notebook's kernel may have died before it could write the page.
@@ -80,12 +84,17 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> str | No
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
+    from perfkit.results import write_atomically
+
     try:
         papermill.execute_notebook(notebook, executed, values, progress_bar=False)
     except PapermillExecutionError as error:
         return str(error.evalue)
     except DeadKernelError:
         return "The notebook's kernel died."
+    finally:
+        if executed.exists():
+            write_atomically(executed, portable(executed.read_text()))
     return None
 
 

@@ -18,6 +18,16 @@ def resolved_path(path: str) -> Path:
     return ROOT / Path(path).expanduser()
 
 
+def portable(text: str) -> str:
+    """`text` without this machine's own paths: the checkout's left out, home written `~`.
+
+    Results may be published; neither a user's name nor a folder's owner belongs in them.
+    """
+    home = str(Path.home())
+    text = text.replace(f"{ROOT}/", "")
+    return text if home == "/" else text.replace(home, "~")
+
+
 class Config(BaseModel):
     """A configuration: everything that defines the work. Field names are notebook parameters.
 

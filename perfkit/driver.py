@@ -8,7 +8,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from perfkit.config import Config, Protocol, resolved_path
+from perfkit.config import Config, Protocol, portable, resolved_path
 from perfkit.environment import identity, read_environment
 from perfkit.inputs.files import InputError, check_files, read_list
 from perfkit.progress import Progress
@@ -89,6 +89,14 @@ def is_busy(folder: Path) -> bool:
         return True
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether the measurement in `folder` has all its repeats."""
+    try:
+        return read_result(folder / "result.json").status == "complete"
+    except ResultError:
+        return False
+
+
 def busy(folder: Path) -> str:
     return (
         f"{folder.name} is being measured by another process right now. Wait for it, or give "
@@ -113,38 +121,41 @@ def _measure(
         result = result.model_copy(update={"input_data": data})
     done = {repeat.index for repeat in result.complete_repeats}
     missing = [k for k in range(1, protocol.repeats + 1) if k not in done]
+    if not missing:
+        return
     with Progress(protocol.repeats, protocol.steps, UNITS[config.model]) as progress:
         for index in missing:
             repeat, effective = run_repeat(config, protocol, folder, index, progress)
             kept = [r for r in result.repeats if r.index != index]
             repeats = sorted([*kept, repeat], key=lambda r: r.index)
-            update: dict[str, Any] = {"repeats": repeats}
-            if effective:
-                update["effective"] = effective
+            update = {"repeats": repeats, "effective": effective or result.effective}
             result = _concluded(result.model_copy(update=update), repeat.failure)
             write_result(folder, result)
+            if repeat.failure and repeat.failure.code == "interrupted":
+                raise KeyboardInterrupt
             if repeat.failure:
-                if repeat.failure.code == "interrupted":
-                    raise KeyboardInterrupt
-                break
+                return
 
 
 def _begin(
     config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
 ) -> Result:
     """The stored result with its complete repeats, or a new one."""
-    try:
-        stored = read_result(folder / "result.json")
-        return _concluded(stored, None)
-    except ResultError:
-        return Result(
-            id=folder.name,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            status="partial",
-            config=config,
-            protocol=protocol,
-            environment=environment,
-        )
+    path = folder / "result.json"
+    if path.exists():
+        try:
+            return _concluded(read_result(path), None)
+        except ResultError as error:
+            advice = "move it away, or give a label of your own: -p label NAME"
+            raise RequestError([f"{portable(str(error))}; {advice}"]) from error
+    return Result(
+        id=folder.name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status="partial",
+        config=config,
+        protocol=protocol,
+        environment=environment,
+    )
 
 
 def _concluded(result: Result, failure: Failure | None) -> Result:

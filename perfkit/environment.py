@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from perfkit.config import ROOT
+from perfkit.config import ROOT, portable
 from perfkit.results import Reading
 
 Value = str | int | float | bool | list[str]
@@ -49,7 +49,7 @@ def _reading(read: Callable[[], Value]) -> Reading:
     except UnreadableError as reason:
         return Reading(value=None, missing=str(reason))
     except (OSError, subprocess.SubprocessError, PackageNotFoundError) as error:
-        return Reading(value=None, missing=f"{type(error).__name__}: {error}"[:200])
+        return Reading(value=None, missing=portable(f"{type(error).__name__}: {error}")[:200])
 
 
 def cpu_vendor() -> str:
@@ -197,7 +197,7 @@ def _output(command: list[str]) -> str:
     except FileNotFoundError as error:
         raise UnreadableError(f"no {command[0]} on this machine") from error
     if done.returncode:
-        reason = " ".join(done.stderr.split())[:200].replace(str(ROOT), ".")
+        reason = portable(" ".join(done.stderr.split()))[:200]
         raise UnreadableError(f"{command[0]} ended with {done.returncode}: {reason}")
     return done.stdout.strip()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from perfkit.config import ROOT, Config
+from perfkit.config import Config, portable
 from perfkit.environment import cpu_vendor
 from perfkit.request import gpus_visible
 
@@ -113,12 +113,7 @@ class Workers:
         }
         for name, source in sources.items():
             if source.exists():
-                text = without_paths(source.read_text(errors="replace"))
+                text = portable(source.read_text(errors="replace"))
                 (logs / name).write_text(text)
                 last += text.splitlines()[-3:]
         return "\n".join(last)
-
-
-def without_paths(text: str) -> str:
-    """`text` with this machine's home and checkout paths shortened."""
-    return text.replace(f"{ROOT}/", "").replace(str(Path.home()), "~")

@@ -1,5 +1,6 @@
 """One repeat: fresh worker processes, watched to their end, and what came of them."""
 
+import errno
 import os
 import shutil
 import time
@@ -7,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import Config, Protocol
-from perfkit.launch import Workers, without_paths
+from perfkit.config import Config, Protocol, portable
+from perfkit.launch import Workers
 from perfkit.progress import Progress
 from perfkit.results import (
     Effective,
@@ -23,7 +24,7 @@ from perfkit.results import (
 )
 from perfkit.statistics import summary
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.5
 
 
 def run_repeat(
@@ -33,6 +34,17 @@ def run_repeat(
 
     Raw files of an earlier try at it are replaced.
     """
+    try:
+        return _run_repeat(config, protocol, folder, index, progress)
+    except OSError as error:
+        # The driver itself could not make a folder or start a process.
+        code: FailureCode = "disk_full" if error.errno == errno.ENOSPC else "worker_error"
+        return Repeat(index=index, status="failed", failure=failure(code, str(error))), None
+
+
+def _run_repeat(
+    config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
+) -> tuple[Repeat, Effective | None]:
     raw_folder = raw_file(folder, index, 0).parent
     shutil.rmtree(raw_folder, ignore_errors=True)
     raw_folder.mkdir(parents=True)
@@ -162,7 +174,7 @@ def _killed_for_memory() -> int:
 
 def failure(code: FailureCode, message: str) -> Failure:
     """A Failure whose message gives away no path of this machine."""
-    return Failure(code=code, message=without_paths(message))
+    return Failure(code=code, message=portable(message))
 
 
 def _show(

@@ -20,6 +20,7 @@ from perfkit.config import (
     Config,
     Protocol,
     parameters,
+    portable,
     resolved_path,
 )
 
@@ -99,7 +100,8 @@ def resolve(config: Config, gpus: int) -> Config:
     problems += _input_problems(config)
     if problems:
         raise RequestError(problems)
-    return config.model_copy(update=filled)
+    paths = {name: portable(getattr(config, name)) for name in ("data_dir", "outputs_dir")}
+    return config.model_copy(update=filled | paths)
 
 
 def _on_gpus(config: Config, gpus: int) -> tuple[dict[str, Any], list[str]]:

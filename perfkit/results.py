@@ -150,6 +150,11 @@ class Result(_Stored):
     repeats: list[Repeat] = []
     throughput: Throughput | None = None
 
+    def fact(self, name: str) -> Any:
+        """A fact of the environment; None where it was not read."""
+        reading = self.environment.get(name)
+        return reading.value if reading else None
+
     @property
     def complete_repeats(self) -> list[Repeat]:
         return [repeat for repeat in self.repeats if repeat.status == "complete"]

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import Config, resolved_path
+from perfkit.config import Config, portable, resolved_path
 from perfkit.inputs.files import InputError, read_list
 from perfkit.loop import LossNotFiniteError, train
 from perfkit.results import FailureCode, raw_file, read_result
@@ -107,8 +107,8 @@ def open_input(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
 
 def failure(error: BaseException) -> tuple[FailureCode, str]:
     """A code and a sentence for what ended the training."""
-    message = " ".join(str(error).split())[:600] or type(error).__name__
-    if isinstance(error, InputError) or "InputError" in message:
+    message = portable(" ".join(str(error).split()))[:600] or type(error).__name__
+    if isinstance(error, InputError):
         return "bad_input", message
     if isinstance(error, LossNotFiniteError):
         return "loss_not_finite", message

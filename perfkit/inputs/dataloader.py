@@ -1,7 +1,6 @@
 """Input by Paddle's own DataLoader: decoding and augmentation in Python worker processes."""
 
-import ctypes
-import signal
+import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from PIL import Image
 from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN
 from perfkit.inputs.files import FileList, InputError
+from perfkit.supervisor import end_with_parent
 
 
 class ImageFiles(paddle.io.Dataset):
@@ -21,6 +21,8 @@ class ImageFiles(paddle.io.Dataset):
     def __init__(self, config: Config, listed: FileList) -> None:
         super().__init__()
         self.listed = listed
+        # What a worker process could not read; Paddle itself only says that one failed.
+        self.unreadable = multiprocessing.SimpleQueue()
         self.augment = transforms.Compose(
             [
                 transforms.RandomResizedCrop(config.image_size),
@@ -40,7 +42,9 @@ class ImageFiles(paddle.io.Dataset):
             with Image.open(self.listed.file.parent / path) as image:
                 pixels = np.asarray(self.augment(image.convert("RGB")))
         except OSError as error:
-            raise InputError(f"{self.listed.file}:{index + 1}: {path}: {error}") from error
+            message = f"{self.listed.file}:{index + 1}: {path}: {error}"
+            self.unreadable.put(message)
+            raise InputError(message) from error
         scaled = (pixels.astype(np.float32) - self.mean) / self.deviation
         if self.channels_first:
             scaled = np.ascontiguousarray(scaled.transpose(2, 0, 1))
@@ -48,7 +52,11 @@ class ImageFiles(paddle.io.Dataset):
 
 
 def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, Any]]:
-    """Yield (images, labels) as Paddle tensors for ever, reshuffled every epoch."""
+    """Yield (images, labels) as Paddle tensors for ever, reshuffled every epoch.
+
+    Raises InputError for a file that can't be decoded, and for a data set that is smaller
+    than one step of all ranks.
+    """
     dataset = ImageFiles(config, listed)
     sampler = paddle.io.DistributedBatchSampler(
         dataset,
@@ -62,7 +70,7 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
         dataset,
         batch_sampler=sampler,
         num_workers=config.dataloader_workers,
-        worker_init_fn=_end_with_parent,
+        worker_init_fn=lambda _worker: end_with_parent(),
         persistent_workers=config.dataloader_workers > 0,
     )
     if not len(loader):
@@ -71,11 +79,12 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
             f"{config.batch_size} needs more"
         )
     epoch = config.seed
-    while True:
-        sampler.set_epoch(epoch)
-        yield from loader
-        epoch += 1
-
-
-def _end_with_parent(_worker: int) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    try:
+        while True:
+            sampler.set_epoch(epoch)
+            yield from loader
+            epoch += 1
+    except SystemError as error:
+        if dataset.unreadable.empty():
+            raise
+        raise InputError(dataset.unreadable.get()) from error

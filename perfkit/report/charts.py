@@ -45,7 +45,7 @@ def step_chart(steps: "pandas.DataFrame", warmup_steps: int, highest: float) -> 
         axes = figure.subplots()
         for _rank, group in steps.groupby("rank"):
             edges = np.append(group["step"].to_numpy() - 0.5, group["step"].max() + 0.5)
-            axes.stairs(group["seconds"], edges, color=WORK, linewidth=1.4)
+            axes.stairs(group["seconds"], edges, baseline=None, color=WORK, linewidth=1.4)
             axes.stairs(group["data_wait_seconds"], edges, fill=True, color=WAIT)
         last = steps["step"].max() + 0.5
         if warmup_steps:

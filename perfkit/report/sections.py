@@ -56,7 +56,14 @@ def percent(share: float | None, digits: int = 3) -> str:
     return "–" if share is None else f"{share * 100:.{digits}g} %"
 
 
-TEMPLATES.filters |= {"number": number, "percent": percent}
+def fact_name(name: str) -> str:
+    """A fact's key as a reader would write it: `driver_cuda` is "driver CUDA"."""
+    spelt = {"cpu": "CPU", "gpu": "GPU", "gpus": "GPUs", "os": "OS", "cuda": "CUDA"}
+    spelt |= {"cudnn": "cuDNN", "nccl": "NCCL", "dali": "DALI", "numpy": "NumPy"}
+    return " ".join(spelt.get(word, word) for word in name.split("_"))
+
+
+TEMPLATES.filters |= {"number": number, "percent": percent, "fact_name": fact_name}
 
 
 def title(result: Result) -> str:
@@ -74,7 +81,7 @@ def title(result: Result) -> str:
 
 
 def gpu_name(result: Result) -> str:
-    names = result.environment["gpus"].value
+    names = result.fact("gpus")
     return names[0].split(",")[0] if isinstance(names, list) and names else "GPU"
 
 
@@ -123,10 +130,7 @@ def parameters(measurement: Measurement) -> Section:
         for name, (default, meaning) in config.parameters().items()
         if name not in ("outputs_dir", "timeout")
     ]
-    commit = result.environment["suite_commit"].value
-    return render(
-        "parameters.html.j2", rows=rows, command=command(result), commit=commit, result=result
-    )
+    return render("parameters.html.j2", rows=rows, command=command(result), result=result)
 
 
 def effective(measurement: Measurement) -> Section:

@@ -1,0 +1,216 @@
+"""The suite's own figures, each a ratio within one run or a cost per step: `make bench`.
+
+python tests/bench/figures.py [FIGURE …]; without a name, all of them. Pairs are run in turn,
+A B B A …, in fresh processes, because the speed of a shared machine drifts; the median of
+the ratios pair by pair is what to quote.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from turns import Turns
+
+import perfkit
+from perfkit.config import ROOT
+from perfkit.launch import worker_environment
+from perfkit.loop import CpuDevice, train
+from perfkit.statistics import median_interval
+from perfkit.worker import RawFile
+
+HERE = Path(__file__).parent
+SAMPLES = ROOT / "data" / "samples"
+PAIRS = int(os.environ.get("PAIRS", "10"))
+
+
+def measured(**parameters):
+    """Images/s of one repeat through the suite's own way, in fresh processes."""
+    with tempfile.TemporaryDirectory() as outputs:
+        request = {"device": "cpu", "repeats": 1, "outputs_dir": outputs} | parameters
+        plan = perfkit.plan("resnet50", request)
+        result = perfkit.measure(plan.config, plan.protocol).result
+    assert result.status == "complete", result.failure
+    return result.throughput.value
+
+
+def paired(one, other, pairs=PAIRS):
+    """Run both in turn and print each pair and the median ratio with its interval."""
+    ratios, ones, others = [], [], []
+    for pair in range(pairs):
+        turns = (one, other) if pair % 2 == 0 else (other, one)
+        values = {turn: turn() for turn in turns}
+        ones.append(values[one])
+        others.append(values[other])
+        ratios.append(values[one] / values[other])
+        print(f"  {ones[-1]:9.4g} / {others[-1]:9.4g} = {ratios[-1]:.4f}", flush=True)
+    print(f"  medians {statistics.median(ones):.4g} and {statistics.median(others):.4g}")
+    print(f"  ratio {told(ratios)}")
+
+
+def told(ratios):
+    """Their median, how many they are, and the interval of the median."""
+    text = f"{statistics.median(ratios):.4f} (median of {len(ratios)}"
+    if interval := median_interval(ratios):
+        text += f"; {interval.level:.1%} interval {interval.low:.4f} to {interval.high:.4f}"
+    return text + ")"
+
+
+def transparency():
+    """Throughput through the notebook / of a bare Paddle loop, taking their steps in turn."""
+    size, batch, warmup, steps = 160, 4, 6, 24
+    ratios = []
+    for _run in range(2 * PAIRS):
+        with tempfile.TemporaryDirectory() as folder:
+            turns = Turns(Path(folder))
+            request = {"device": "cpu", "image_size": size, "batch_size": batch, "repeats": 1}
+            request |= {"warmup_steps": warmup, "measured_steps": steps, "outputs_dir": folder}
+            options = [word for pair in request.items() for word in ("-p", *map(str, pair))]
+            notebook = str(ROOT / "notebooks" / "resnet50.ipynb")
+            suite = [sys.executable, "-m", "papermill", notebook, f"{folder}/out.ipynb"]
+            # The suite looks at one batch before its first step: the bare loop has one more.
+            numbers = map(str, (size, batch, warmup + 1, steps))
+            bare = [sys.executable, str(HERE / "bare_loop.py"), str(SAMPLES), *numbers]
+            config = perfkit.plan("resnet50", {"device": "cpu"}).config
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+            quiet |= {"stderr": subprocess.DEVNULL}
+            with (
+                subprocess.Popen(
+                    [*suite, *options], env=os.environ | turns.variables("a"), **quiet
+                ) as one,
+                subprocess.Popen(
+                    bare, env=worker_environment(config) | turns.variables("b"), **quiet
+                ) as other,
+            ):
+                turns.give(warmup + 1 + steps)
+                statuses = one.wait(), other.wait()
+            assert statuses == (0, 0), statuses
+            (result,) = Path(folder).glob("*/result.json")
+            raw = perfkit.load_steps(result.parent).query("measured")
+            # The last step of the bare loop has no end that can be seen.
+            suite_seconds = (raw["seconds"] - raw["data_wait_seconds"]).iloc[:-1].sum()
+            bare_seconds = sum(turns.step_seconds("b")[warmup + 1 :])
+            ratios.append(bare_seconds / suite_seconds)
+            rates = [batch * (steps - 1) / s for s in (suite_seconds, bare_seconds)]
+            print(f"  {rates[0]:.4g} / {rates[1]:.4g} images/s = {ratios[-1]:.4f}", flush=True)
+    print(f"  ratio {told(ratios)}")
+
+
+def timer():
+    """The timer's own cost per step, raw file included."""
+    steps = 20_000
+
+    class Nothing:
+        def step(self, batch):
+            return 1.0
+
+    with tempfile.TemporaryDirectory() as folder:
+        raw = RawFile(Path(folder) / "raw.jsonl")
+        began = time.perf_counter()
+        train(
+            Nothing(),
+            iter(range(steps)),
+            CpuDevice(),
+            raw.write,
+            samples=1,
+            warmup_steps=0,
+            measured_steps=steps,
+            read_losses_at_once=True,
+        )
+        print(f"  {(time.perf_counter() - began) / steps * 1e6:.1f} µs a step, {steps} steps")
+
+
+def driver():
+    """The driver's own share of a core while its workers train."""
+    began, used = time.perf_counter(), time.process_time()
+    measured(input="synthetic", measured_steps=20)
+    share = (time.process_time() - used) / (time.perf_counter() - began)
+    print(f"  {share:.2%} of one core, start included")
+
+
+def cpu_settings():
+    """Throughput with the CPU settings / Paddle as installed (batch 8, synthetic input)."""
+    request = {"batch_size": 8, "input": "synthetic", "warmup_steps": 1, "measured_steps": 3}
+    pairs = min(PAIRS, 3)
+    paired(lambda: measured(**request), lambda: measured(**request, cpu_tuning=False), pairs)
+
+
+def processes():
+    """Two processes of one thread, 8 images each / one process of two threads, 16 images."""
+    request = {"input": "synthetic", "warmup_steps": 1, "measured_steps": 4}
+    paired(
+        lambda: measured(**request, processes=2, batch_size=8),
+        lambda: measured(**request, processes=1, batch_size=16),
+        min(PAIRS, 4),
+    )
+
+
+INPUT_ALONE = """
+import sys, time
+from importlib import import_module
+from perfkit.config import Config
+from perfkit.inputs.files import read_list
+from pathlib import Path
+name, data, batch, count = sys.argv[1], sys.argv[2], 32, 40
+config = Config(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
+                data_dir=data, dataloader_workers=2, dali_threads=2)
+batches = import_module(f"perfkit.inputs.{name}").batches(config, read_list(Path(data)), 0)
+for _ in range(4):
+    next(batches)
+began = time.perf_counter()
+for _ in range(count):
+    next(batches)
+print(batch * count / (time.perf_counter() - began), flush=True)
+import os
+os._exit(0)
+"""
+
+
+def inputs():
+    """DALI on the CPU / Paddle's DataLoader, samples a second, 2 threads or processes each."""
+
+    def alone(name):
+        command = [sys.executable, "-c", INPUT_ALONE, name, str(SAMPLES)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return float(done.stdout)
+
+    paired(lambda: alone("dali"), lambda: alone("dataloader"), min(PAIRS, 5))
+
+
+def overhead():
+    """What share of a warm `make report` is not training."""
+    with tempfile.TemporaryDirectory() as outputs:
+        request = [
+            "-p",
+            "device",
+            "cpu",
+            "-p",
+            "protocol",
+            "quick",
+            "-p",
+            "outputs_dir",
+            outputs,
+        ]
+        began = time.perf_counter()
+        command = [str(Path(sys.executable).with_name("perfkit")), "run", "resnet50", *request]
+        subprocess.run(command, check=True, capture_output=True)
+        wall = time.perf_counter() - began
+        (result,) = Path(outputs).glob("*/result.json")
+        training = perfkit.load_steps(result.parent)["seconds"].sum()
+    print(f"  {wall:.1f} s, of which {training:.1f} s are training steps: ", end="")
+    print(f"{1 - training / wall:.0%} is not training")
+
+
+FIGURES = (timer, transparency, driver, cpu_settings, processes, inputs, overhead)
+
+if __name__ == "__main__":
+    names = sys.argv[1:] or [figure.__name__ for figure in FIGURES]
+    known = {figure.__name__: figure for figure in FIGURES}
+    if unknown := set(names) - set(known):
+        sys.exit(f"no such figure: {', '.join(unknown)}; there are: {', '.join(known)}")
+    for name in names:
+        print(f"{name}: {known[name].__doc__}", flush=True)
+        known[name]()

@@ -1,0 +1,68 @@
+"""Two training processes that take their steps in turn, so that both see the same machine.
+
+The speed of a shared machine drifts by ten percent from minute to minute, too much to see a
+percent between runs one after the other. Here both processes live at once, and a step of one
+follows a step of the other. The turn is taken inside DALI's Pipeline.run, by a module that
+Python runs first (`sitecustomize`), in both processes alike.
+"""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+PLANT = """
+import sys
+if any(name in " ".join(sys.orig_argv[1:4]) for name in ("perfkit.worker", "bare_loop.py")):
+    import os, time
+    from nvidia.dali.pipeline import Pipeline
+    side = os.environ["TURNS_SIDE"]
+    done, go = (os.open(f"{{side}}.{{way}}", os.O_RDWR) for way in ("done", "go"))
+    times = open(f"{{side}}.times", "w", buffering=1)
+    run = Pipeline.run
+
+    def in_turn(self):
+        entered = time.perf_counter()
+        os.write(done, b"x")
+        os.read(go, 1)
+        batch = run(self)
+        print(entered, time.perf_counter(), file=times)
+        return batch
+
+    Pipeline.run = in_turn
+"""
+
+
+class Turns:
+    """The two sides, "a" and "b", in `folder`; each process gets its `variables`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "sitecustomize.py").write_text(PLANT.format())
+        self.pipes = {}
+        for side in "ab":
+            for way in ("done", "go"):
+                path = folder / f"{side}.{way}"
+                os.mkfifo(path)
+                self.pipes[side, way] = os.open(path, os.O_RDWR)
+
+    def variables(self, side: str) -> dict[str, str]:
+        """What the process of `side` needs in its environment."""
+        # A pool of threads that spins after its step would slow the other side's.
+        settings = {"PYTHONPATH": str(self.folder), "KMP_BLOCKTIME": "0"}
+        return settings | {"TURNS_SIDE": str(self.folder / side)}
+
+    def give(self, turns: int) -> None:
+        """Let both sides take so many turns: a waits in its next one before b has its."""
+        for side in "ab":
+            os.read(self.pipes[side, "done"], 1)
+        for turn in range(turns):
+            for side in "ab" if turn % 2 == 0 else "ba":
+                os.write(self.pipes[side, "go"], b"x")
+                if turn < turns - 1:
+                    os.read(self.pipes[side, "done"], 1)
+
+    def step_seconds(self, side: str) -> list[float]:
+        """Seconds of each step but the last: from a batch in hand to asking for the next."""
+        lines = (self.folder / f"{side}.times").read_text().splitlines()
+        times = [tuple(map(float, line.split())) for line in lines]
+        return [later[0] - earlier[1] for earlier, later in pairwise(times)]

@@ -1,0 +1,325 @@
+"""Real measurements: Paddle's launcher, workers and DALI; what survives when they fail."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.results import Measurement, read_events
+
+IN_WORKER = "import sys\nif 'perfkit.worker' in sys.orig_argv:\n"
+PLANTED = (
+    IN_WORKER
+    + """
+    import os, signal, time
+    import perfkit.inputs.synthetic as synthetic
+    real = synthetic.batches
+
+    def lose():
+        import paddle
+        from perfkit.backends.paddle import Trainer
+        Trainer.step = lambda self, batch: paddle.to_tensor(float("nan"))
+
+    def batches(config, rank):
+        for number, batch in enumerate(real(config, rank)):
+            {fault}
+            yield batch
+
+    synthetic.batches = batches
+"""
+)
+"""A worker whose synthetic input does something bad; batch 0 is the one before training."""
+
+DRIVER = """
+import json, sys, perfkit
+plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
+print(perfkit.measure(plan.config, plan.protocol).result.status)
+"""
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "what the test waited for did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def start_driver(parameters):
+    """A driver in a process of its own; its output goes to a file beside the results."""
+    log = Path(parameters["outputs_dir"]).with_name("driver.log")
+    with log.open("w") as stream:
+        command = [sys.executable, "-c", DRIVER, json.dumps(parameters)]
+        return subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT), log
+
+
+def started_steps(outputs):
+    """The raw files under `outputs` that have at least one step."""
+    return [f for f in outputs.glob("*/repeats/*/*.jsonl") if '"step"' in f.read_text()]
+
+
+def gone(processes_of, path):
+    wait_for(lambda: not processes_of(path), 15)
+    return True
+
+
+def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(measure):
+    measurement = measure(repeats=2)
+    result = measurement.result
+    assert result.status == "complete"
+    assert result.throughput.n == 2
+    assert result.throughput.unit == "images/s"
+    assert result.effective.precision == "fp32"
+    assert result.effective.parameters == 25_557_032
+    assert result.input_data.images == 24
+    for repeat in result.repeats:
+        events = read_events(measurement.raw_file(repeat.index, 0))
+        kinds = [event["event"] for event in events]
+        assert kinds == ["start", "effective", *["step", "loss"] * 3, "window", "end"]
+        window = next(event for event in events if event["event"] == "window")
+        assert window["samples"] == 4
+        assert repeat.throughput == window["samples"] / window["seconds"]
+        measured = [e["seconds"] for e in events if e["event"] == "step"][1:]
+        assert sum(measured) == pytest.approx(window["seconds"], rel=1e-2)
+    assert result.repeats[0].loss_first == result.repeats[1].loss_first
+    steps = perfkit.load_steps(measurement.folder)
+    assert len(steps) == 6
+    assert steps["measured"].sum() == 4
+    frame = perfkit.load(measurement.folder.parent)
+    assert frame.loc[0, "throughput"] == result.throughput.value
+    assert frame.loc[0, "batch_size"] == 2
+
+
+def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement(measure):
+    first = measure(input="synthetic", repeats=2)
+    kept = first.raw_file(1, 0).read_bytes()
+    stored = json.loads((first.folder / "result.json").read_text())
+    stored["repeats"] = stored["repeats"][:1]
+    (first.folder / "result.json").write_text(json.dumps(stored))
+    shutil.rmtree(first.folder / "repeats" / "2")
+    second = measure(input="synthetic", repeats=2)
+    assert second.folder == first.folder
+    assert second.result.status == "complete"
+    assert second.result.repeats[0] == first.result.repeats[0]
+    assert second.raw_file(1, 0).read_bytes() == kept
+    assert second.result.repeats[1] != first.result.repeats[1]
+    third = measure(input="synthetic", repeats=2, label="again")
+    assert third.folder != first.folder
+    assert third.result.repeats[0].wall_seconds != first.result.repeats[0].wall_seconds
+
+
+def test_a_complete_measurement_is_not_run_again(measure):
+    first = measure(input="synthetic")
+    assert measure(input="synthetic").result == first.result
+
+
+def test_two_processes_train_together_and_the_slowest_window_counts(measure):
+    result = measure(processes=2, input="synthetic").result
+    assert result.status == "complete", result.failure
+    (repeat,) = result.repeats
+    assert [rank.rank for rank in repeat.ranks] == [0, 1]
+    slowest = max(rank.window_seconds for rank in repeat.ranks)
+    assert repeat.throughput == sum(rank.samples for rank in repeat.ranks) / slowest
+    assert result.effective.variables["OMP_NUM_THREADS"] == str(
+        max(1, len(os.sched_getaffinity(0)) // 2)
+    )
+
+
+def test_the_dataloader_static_execution_and_nhwc_run(measure):
+    result = measure(
+        input="dataloader", execution="static", layout="NHWC", dataloader_workers=2
+    ).result
+    assert result.status == "complete", result.failure
+
+
+def test_without_cpu_tuning_the_workers_get_no_settings(measure, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    result = measure(input="synthetic", cpu_tuning=False).result
+    assert result.effective.variables == {"OMP_NUM_THREADS": "1", "MKL_DEBUG_CPU_TYPE": None}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "told"),
+    [
+        ("number == 2 and lose()", "loss_not_finite", "at step 2"),
+        (
+            "number == 2 and os.kill(os.getpid(), signal.SIGKILL)",
+            "worker_killed",
+            "without a word",
+        ),
+        ("number == 2 and time.sleep(1000)", "time_out", "took over 20 s"),
+        ("if number == 2: raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
+    ],
+    ids=["nan", "killed", "hung", "raises"],
+)
+def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_process(
+    measure, plant, processes_of, tmp_path, fault, code, told
+):
+    before = measure(input="synthetic", repeats=2)
+    stored = json.loads((before.folder / "result.json").read_text())
+    stored["repeats"] = stored["repeats"][:1]
+    (before.folder / "result.json").write_text(json.dumps(stored))
+    plant(PLANTED.format(fault=fault))
+    after = measure(input="synthetic", repeats=2, timeout=20)
+    assert after.folder == before.folder
+    assert after.result.status == "partial"
+    assert after.result.failure.code == code
+    assert told in after.result.failure.message
+    assert after.result.repeats[0] == before.result.repeats[0]
+    assert after.result.repeats[1].status == "failed"
+    assert after.result.throughput.n == 1
+    assert '"step": 1' in after.raw_file(2, 0).read_text()
+    assert gone(processes_of, tmp_path)
+
+
+def test_memory_running_out_is_told_by_name(measure):
+    result = measure(input="synthetic", batch_size=65536, image_size=1024).result
+    assert (result.status, result.failure.code) == ("failed", "out_of_memory")
+    assert "llocate" in result.failure.message
+    assert result.throughput is None
+
+
+@pytest.mark.parametrize("kind", ["dali", "dataloader"])
+def test_a_bad_file_behind_its_header_is_told_with_file_and_line(
+    measure, samples, tmp_path, kind
+):
+    data = tmp_path / "data"
+    shutil.copytree(samples, data)
+    victim = data / "train/s05/s05_5.jpeg"
+    victim.write_bytes(victim.read_bytes()[:30_000])
+    result = measure(input=kind, data_dir=str(data), measured_steps=200).result
+    assert (result.status, result.failure.code) == ("failed", "bad_input")
+    assert "train_list.txt:6: " in result.failure.message
+
+
+def test_bad_input_is_told_before_any_worker_starts(measure, samples, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(samples, data)
+    (data / "train/s05/s05_5.jpeg").unlink()
+    measurement = measure(data_dir=str(data))
+    assert measurement.result.failure.code == "bad_input"
+    assert "train_list.txt:6: no such file" in measurement.result.failure.message
+    assert not (measurement.folder / "repeats").exists()
+
+
+def test_a_full_disk_is_told_by_status_and_leaves_what_was_measured(measure, plant, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "perfkit", str(disk)]
+    if subprocess.run(mount, check=False).returncode:
+        pytest.skip("a tmpfs can't be mounted here")
+    try:
+        before = measure(input="synthetic", repeats=2, outputs_dir=str(disk))
+        path = before.folder / "result.json"
+        stored = json.loads(path.read_text())
+        stored["repeats"] = stored["repeats"][:1]
+        path.write_text(json.dumps(stored))
+        kept = before.raw_file(1, 0).read_bytes()
+        fill = f"if number == 2: fill({str(disk / 'filler')!r})"
+        plant(
+            "def fill(path):\n    with open(path, 'wb', buffering=0) as stream:\n"
+            "        while True:\n            stream.write(bytes(1000))\n"
+            + PLANTED.format(fault=fill).replace(
+                "            yield batch", "            yield batch"
+            )
+        )
+        after = measure(input="synthetic", repeats=2, outputs_dir=str(disk))
+        assert after.result.failure.code == "disk_full"
+        assert after.result.status == "partial"
+        assert Measurement.read(before.folder).result.repeats[0] == before.result.repeats[0]
+        assert before.raw_file(1, 0).read_bytes() == kept
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_kill_minus_9_of_the_driver_leaves_no_process_and_nothing_is_lost(
+    small, tmp_path, processes_of
+):
+    outputs = tmp_path / "outputs"
+    parameters = small(input="synthetic", measured_steps=400)
+    driver, _log = start_driver(parameters)
+    (raw,) = wait_for(lambda: started_steps(outputs))
+    assert len(processes_of(outputs)) >= 3
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert gone(processes_of, outputs)
+    assert Measurement.read(raw.parents[2]).result.status == "partial"
+
+
+def test_kill_minus_9_of_the_supervisor_leaves_no_process(small, tmp_path, processes_of):
+    outputs = tmp_path / "outputs"
+    driver, log = start_driver(small(input="synthetic", measured_steps=400))
+    wait_for(lambda: started_steps(outputs))
+    for process in processes_of(outputs):
+        if "perfkit.supervisor" in process.cmdline():
+            process.send_signal(signal.SIGKILL)
+    driver.wait(30)
+    assert log.read_text().split()[-1] == "failed"
+    assert gone(processes_of, outputs)
+
+
+def test_an_interrupt_keeps_what_was_measured_and_leaves_no_process(
+    small, tmp_path, processes_of
+):
+    outputs = tmp_path / "outputs"
+    driver, log = start_driver(small(input="synthetic", measured_steps=400))
+    (raw,) = wait_for(lambda: started_steps(outputs))
+    driver.send_signal(signal.SIGINT)
+    driver.wait(30)
+    assert "KeyboardInterrupt" in log.read_text()
+    assert driver.returncode != 0
+    assert Measurement.read(raw.parents[2]).result.failure.code == "interrupted"
+    assert gone(processes_of, outputs)
+
+
+def test_a_result_that_cannot_be_read_is_not_overwritten(measure):
+    folder = measure(input="synthetic").folder
+    (folder / "result.json").write_text('{"cut off')
+    with pytest.raises(perfkit.RequestError, match=r"result\.json: not JSON.*label"):
+        measure(input="synthetic")
+    assert (folder / "result.json").read_text() == '{"cut off'
+
+
+def test_of_two_runs_of_the_same_measurement_one_is_refused_by_name(small, measure, tmp_path):
+    outputs = tmp_path / "outputs"
+    parameters = small(input="synthetic", measured_steps=400)
+    driver, _log = start_driver(parameters)
+    (raw,) = wait_for(lambda: started_steps(outputs))
+    with pytest.raises(perfkit.RequestError) as refused:
+        measure(input="synthetic", measured_steps=400)
+    assert raw.parents[2].name in str(refused.value)
+    assert "is being measured by another process" in str(refused.value)
+    driver.kill()
+    driver.wait()
+
+
+def test_results_hold_no_home_path_no_host_name_and_no_secret(
+    measure, samples, monkeypatch, tmp_path
+):
+    home = tmp_path / "somebody-private"
+    shutil.copytree(samples, home / "data")
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2-in-the-environment")
+    monkeypatch.setenv("HOME", str(home))
+    measurement = measure(data_dir=str(home / "data"))
+    assert measurement.result.status == "complete"
+    assert measurement.result.config.data_dir == "~/data"
+    for path in measurement.folder.rglob("*"):
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        for private in ("hunter2", "somebody-private", os.uname().nodename + "."):
+            assert private not in text, path
+
+
+def test_the_driver_imports_no_framework(small):
+    code = DRIVER + "print({'paddle', 'nvidia.dali', 'torch'} & set(sys.modules))"
+    command = [sys.executable, "-c", code, json.dumps(small(input="synthetic"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["complete", "set()"]

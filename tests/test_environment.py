@@ -1,0 +1,64 @@
+"""What is read of the machine: by allow-list, each fact with a value or a reason."""
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from perfkit.environment import FACTS, UnreadableError, _reading, identity, read_environment
+
+
+@pytest.fixture(scope="module")
+def environment():
+    return read_environment(Path("/"))
+
+
+def test_every_fact_has_a_value_or_says_why_not(environment):
+    for name, reading in environment.items():
+        assert (reading.value is None) != (reading.missing is None), name
+        assert reading.missing != "", name
+
+
+def test_only_listed_facts_are_read(environment):
+    assert set(environment) == {*FACTS, "data_disk"}
+
+
+def test_the_tables_of_the_published_suites_are_covered(environment):
+    wanted = "cpu memory os driver cuda cudnn nccl dali paddle paddle_commit gpus interconnect"
+    wanted += " gpu_topology data_disk python suite_commit suite_modified"
+    assert set(wanted.split()) <= set(environment)
+
+
+def test_versions_are_those_of_the_installed_packages(environment):
+    assert environment["paddle"].value == version("paddlepaddle")
+    assert environment["dali"].value.startswith(version("nvidia-dali-cuda120"))
+    assert len(environment["paddle_commit"].value) == 40
+
+
+def test_no_host_name_user_name_or_home_path_is_read(environment):
+    text = " ".join(str(reading.value) for reading in environment.values())
+    assert str(Path.home()) + "/" not in text
+    assert os.uname().nodename not in text.split()
+
+
+def test_a_reader_that_fails_gives_its_reason():
+    def fail():
+        raise UnreadableError("the sensor is covered")
+
+    assert _reading(fail).missing == "the sensor is covered"
+
+    def break_down():
+        raise FileNotFoundError(2, "No such file", "/proc/nothing")
+
+    assert "No such file" in _reading(break_down).missing
+
+
+def test_identity_ignores_the_commit_but_not_the_source_that_measures(environment):
+    facts = identity(environment)
+    assert "suite_source" in facts
+    assert "suite_commit" not in facts
+
+
+def test_a_folder_that_does_not_exist_yet_still_tells_its_disk(tmp_path):
+    assert read_environment(tmp_path / "not" / "yet")["data_disk"].value

@@ -1,0 +1,210 @@
+"""The page: self-contained, escaped, readable in a real browser, wide and narrow."""
+
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import sync_playwright
+from test_results import made_result
+
+from perfkit.report import page, sections
+from perfkit.report.page import MeasurementError, publish, write_page
+from perfkit.report.site import write_index
+from perfkit.results import Failure, Measurement, Reading, Repeat, StepSeconds, write_result
+
+HOSTILE = '<script>alert(1)</script><img src="http://evil.example/x">&"\''
+CHROMIUM = shutil.which("chromium")
+
+
+def stored(folder, **changes):
+    """A measurement of two repeats with raw files, made by hand."""
+    summary = StepSeconds(minimum=1.0, p25=1.0, median=1.1, p75=1.2, maximum=1.3)
+    repeats = [
+        Repeat(
+            index=k,
+            status="complete",
+            throughput=4.0 + k / 10,
+            step_seconds=summary,
+            data_wait_share=0.01,
+            loss_first=7.0,
+            loss_last=6.5,
+            wall_seconds=9.5,
+        )
+        for k in (1, 2)
+    ]
+    folder.mkdir(parents=True)
+    for repeat in repeats:
+        raw = folder / "repeats" / str(repeat.index) / "rank0.jsonl"
+        raw.parent.mkdir(parents=True)
+        raw.write_text(
+            "".join(
+                f'{{"event": "step", "step": {step}, "seconds": {1 + step / 10}, '
+                f'"data_wait_seconds": 0.1, "samples": 4}}\n'
+                for step in range(1, 8)
+            )
+        )
+    write_result(folder, made_result(**{"id": folder.name, "repeats": repeats} | changes))
+    return Measurement.read(folder)
+
+
+def page_of(folder, **changes):
+    write_page(stored(folder, **changes))
+    return (folder / "report.html").read_text()
+
+
+def test_foreign_text_is_escaped_wherever_it_comes_from(tmp_path):
+    text = page_of(
+        tmp_path / "m",
+        status="partial",
+        failure=Failure(code="worker_error", message=HOSTILE),
+        environment={
+            "gpus": Reading(value=[HOSTILE]),
+            "suite_commit": Reading(value=HOSTILE),
+            "suite_modified": Reading(value=False),
+            "cpu": Reading(value=None, missing=HOSTILE),
+        },
+    )
+    assert "<script" not in text
+    assert "<img" not in text
+    assert text.count("&lt;script&gt;") >= 3
+
+
+def test_the_index_escapes_what_it_names(tmp_path):
+    stored(tmp_path / "m", failure=Failure(code="worker_error", message="x"), status="failed")
+    hostile = tmp_path / "<script>alert(1)<"
+    hostile.mkdir()
+    (hostile / "result.json").write_text("{")
+    text = write_index(tmp_path).read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_the_page_asks_for_nothing_and_forbids_it_too(tmp_path):
+    text = page_of(tmp_path / "m")
+    assert "default-src 'none'" in text
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", text)
+    assert "@import" not in text
+    assert "url(" not in text.replace("url(#", "")
+
+
+def test_every_section_of_the_notebook_is_on_the_page(tmp_path):
+    text = page_of(tmp_path / "m")
+    for heading in ("What was run", "What really ran", "Repeats", "Step times", "Environment"):
+        assert heading in text
+    assert text.count("<figure") == 2
+    assert "4.100 images/s" not in text
+    notebook = nbformat.read(tmp_path / "m" / "notebook.ipynb", 4)
+    nbformat.validate(notebook)
+
+
+def test_the_page_is_the_same_bytes_each_time(tmp_path):
+    measurement = stored(tmp_path / "m")
+    texts = set()
+    for _ in range(2):
+        write_page(measurement)
+        texts.add((tmp_path / "m" / "report.html").read_text())
+    assert len(texts) == 1
+
+
+def test_a_measurement_without_any_repeat_still_has_a_page(tmp_path):
+    failure = Failure(code="bad_input", message="train_list.txt:3: no such file: a.jpeg")
+    text = page_of(
+        tmp_path / "m", repeats=[], throughput=None, status="failed", failure=failure
+    )
+    assert "no number" in text
+    assert "train_list.txt:3: no such file" in text
+
+
+def test_publishing_what_is_not_complete_raises_after_the_page_is_written(tmp_path):
+    failure = Failure(code="time_out", message="repeat 2 took over 9 s")
+    measurement = stored(tmp_path / "m", status="partial", failure=failure)
+    with pytest.raises(MeasurementError, match="time_out: repeat 2 took over 9 s"):
+        publish(measurement)
+    assert (tmp_path / "m" / "report.html").exists()
+    assert (tmp_path / "index.html").exists()
+
+
+def test_the_command_on_the_page_makes_the_same_request(tmp_path):
+    from perfkit.cli import typed
+    from perfkit.request import plan
+
+    given = {"input": "synthetic", "label": "it-s", "batch_size": 3, "measured_steps": 9}
+    planned = plan("resnet50", given | {"device": "cpu", "protocol": "published"})
+    result = made_result(config=planned.config, protocol=planned.protocol)
+    words = sections.command(result).split()
+    assert words[:3] == ["perfkit", "run", "resnet50"]
+    pairs = zip(words[4::3], words[5::3], strict=True)
+    again = plan("resnet50", {name: typed(name, value) for name, value in pairs})
+    assert again == planned
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (4.1, "4.100"),
+        (1234.5, "1234"),
+        (123456.7, "123,457"),
+        (0.01234567, "0.01235"),
+        (None, "–"),
+    ],
+)
+def test_numbers_show_four_digits(value, shown):
+    assert sections.number(value) == shown
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not CHROMIUM:
+        pytest.skip("Debian's chromium is not installed")
+    with sync_playwright() as playwright:
+        options = ["--disable-background-networking", "--disable-component-update"]
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, chromium_sandbox=False, args=options
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_browser_shows_page_and_index_without_errors_requests_or_sideways_scrolling(
+    browser, tmp_path, scheme, width
+):
+    page_of(tmp_path / "m")
+    write_index(tmp_path)
+    tab = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+    trouble = []
+    tab.on("console", lambda message: trouble.append(message.text))
+    tab.on("pageerror", lambda error: trouble.append(str(error)))
+    tab.on("request", lambda r: r.url.startswith("file:") or trouble.append(r.url))
+    tab.goto((tmp_path / "index.html").as_uri())
+    tab.click("tbody a")
+    assert tab.url.endswith("/m/report.html")
+    assert tab.title().startswith("ResNet-50 v1.5")
+    for address in ((tmp_path / "index.html").as_uri(), tab.url):
+        tab.goto(address)
+        sideways = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        assert not tab.evaluate(sideways)
+    body = "getComputedStyle(document.body)"
+    ink, paper = tab.evaluate(f"[{body}.color, {body}.backgroundColor]")
+    dark = [sum(map(int, re.findall(r"\d+", colour)[:3])) < 384 for colour in (ink, paper)]
+    assert dark == ([False, True] if scheme == "dark" else [True, False])
+    axis = tab.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill")
+    assert axis == ink
+    assert not trouble
+    tab.close()
+
+
+def test_links_on_the_page_lead_to_files_that_exist(tmp_path):
+    text = page_of(tmp_path / "m")
+    write_index(tmp_path)
+    links = set(re.findall(r'href="([^"#]+)"', text))
+    assert "repeats/1/rank0.jsonl" in links
+    for link in links:
+        assert (tmp_path / "m" / link).exists(), link
+
+
+def test_the_template_and_styles_are_part_of_the_package():
+    assert (Path(page.__file__).parent / "templates" / "style.css").exists()

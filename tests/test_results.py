@@ -1,0 +1,137 @@
+"""What is stored: whole or not at all, and read as what it is or refused by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.config import ROOT, Config, Protocol
+from perfkit.driver import throughput
+from perfkit.results import (
+    Failure,
+    Measurement,
+    Reading,
+    Repeat,
+    Result,
+    ResultError,
+    read_events,
+    read_result,
+    write_atomically,
+    write_result,
+)
+
+
+def made_result(**changes):
+    config = Config(
+        model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="synthetic"
+    )
+    repeats = [Repeat(index=1, status="complete", throughput=4.0)]
+    values = {
+        "id": "made",
+        "created": "2026-01-01T00:00:00+00:00",
+        "status": "complete",
+        "config": config,
+        "protocol": Protocol.named("quick", repeats=1),
+        "environment": {"gpus": Reading(value=None, missing="none here")},
+        "repeats": repeats,
+        "throughput": throughput([4.0], "images/s"),
+    }
+    return Result(**values | changes)
+
+
+def test_a_result_comes_back_as_it_was_written(tmp_path):
+    result = made_result(failure=Failure(code="time_out", message="<b>took long</b>"))
+    write_result(tmp_path, result)
+    assert read_result(tmp_path / "result.json") == result
+    assert Measurement.read(tmp_path).result == result
+
+
+def test_a_result_cut_off_at_any_byte_never_gives_a_number(tmp_path):
+    write_result(tmp_path, made_result())
+    path = tmp_path / "result.json"
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ResultError, match=r"result\.json"):
+            read_result(path)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_another_schema_version_is_a_named_error(tmp_path, version):
+    write_result(tmp_path, made_result())
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
+    with pytest.raises(ResultError, match=r"schema_version is .*this perfkit reads 1"):
+        read_result(path)
+
+
+def test_a_file_with_a_wrong_field_is_an_error_that_names_it(tmp_path):
+    write_result(tmp_path, made_result())
+    path = tmp_path / "result.json"
+    content = json.loads(path.read_text())
+    content["throughput"]["value"] = "fast"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ResultError, match=r"throughput\.value"):
+        read_result(path)
+
+
+def test_no_file_is_a_named_error(tmp_path):
+    with pytest.raises(ResultError, match="No such file"):
+        read_result(tmp_path / "result.json")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+
+    def fail(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
+
+
+def test_a_raw_file_whose_last_line_is_cut_off_gives_the_lines_before_it(tmp_path):
+    path = tmp_path / "rank0.jsonl"
+    path.write_bytes(b'{"event": "start"}\n{"event": "step", "st')
+    assert read_events(path) == [{"event": "start"}]
+
+
+@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b"\x00\x00"])
+def test_a_raw_line_that_is_no_event_is_an_error_with_its_number(tmp_path, line):
+    path = tmp_path / "rank0.jsonl"
+    path.write_bytes(b'{"event": "start"}\n' + line + b"\n")
+    with pytest.raises(ResultError, match=r"rank0\.jsonl:2: "):
+        read_events(path)
+
+
+def test_load_leaves_unreadable_files_out_and_names_them(tmp_path):
+    for name in ("b", "a", "broken"):
+        (tmp_path / name).mkdir()
+        write_result(tmp_path / name, made_result(id=name))
+    (tmp_path / "broken" / "result.json").write_text("{")
+    frame = perfkit.load(tmp_path)
+    assert list(frame["id"]) == ["a", "b"]
+    assert list(frame["throughput"]) == [4.0, 4.0]
+    (reason,) = frame.attrs["unreadable"]
+    assert "broken/result.json" in reason
+
+
+def test_load_has_every_parameter_as_a_column(tmp_path):
+    (tmp_path / "a").mkdir()
+    write_result(tmp_path / "a", made_result())
+    extra = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
+    assert set(perfkit.load(tmp_path)) == set(perfkit.config.parameters()) | extra
+
+
+def test_load_of_nothing_is_an_empty_frame(tmp_path):
+    assert perfkit.load(tmp_path).empty
+
+
+def test_the_published_schema_is_the_models_own():
+    stored = json.loads(Path(ROOT / "docs" / "result.schema.json").read_text())
+    assert stored == Result.model_json_schema(), "refresh it: make schema"
