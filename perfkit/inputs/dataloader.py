@@ -22,7 +22,7 @@ class ImageFiles(paddle.io.Dataset):
         super().__init__()
         self.listed = listed
         # What a worker process could not read; Paddle itself only says that one failed.
-        self.unreadable = multiprocessing.SimpleQueue()
+        self.unreadable: Any = multiprocessing.SimpleQueue()
         self.augment = transforms.Compose(
             [
                 transforms.RandomResizedCrop(config.image_size),
