@@ -17,7 +17,8 @@ test: .venv/test
 
 ## lab: open JupyterLab on the notebooks (localhost only, with a token)
 lab: .venv/lab
-	$(BIN)/jupyter lab --ip 127.0.0.1 --notebook-dir . notebooks/resnet50.ipynb
+	$(BIN)/jupyter lab --ip 127.0.0.1 $(shell [ "$$(id -u)" != 0 ] || echo --allow-root) \
+		notebooks/resnet50.ipynb
 
 ## lint: what CI checks besides the tests
 lint: .venv/test
@@ -53,6 +54,8 @@ clean:
 .venv/cpu: .venv/bin/pip pyproject.toml constraints.txt
 	@echo "Installing Paddle, DALI and papermill into .venv (about 2.3 GB, a minute or two)"
 	$(INSTALL) '.[cpu]'
+	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || \
+		{ echo "Paddle needs libgomp: apt-get install libgomp1"; exit 2; }
 	@touch $@
 
 .venv/test: .venv/cpu

@@ -52,14 +52,12 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     except RequestError as error:
         _refuse(error)
     # Imported only now: reading the environment takes longer than refusing a request.
-    from perfkit.driver import busy, is_busy, is_complete, measurement_folder
+    from perfkit.driver import is_complete, measurement_folder
     from perfkit.environment import read_environment
 
     config = planned.config
     environment = read_environment(resolved_path(config.data_dir))
     folder = measurement_folder(config, planned.protocol, environment)
-    if is_busy(folder):
-        _refuse(RequestError([busy(folder)]))
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     page = folder / "report.html"
     notebook = ROOT / "notebooks" / f"{model}.ipynb"
@@ -68,8 +66,12 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
         click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
-    if failed := _execute(notebook, folder / "logs" / "papermill.ipynb", values):
-        click.echo(failed, err=True)
+    name, message = _execute(notebook, folder / "logs" / "papermill.ipynb", values)
+    if name == RequestError.__name__:
+        click.echo(message, err=True)
+        raise SystemExit(2)
+    if name:
+        click.echo(message, err=True)
         # The notebook's kernel may have died before it could write the page.
         if (folder / "result.json").exists():
             write_pages([folder])
@@ -78,8 +80,8 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     click.echo(page)
 
 
-def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> str | None:
-    """Run the notebook through papermill; why it failed, or None if it did not."""
+def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str, str]:
+    """Run the notebook through papermill; name and message of its error, empty if none."""
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
@@ -89,13 +91,13 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> str | No
     try:
         papermill.execute_notebook(notebook, executed, values, progress_bar=False)
     except PapermillExecutionError as error:
-        return str(error.evalue)
-    except DeadKernelError:
-        return "The notebook's kernel died."
+        return error.ename, error.evalue
+    except DeadKernelError as error:
+        return type(error).__name__, "The notebook's kernel died."
     finally:
         if executed.exists():
             write_atomically(executed, portable(executed.read_text()))
-    return None
+    return "", ""
 
 
 @main.command()
@@ -103,11 +105,13 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> str | No
 def report(outputs: Path) -> None:
     """Write the pages and the index of all measurements under OUTPUTS again.
 
-    Needs neither a framework nor DALI: pages are made from the stored results.
+    Needs neither a framework nor DALI: pages are made from the stored results. A relative
+    path starts at the checkout, as in the parameters.
     """
     from perfkit.report.site import write_index
     from perfkit.results import folders
 
+    outputs = resolved_path(str(outputs))
     if not outputs.is_dir():
         _refuse(RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"]))
     write_pages(folders(outputs))
@@ -118,9 +122,13 @@ def report(outputs: Path) -> None:
 @click.argument("folder", default="data/samples", type=click.Path(path_type=Path))
 @click.option("--count", default=512, show_default=True, type=click.IntRange(1, 100_000))
 def samples(folder: Path, count: int) -> None:
-    """Make COUNT sample JPEG files and their list in FOLDER; the same bytes every time."""
+    """Make COUNT sample JPEG files and their list in FOLDER; the same bytes every time.
+
+    A relative path starts at the checkout, as in the parameters.
+    """
     from perfkit.inputs.samples import make_samples
 
+    folder = resolved_path(str(folder))
     made = folder / "train_list.txt"
     if made.exists() and len(made.read_text().splitlines()) == count:
         click.echo(f"{folder} has its {count} samples already")

@@ -1,5 +1,6 @@
 """What to run and how to measure it, as frozen models. Imports nothing of perfkit."""
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,9 +24,14 @@ def portable(text: str) -> str:
 
     Results may be published; neither a user's name nor a folder's owner belongs in them.
     """
-    home = str(Path.home())
-    text = text.replace(f"{ROOT}/", "")
-    return text if home == "/" else text.replace(home, "~")
+    shorter = {f"{ROOT}/": ""}
+    shorter |= {str(home): "~" for home in (Path.home(), Path.home().resolve())}
+    for path, short in shorter.items():
+        if path != "/":
+            # Only whole leading folders: /data/root is not in /root, nor is /rootfs.
+            end = "" if path.endswith("/") else r"(?![\w.-])"
+            text = re.sub(rf"(?<![\w./~-]){re.escape(path)}{end}", short, text)
+    return text
 
 
 class Config(BaseModel):
@@ -61,7 +67,10 @@ class Config(BaseModel):
         None, description="tokens per sequence; not for models of images"
     )
     seed: int = Field(
-        0, ge=0, lt=2**31, description="of the weights and of the images' order and crops"
+        0,
+        ge=0,
+        lt=2**31,
+        description="of the weights and, with DALI, of the images' order and crops",
     )
 
     device: Literal["auto", "cpu", "gpu"] = Field(
@@ -100,8 +109,9 @@ class Config(BaseModel):
     dali_host_padding: int = Field(
         140_544_512, ge=0, le=2**33, description="nvJPEG pinned memory set aside, bytes (GPU)"
     )
+    # Not 0: without processes of its own, Paddle's DataLoader waits for ever after an error.
     dataloader_workers: int = Field(
-        4, ge=0, le=256, description="processes of Paddle's DataLoader; 0: none of its own"
+        4, ge=1, le=256, description="processes of Paddle's DataLoader"
     )
 
     timeout: int = Field(

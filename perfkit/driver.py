@@ -10,10 +10,11 @@ from filelock import FileLock, Timeout
 
 from perfkit.config import Config, Protocol, portable, resolved_path
 from perfkit.environment import identity, read_environment
+from perfkit.gpus import visible_gpus
 from perfkit.inputs.files import InputError, check_files, read_list
 from perfkit.progress import Progress
 from perfkit.repeat import failure, run_repeat
-from perfkit.request import RequestError, gpus_visible, resolve
+from perfkit.request import RequestError, resolve
 from perfkit.results import (
     Failure,
     InputData,
@@ -38,7 +39,7 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     `failure`, and stored; nothing is raised for it. Raises RequestError if the configuration
     can't run on this machine or the same measurement is being made by another process.
     """
-    config = resolve(config, len(gpus_visible()))
+    config = resolve(config, len(visible_gpus()))
     environment = read_environment(resolved_path(config.data_dir))
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +47,12 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
         with FileLock(folder / LOCK, timeout=0):
             _measure(config, protocol, environment, folder)
     except Timeout:
-        raise RequestError([busy(folder)]) from None
+        raise RequestError(
+            [
+                f"{folder.name} is being measured by another process right now. Wait for it, "
+                "or give this one a label of its own: -p label NAME"
+            ]
+        ) from None
     return Measurement.read(folder)
 
 
@@ -78,17 +84,6 @@ def measurement_folder(
     return resolved_path(config.outputs_dir) / "-".join([*name, digest[:8]])
 
 
-def is_busy(folder: Path) -> bool:
-    """Whether another process is making the measurement in `folder`."""
-    if not folder.exists():
-        return False
-    try:
-        with FileLock(folder / LOCK, timeout=0):
-            return False
-    except Timeout:
-        return True
-
-
 def is_complete(folder: Path) -> bool:
     """Whether the measurement in `folder` has all its repeats."""
     try:
@@ -97,17 +92,14 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
-def busy(folder: Path) -> str:
-    return (
-        f"{folder.name} is being measured by another process right now. Wait for it, or give "
-        "this one a label of its own: -p label NAME"
-    )
-
-
 def _measure(
     config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
 ) -> None:
     result = _begin(config, protocol, environment, folder)
+    done = {repeat.index for repeat in result.complete_repeats}
+    missing = [k for k in range(1, protocol.repeats + 1) if k not in done]
+    if not missing:
+        return
     write_result(folder, result)
     if config.input != "synthetic":
         try:
@@ -119,10 +111,6 @@ def _measure(
             return
         data = InputData(images=len(listed.paths), list_sha256=listed.sha256)
         result = result.model_copy(update={"input_data": data})
-    done = {repeat.index for repeat in result.complete_repeats}
-    missing = [k for k in range(1, protocol.repeats + 1) if k not in done]
-    if not missing:
-        return
     with Progress(protocol.repeats, protocol.steps, UNITS[config.model]) as progress:
         for index in missing:
             repeat, effective = run_repeat(config, protocol, folder, index, progress)

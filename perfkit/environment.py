@@ -5,14 +5,12 @@ and no home path gets into a result. What can't be read says why. Nothing is imp
 trains: versions are read from the installed packages' files.
 """
 
-import ast
 import hashlib
 import os
 import platform
 import subprocess
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,8 @@ import psutil
 import pynvml
 
 from perfkit.config import ROOT, portable
+from perfkit.gpus import NoDriverError, ask, visible_names
+from perfkit.packages import dali, paddle_build
 from perfkit.results import Reading
 
 Value = str | int | float | bool | list[str]
@@ -91,26 +91,18 @@ def _os() -> str:
     return platform.freedesktop_os_release()["PRETTY_NAME"]
 
 
-def _nvml(read: Callable[[], Value]) -> Value:
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise UnreadableError(f"no NVIDIA driver answers (NVML: {error})") from error
-    try:
-        return read()
-    except pynvml.NVMLError as error:
-        raise UnreadableError(f"NVML: {error}") from error
-    finally:
-        pynvml.nvmlShutdown()
-
-
 def _gpus() -> list[str]:
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    return [
-        f"{pynvml.nvmlDeviceGetName(handle)}, "
-        f"{round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30)} GiB"
-        for handle in handles
-    ]
+    try:
+        return visible_names()
+    except NoDriverError as error:
+        raise UnreadableError(f"no NVIDIA driver answers (NVML: {error})") from error
+
+
+def _driver(read: Callable[[], Value]) -> Value:
+    try:
+        return ask(read)
+    except NoDriverError as error:
+        raise UnreadableError(f"no NVIDIA driver answers (NVML: {error})") from error
 
 
 def _driver_cuda() -> str:
@@ -148,28 +140,25 @@ def _disk(path: Path) -> str:
     return f"{mount.fstype} (no block device)"
 
 
-def _paddle_build(name: str) -> str:
-    """A constant of paddle/version, read from its source: importing Paddle would start it."""
-    spec = find_spec("paddle")
-    if spec is None or spec.origin is None:
-        raise UnreadableError("Paddle is not installed")
-    source = (Path(spec.origin).parent / "version" / "__init__.py").read_text()
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
-            value = str(ast.literal_eval(node.value))
-            if value in ("False", "0"):
-                raise UnreadableError("this Paddle is a CPU build")
-            return value
-    raise UnreadableError(f"this Paddle has no {name} in paddle/version")
+def _paddle(name: str) -> str:
+    if value := paddle_build(name):
+        return value
+    installed = paddle_build("full_version")
+    raise UnreadableError("this Paddle is a CPU build" if installed else "not installed")
 
 
 def _dali() -> str:
-    for cuda in ("120", "110", "130"):
-        try:
-            return f"{version(f'nvidia-dali-cuda{cuda}')} (CUDA {cuda[:2]} build)"
-        except PackageNotFoundError:
-            continue
+    if found := dali():
+        return found
     raise UnreadableError("DALI is not installed")
+
+
+def _variables() -> list[str]:
+    """Settings by which users steer the libraries; names by allow-list, paths shortened."""
+    prefixes = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
+    return [
+        portable(f"{k}={v}") for k, v in sorted(os.environ.items()) if k.startswith(prefixes)
+    ]
 
 
 def _suite_commit() -> str:
@@ -210,18 +199,20 @@ FACTS: dict[str, Callable[[], Value]] = {
     "virtual_machine": _virtualization,
     "os": _os,
     "kernel": platform.release,
-    "gpus": lambda: _nvml(_gpus),
-    "driver": lambda: _nvml(pynvml.nvmlSystemGetDriverVersion),
-    "driver_cuda": lambda: _nvml(_driver_cuda),
+    "gpus": _gpus,
+    "driver": lambda: _driver(pynvml.nvmlSystemGetDriverVersion),
+    "driver_cuda": lambda: _driver(_driver_cuda),
     "gpu_topology": _gpu_topology,
     "interconnect": _interconnect,
     "python": platform.python_version,
-    "paddle": lambda: _paddle_build("full_version"),
-    "paddle_commit": lambda: _paddle_build("commit"),
-    "cuda": lambda: _paddle_build("cuda_version"),
-    "cudnn": lambda: _paddle_build("cudnn_version"),
-    "nccl": lambda: _paddle_build("nccl_version"),
+    "paddle": lambda: _paddle("full_version"),
+    "paddle_commit": lambda: _paddle("commit"),
+    "cuda": lambda: _paddle("cuda_version"),
+    "cudnn": lambda: _paddle("cudnn_version"),
+    "nccl": lambda: _paddle("nccl_version"),
     "dali": _dali,
+    "pillow": lambda: version("pillow"),
+    "variables": _variables,
     "numpy": lambda: version("numpy"),
     "suite": lambda: version("perfkit"),
     "suite_source": _suite_source,

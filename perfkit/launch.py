@@ -12,9 +12,7 @@ from typing import Self
 
 from perfkit.config import Config, portable
 from perfkit.environment import cpu_vendor
-from perfkit.request import gpus_visible
-
-CPU_SETTINGS = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE")
+from perfkit.gpus import visible_gpus
 
 
 def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
@@ -34,16 +32,19 @@ def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
 def worker_environment(config: Config) -> dict[str, str]:
     """The driver's environment with the CPU settings in it."""
     settings = cpu_settings(config, cpu_vendor(), len(os.sched_getaffinity(0)))
+    if config.device == "gpu":
+        # The launcher looks labels up in this list, and does not strip blanks from it.
+        settings["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus())
     return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
 
 
 def launcher_command(config: Config, log_dir: Path, job: str, worker: list[str]) -> list[str]:
     """paddle.distributed.launch for one node; `worker` is the command of every rank."""
     launch = [sys.executable, "-m", "paddle.distributed.launch"]
-    launch += ["--log_dir", str(log_dir), "--job_id", job]
+    # Without the last, it asks nvidia-smi every few seconds, also inside the window.
+    launch += ["--log_dir", str(log_dir), "--job_id", job, "--enable_gpu_log", "False"]
     if config.device == "gpu":
-        # Labels as CUDA_VISIBLE_DEVICES has them: the launcher looks them up in it.
-        launch += ["--devices", ",".join(gpus_visible()[: config.devices])]
+        launch += ["--devices", ",".join(visible_gpus()[: config.devices])]
     else:
         # --devices would fail on a CPU ("substring not found").
         launch += ["--nproc_per_node", str(config.devices)]
@@ -54,7 +55,8 @@ class Workers:
     """The processes of one repeat; none of them outlives the `with` block, or the driver.
 
     The launcher's log folder is a temporary one: besides the workers' logs it dumps the whole
-    environment, which must not be published. `collect_logs` takes the logs alone.
+    environment, which must not be published. `collect_logs` takes the logs alone. If the
+    driver is killed, the supervisor removes the folder.
     """
 
     def __init__(self, config: Config, folder: Path, repeat: int) -> None:
@@ -64,7 +66,7 @@ class Workers:
         worker = [sys.executable, "-m", "perfkit.worker", str(folder), str(repeat)]
         command = launcher_command(config, self.scratch, f"{folder.name}-{repeat}", worker)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.supervisor", *command],
+            [sys.executable, "-m", "perfkit.supervisor", str(self.scratch), *command],
             stdin=subprocess.PIPE,
             stdout=self.supervisor_log,
             stderr=subprocess.STDOUT,

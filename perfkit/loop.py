@@ -148,10 +148,8 @@ def train(
     after the window. Raises LossNotFiniteError, and whatever trainer and batches raise.
     """
     timer = StepTimer(device, clock, record, samples)
-    window_began = clock()
-    for step in range(1, warmup_steps + measured_steps + 1):
-        if step == warmup_steps + 1:
-            window_began = timer.restart()
+
+    def take(step: int) -> None:
         asked = clock()
         batch = next(batches)
         waited = clock() - asked
@@ -159,8 +157,16 @@ def train(
         timer.stop(step, waited, loss)
         if read_losses_at_once:
             timer.write_losses()
+
+    for step in range(1, warmup_steps + 1):
+        take(step)
+
+    began = timer.restart()
+    for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
+        take(step)
     device.synchronize()
-    window = Window(samples * measured_steps, clock() - window_began)
+    window = Window(samples * measured_steps, clock() - began)
+
     timer.write_passed()
     timer.write_losses()
     return window

@@ -1,10 +1,10 @@
 """Progress of a measurement: one line of text, in the notebook and in the terminal."""
 
+import contextlib
 import os
 import sys
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -64,13 +64,10 @@ class Progress:
     repeats: int
     steps: int
     unit: str
-    stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
         self.terminal = terminal()
-        if self.terminal:
-            self.stack.enter_context(self.terminal)
-            self.terminal.write("\n")
+        self._write_terminal("\n")
         self.display = notebook_display()
         self.displayed = False
         self.throughput: float | None = None
@@ -85,9 +82,9 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._write_terminal("\n")
         if self.terminal:
-            self.terminal.write("\n")
-        self.stack.close()
+            self.terminal.close()
 
     def show(
         self,
@@ -125,10 +122,19 @@ class Progress:
         whole = repeat_seconds * self.steps / step
         return whole - repeat_seconds + after_this * whole
 
-    def _write(self, text: str) -> None:
+    def _write_terminal(self, text: str) -> None:
+        """Write to the terminal, and do without it once it has been closed."""
         if self.terminal:
-            self.terminal.write(f"\r{text}")
-            self.terminal.flush()
+            try:
+                self.terminal.write(text)
+                self.terminal.flush()
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self.terminal.close()
+                self.terminal = None
+
+    def _write(self, text: str) -> None:
+        self._write_terminal(f"\r{text}")
         if self.display:
             show = self.display.update if self.displayed else self.display.display
             show({"text/plain": text}, raw=True)

@@ -1,6 +1,7 @@
 """One repeat: fresh worker processes, watched to their end, and what came of them."""
 
 import errno
+import json
 import os
 import shutil
 import time
@@ -49,6 +50,7 @@ def _run_repeat(
     shutil.rmtree(raw_folder, ignore_errors=True)
     raw_folder.mkdir(parents=True)
     began, killed_before = time.monotonic(), _killed_for_memory()
+    rank0 = Follower(raw_file(folder, index, 0), protocol.warmup_steps)
     ended: Failure | None = None
     status: int | None = None
     with Workers(config, folder, index) as workers:
@@ -56,7 +58,9 @@ def _run_repeat(
             while status is None:
                 status = workers.wait(POLL_SECONDS)
                 seconds = time.monotonic() - began
-                _show(progress, config, protocol, folder, index, seconds)
+                rank0.read_on()
+                so_far = rank0.throughput and rank0.throughput * config.ranks
+                progress.show(index, rank0.step, so_far, seconds)
                 if status is None and seconds > config.timeout:
                     ended = failure("time_out", f"repeat {index} took over {config.timeout} s")
                     break
@@ -64,6 +68,8 @@ def _run_repeat(
             ended = failure("interrupted", f"interrupted during repeat {index}")
         workers.end()
         seconds = time.monotonic() - began
+        # Before the scratch folder goes, which may lie on the same disk.
+        free_bytes = shutil.disk_usage(folder).free
         try:
             last_lines = workers.collect_logs(folder / "logs", index)
         except OSError as error:
@@ -71,7 +77,7 @@ def _run_repeat(
     events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
     ended = ended or _reported(events)
     if not ended and not all(e and e[-1]["event"] == "end" for e in events):
-        ended = _unexplained(folder, killed_before, status, last_lines)
+        ended = _unexplained(free_bytes, killed_before, status, last_lines)
     effective = _effective(events)
     if ended:
         return Repeat(
@@ -110,7 +116,7 @@ def _complete(
         index=index,
         status="complete",
         throughput=sum(rank.samples for rank in ranks) / slowest,
-        step_seconds=StepSeconds(**summary(steps)._asdict()),
+        step_seconds=StepSeconds(**summary(steps)),
         data_wait_share=sum(r.data_wait_seconds for r in ranks)
         / sum(r.window_seconds for r in ranks),
         loss_first=losses[0],
@@ -150,10 +156,10 @@ def _reported(events: list[list[dict[str, Any]]]) -> Failure | None:
 
 
 def _unexplained(
-    folder: Path, killed_before: int, status: int | None, last_lines: str
+    free_bytes: int, killed_before: int, status: int | None, last_lines: str
 ) -> Failure:
     """What ended workers that could not say so themselves."""
-    if shutil.disk_usage(folder).free < os.sysconf("SC_PAGE_SIZE"):
+    if free_bytes < os.sysconf("SC_PAGE_SIZE"):
         return failure("disk_full", "no space left where the results are written")
     if _killed_for_memory() > killed_before:
         return failure("out_of_memory", "the kernel killed a worker for want of memory")
@@ -177,20 +183,35 @@ def failure(code: FailureCode, message: str) -> Failure:
     return Failure(code=code, message=portable(message))
 
 
-def _show(
-    progress: Progress,
-    config: Config,
-    protocol: Protocol,
-    folder: Path,
-    index: int,
-    seconds: float,
-) -> None:
-    """Show how far rank 0 has come; its window so far gives the throughput."""
-    events = _events(raw_file(folder, index, 0))
-    steps = [event for event in events if event["event"] == "step"]
-    in_window = [event for event in steps if event["step"] > protocol.warmup_steps]
-    rate = None
-    if in_window:
-        samples = sum(event["samples"] for event in in_window) * config.ranks
-        rate = samples / sum(event["seconds"] for event in in_window)
-    progress.show(index, len(steps), rate, seconds)
+class Follower:
+    """Follows the steps of one rank as they are written, reading each line once."""
+
+    def __init__(self, path: Path, warmup_steps: int) -> None:
+        self.path = path
+        self.warmup_steps = warmup_steps
+        self.offset = 0
+        self.step = 0
+        self.samples = 0
+        self.seconds = 0.0
+
+    def read_on(self) -> None:
+        """Take in the lines that have come since the last call."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as stream:
+            stream.seek(self.offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                self.offset += len(line)
+                event = json.loads(line)
+                if event["event"] == "step":
+                    self.step = event["step"]
+                    if self.step > self.warmup_steps:
+                        self.samples += event["samples"]
+                        self.seconds += event["seconds"]
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples of this rank per second of its window so far."""
+        return self.samples / self.seconds if self.seconds else None

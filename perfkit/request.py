@@ -7,10 +7,8 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, get_args
 
-import pynvml
 from pydantic import ValidationError
 
 from perfkit.config import (
@@ -23,6 +21,8 @@ from perfkit.config import (
     portable,
     resolved_path,
 )
+from perfkit.gpus import visible_gpus
+from perfkit.packages import installed, paddle_build
 
 
 class RequestError(ValueError):
@@ -64,7 +64,9 @@ def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
         problems.append(_not_available("model", model, MODELS))
     given = {name: value for name, value in given.items() if name in known}
     steps = {name: given.pop(name, None) for name in PROTOCOL_PARAMETERS}
-    protocol = steps.pop("protocol") or "auto"
+    protocol = steps.pop("protocol")
+    if protocol is None:
+        protocol = "auto"
     if protocol not in ("auto", *PROTOCOLS):
         problems.append(_not_available("protocol", protocol, ("auto", *PROTOCOLS)))
         protocol = "auto"
@@ -75,7 +77,7 @@ def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
     _validated(Protocol, example | overrides, problems)
     if problems or config is None:
         raise RequestError(sorted(problems))
-    config = resolve(config, len(gpus_visible()))
+    config = resolve(config, len(visible_gpus()))
     if protocol == "auto":
         protocol = "published" if config.device == "gpu" else "quick"
     return Plan(config, Protocol.named(protocol, **steps))
@@ -92,12 +94,7 @@ def resolve(config: Config, gpus: int) -> Config:
         filled, problems = _on_gpus(config, gpus)
     else:
         filled, problems = _on_cpu(config)
-    if not installed("paddle"):
-        extra = "gpu-cu12" if filled["device"] == "gpu" else "cpu"
-        problems.append(
-            f"framework: Paddle is not installed; to install it: pip install -e '.[{extra}]'"
-        )
-    problems += _input_problems(config)
+    problems += _framework_problems(filled["device"], gpus) + _input_problems(config)
     if problems:
         raise RequestError(problems)
     paths = {name: portable(getattr(config, name)) for name in ("data_dir", "outputs_dir")}
@@ -139,11 +136,23 @@ def _on_cpu(config: Config) -> tuple[dict[str, Any], list[str]]:
     }, problems
 
 
+def _framework_problems(device: str, gpus: int) -> list[str]:
+    if not installed("paddle"):
+        how = "conda env create -f environment.yml" if device == "gpu" else "make report"
+        return [f"framework: Paddle is not installed; to install it: {how}"]
+    if device == "gpu" and gpus and not paddle_build("cuda_version"):
+        return [
+            "framework: this Paddle is a CPU build and can't use GPUs. For a GPU build: "
+            "conda env create -f environment.yml; to run on the CPU: -p device cpu"
+        ]
+    return []
+
+
 def _input_problems(config: Config) -> list[str]:
     problems = []
     if config.input == "dali" and not installed("nvidia.dali"):
         problems.append(
-            "input: DALI is not installed; to install it: pip install -e '.[cpu]'; "
+            "input: DALI is not installed; to install it: make report; "
             "to do without: -p input dataloader"
         )
     listed = resolved_path(config.data_dir) / "train_list.txt"
@@ -153,46 +162,6 @@ def _input_problems(config: Config) -> list[str]:
             "perfkit samples; real data: a folder with train/ and train_list.txt"
         )
     return problems
-
-
-def gpus_visible() -> list[str]:
-    """Labels of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible, without CUDA."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
-        uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
-    return visible(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-
-
-def visible(variable: str | None, uuids: list[str]) -> list[str]:
-    """The labels, indices or UUIDs, in `variable` (CUDA_VISIBLE_DEVICES) that name a GPU.
-
-    The list ends before the first label that no GPU answers to, as CUDA's own does.
-    """
-    if variable is None:
-        return [str(index) for index in range(len(uuids))]
-    labels = []
-    for label in (part.strip() for part in variable.split(",")):
-        by_index = label.isdigit() and int(label) < len(uuids)
-        by_uuid = label.startswith("GPU-") and any(u.startswith(label) for u in uuids)
-        if not (by_index or by_uuid):
-            break
-        labels.append(label)
-    return labels
-
-
-def installed(module: str) -> bool:
-    """Whether `module` can be imported, found out without importing a framework."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _is_parameter(name: str, value: object) -> bool:

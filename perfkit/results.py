@@ -115,12 +115,14 @@ class Effective(_Stored):
     """What the run really did, read from inside the workers."""
 
     precision: Annotated[str, Field(description="by the dtypes that the layers produced")]
+    device: Literal["cpu", "gpu"]
     dtypes: Annotated[dict[str, int], Field(description="dtype -> layers that produced it")]
     threads: Annotated[dict[str, int], Field(description="thread pool -> threads")]
     variables: Annotated[
         dict[str, str | None], Field(description="CPU settings as the worker saw them")
     ]
     parameters: Annotated[int, Field(description="trainable parameters of the model")]
+    recipe: Annotated[str, Field(description="optimizer and loss with their settings")]
     strategy: Annotated[
         dict[str, Literal["applied", "ignored", "missing"]],
         Field(description="option of the strategy -> what became of it"),

@@ -5,7 +5,7 @@ from math import comb
 from statistics import median, quantiles
 from typing import NamedTuple
 
-__all__ = ["Interval", "Summary", "median", "median_interval", "summary"]
+__all__ = ["Interval", "median", "median_interval", "summary"]
 
 
 class Interval(NamedTuple):
@@ -14,16 +14,6 @@ class Interval(NamedTuple):
     low: float
     high: float
     level: float
-
-
-class Summary(NamedTuple):
-    """Order statistics of one repeat's steps, in the unit of the steps."""
-
-    minimum: float
-    p25: float
-    median: float
-    p75: float
-    maximum: float
 
 
 def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
@@ -45,9 +35,15 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | 
     return Interval(ordered[k - 1], ordered[n - k], achieved[k])
 
 
-def summary(values: Sequence[float]) -> Summary:
-    """Minimum, quartiles (inclusive method), maximum of at least one value."""
-    if len(values) == 1:
-        return Summary(*[values[0]] * 5)
-    p25, p50, p75 = quantiles(values, n=4, method="inclusive")
-    return Summary(min(values), p25, p50, p75, max(values))
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """Minimum, quartiles (inclusive method) and maximum of at least one value, by name."""
+    p25, p50, p75 = (
+        quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
+    )
+    return {
+        "minimum": min(values),
+        "p25": p25,
+        "median": p50,
+        "p75": p75,
+        "maximum": max(values),
+    }

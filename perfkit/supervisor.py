@@ -1,19 +1,22 @@
-"""Runs one command and leaves no process of it behind, however it or the driver ends.
+"""Runs one command and leaves nothing of it behind, however it or the driver ends.
 
-`python -m perfkit.supervisor COMMAND…`, with standard input a pipe that the driver holds
-open: when the driver ends, even by kill -9, the pipe ends. As a "subreaper" the supervisor
-becomes the parent of descendants whose own parents are gone, also of those in a session of
-their own, which a launcher's workers are; so it finds all of them. Linux only.
+`python -m perfkit.supervisor SCRATCH COMMAND…`, with standard input a pipe that the driver
+holds open: when the driver ends, even by kill -9, the pipe ends. As a "subreaper" the
+supervisor becomes the parent of descendants whose own parents are gone, also of those in a
+session of their own, which a launcher's workers are; so it finds all of them. The folder
+SCRATCH is the driver's to remove, unless the driver is gone. Linux only.
 """
 
 import contextlib
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 
@@ -28,8 +31,9 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def supervise(command: list[str]) -> int:
+def supervise(scratch: Path, command: list[str]) -> int:
     """Run `command` to its end, or until standard input ends; its exit status."""
+    driver = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     process = subprocess.Popen(
         command,
@@ -40,7 +44,10 @@ def supervise(command: list[str]) -> int:
         while process.poll() is None and not _ended(sys.stdin.fileno()):
             pass
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         kill_descendants()
+        if os.getppid() != driver:
+            shutil.rmtree(scratch, ignore_errors=True)
     return process.returncode if process.returncode is not None else -signal.SIGKILL
 
 
@@ -51,21 +58,26 @@ def _ended(descriptor: int) -> bool:
 
 
 def kill_descendants() -> None:
-    """Kill every descendant and wait until none is left."""
+    """Kill every descendant, wait until none is left, and free what they shared.
+
+    Paddle's DataLoader hands batches over in shared memory named after the process that made
+    it; after a kill nobody else removes that.
+    """
+    killed = set()
     while children := psutil.Process().children(recursive=True):
         for child in children:
+            killed.add(child.pid)
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
-        _reap()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
         time.sleep(0.01)
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
+    for process in killed:
+        for segment in Path("/dev/shm").glob(f"paddle_{process}_*"):
+            segment.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(supervise(sys.argv[1:]) & 0xFF)
+    sys.exit(supervise(Path(sys.argv[1]), sys.argv[2:]) & 0xFF)

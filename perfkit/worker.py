@@ -57,14 +57,13 @@ def main(folder: Path, repeat: int) -> None:
     except BaseException as error:
         code, message = failure(error)
         traceback.print_exc()
-        raw.write({"event": "failure", "code": code, "message": message})
-        # Not sys.exit: what is left of the framework (a pipeline that failed, a rank that
-        # waits for the others) may never let the interpreter end.
         sys.stderr.flush()
-        os._exit(1)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+        try:
+            raw.write({"event": "failure", "code": code, "message": message})
+        finally:
+            # Not sys.exit: what is left of the framework (a pipeline that failed, a rank that
+            # waits for the others) may never let the interpreter end.
+            os._exit(1)
 
 
 def run(
@@ -76,7 +75,10 @@ def run(
     trainer = backend.Trainer(config)
     batches = map(backend.as_tensors, open_input(config, rank))
     # The first batch starts the input's own workers and shows whether the data can be read.
-    raw.write({"event": "effective", **backend.effective(trainer, next(batches))})
+    effective = backend.effective(trainer, next(batches))
+    if effective["device"] != config.device:
+        raise RuntimeError(f"trains on the {effective['device']}, not on the {config.device}")
+    raw.write({"event": "effective", **effective})
     window = train(
         trainer,
         batches,

@@ -62,7 +62,7 @@ def test_a_sample_folder_that_was_cut_off_has_no_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is empty"),
+        ("", ": is empty"),
         ("train/a.jpeg\n", ":1: expected `path label`, found 'train/a.jpeg'"),
         ("\n", ":1: expected `path label`"),
         ("a.jpeg 0\nb.jpeg cat\n", ":2: label 'cat' is not a whole number below 1000"),
@@ -74,10 +74,7 @@ def test_a_sample_folder_that_was_cut_off_has_no_list(tmp_path):
 def test_a_wrong_list_is_refused_with_file_and_line(tmp_path, text, told):
     with pytest.raises(InputError) as refused:
         read_list(data(tmp_path, text))
-    assert str(tmp_path / "train_list.txt") + told.split(" ")[0][
-        : told.find(":", 1) + 1
-    ] in str(refused.value)
-    assert told in str(refused.value)
+    assert f"train_list.txt{told}" in str(refused.value)
 
 
 def test_a_list_that_is_no_text_is_refused_with_its_line(tmp_path):
@@ -162,18 +159,16 @@ def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_the_dataloader(tmp_p
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_the_dataloader_gives_batches_like_dalis(samples, layout):
-    one = config(samples, layout=layout, dataloader_workers=0)
-    images, labels = next(dataloader.batches(one, read_list(samples), 0))
-    assert images.shape == ([4, 3, 64, 64] if layout == "NCHW" else [4, 64, 64, 3])
-    assert labels.shape == [4, 1]
-    assert (
-        -MEAN[1] / DEVIATION[1] - 0.1 <= float(images.min()) < 0 < float(images.max()) <= 2.65
-    )
+def test_the_dataloaders_images_are_like_dalis(samples, layout):
+    files = dataloader.ImageFiles(config(samples, layout=layout), read_list(samples))
+    image, label = files[5]
+    assert image.shape == ((3, 64, 64) if layout == "NCHW" else (64, 64, 3))
+    assert (image.dtype, label.dtype, label.tolist()) == (np.float32, np.int64, [5])
+    assert -MEAN[1] / DEVIATION[1] - 0.1 <= image.min() < 0 < image.max() <= 2.65
 
 
 def test_a_data_set_smaller_than_a_step_is_refused_by_the_dataloader(samples):
-    too_large = config(samples, batch_size=25, dataloader_workers=0)
+    too_large = config(samples, batch_size=25)
     with pytest.raises(InputError, match="24 images, and one step of 1 x 25 needs more"):
         next(dataloader.batches(too_large, read_list(samples), 0))
 

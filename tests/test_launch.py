@@ -51,7 +51,7 @@ def test_on_a_cpu_the_launcher_gets_a_number_of_processes_and_no_devices():
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices_by_their_labels(monkeypatch):
-    monkeypatch.setattr("perfkit.launch.gpus_visible", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.launch.visible_gpus", lambda: ["3", "5", "6"])
     command = launcher_command(config(device="gpu", gpus=2), Path("/logs"), "job", ["worker"])
     assert command[-3:] == ["--devices", "3,5", "worker"]
 
@@ -63,7 +63,7 @@ def test_home_and_checkout_paths_are_taken_out_of_text():
 
 def supervise(marker, seconds):
     command = [sys.executable, "-m", "perfkit.supervisor"]
-    command += [sys.executable, "-c", ESCAPING, marker, str(seconds)]
+    command += [marker, sys.executable, "-c", ESCAPING, marker, str(seconds)]
     supervisor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert supervisor.stdout.readline() == b"started\n"
     return supervisor
@@ -94,6 +94,7 @@ def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
 
 
 def test_the_status_of_the_command_is_the_status_of_the_supervisor():
-    command = [sys.executable, "-m", "perfkit.supervisor", sys.executable, "-c", "exit(7)"]
+    command = [sys.executable, "-m", "perfkit.supervisor", "scratch", sys.executable, "-c"]
+    command += ["exit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
         assert supervisor.wait(20) == 7

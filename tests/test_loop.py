@@ -157,17 +157,6 @@ def test_nothing_synchronizes_an_asynchronous_device_inside_the_window():
     assert len(set(inside[2:])) == 1
 
 
-def test_a_device_that_is_never_synchronized_shows_as_a_wrong_window():
-    clock = FakeClock()
-    gpu = FakeGpu(clock)
-    gpu.synchronize = lambda: None
-    with pytest.raises(AssertionError, match="before the device came past"):
-        gpu.seconds_between(0, gpu.mark() + 1)
-    window, events = run(clock, FakeGpuTrainer(gpu), gpu, at_once=True)
-    assert window.seconds == 0
-    assert not of_kind(events, "step")
-
-
 def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_it():
     clock = FakeClock()
     trainer = FakeTrainer(clock, losses=[1.0, 0.9, float("nan")])

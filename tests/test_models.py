@@ -70,6 +70,18 @@ def test_effective_precision_is_read_from_what_the_layers_produce():
     assert found["parameters"] == 25_557_032
 
 
+def test_tensors_as_dalis_paddle_plugin_fills_them_are_taken():
+    images, labels = np.ones((2, 3, 4, 4), np.float32), np.ones((2, 1), np.int64)
+    filled = []
+    for array in (images, labels):
+        tensor = paddle.base.core.DenseTensor()
+        tensor.set(array, paddle.CPUPlace())
+        filled.append(tensor)
+    taken = as_tensors(tuple(filled))
+    assert np.array_equal(taken[0], images)
+    assert np.array_equal(taken[1], labels)
+
+
 def test_looking_at_the_layers_does_not_change_the_training():
     after = []
     for look in (False, True):

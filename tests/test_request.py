@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from perfkit.config import Config, Protocol, parameters
-from perfkit.request import RequestError, plan, resolve, visible
+from perfkit.config import ROOT, Config, Protocol, parameters, portable, resolved_path
+from perfkit.gpus import select
+from perfkit.request import RequestError, plan, resolve
 
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.request.gpus_visible", list)
+    monkeypatch.setattr("perfkit.request.visible_gpus", list)
 
 
 def problems(**given):
@@ -72,6 +74,12 @@ def test_a_wrong_value_is_refused_and_told_what_is_allowed(name, value, allowed)
     assert allowed in problem
 
 
+@pytest.mark.parametrize("protocol", [0, "", "fast"])
+def test_a_protocol_that_does_not_exist_is_refused(protocol):
+    (problem,) = problems(protocol=protocol)
+    assert "allowed: auto, published, quick" in problem
+
+
 def test_an_unknown_model_is_refused_with_the_known_ones():
     with pytest.raises(RequestError, match="allowed: resnet50; did you mean 'resnet50'"):
         plan("resnet5", {"input": "synthetic"})
@@ -81,6 +89,27 @@ def test_more_gpus_than_exist_is_an_error_that_says_how_to_run_on_the_cpu():
     (problem,) = problems(gpus=8)
     assert "8 asked for, and this machine shows 0 GPUs" in problem
     assert "-p device cpu" in problem
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("{home}/imagenet", "~/imagenet"),
+        ("{root}/data/samples", "data/samples"),
+        ("/data{home}/imagenet", "/data{home}/imagenet"),
+        ("{home}fs/imagenet", "{home}fs/imagenet"),
+        ("{home}-2/imagenet", "{home}-2/imagenet"),
+        ("/mnt{root}/x", "/mnt{root}/x"),
+        ('File "{home}/a.py", line 1', 'File "~/a.py", line 1'),
+        ("in {home}", "in ~"),
+    ],
+)
+def test_only_whole_leading_folders_of_a_path_are_shortened(given, kept):
+    names = {"home": Path.home(), "root": ROOT}
+    short = portable(given.format(**names))
+    assert short == kept.format(**names)
+    if given.startswith(("{", "/")):
+        assert resolved_path(short) == Path(given.format(**names))
 
 
 def test_device_gpu_without_gpus_is_an_error_and_never_a_silent_cpu_run():
@@ -109,8 +138,13 @@ def test_without_gpus_auto_is_the_cpu_under_the_quick_protocol():
     assert planned.protocol == Protocol.named("quick")
 
 
-def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch):
-    monkeypatch.setattr("perfkit.request.gpus_visible", lambda: ["0", "1", "2", "3"])
+@pytest.fixture
+def gpu_build(monkeypatch):
+    monkeypatch.setattr("perfkit.request.paddle_build", lambda name: "12.6")
+
+
+def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch, gpu_build):
+    monkeypatch.setattr("perfkit.request.visible_gpus", lambda: ["0", "1", "2", "3"])
     planned = plan("resnet50", {"input": "synthetic"})
     assert (planned.config.device, planned.config.topology) == ("gpu", "1x4")
     assert planned.config.batch_size == 128
@@ -132,7 +166,7 @@ def test_every_field_of_a_protocol_can_be_overridden():
     assert planned.protocol.name == "published"
 
 
-def test_a_resolved_configuration_resolves_to_itself():
+def test_a_resolved_configuration_resolves_to_itself(gpu_build):
     config = resolve(Config(model="resnet50", input="synthetic"), 2)
     assert resolve(config, 2) == config
 
@@ -150,20 +184,26 @@ def test_what_is_no_literal_or_begins_with_an_underscore_is_no_parameter():
 
 
 @pytest.mark.parametrize(
-    ("variable", "labels"),
+    ("variable", "selected"),
     [
-        (None, ["0", "1"]),
-        ("", []),
-        ("1", ["1"]),
-        ("1,0", ["1", "0"]),
-        ("0,7,1", ["0"]),
-        ("-1", []),
-        ("GPU-bb", ["GPU-bb"]),
-        ("GPU-zz", []),
+        (None, {"0": 0, "1": 1}),
+        ("", {}),
+        ("1", {"1": 1}),
+        ("1, 0", {"1": 1, "0": 0}),
+        ("0,7,1", {"0": 0}),
+        ("-1", {}),
+        ("GPU-bb", {"GPU-bb": 1}),
+        ("GPU-zz", {}),
+        ("MIG-1234", {"MIG-1234": 0}),
     ],
 )
-def test_cuda_visible_devices_counts_as_cuda_counts_it(variable, labels):
-    assert visible(variable, ["GPU-aaaa", "GPU-bbbb"]) == labels
+def test_cuda_visible_devices_counts_as_cuda_counts_it(variable, selected):
+    assert select(variable, ["GPU-aaaa", "GPU-bbbb"]) == selected
+
+
+def test_a_cpu_build_of_paddle_is_refused_on_a_gpu_with_what_to_do():
+    with pytest.raises(RequestError, match=r"is a CPU build.*environment\.yml"):
+        resolve(Config(model="resnet50", input="synthetic"), 4)
 
 
 def test_every_parameter_has_a_default_and_a_meaning():

@@ -1,7 +1,4 @@
-"""The Paddle backend: device, model, optimizer, one training step, and what really happened.
-
-Written for Paddle 3.3; uses only what 2.6 has too.
-"""
+"""The Paddle backend: device, model, optimizer, one training step, and what really happened."""
 
 import os
 from typing import Any
@@ -44,11 +41,12 @@ class GpuDevice:
 
 def open_device(config: Config) -> Device:
     """Select this worker's device and join the other ranks, if there are any."""
-    if config.device == "gpu" and not paddle.is_compiled_with_cuda():
-        raise RuntimeError("this Paddle was built without CUDA; install paddlepaddle-gpu")
-    paddle.set_device(config.device)
+    if config.device == "cpu":
+        # A GPU build would choose NCCL, and the GPUs with it.
+        os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
     if config.ranks > 1:
         paddle.distributed.init_parallel_env()
+    paddle.set_device(config.device)
     paddle.seed(config.seed)
     np.random.seed(config.seed)
     return GpuDevice() if config.device == "gpu" else CpuDevice()
@@ -66,8 +64,13 @@ class Trainer:
         if config.ranks > 1:
             self.forward = paddle.DataParallel(self.forward)
         self.loss = nn.CrossEntropyLoss()
+        rate = LEARNING_RATE * config.samples * config.ranks / LEARNING_RATE_BATCH
+        self.recipe = (
+            f"momentum SGD {MOMENTUM}, learning rate {rate:g}, weight decay {WEIGHT_DECAY:g}, "
+            "cross entropy"
+        )
         self.optimizer = paddle.optimizer.Momentum(
-            LEARNING_RATE * config.samples * config.ranks / LEARNING_RATE_BATCH,
+            rate,
             MOMENTUM,
             parameters=self.network.parameters(),
             weight_decay=WEIGHT_DECAY,
@@ -104,26 +107,38 @@ class Trainer:
 
 
 def as_tensors(batch: tuple[Any, Any]) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """A batch as Paddle tensors; what speaks DLPack is taken over without a copy."""
-    images, labels = (
-        array if isinstance(array, paddle.Tensor) else paddle.utils.dlpack.from_dlpack(array)
-        for array in batch
-    )
+    """A batch as Paddle tensors, without a copy on the device that has it.
+
+    Takes Paddle's own tensors, the lower-level ones that DALI's Paddle plugin fills, and
+    whatever speaks DLPack.
+    """
+    images, labels = (_as_tensor(array) for array in batch)
     return images, labels
+
+
+def _as_tensor(array: Any) -> paddle.Tensor:
+    if isinstance(array, paddle.Tensor):
+        return array
+    if isinstance(array, paddle.base.core.DenseTensor):
+        return paddle.to_tensor(array, place=array._place())
+    return paddle.utils.dlpack.from_dlpack(array)
 
 
 def effective(trainer: Trainer, batch: tuple[Any, Any]) -> dict[str, Any]:
     """What the run really does, as results.Effective has it."""
     dtypes = trainer.produced_dtypes(batch)
     names = sorted({PRECISIONS.get(name, name) for name in dtypes})
+    place = trainer.network.parameters()[0].place
     return {
         "precision": "+".join(names),
         "dtypes": dtypes,
+        "device": "gpu" if place.is_gpu_place() else "cpu",
         "threads": {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()},
         "variables": {
             name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE")
         },
         "parameters": trainer.parameters,
+        "recipe": trainer.recipe,
     }
 
 

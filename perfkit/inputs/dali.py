@@ -54,7 +54,8 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
     """Yield (images, labels) for ever: float32 of batch x layout, int64 of batch x 1.
 
     On a CPU they are DALI's own buffers, to be read by DLPack, valid until the next batch is
-    asked for. On a GPU they are Paddle tensors. Raises InputError for a file that can't be
+    asked for. On a GPU they are what DALI's Paddle plugin fills, copies in Paddle's memory.
+    Raises InputError for a file that can't be
     decoded, with its line in the list where DALI names the file.
     """
     pipeline = _pipeline(
@@ -63,8 +64,7 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
         rank,
         batch_size=config.batch_size,
         num_threads=config.dali_threads,
-        # One worker sees one GPU as its own: the launcher selects it.
-        device_id=_local_gpu(rank, config) if config.device == "gpu" else None,
+        device_id=rank % config.devices if config.device == "gpu" else None,
         prefetch_queue_depth=config.dali_prefetch,
         seed=config.seed + rank,
     )
@@ -77,10 +77,6 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
             yield images.as_tensor(), labels.as_tensor()
     except RuntimeError as error:
         raise InputError(line_of(listed, str(error)) + _reason(str(error))) from error
-
-
-def _local_gpu(rank: int, config: Config) -> int:
-    return rank % config.devices
 
 
 def _gpu_batches(pipeline: Any) -> Iterator[tuple[Any, Any]]:

@@ -12,7 +12,6 @@ from PIL import Image
 from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN
 from perfkit.inputs.files import FileList, InputError
-from perfkit.supervisor import end_with_parent
 
 
 class ImageFiles(paddle.io.Dataset):
@@ -70,7 +69,6 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
         dataset,
         batch_sampler=sampler,
         num_workers=config.dataloader_workers,
-        worker_init_fn=lambda _worker: end_with_parent(),
         persistent_workers=config.dataloader_workers > 0,
     )
     if not len(loader):

@@ -47,9 +47,9 @@ def number(value: float | None, digits: int = 4) -> str:
     """`value` to that many significant digits, trailing zeros kept; a dash for None."""
     if value is None:
         return "–"
-    if abs(value) >= 10**digits:
-        return f"{value:,.0f}"
-    return f"{value:#.{digits}g}".rstrip(".")
+    if round(abs(value)) >= 10 ** (digits - 1):
+        return f"{value:,.0f}" if round(abs(value)) >= 10**digits else f"{value:.0f}"
+    return f"{value:#.{digits}g}"
 
 
 def percent(share: float | None, digits: int = 3) -> str:

@@ -24,9 +24,8 @@ if any(name in " ".join(sys.orig_argv[1:4]) for name in ("perfkit.worker", "bare
         entered = time.perf_counter()
         os.write(done, b"x")
         os.read(go, 1)
-        batch = run(self)
         print(entered, time.perf_counter(), file=times)
-        return batch
+        return run(self)
 
     Pipeline.run = in_turn
 """
@@ -61,8 +60,15 @@ class Turns:
                 if turn < turns - 1:
                     os.read(self.pipes[side, "done"], 1)
 
-    def step_seconds(self, side: str) -> list[float]:
-        """Seconds of each step but the last: from a batch in hand to asking for the next."""
+    def times(self, side: str) -> list[tuple[float, float]]:
+        """For each batch asked for: when, and when the turn for it had come, seconds."""
         lines = (self.folder / f"{side}.times").read_text().splitlines()
-        times = [tuple(map(float, line.split())) for line in lines]
-        return [later[0] - earlier[1] for earlier, later in pairwise(times)]
+        return [(float(asked), float(came)) for asked, came in map(str.split, lines)]
+
+    def waits(self, side: str) -> list[float]:
+        """Seconds that each batch was kept back for its turn."""
+        return [came - asked for asked, came in self.times(side)]
+
+    def step_seconds(self, side: str) -> list[float]:
+        """Seconds from each turn to asking for the next batch: a step, its input included."""
+        return [later[0] - earlier[1] for earlier, later in pairwise(self.times(side))]
