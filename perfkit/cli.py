@@ -131,7 +131,7 @@ def samples(folder: Path, count: int) -> None:
     folder = resolved_path(str(folder))
     made = folder / "train_list.txt"
     if made.exists() and len(made.read_text().splitlines()) == count:
-        click.echo(f"{folder} has its {count} samples already")
+        click.echo(f"{portable(str(folder))} has its {count} samples already")
         return
     if made.exists():
         _refuse(
@@ -141,7 +141,7 @@ def samples(folder: Path, count: int) -> None:
         make_samples(folder, count), count, "Sample images", file=sys.stderr
     ) as bar:
         size = sum(bar)
-    click.echo(f"{folder}: {count} images, {size / count / 1000:.0f} kB on average")
+    click.echo(f"{portable(str(folder))}: {count} images, {size / count / 1000:.0f} kB on average")
 
 
 def write_pages(folders: Iterable[Path]) -> None:

@@ -75,9 +75,12 @@ def _run_repeat(
         except OSError as error:
             last_lines = str(error)
     events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
-    ended = ended or _reported(events)
-    if not ended and not all(e and e[-1]["event"] == "end" for e in events):
-        ended = _unexplained(free_bytes, killed_before, status, last_lines)
+    whole = all(e and e[-1]["event"] == "end" for e in events)
+    if whole and ended and ended.code == "time_out":
+        # All was measured; only the processes' own clearing up did not come to its end.
+        ended = None
+    if not whole and not ended:
+        ended = _reported(events) or _unexplained(free_bytes, killed_before, status, last_lines)
     effective = _effective(events)
     if ended:
         return Repeat(

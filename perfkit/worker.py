@@ -40,7 +40,7 @@ class RawFile:
 
 
 def main(folder: Path, repeat: int) -> None:
-    """Run this rank; the exit status is 0 only after an `end` event."""
+    """Run this rank; ends with status 1 after a `failure` event."""
     end_with_parent()
     # Paddle's launcher sets these; its absence means one process started by hand.
     rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
@@ -110,12 +110,12 @@ def open_input(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
 def failure(error: BaseException) -> tuple[FailureCode, str]:
     """A code and a sentence for what ended the training."""
     message = portable(" ".join(str(error).split()))[:600] or type(error).__name__
-    if isinstance(error, InputError):
-        return "bad_input", message
     if isinstance(error, LossNotFiniteError):
         return "loss_not_finite", message
     if isinstance(error, MemoryError) or any(sign in message.lower() for sign in OUT_OF_MEMORY):
         return "out_of_memory", message
+    if isinstance(error, InputError):
+        return "bad_input", message
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "disk_full", message
     return "worker_error", f"{type(error).__name__}: {message}"

@@ -55,8 +55,9 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
 
     On a CPU they are DALI's own buffers, to be read by DLPack, valid until the next batch is
     asked for. On a GPU they are what DALI's Paddle plugin fills, copies in Paddle's memory.
-    Raises InputError for a file that can't be
-    decoded, with its line in the list where DALI names the file.
+
+    Raises InputError for a file that can't be decoded, with its line in the list where DALI
+    names the file.
     """
     pipeline = _pipeline(
         config,
