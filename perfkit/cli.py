@@ -141,7 +141,8 @@ def samples(folder: Path, count: int) -> None:
         make_samples(folder, count), count, "Sample images", file=sys.stderr
     ) as bar:
         size = sum(bar)
-    click.echo(f"{portable(str(folder))}: {count} images, {size / count / 1000:.0f} kB on average")
+    average = f"{size / count / 1000:.0f} kB on average"
+    click.echo(f"{portable(str(folder))}: {count} images, {average}")
 
 
 def write_pages(folders: Iterable[Path]) -> None:
