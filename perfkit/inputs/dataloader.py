@@ -12,6 +12,7 @@ from PIL import Image
 from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN
 from perfkit.inputs.files import FileList, InputError
+from perfkit.supervisor import end_with_parent
 
 
 class ImageFiles(paddle.io.Dataset):
@@ -69,6 +70,8 @@ def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, 
         dataset,
         batch_sampler=sampler,
         num_workers=config.dataloader_workers,
+        # One that waits to hand a batch over outlives its trainer otherwise.
+        worker_init_fn=lambda _worker: end_with_parent(),
         persistent_workers=config.dataloader_workers > 0,
     )
     if not len(loader):

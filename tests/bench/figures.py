@@ -169,8 +169,6 @@ began = time.perf_counter()
 for _ in range(count):
     next(batches)
 print(batch * count / (time.perf_counter() - began), flush=True)
-import os
-os._exit(0)
 """
 
 
