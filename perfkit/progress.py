@@ -6,7 +6,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from tqdm import tqdm
@@ -76,12 +75,7 @@ class Progress:
         self.shown_at = -SECONDS_BETWEEN
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._write_terminal("\n")
         if self.terminal:
             self.terminal.close()
