@@ -48,6 +48,8 @@ def _reading(read: Callable[[], Value]) -> Reading:
         return Reading(value=read())
     except UnreadableError as reason:
         return Reading(value=None, missing=str(reason))
+    except NoDriverError as error:
+        return Reading(value=None, missing=f"no NVIDIA driver answers (NVML: {error})")
     except (OSError, subprocess.SubprocessError, PackageNotFoundError) as error:
         return Reading(value=None, missing=portable(f"{type(error).__name__}: {error}")[:200])
 
@@ -89,20 +91,6 @@ def _virtualization() -> str:
 
 def _os() -> str:
     return platform.freedesktop_os_release()["PRETTY_NAME"]
-
-
-def _gpus() -> list[str]:
-    try:
-        return visible_names()
-    except NoDriverError as error:
-        raise UnreadableError(f"no NVIDIA driver answers (NVML: {error})") from error
-
-
-def _driver(read: Callable[[], Value]) -> Value:
-    try:
-        return ask(read)
-    except NoDriverError as error:
-        raise UnreadableError(f"no NVIDIA driver answers (NVML: {error})") from error
 
 
 def _driver_cuda() -> str:
@@ -199,9 +187,9 @@ FACTS: dict[str, Callable[[], Value]] = {
     "virtual_machine": _virtualization,
     "os": _os,
     "kernel": platform.release,
-    "gpus": _gpus,
-    "driver": lambda: _driver(pynvml.nvmlSystemGetDriverVersion),
-    "driver_cuda": lambda: _driver(_driver_cuda),
+    "gpus": visible_names,
+    "driver": lambda: ask(pynvml.nvmlSystemGetDriverVersion),
+    "driver_cuda": lambda: ask(_driver_cuda),
     "gpu_topology": _gpu_topology,
     "interconnect": _interconnect,
     "python": platform.python_version,

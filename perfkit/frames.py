@@ -8,7 +8,8 @@ import pandas as pd
 from perfkit.config import parameter_values
 from perfkit.results import Result, ResultError, folders, raw_file, read_events, read_result
 
-STEP_COLUMNS = ("repeat", "rank", "step", "seconds", "data_wait_seconds", "samples", "loss")
+STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
+STEP_COLUMNS += ["loss", "measured"]
 
 
 def load(outputs: str | Path) -> pd.DataFrame:
@@ -68,4 +69,4 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
                 for e in events
                 if e["event"] == "step"
             ]
-    return pd.DataFrame(rows, columns=[*STEP_COLUMNS, "measured"])
+    return pd.DataFrame(rows, columns=STEP_COLUMNS)
