@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: report test lab lint bench schema constraints clean
+.PHONY: report test test-paddle2 lab lint bench schema constraints clean
 
 ## report: measure ResNet-50 on this machine's CPU and write outputs/index.html
 report: .venv/cpu
@@ -14,6 +14,11 @@ report: .venv/cpu
 ## test: run all tests
 test: .venv/test
 	$(BIN)/python -m pytest
+
+## test-paddle2: the tests of models, strategies and whole measurements under Paddle 2.6.2
+test-paddle2: .venv-paddle2/test
+	.venv-paddle2/bin/python -m pytest tests/test_models.py tests/test_strategies.py \
+		tests/test_parallel.py tests/test_driver.py
 
 ## lab: open JupyterLab on the notebooks (localhost only, with a token)
 lab: .venv/lab
@@ -43,7 +48,7 @@ constraints: .venv/test
 	mv .venv/constraints.txt constraints.txt
 
 clean:
-	rm -rf .venv outputs/* data
+	rm -rf .venv .venv-paddle2 outputs/* data
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -56,6 +61,12 @@ clean:
 	$(INSTALL) '.[cpu]'
 	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || \
 		{ echo "Paddle needs libgomp: apt-get install libgomp1"; exit 2; }
+	@touch $@
+
+# Without constraints.txt, whose NumPy is too new for Paddle 2.
+.venv-paddle2/test: pyproject.toml
+	$(PYTHON) -m venv .venv-paddle2
+	.venv-paddle2/bin/pip install --quiet --editable '.[cpu-paddle2,test]' 'ipykernel==7.2.0'
 	@touch $@
 
 .venv/test: .venv/cpu

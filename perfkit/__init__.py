@@ -18,6 +18,7 @@ _HOME = {
     "Measurement": "results",
     "ResultError": "results",
     "load": "frames",
+    "published": "tables",
     "load_steps": "frames",
 }
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from perfkit.config import MODELS, ROOT, parameters, portable, resolved_path
+from perfkit.config import ROOT, parameters, portable, resolved_path
+from perfkit.models import MODELS
 from perfkit.request import RequestError, plan
 
 EPILOG = """\b
@@ -30,9 +31,7 @@ def main() -> None:
     """Reproducible reports on deep-learning training throughput."""
 
 
-@main.command(epilog=_parameter_help())
-@click.argument("model", metavar="|".join(MODELS))
-@click.option(
+PARAMETERS = click.option(
     "-p",
     "given",
     nargs=2,
@@ -40,6 +39,11 @@ def main() -> None:
     metavar="NAME VALUE",
     help="Set a parameter; may be given many times.",
 )
+
+
+@main.command(epilog=_parameter_help())
+@click.argument("model", metavar="|".join(MODELS))
+@PARAMETERS
 def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     """Measure MODEL: run its notebook through papermill and write its page.
 
@@ -52,11 +56,12 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     except RequestError as error:
         _refuse(error)
     # Imported only now: reading the environment takes longer than refusing a request.
-    from perfkit.driver import is_complete, measurement_folder
+    from perfkit.driver import hosts_of, is_complete, measurement_folder
     from perfkit.environment import read_environment
+    from perfkit.hosts import own_index
 
     config = planned.config
-    environment = read_environment(resolved_path(config.data_dir))
+    environment = read_environment(config.data_folder)
     folder = measurement_folder(config, planned.protocol, environment)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     page = folder / "report.html"
@@ -66,7 +71,9 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
         click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
-    name, message = _execute(notebook, folder / "logs" / "papermill.ipynb", values)
+    # By hand, other nodes may share the folder.
+    node = f"-node{index}" if (index := own_index(hosts_of(config))) else ""
+    name, message = _execute(notebook, folder / "logs" / f"papermill{node}.ipynb", values)
     if name == RequestError.__name__:
         click.echo(message, err=True)
         raise SystemExit(2)
@@ -100,6 +107,33 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
     return "", ""
 
 
+@main.command(epilog=_parameter_help())
+@click.argument("model", metavar="|".join(MODELS), default="resnet50")
+@PARAMETERS
+def doctor(model: str, given: tuple[tuple[str, str], ...]) -> None:
+    """See what would keep a measurement of MODEL from running, before it starts.
+
+    Takes what `perfkit run` takes: versions, data and room on this machine; with nodes, that
+    all of them come, are alike, and reach each other. Ends with 1 if something is amiss.
+    """
+    try:
+        planned = plan(model, {name: typed(name, value) for name, value in given})
+        from perfkit.doctor import examine_plan
+
+        well = True
+        for check in examine_plan(planned):
+            word = (
+                click.style("ok  ", fg="green") if check.well else click.style("FAIL", fg="red")
+            )
+            indent = " " * 6
+            text = textwrap.fill(f"{check.subject}: {check.seen}", 74, subsequent_indent=indent)
+            click.echo(f"{word}  {text}")
+            well = well and check.well
+    except RequestError as error:
+        _refuse(error)
+    raise SystemExit(0 if well else 1)
+
+
 @main.command()
 @click.argument("outputs", default="outputs", type=click.Path(path_type=Path))
 def report(outputs: Path) -> None:
@@ -119,30 +153,89 @@ def report(outputs: Path) -> None:
 
 
 @main.command()
-@click.argument("folder", default="data/samples", type=click.Path(path_type=Path))
-@click.option("--count", default=512, show_default=True, type=click.IntRange(1, 100_000))
-def samples(folder: Path, count: int) -> None:
-    """Make COUNT sample JPEG files and their list in FOLDER; the same bytes every time.
+@click.argument("folder", required=False)
+@click.option(
+    "--for",
+    "model",
+    default="resnet50",
+    show_default=True,
+    type=click.Choice(list(MODELS)),
+    help="The model to train on them.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 100_000),
+    help="How many.  [default: 512 images or 2048 sequences]",
+)
+@click.option(
+    "--sequence-length",
+    type=click.IntRange(16, 512),
+    help="Tokens per sequence, for bert.  [default: 128]",
+)
+def samples(
+    folder: str | None, model: str, count: int | None, sequence_length: int | None
+) -> None:
+    """Make sample data in FOLDER: JPEG files and their list, or for bert an HDF5 shard.
 
-    A relative path starts at the checkout, as in the parameters.
+    They are the same bytes every time; the shard's text is that of the Python release.
+    FOLDER is data/samples, or data/sequences for bert, unless given. A relative path starts
+    at the checkout, as in the parameters.
     """
+    path = resolved_path(folder or MODELS[model].data_dir)
+    if MODELS[model].sample == "sequence":
+        _sample_sequences(path, count or 2048, sequence_length or 128)
+    elif sequence_length:
+        _refuse(RequestError([f"--sequence-length: {model} trains on images"]))
+    else:
+        _sample_images(path, count or 512)
+
+
+def _sample_images(folder: Path, count: int) -> None:
     from perfkit.inputs.samples import make_samples
 
-    folder = resolved_path(str(folder))
     made = folder / "train_list.txt"
-    if made.exists() and len(made.read_text().splitlines()) == count:
-        click.echo(f"{portable(str(folder))} has its {count} samples already")
-        return
     if made.exists():
-        _refuse(
-            RequestError([f"FOLDER: {folder} holds another data set; name an empty folder"])
-        )
+        same = len(made.read_text().splitlines()) == count
+        _say_it_is_there(folder, f"{count} samples", same)
+        return
     with click.progressbar(
         make_samples(folder, count), count, "Sample images", file=sys.stderr
     ) as bar:
         size = sum(bar)
     average = f"{size / count / 1000:.0f} kB on average"
     click.echo(f"{portable(str(folder))}: {count} images, {average}")
+
+
+def _sample_sequences(folder: Path, count: int, length: int) -> None:
+    from perfkit.inputs.files import InputError
+    from perfkit.inputs.sample_sequences import NAME, SOURCE, make_shard
+    from perfkit.inputs.shards import read_shards, shard_files
+
+    what = f"{count} sequences of {length} tokens"
+    made = folder / NAME
+    if folder.is_dir() and (there := shard_files(folder)):
+        try:
+            same = there == [made] and read_shards(folder, length).rows == [count]
+        except InputError:
+            same = False
+        _say_it_is_there(folder, what, same)
+        return
+    with click.progressbar(
+        make_shard(folder, count, length), count, "Sample sequences", file=sys.stderr
+    ) as bar:
+        for _one in bar:
+            pass
+    size = f"{made.stat().st_size / 1e6:.1f} MB"
+    click.echo(f"{portable(str(folder))}: {what}, {size}, from {SOURCE}")
+
+
+def _say_it_is_there(folder: Path, what: str, same: bool) -> None:
+    """Say that the folder has these samples already; refuse to overwrite others."""
+    if not same:
+        _refuse(
+            RequestError([f"FOLDER: {folder} holds another data set; name an empty folder"])
+        )
+    click.echo(f"{portable(str(folder))} has its {what} already")
 
 
 def write_pages(folders: Iterable[Path]) -> None:

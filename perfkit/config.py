@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout. Relative paths in parameters start here, wherever a notebook runs."""
 
-MODELS = ("resnet50",)
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
+HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._-]*(,[A-Za-z0-9][A-Za-z0-9._-]*)*$"
+"""Names or addresses, comma-separated. None begins with a dash, which would be an option."""
 
 
 def resolved_path(path: str) -> Path:
@@ -43,28 +44,43 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    model: Literal["resnet50"] = Field(description="the model to train")
+    model: Literal["resnet50", "vgg16", "bert"] = Field(description="the model to train")
     framework: Literal["paddle"] = Field("paddle", description="the framework that trains")
-    precision: Literal["fp32"] = Field("fp32", description="number format of the training")
+    precision: Literal["fp32", "amp", "pure_fp16", "bf16", "auto"] = Field(
+        "fp32",
+        description="number format of the training: amp is O1 and pure_fp16 O2 with float16, "
+        "bf16 is O1 with bfloat16; auto leaves it to strategy=fleetx-auto",
+    )
+    tf32: bool = Field(False, description="let a GPU's tensor cores round fp32 factors to TF32")
     execution: Literal["dynamic", "static"] = Field(
         "dynamic", description="dynamic graph, or compiled ahead by to_static"
     )
-    strategy: Literal["none"] = Field(
-        "none", description="preset of distributed-training options"
+    strategy: Literal[
+        "none",
+        "fleetx-fp32",
+        "fleetx-amp",
+        "fleetx-auto",
+        "fleetx-vgg16-fp32",
+        "fleetx-vgg16-amp",
+    ] = Field("none", description="preset of distributed-training options")
+    optimizer: Literal["momentum", "adamw", "lamb"] | None = Field(
+        None, description="None: momentum for images, adamw for bert; lamb is for bert too"
     )
-    layout: Literal["NCHW", "NHWC"] = Field("NCHW", description="memory layout of activations")
+    layout: Literal["NCHW", "NHWC"] | None = Field(
+        None, description="memory layout of activations of images; None: NCHW"
+    )
     batch_size: int | None = Field(
         None,
         ge=1,
         le=65536,
-        description="samples per device and step; None: 128 on a GPU, 4 on the CPU",
+        description="samples per device and micro-batch; None: chosen by model and device",
     )
-    accumulate: Literal[1] = Field(1, description="micro-batches per optimizer step")
-    image_size: int = Field(
-        224, ge=32, le=1024, description="height and width of the images, pixels"
+    accumulate: int = Field(1, ge=1, le=65536, description="micro-batches per optimizer step")
+    image_size: int | None = Field(
+        None, ge=32, le=1024, description="height and width of the images, pixels; None: 224"
     )
-    sequence_length: None = Field(
-        None, description="tokens per sequence; not for models of images"
+    sequence_length: int | None = Field(
+        None, ge=16, le=512, description="tokens per sequence of bert; None: 128"
     )
     seed: int = Field(
         0,
@@ -85,18 +101,39 @@ class Config(BaseModel):
     processes: int | None = Field(
         None, ge=1, le=256, description="worker processes per node on the CPU; None: 1"
     )
-    nodes: Literal[1] = Field(1, description="number of nodes")
-    launcher: Literal["local"] = Field("local", description="what starts the workers")
-    hosts: None = Field(None, description="addresses of the nodes, where there are several")
+    nodes: int = Field(1, ge=1, le=1024, description="number of nodes")
+    launcher: Literal["local", "srun", "mpirun", "manual"] | None = Field(
+        None,
+        description="what starts the workers: srun in a Slurm allocation, mpirun on hosts over "
+        "ssh, manual: you, by this same command on every host; None: local for one node, srun "
+        "for several",
+    )
+    hosts: str | None = Field(
+        None,
+        pattern=HOSTS,
+        description="names or addresses of the nodes, comma-separated, this one first; for "
+        "mpirun and manual",
+    )
+    port: int | None = Field(
+        None,
+        ge=1024,
+        le=65534,
+        description="TCP port on the first node where the nodes meet, and the one after it for "
+        "the workers; None: any free one, 29400 for manual",
+    )
     cpu_tuning: bool = Field(
         True, description="set threads and MKL path on a CPU; False: Paddle as installed"
     )
 
-    input: Literal["dali", "dataloader", "synthetic"] = Field(
-        "dali", description="where batches come from"
+    input: Literal["dali", "dataloader", "synthetic"] | None = Field(
+        None,
+        description="where batches come from; None: dali for images, dataloader for bert",
     )
-    data_dir: str = Field(
-        "data/samples", min_length=1, description="folder with train/ and train_list.txt"
+    data_dir: str | None = Field(
+        None,
+        min_length=1,
+        description="folder with train/ and train_list.txt, or with HDF5 shards for bert; "
+        "None: data/samples, data/sequences for bert",
     )
     dali_threads: int = Field(4, ge=1, le=256, description="DALI's CPU threads per device")
     dali_prefetch: int = Field(2, ge=1, le=64, description="batches that DALI prepares ahead")
@@ -126,9 +163,19 @@ class Config(BaseModel):
 
     @property
     def samples(self) -> int:
-        """Samples per step of one rank."""
+        """Samples per optimizer step of one rank."""
         assert self.batch_size is not None
         return self.batch_size * self.accumulate
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step of all ranks."""
+        return self.samples * self.ranks
+
+    @property
+    def data_folder(self) -> Path:
+        assert self.data_dir is not None
+        return resolved_path(self.data_dir)
 
     @property
     def devices(self) -> int:

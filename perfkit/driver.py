@@ -11,25 +11,32 @@ from filelock import FileLock, Timeout
 from perfkit.config import Config, Protocol, portable, resolved_path
 from perfkit.environment import identity, read_environment
 from perfkit.gpus import visible_gpus
-from perfkit.inputs.files import InputError, check_files, read_list
+from perfkit.hosts import own_index
+from perfkit.inputs.data_set import digest, examine
+from perfkit.inputs.files import InputError
+from perfkit.models import MODELS
+from perfkit.node import join
+from perfkit.nodes import NodeError, Nodes
 from perfkit.progress import Progress
-from perfkit.repeat import failure, run_repeat
+from perfkit.repeat import Crew, OneNode, failure, run_repeat
 from perfkit.request import RequestError, resolve
 from perfkit.results import (
     Failure,
     InputData,
     Measurement,
     Reading,
+    Repeat,
     Result,
     ResultError,
     Throughput,
     read_result,
+    write_atomically,
     write_result,
 )
 from perfkit.statistics import median, median_interval
+from perfkit.wire import LostError
 
 LOCK = ".lock"
-UNITS: dict[str, Any] = {"resnet50": "images/s"}
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
@@ -38,9 +45,14 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     Whatever goes wrong during a repeat is told by the returned measurement's `status` and
     `failure`, and stored; nothing is raised for it. Raises RequestError if the configuration
     can't run on this machine or the same measurement is being made by another process.
+
+    With launcher=manual, on a host that is not the first: serves the measurement that the
+    first one makes, and returns that.
     """
     config = resolve(config, len(visible_gpus()))
-    environment = read_environment(resolved_path(config.data_dir))
+    if config.launcher == "manual" and (node := own_index(hosts_of(config))):
+        return _serve(config, protocol, node)
+    environment = read_environment(config.data_folder)
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -56,32 +68,43 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     return Measurement.read(folder)
 
 
+def hosts_of(config: Config) -> list[str]:
+    return config.hosts.split(",") if config.hosts else []
+
+
+def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
+    """Be node `number` of the measurement that the first host makes; its result."""
+    text = join(config, protocol, number)
+    if text is None:
+        raise LostError("the first host ended without a result; it says why")
+    result = Result.model_validate_json(text)
+    folder = resolved_path(config.outputs_dir) / result.id
+    if not (folder / "result.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "result.json", text)
+    return Measurement(folder, result)
+
+
 def measurement_folder(
     config: Config, protocol: Protocol, environment: dict[str, Reading]
 ) -> Path:
     """Where the results of exactly this measurement belong: `outputs_dir/<id>`.
 
-    The id ends in a digest of configuration, protocol, environment and the list of training
-    files, so that only repeats of one and the same measurement ever come together.
+    The id ends in a digest of configuration, protocol, environment and the training data, so
+    that only repeats of one and the same measurement ever come together.
     """
-    where_and_how_long = {"outputs_dir", "timeout"}
-    try:
-        data = hashlib.sha256(
-            (resolved_path(config.data_dir) / "train_list.txt").read_bytes()
-        ).hexdigest()
-    except OSError:
-        data = None
+    where_and_how_long = {"outputs_dir", "timeout", "port"}
     parts = [
         config.model_dump(exclude=where_and_how_long),
         protocol.model_dump(),
         identity(environment),
-        data if config.input != "synthetic" else None,
+        digest(config),
     ]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    hashed = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     name = [config.model, config.framework, config.precision, config.topology]
-    name += [f"b{config.batch_size}", config.device, config.input, protocol.name]
+    name += [f"b{config.batch_size}", config.device, str(config.input), protocol.name]
     name += [config.label] if config.label else []
-    return resolved_path(config.outputs_dir) / "-".join([*name, digest[:8]])
+    return resolved_path(config.outputs_dir) / "-".join([*name, hashed[:8]])
 
 
 def is_complete(folder: Path) -> bool:
@@ -103,26 +126,42 @@ def _measure(
     write_result(folder, result)
     if config.input != "synthetic":
         try:
-            listed = read_list(resolved_path(config.data_dir))
-            check_files(listed)
+            data = examine(config)
         except InputError as error:
-            failed = failure("bad_input", str(error))
-            write_result(folder, _concluded(result, failed))
+            write_result(folder, _concluded(result, failure("bad_input", str(error))))
             return
-        data = InputData(images=len(listed.paths), list_sha256=listed.sha256)
-        result = result.model_copy(update={"input_data": data})
-    with Progress(protocol.repeats, protocol.steps, UNITS[config.model]) as progress:
-        for index in missing:
-            repeat, effective = run_repeat(config, protocol, folder, index, progress)
-            kept = [r for r in result.repeats if r.index != index]
-            repeats = sorted([*kept, repeat], key=lambda r: r.index)
-            update = {"repeats": repeats, "effective": effective or result.effective}
-            result = _concluded(result.model_copy(update=update), repeat.failure)
-            write_result(folder, result)
-            if repeat.failure and repeat.failure.code == "interrupted":
-                raise KeyboardInterrupt
-            if repeat.failure:
-                return
+        found = InputData(samples=data.samples, sha256=data.sha256)
+        result = result.model_copy(update={"input_data": found})
+    unit = MODELS[config.model].unit
+    try:
+        crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
+        with crew, Progress(protocol.repeats, protocol.steps, unit) as progress:
+            seen = crew.gather(progress.say)
+            result = result.model_copy(update={"nodes": seen})
+            for index in missing:
+                result = _with_repeat(result, config, crew, folder, index, progress)
+                crew.result = result.model_dump_json(indent=1)
+                write_result(folder, result)
+                if result.failure:
+                    break
+    except NodeError as error:
+        write_result(folder, _concluded(result, error.failure))
+    except KeyboardInterrupt:
+        write_result(folder, _concluded(result, failure("interrupted", "interrupted")))
+        raise
+    if result.failure and result.failure.code == "interrupted":
+        raise KeyboardInterrupt
+
+
+def _with_repeat(
+    result: Result, config: Config, crew: Crew, folder: Path, index: int, progress: Progress
+) -> Result:
+    """`result` with repeat `index`, measured now; `config` may have another time-out."""
+    repeat, effective = run_repeat(crew, config, result.protocol, folder, index, progress)
+    kept = [r for r in result.repeats if r.index != index]
+    repeats = sorted([*kept, repeat], key=lambda r: r.index)
+    update = {"repeats": repeats, "effective": effective or result.effective}
+    return _concluded(result.model_copy(update=update), repeat.failure)
 
 
 def _begin(
@@ -153,18 +192,21 @@ def _concluded(result: Result, failure: Failure | None) -> Result:
         status = "complete"
     else:
         status = "partial" if complete or not failure else "failed"
-    values = [repeat.throughput for repeat in complete if repeat.throughput is not None]
     return result.model_copy(
         update={
             "status": status,
             "failure": failure,
-            "throughput": throughput(values, UNITS[result.config.model]) if values else None,
+            "throughput": throughput(complete, MODELS[result.config.model].unit)
+            if complete
+            else None,
         }
     )
 
 
-def throughput(values: list[float], unit: Any) -> Throughput:
-    """The median over repeats with its interval."""
+def throughput(complete: list[Repeat], unit: Any) -> Throughput:
+    """The median over the complete repeats with its interval."""
+    values = [repeat.throughput for repeat in complete if repeat.throughput is not None]
+    steps = [r.steps_per_second for r in complete if r.steps_per_second is not None]
     interval = median_interval(values)
     return Throughput(
         value=median(values),
@@ -173,4 +215,5 @@ def throughput(values: list[float], unit: Any) -> Throughput:
         interval=(interval.low, interval.high) if interval else None,
         interval_level=interval.level if interval else None,
         n=len(values),
+        steps_per_second=median(steps),
     )

@@ -24,6 +24,8 @@ from perfkit.results import Reading
 
 Value = str | int | float | bool | list[str]
 
+FORWARDED = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
+"""How the names of variables begin by which users steer the libraries."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't make it another measurement: `suite_source` tells whether code differs."""
 
@@ -143,9 +145,8 @@ def _dali() -> str:
 
 def _variables() -> list[str]:
     """Settings by which users steer the libraries; names by allow-list, paths shortened."""
-    prefixes = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
     return [
-        portable(f"{k}={v}") for k, v in sorted(os.environ.items()) if k.startswith(prefixes)
+        portable(f"{k}={v}") for k, v in sorted(os.environ.items()) if k.startswith(FORWARDED)
     ]
 
 
@@ -199,6 +200,7 @@ FACTS: dict[str, Callable[[], Value]] = {
     "cudnn": lambda: _paddle("cudnn_version"),
     "nccl": lambda: _paddle("nccl_version"),
     "dali": _dali,
+    "h5py": lambda: version("h5py"),
     "pillow": lambda: version("pillow"),
     "variables": _variables,
     "numpy": lambda: version("numpy"),

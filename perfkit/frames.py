@@ -14,7 +14,7 @@ STEP_COLUMNS += ["loss", "measured"]
 
 def load(outputs: str | Path) -> pd.DataFrame:
     """One row per measurement under `outputs`; columns are named as the parameters, plus
-    throughput, throughput_low, throughput_high (in `unit`), status, id.
+    throughput, throughput_low, throughput_high (in `unit`), steps_per_second, status, id.
 
     Files that can't be read are left out of the rows and named in `.attrs["unreadable"]`.
     """
@@ -40,6 +40,7 @@ def _row(result: Result) -> dict[str, Any]:
         "throughput": number.value if number else None,
         "throughput_low": low,
         "throughput_high": high,
+        "steps_per_second": number.steps_per_second if number else None,
         "unit": number.unit if number else None,
     }
 

@@ -1,17 +1,47 @@
-"""Starts the workers of one repeat and sees to it that they all end."""
+"""Starts the workers of one repeat on one node and sees to it that they all end."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from perfkit.config import Config, portable
+import psutil
+
+from perfkit.config import Config, Protocol, portable
 from perfkit.environment import cpu_vendor
 from perfkit.gpus import visible_gpus
+
+STACKS_SECONDS = 1.0
+WATCH_SECONDS = 0.1
+"""Between two looks at the processes: seldom enough not to disturb them, often enough to see
+which one of them ended first."""
+
+
+class Place(NamedTuple):
+    """One node among those of a run: its number, its address, where all of them meet."""
+
+    node: int = 0
+    nodes: int = 1
+    address: str = ""
+    interface: str = ""
+    master: str = ""
+
+
+class Ending(NamedTuple):
+    """How the workers of one node ended. `gone`: their ranks in the order in which processes
+    were seen to be gone; `last_lines`: of all logs."""
+
+    status: int | None
+    gone: list[int]
+    killed_for_memory: bool
+    free_bytes: int
+    last_lines: str
 
 
 def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
@@ -28,20 +58,32 @@ def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
     return settings
 
 
-def worker_environment(config: Config) -> dict[str, str]:
-    """The driver's environment with the CPU settings in it."""
+def worker_environment(config: Config, place: Place) -> dict[str, str]:
+    """This process's environment with what the workers need in it."""
     settings = cpu_settings(config, cpu_vendor(), len(os.sched_getaffinity(0)))
     if config.device == "gpu":
         # The launcher looks labels up in this list, and does not strip blanks from it.
         settings["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus())
+        if not config.tf32:
+            # Paddle and the libraries below it use TF32 unless told not to.
+            settings["NVIDIA_TF32_OVERRIDE"] = "0"
+    if place.interface:
+        # Else gloo takes the address that the host's name resolves to, often the loopback.
+        usual = {"GLOO_SOCKET_IFNAME": place.interface, "NCCL_SOCKET_IFNAME": place.interface}
+        settings |= {name: os.environ.get(name, value) for name, value in usual.items()}
     return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
 
 
-def launcher_command(config: Config, log_dir: Path, job: str, worker: list[str]) -> list[str]:
-    """paddle.distributed.launch for one node; `worker` is the command of every rank."""
+def launcher_command(
+    config: Config, place: Place, log_dir: Path, job: str, worker: list[str]
+) -> list[str]:
+    """paddle.distributed.launch on one node; `worker` is the command of every rank."""
     launch = [sys.executable, "-m", "paddle.distributed.launch"]
     # Without the last, it asks nvidia-smi every few seconds, also inside the window.
     launch += ["--log_dir", str(log_dir), "--job_id", job, "--enable_gpu_log", "False"]
+    if place.nodes > 1:
+        launch += ["--nnodes", str(place.nodes), "--rank", str(place.node)]
+        launch += ["--master", place.master, "--host", place.address]
     if config.device == "gpu":
         launch += ["--devices", ",".join(visible_gpus()[: config.devices])]
     else:
@@ -51,27 +93,51 @@ def launcher_command(config: Config, log_dir: Path, job: str, worker: list[str])
 
 
 class Workers:
-    """The processes of one repeat; none of them outlives the `with` block, or the driver.
+    """The processes of one repeat on one node; none outlives the `with` block, or the driver.
 
-    The launcher's log folder is a temporary one: besides the workers' logs it dumps the whole
-    environment, which must not be published. `collect_logs` takes the logs alone. If the
-    driver is killed, the supervisor removes the folder.
+    Ranks write their raw events into `raw_folder`. The launcher's log folder is a temporary
+    one: besides the workers' logs it dumps the whole environment, which must not be published;
+    `logs` takes the logs alone. If the driver is killed, the supervisor removes the folder.
     """
 
-    def __init__(self, config: Config, folder: Path, repeat: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        protocol: Protocol,
+        raw_folder: Path,
+        job: str,
+        place: Place | None = None,
+    ) -> None:
         self.config = config
+        self.place = place or Place()
+        self.raw_folder = raw_folder
+        self.gone: list[int] = []
+        self.pids: dict[int, int] = {}
+        self.killed_before = _killed_for_memory()
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
         self.supervisor_log = (self.scratch / "supervisor.log").open("wb")
-        worker = [sys.executable, "-m", "perfkit.worker", str(folder), str(repeat)]
-        command = launcher_command(config, self.scratch, f"{folder.name}-{repeat}", worker)
+        job_file = self.scratch / "job.json"
+        work = {"config": config.model_dump(), "protocol": protocol.model_dump()}
+        job_file.write_text(json.dumps(work | {"raw_folder": str(raw_folder.resolve())}))
+        worker = [sys.executable, "-m", "perfkit.worker", str(job_file)]
+        command = launcher_command(config, self.place, self.scratch, job, worker)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "perfkit.supervisor", str(self.scratch), *command],
             stdin=subprocess.PIPE,
             stdout=self.supervisor_log,
             stderr=subprocess.STDOUT,
-            env=worker_environment(config),
+            env=worker_environment(config, self.place),
             start_new_session=True,
         )
+
+    @property
+    def ranks(self) -> range:
+        """The ranks of this node."""
+        first = self.place.node * self.config.devices
+        return range(first, first + self.config.devices)
+
+    trouble = None
+    """What ended the repeat besides its workers: nothing can, on this machine."""
 
     def __enter__(self) -> Self:
         return self
@@ -83,33 +149,79 @@ class Workers:
 
     def wait(self, seconds: float) -> int | None:
         """The exit status once all processes have ended; None if not within `seconds`."""
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
+        deadline = time.monotonic() + seconds
+        while True:
+            self._watch()
+            left = deadline - time.monotonic()
+            try:
+                return self.process.wait(max(0.0, min(left, WATCH_SECONDS)))
+            except subprocess.TimeoutExpired:
+                if left <= 0:
+                    return None
+
+    def _watch(self) -> None:
+        """Note which ranks' processes are gone."""
+        for rank in self.ranks:
+            raw = self.raw_folder / f"rank{rank}.jsonl"
+            if rank not in self.pids and raw.exists():
+                first = raw.read_bytes().partition(b"\n")
+                if first[1]:
+                    self.pids[rank] = json.loads(first[0])["pid"]
+            if rank in self.pids and rank not in self.gone and _is_gone(self.pids[rank]):
+                self.gone.append(rank)
+
+    def write_stacks(self) -> None:
+        """Have every worker that still runs write to its log where it is."""
+        for rank, pid in self.pids.items():
+            if rank not in self.gone and not _is_gone(pid):
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(STACKS_SECONDS)
 
     def end(self) -> None:
         """Kill what is left: closing the pipe tells the supervisor, which kills and waits."""
         assert self.process.stdin
         self.process.stdin.close()
-        if self.wait(10) is None:
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait()
 
-    def collect_logs(self, logs: Path, repeat: int) -> str:
-        """Move the workers' logs to `logs`, home and checkout paths taken out.
-
-        Returns the last lines of all of them, for a failure's message.
-        """
-        logs.mkdir(exist_ok=True)
-        last = []
-        sources = {f"{repeat}-launcher.log": self.scratch / "supervisor.log"} | {
-            f"{repeat}-rank{rank}.log": self.scratch / f"workerlog.{rank}"
-            for rank in range(self.config.ranks)
+    def logs(self) -> dict[str, str]:
+        """Log name -> text, home and checkout paths taken out."""
+        launcher = "launcher" if self.place.nodes == 1 else f"launcher-node{self.place.node}"
+        sources = {launcher: self.scratch / "supervisor.log"} | {
+            f"rank{rank}": self.scratch / f"workerlog.{index}"
+            for index, rank in enumerate(self.ranks)
         }
-        for name, source in sources.items():
-            if source.exists():
-                text = portable(source.read_text(errors="replace"))
-                (logs / name).write_text(text)
-                last += text.splitlines()[-3:]
-        return "\n".join(last)
+        return {
+            name: portable(source.read_text(errors="replace"))
+            for name, source in sources.items()
+            if source.exists()
+        }
+
+    def ending(self) -> Ending:
+        """How it ended, after `end`."""
+        last = [line for text in self.logs().values() for line in text.splitlines()[-3:]]
+        return Ending(
+            status=self.process.returncode,
+            gone=self.gone,
+            killed_for_memory=_killed_for_memory() > self.killed_before,
+            free_bytes=shutil.disk_usage(self.raw_folder).free,
+            last_lines="\n".join(last),
+        )
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _killed_for_memory() -> int:
+    """How many processes the kernel has killed for want of memory since it started."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0

@@ -10,10 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 Clock = Callable[[], float]
 Record = Callable[[dict[str, Any]], None]
+ALONE_STEPS = 3
 
 
 class Device(Protocol):
@@ -51,8 +53,15 @@ class CpuDevice:
 class Trainer(Protocol):
     """One model with its optimizer on one device."""
 
-    def step(self, batch: Any) -> Any:
-        """One optimizer step on `batch`; the loss, not yet read from the device."""
+    def backward(self, batch: Any, *, exchange: bool) -> Any:
+        """Add a micro-batch's share to the gradients; its share of the loss, not yet read from
+        the device. With `exchange`, ranks exchange what has come together."""
+
+    def update(self) -> None:
+        """One optimizer step on the gradients, which are gone then."""
+
+    def discard(self) -> None:
+        """Drop the gradients."""
 
 
 class LossNotFiniteError(ArithmeticError):
@@ -136,24 +145,36 @@ def train(
     record: Record,
     *,
     samples: int,
+    accumulate: int,
     warmup_steps: int,
     measured_steps: int,
     read_losses_at_once: bool,
+    announce: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Window:
-    """Train for warm-up plus measured steps and time them; `samples` is per step of this rank.
+    """Train for warm-up plus measured steps and time them; `samples` is per step of this rank,
+    in `accumulate` micro-batches.
 
-    `data_wait_seconds` of a step is host time spent waiting for its batch. Losses are read
+    `data_wait_seconds` of a step is host time spent waiting for its batches. Losses are read
     at once only where that does not make the host wait for the device (a CPU); elsewhere
-    after the window. Raises LossNotFiniteError, and whatever trainer and batches raise.
+    after the window. With `announce` a `batch` event says that a step has its batches, which
+    tells a rank that hangs from those that wait for it. Raises LossNotFiniteError, and
+    whatever trainer and batches raise.
     """
     timer = StepTimer(device, clock, record, samples)
 
     def take(step: int) -> None:
-        asked = clock()
-        batch = next(batches)
-        waited = clock() - asked
-        loss = trainer.step(batch)
+        waited = 0.0
+        loss = None
+        for micro_batch in range(1, accumulate + 1):
+            asked = clock()
+            batch = next(batches)
+            waited += clock() - asked
+            if announce and micro_batch == accumulate:
+                record({"event": "batch", "step": step})
+            share = trainer.backward(batch, exchange=micro_batch == accumulate)
+            loss = share if loss is None else loss + share
+        trainer.update()
         timer.stop(step, waited, loss)
         if read_losses_at_once:
             timer.write_losses()
@@ -170,3 +191,29 @@ def train(
     timer.write_passed()
     timer.write_losses()
     return window
+
+
+def seconds_alone(
+    trainer: Trainer,
+    batches: Iterator[Any],
+    device: Device,
+    *,
+    accumulate: int,
+    clock: Clock = time.perf_counter,
+) -> float:
+    """Seconds that this rank needs for a step's batches, forward and backward passes when it
+    waits for no other rank: the median of ALONE_STEPS, made after the window.
+
+    In a window all ranks step together, so that step times do not tell which of them the
+    others wait for; this does. No parameter changes.
+    """
+    seconds = []
+    for _ in range(ALONE_STEPS):
+        device.synchronize()
+        began = clock()
+        for _micro_batch in range(accumulate):
+            trainer.backward(next(batches), exchange=False)
+        device.synchronize()
+        seconds.append(clock() - began)
+        trainer.discard()
+    return median(seconds)

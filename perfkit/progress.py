@@ -80,6 +80,12 @@ class Progress:
         if self.terminal:
             self.terminal.close()
 
+    def say(self, text: str) -> None:
+        """Show `text` for what comes before the first repeat."""
+        if time.monotonic() - self.shown_at >= SECONDS_BETWEEN:
+            self.shown_at = time.monotonic()
+            self._write(f"{text[:WIDTH]:{WIDTH}}")
+
     def show(
         self,
         repeat: int,

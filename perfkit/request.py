@@ -11,18 +11,20 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from perfkit import hosts
 from perfkit.config import (
-    MODELS,
     PROTOCOL_PARAMETERS,
     PROTOCOLS,
     Config,
     Protocol,
     parameters,
     portable,
-    resolved_path,
 )
 from perfkit.gpus import visible_gpus
+from perfkit.inputs.shards import shard_files
+from perfkit.models import MODELS
 from perfkit.packages import installed, paddle_build
+from perfkit.strategies import precision_of
 
 
 class RequestError(ValueError):
@@ -61,7 +63,7 @@ def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
         for name in given.keys() - known.keys()
     ]
     if model not in MODELS:
-        problems.append(_not_available("model", model, MODELS))
+        problems.append(_not_available("model", model, tuple(MODELS)))
     given = {name: value for name, value in given.items() if name in known}
     steps = {name: given.pop(name, None) for name in PROTOCOL_PARAMETERS}
     protocol = steps.pop("protocol")
@@ -71,7 +73,9 @@ def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
         problems.append(_not_available("protocol", protocol, ("auto", *PROTOCOLS)))
         protocol = "auto"
 
-    config = _validated(Config, {"model": MODELS[0]} | given, problems)
+    config = _validated(
+        Config, {"model": model if model in MODELS else "resnet50"} | given, problems
+    )
     example = {"name": "quick"} | PROTOCOLS["quick"]
     overrides = {name: value for name, value in steps.items() if value is not None}
     _validated(Protocol, example | overrides, problems)
@@ -86,23 +90,69 @@ def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
 def resolve(config: Config, gpus: int) -> Config:
     """Fill in what `config` leaves open, on a machine that shows so many `gpus`.
 
-    Raises RequestError where the machine lacks what was asked for.
+    Raises RequestError where the machine lacks what was asked for, or the parts of the request
+    do not fit together.
     """
+    problems: list[str] = []
+    filled = _model_choices(config, problems) | _node_choices(config, problems)
     wanted = config.gpus
     by_gpu = wanted != 0 and bool(wanted or gpus)
     if config.device == "gpu" or (config.device == "auto" and by_gpu):
-        filled, problems = _on_gpus(config, gpus)
+        filled |= _on_gpus(config, gpus, problems)
     else:
-        filled, problems = _on_cpu(config)
-    problems += _framework_problems(filled["device"], gpus) + _input_problems(config)
+        filled |= _on_cpu(config, problems)
+    config = config.model_copy(update=filled)
+    problems += _framework_problems(config, gpus) + _precision_problems(config)
+    problems += _input_problems(config)
     if problems:
         raise RequestError(problems)
     paths = {name: portable(getattr(config, name)) for name in ("data_dir", "outputs_dir")}
-    return config.model_copy(update=filled | paths)
+    return config.model_copy(update=paths)
 
 
-def _on_gpus(config: Config, gpus: int) -> tuple[dict[str, Any], list[str]]:
-    problems = []
+def _model_choices(config: Config, problems: list[str]) -> dict[str, Any]:
+    """What follows from the model."""
+    model = MODELS[config.model]
+    usual: dict[str, Any] = {
+        "data_dir": model.data_dir,
+        "input": model.inputs[0],
+        "optimizer": model.optimizers[0],
+    }
+    for name, allowed in (("input", model.inputs), ("optimizer", model.optimizers)):
+        value = getattr(config, name)
+        if value is not None and value not in allowed:
+            words = ", ".join(allowed)
+            problems.append(f"{name}: {value!r} is not for {config.model}; allowed: {words}")
+    of_images: dict[str, Any] = {"image_size": 224, "layout": "NCHW"}
+    of_sequences: dict[str, Any] = {"sequence_length": 128}
+    own, foreign = of_images, of_sequences
+    if model.sample == "sequence":
+        own, foreign = of_sequences, of_images
+    problems += [
+        f"{name}: {config.model} has none; leave it out"
+        for name in foreign
+        if getattr(config, name) is not None
+    ]
+    usual |= own
+    return {name: value for name, value in usual.items() if getattr(config, name) is None}
+
+
+def _node_choices(config: Config, problems: list[str]) -> dict[str, Any]:
+    """What follows from the number of nodes: how they are started, and their names."""
+    launcher = config.launcher or ("local" if config.nodes == 1 else "srun")
+    if (launcher == "local") != (config.nodes == 1):
+        allowed = "local" if config.nodes == 1 else "srun, mpirun, manual"
+        problems.append(
+            f"launcher: {launcher!r} is not for nodes={config.nodes}; allowed: {allowed}"
+        )
+    elif launcher in ("local", "srun") and config.hosts is not None:
+        problems.append(f"hosts: launcher={launcher} needs none; leave it out")
+    else:
+        problems += hosts.problems(launcher, config.nodes, config.hosts)
+    return {"launcher": launcher}
+
+
+def _on_gpus(config: Config, gpus: int, problems: list[str]) -> dict[str, Any]:
     wanted = gpus if config.gpus is None else config.gpus
     if config.processes is not None:
         problems.append("processes: is for the CPU; a GPU has one process, set gpus")
@@ -112,12 +162,11 @@ def _on_gpus(config: Config, gpus: int) -> tuple[dict[str, Any], list[str]]:
             f"gpus: {asked}, and this machine shows {gpus} GPU{'s' * (gpus != 1)}. "
             "To run on the CPU: -p device cpu, without gpus"
         )
-    batch_size = config.batch_size or 128
-    return {"device": "gpu", "gpus": wanted, "batch_size": batch_size}, problems
+    batch_size = config.batch_size or MODELS[config.model].gpu_batch_size
+    return {"device": "gpu", "gpus": wanted, "batch_size": batch_size}
 
 
-def _on_cpu(config: Config) -> tuple[dict[str, Any], list[str]]:
-    problems = []
+def _on_cpu(config: Config, problems: list[str]) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0))
     processes = config.processes or 1
     if config.gpus:
@@ -127,25 +176,37 @@ def _on_cpu(config: Config) -> tuple[dict[str, Any], list[str]]:
         )
     if processes > cores:
         problems.append(f"processes: {processes} asked for, and there are {cores} cores")
-    batch_size = config.batch_size or 4
-    return {
-        "device": "cpu",
-        "gpus": 0,
-        "processes": processes,
-        "batch_size": batch_size,
-    }, problems
+    batch_size = config.batch_size or MODELS[config.model].cpu_batch_size
+    return {"device": "cpu", "gpus": 0, "processes": processes, "batch_size": batch_size}
 
 
-def _framework_problems(device: str, gpus: int) -> list[str]:
+def _framework_problems(config: Config, gpus: int) -> list[str]:
     if not installed("paddle"):
-        how = "conda env create -f environment.yml" if device == "gpu" else "make report"
+        how = "conda env create -f environment.yml" if config.device == "gpu" else "make report"
         return [f"framework: Paddle is not installed; to install it: {how}"]
-    if device == "gpu" and gpus and not paddle_build("cuda_version"):
+    if config.device == "gpu" and gpus and not paddle_build("cuda_version"):
         return [
             "framework: this Paddle is a CPU build and can't use GPUs. For a GPU build: "
             "conda env create -f environment.yml; to run on the CPU: -p device cpu"
         ]
     return []
+
+
+def _precision_problems(config: Config) -> list[str]:
+    """Parts that contradict each other. Whether the device does as it is told is seen later,
+    in the worker."""
+    problems = []
+    meant = precision_of(config.strategy)
+    if config.precision == "auto" and meant != "auto":
+        problems.append("precision: 'auto' needs strategy=fleetx-auto")
+    elif meant not in (None, config.precision):
+        problems.append(
+            f"strategy: {config.strategy} is a preset of precision={meant}, "
+            f"and precision={config.precision} was asked for"
+        )
+    if config.tf32 and config.device == "cpu":
+        problems.append("tf32: is for GPUs; a CPU has none")
+    return problems
 
 
 def _input_problems(config: Config) -> list[str]:
@@ -155,13 +216,27 @@ def _input_problems(config: Config) -> list[str]:
             "input: DALI is not installed; to install it: make report; "
             "to do without: -p input dataloader"
         )
-    listed = resolved_path(config.data_dir) / "train_list.txt"
-    if config.input != "synthetic" and not listed.is_file():
+    if config.input == "synthetic":
+        return problems
+    if MODELS[config.model].sample == "sequence":
+        if not _has_shards(config):
+            problems.append(
+                f"data_dir: there is no .hdf5 file in {config.data_dir}. Sample data: perfkit "
+                "samples --for bert; real data: a folder of pre-training shards"
+            )
+    elif not (config.data_folder / "train_list.txt").is_file():
         problems.append(
-            f"data_dir: there is no {listed.name} in {config.data_dir}. Sample data: "
+            f"data_dir: there is no train_list.txt in {config.data_dir}. Sample data: "
             "perfkit samples; real data: a folder with train/ and train_list.txt"
         )
     return problems
+
+
+def _has_shards(config: Config) -> bool:
+    try:
+        return bool(shard_files(config.data_folder))
+    except OSError:
+        return False
 
 
 def _is_parameter(name: str, value: object) -> bool:
@@ -180,6 +255,10 @@ def _validated(model: Callable[..., Any], values: dict[str, Any], problems: list
 
 
 TYPES = {"int_type": "a whole number", "bool_type": "True or False", "string_type": "text"}
+PATTERNS = {
+    "label": "up to 40 letters, digits, - and _",
+    "hosts": "names or addresses with a comma between: node1,node2",
+}
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
@@ -187,19 +266,23 @@ def _sentence(error: Any) -> str:
     """One pydantic error as: parameter, what is wrong, what is allowed."""
     name, value, kind = error["loc"][0], error["input"], error["type"]
     if kind == "literal_error":
-        return _not_available(name, value, get_args(Config.model_fields[name].annotation))
-    if kind == "none_required":
-        return _not_available(name, value, (None,))
+        return _not_available(name, value, _choices(Config.model_fields[name].annotation))
     if kind.startswith(("greater", "less")):
         limit = "; ".join(f"{BOUNDS[key]} {bound}" for key, bound in error["ctx"].items())
         return f"{name}: {value!r} is out of range; allowed: {limit}"
     if kind == "string_pattern_mismatch":
-        return f"{name}: {value!r}; allowed: up to 40 letters, digits, - and _"
+        return f"{name}: {value!r}; allowed: {PATTERNS[name]}"
     if kind in TYPES:
         # papermill's -p turns text that looks like a number into one.
         raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
         return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{raw}"
     return f"{name}: {value!r}: {error['msg']}"
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """The words of a Literal, also of one that may be None."""
+    parts = get_args(annotation)
+    return get_args(parts[0]) or parts
 
 
 def _not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfkit.config import Config, Protocol
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RESERVE_BYTES = 64 * 1024
 
 FailureCode = Literal[
@@ -32,6 +32,12 @@ FailureCode = Literal[
     "worker_error",
     "time_out",
     "interrupted",
+    "worker_stalled",
+    "not_as_asked",
+    "node_missing",
+    "node_lost",
+    "nodes_differ",
+    "port_taken",
 ]
 
 
@@ -63,6 +69,10 @@ class Rank(_Stored):
     window_seconds: float
     data_wait_seconds: float
     memory_bytes: int | None = None
+    alone_seconds: Annotated[
+        float | None,
+        Field(description="a step's forward and backward without waiting for other ranks"),
+    ] = None
 
 
 class StepSeconds(_Stored):
@@ -85,6 +95,9 @@ class Repeat(_Stored):
         float | None,
         Field(description="samples of all ranks in the window / the slowest rank's seconds"),
     ] = None
+    steps_per_second: Annotated[
+        float | None, Field(description="optimizer steps / the slowest rank's seconds")
+    ] = None
     step_seconds: StepSeconds | None = None
     data_wait_share: Annotated[
         float | None,
@@ -94,6 +107,13 @@ class Repeat(_Stored):
     loss_last: Annotated[float | None, Field(description="rank 0's loss at the last step")] = (
         None
     )
+    skipped_steps: Annotated[
+        int | None, Field(description="steps of rank 0 skipped by loss scaling; None without")
+    ] = None
+    loss_scale: Annotated[float | None, Field(description="loss scale at the end")] = None
+    straggler: Annotated[
+        int | None, Field(description="the rank with the most alone_seconds; None for one rank")
+    ] = None
     ranks: list[Rank] = []
     wall_seconds: Annotated[
         float | None, Field(description="from starting the launcher to its end")
@@ -109,6 +129,17 @@ class Throughput(_Stored):
     interval: tuple[float, float] | None
     interval_level: Annotated[float | None, Field(description="coverage achieved, 0 to 1")]
     n: Annotated[int, Field(ge=1, description="repeats that the statistic is over")]
+    steps_per_second: Annotated[
+        float, Field(description="optimizer steps per second, the same statistic")
+    ]
+
+
+class Option(_Stored):
+    """One option of a strategy and what became of it."""
+
+    value: bool | int | float | str
+    state: Literal["applied", "ignored", "missing"]
+    how: Annotated[str, Field(description="by what it was applied, or why it was not")]
 
 
 class Effective(_Stored):
@@ -123,23 +154,39 @@ class Effective(_Stored):
     ]
     parameters: Annotated[int, Field(description="trainable parameters of the model")]
     recipe: Annotated[str, Field(description="optimizer and loss with their settings")]
+    tf32: Annotated[bool, Field(description="whether fp32 products are rounded to TF32")]
+    loss_scaling: Annotated[
+        float | None, Field(description="initial loss scale, adapted as it goes; None without")
+    ]
     strategy: Annotated[
-        dict[str, Literal["applied", "ignored", "missing"]],
-        Field(description="option of the strategy -> what became of it"),
+        dict[str, Option], Field(description="option of the strategy -> what became of it")
     ] = {}
 
 
 class InputData(_Stored):
     """The data set behind the input; None of it for synthetic input."""
 
-    images: int
-    list_sha256: Annotated[str, Field(description="SHA-256 of train_list.txt")]
+    samples: int
+    sha256: Annotated[
+        str, Field(description="of train_list.txt, or of names, sizes and shapes of shards")
+    ]
+
+
+class NodeSeen(_Stored):
+    """One node of several, as it showed itself to the driver."""
+
+    node: int
+    name: str
+    interface: Annotated[str, Field(description="network interface of the workers")]
+    differs: Annotated[
+        dict[str, str], Field(description="facts of the environment that differ from node 0's")
+    ]
 
 
 class Result(_Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     id: str
     created: Annotated[str, Field(description="UTC, ISO 8601")]
     status: Literal["complete", "partial", "failed"]
@@ -149,6 +196,7 @@ class Result(_Stored):
     environment: dict[str, Reading]
     effective: Effective | None = None
     input_data: InputData | None = None
+    nodes: Annotated[list[NodeSeen], Field(description="empty for a single node")] = []
     repeats: list[Repeat] = []
     throughput: Throughput | None = None
 

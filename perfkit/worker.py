@@ -1,34 +1,38 @@
-"""One rank of one repeat: `python -m perfkit.worker FOLDER REPEAT`, started by a launcher.
+"""One rank of one repeat: `python -m perfkit.worker JOB`, started by a launcher.
 
-Reads FOLDER/result.json for what to do and appends what happens to its own raw file:
-start, step, loss, window, end, or failure. `docs/results.md` describes the events.
+Reads the file JOB for what to do and appends what happens to its own raw file: start, step,
+loss, window, end, or failure. `docs/results.md` describes the events.
 """
 
 import errno
+import faulthandler
 import json
 import os
 import resource
+import signal
 import sys
 import traceback
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import Config, portable, resolved_path
-from perfkit.inputs.files import InputError, read_list
-from perfkit.loop import LossNotFiniteError, train
-from perfkit.results import FailureCode, raw_file, read_result
+from perfkit.config import Config, Protocol, portable
+from perfkit.inputs.files import InputError
+from perfkit.loop import LossNotFiniteError, seconds_alone, train
+from perfkit.results import FailureCode
 from perfkit.supervisor import end_with_parent
 
 OUT_OF_MEMORY = ("out of memory", "resourceexhausted", "bad_alloc", "unable to allocate")
+
+
+class NotAsAskedError(RuntimeError):
+    """The framework does something other than what was asked for, without saying so."""
 
 
 class RawFile:
     """The raw events of this rank: a line each, not buffered."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.descriptor = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
         )
@@ -39,21 +43,19 @@ class RawFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def main(folder: Path, repeat: int) -> None:
+def main(job_file: Path) -> None:
     """Run this rank; ends with status 1 after a `failure` event."""
     end_with_parent()
+    # The driver asks for it when a rank hangs: the log then shows where each one is.
+    faulthandler.register(signal.SIGUSR1)
     # Paddle's launcher sets these; its absence means one process started by hand.
     rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
-    result = read_result(folder / "result.json")
-    raw = RawFile(raw_file(folder, repeat, rank))
+    job = json.loads(job_file.read_text())
+    config = Config.model_validate_json(json.dumps(job["config"]))
+    protocol = Protocol.model_validate_json(json.dumps(job["protocol"]))
+    raw = RawFile(Path(job["raw_folder"]) / f"rank{rank}.jsonl")
     try:
-        run(
-            result.config,
-            result.protocol.warmup_steps,
-            result.protocol.measured_steps,
-            rank,
-            raw,
-        )
+        run(config, protocol, rank, raw)
     except BaseException as error:
         code, message = failure(error)
         traceback.print_exc()
@@ -66,18 +68,16 @@ def main(folder: Path, repeat: int) -> None:
             os._exit(1)
 
 
-def run(
-    config: Config, warmup_steps: int, measured_steps: int, rank: int, raw: RawFile
-) -> None:
+def run(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
     raw.write({"event": "start", "pid": os.getpid()})
     backend = import_module(f"perfkit.backends.{config.framework}")
     device = backend.open_device(config)
     trainer = backend.Trainer(config)
-    batches = map(backend.as_tensors, open_input(config, rank))
+    opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
+    batches = map(backend.as_tensors, opened)
     # The first batch starts the input's own workers and shows whether the data can be read.
     effective = backend.effective(trainer, next(batches))
-    if effective["device"] != config.device:
-        raise RuntimeError(f"trains on the {effective['device']}, not on the {config.device}")
+    check(config, effective)
     raw.write({"event": "effective", **effective})
     window = train(
         trainer,
@@ -85,26 +85,38 @@ def run(
         device,
         raw.write,
         samples=config.samples,
-        warmup_steps=warmup_steps,
-        measured_steps=measured_steps,
+        accumulate=config.accumulate,
+        warmup_steps=protocol.warmup_steps,
+        measured_steps=protocol.measured_steps,
         read_losses_at_once=config.device == "cpu",
+        announce=config.ranks > 1,
     )
     raw.write({"event": "window", "samples": window.samples, "seconds": window.seconds})
+    skipped = trainer.skipped_steps if effective["loss_scaling"] else None
+    end = {"skipped_steps": skipped, "loss_scale": trainer.loss_scale}
+    if config.ranks > 1:
+        end["alone_seconds"] = seconds_alone(
+            trainer, batches, device, accumulate=config.accumulate
+        )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    raw.write({"event": "end", "memory_bytes": backend.memory_bytes(config) or peak})
+    raw.write({"event": "end", "memory_bytes": backend.memory_bytes(config) or peak, **end})
 
 
-def open_input(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
-    """The batches of this rank, for ever."""
-    if config.input == "synthetic":
-        from perfkit.inputs import synthetic
-
-        return synthetic.batches(config, rank)
-    module = import_module(f"perfkit.inputs.{config.input}")
-    batches: Iterator[tuple[Any, Any]] = module.batches(
-        config, read_list(resolved_path(config.data_dir)), rank
-    )
-    return batches
+def check(config: Config, effective: dict[str, Any]) -> None:
+    """Raises NotAsAskedError where the training would not be what was asked for."""
+    asked: dict[str, Any] = {"device": config.device, "tf32": config.tf32}
+    if config.precision != "auto":
+        asked["precision"] = config.precision
+    if config.precision != "fp32":
+        # With lower precisions, TF32 is beside the point.
+        del asked["tf32"]
+    for name, value in asked.items():
+        if effective[name] != value:
+            seen = ", ".join(f"{n} layers {d}" for d, n in effective["dtypes"].items())
+            raise NotAsAskedError(
+                f"{name}={value} was asked for, and the training has {name}={effective[name]} "
+                f"({seen}): {config.framework} ignores it on this device"
+            )
 
 
 def failure(error: BaseException) -> tuple[FailureCode, str]:
@@ -112,6 +124,8 @@ def failure(error: BaseException) -> tuple[FailureCode, str]:
     message = portable(" ".join(str(error).split()))[:600] or type(error).__name__
     if isinstance(error, LossNotFiniteError):
         return "loss_not_finite", message
+    if isinstance(error, NotAsAskedError):
+        return "not_as_asked", message
     if isinstance(error, MemoryError) or any(sign in message.lower() for sign in OUT_OF_MEMORY):
         return "out_of_memory", message
     if isinstance(error, InputError):
@@ -122,4 +136,4 @@ def failure(error: BaseException) -> tuple[FailureCode, str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]))

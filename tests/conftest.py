@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ SMALL = {
     "timeout": 120,
 }
 """A measurement of a few seconds; most of it is Paddle's import."""
+IN_WORKER = "import sys\nif 'perfkit.worker' in sys.orig_argv:\n"
+"""The beginning of code for `plant` that is to run in workers alone."""
 
 
 @pytest.fixture(scope="session")
@@ -72,14 +75,22 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
 
 
 @pytest.fixture
-def processes_of() -> Callable[[Path], list[psutil.Process]]:
-    """Processes other than this one whose command line names a path."""
+def worker_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], list[psutil.Process]]:
+    """The processes that measurements of this test have: supervisors, launchers, workers.
 
-    def find(path: Path) -> list[psutil.Process]:
+    All of them name the scratch folder, which this fixture puts below tmp_path.
+    """
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+
+    def find() -> list[psutil.Process]:
         found = []
         for process in psutil.process_iter(["cmdline"]):
-            words = " ".join(process.info["cmdline"] or [])
-            if str(path) in words and process.pid != os.getpid():
+            if str(scratch) in " ".join(process.info["cmdline"] or []):
                 found.append(process)
         return found
 

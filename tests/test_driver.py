@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import IN_WORKER
 
 import perfkit
 from perfkit.report import publish
 from perfkit.results import Measurement, read_events
 
-IN_WORKER = "import sys\nif 'perfkit.worker' in sys.orig_argv:\n"
 PLANTED = (
     IN_WORKER
     + """
@@ -26,7 +26,8 @@ PLANTED = (
     def lose():
         import paddle
         from perfkit.backends.paddle import Trainer
-        Trainer.step = lambda self, batch: paddle.to_tensor(float("nan"))
+        nan = paddle.to_tensor(float("nan"))
+        Trainer.backward = lambda self, batch, exchange: nan
 
     def batches(config, rank):
         for number, batch in enumerate(real(config, rank)):
@@ -76,8 +77,8 @@ def started_steps(outputs):
     return [f for f in outputs.glob("*/repeats/*/*.jsonl") if '"step"' in f.read_text()]
 
 
-def gone(processes_of, path):
-    wait_for(lambda: not processes_of(path), 15)
+def gone(worker_processes):
+    wait_for(lambda: not worker_processes(), 15)
     return True
 
 
@@ -89,7 +90,7 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
     assert result.throughput.unit == "images/s"
     assert result.effective.precision == "fp32"
     assert result.effective.parameters == 25_557_032
-    assert result.input_data.images == 24
+    assert result.input_data.samples == 24
     for repeat in result.repeats:
         events = read_events(measurement.raw_file(repeat.index, 0))
         kinds = [event["event"] for event in events]
@@ -178,7 +179,8 @@ def test_the_dataloader_static_execution_and_nhwc_run(measure):
 def test_without_cpu_tuning_the_workers_get_no_settings(measure, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     result = measure(input="synthetic", cpu_tuning=False).result
-    assert result.effective.variables == {"OMP_NUM_THREADS": "1", "MKL_DEBUG_CPU_TYPE": None}
+    variables = result.effective.variables
+    assert (variables["OMP_NUM_THREADS"], variables["MKL_DEBUG_CPU_TYPE"]) == ("1", None)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_without_cpu_tuning_the_workers_get_no_settings(measure, monkeypatch):
     ids=["nan", "killed", "hung", "raises"],
 )
 def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_process(
-    measure, plant, processes_of, tmp_path, fault, code, told
+    measure, plant, worker_processes, tmp_path, fault, code, told
 ):
     before = measure(input="synthetic", repeats=2)
     stored = json.loads((before.folder / "result.json").read_text())
@@ -212,7 +214,7 @@ def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_
     assert after.result.repeats[1].status == "failed"
     assert after.result.throughput.n == 1
     assert '"step": 1' in after.raw_file(2, 0).read_text()
-    assert gone(processes_of, tmp_path)
+    assert gone(worker_processes)
 
 
 def test_memory_running_out_is_told_by_name(measure):
@@ -276,37 +278,43 @@ def test_a_full_disk_is_told_by_status_and_leaves_what_was_measured(measure, pla
 
 
 def test_kill_minus_9_of_the_driver_leaves_no_process_no_scratch_and_nothing_is_lost(
-    small, tmp_path, processes_of, monkeypatch
+    small, tmp_path, worker_processes
 ):
-    outputs = tmp_path / "outputs"
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setenv("TMPDIR", str(scratch))
+    outputs, scratch = tmp_path / "outputs", tmp_path / "scratch"
     driver, _log = start_driver(small(input="synthetic", measured_steps=400))
     (raw,) = wait_for(lambda: started_steps(outputs))
-    assert len(processes_of(outputs)) >= 3
+    assert len(worker_processes()) >= 3
     assert list(scratch.iterdir())
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    assert gone(processes_of, outputs)
+    assert gone(worker_processes)
     wait_for(lambda: not list(scratch.iterdir()))
     assert Measurement.read(raw.parents[2]).result.status == "partial"
 
 
-def test_kill_minus_9_of_the_supervisor_leaves_no_process(small, tmp_path, processes_of):
+def test_a_rank_that_the_others_gave_up_waiting_for_is_named(measure, plant, worker_processes):
+    # gloo itself gives up after half a minute, and the rank that waited reports that.
+    plant(PLANTED.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))
+    failure = measure(input="synthetic", processes=2, measured_steps=50).result.failure
+    assert failure.code == "worker_stalled"
+    assert failure.message.startswith("rank 1 did not go on after step 1; then rank 0")
+    assert gone(worker_processes)
+
+
+def test_kill_minus_9_of_the_supervisor_leaves_no_process(small, tmp_path, worker_processes):
     outputs = tmp_path / "outputs"
     driver, log = start_driver(small(input="synthetic", measured_steps=400))
     wait_for(lambda: started_steps(outputs))
-    for process in processes_of(outputs):
+    for process in worker_processes():
         if "perfkit.supervisor" in process.cmdline():
             process.send_signal(signal.SIGKILL)
     driver.wait(30)
     assert log.read_text().split()[-1] == "failed"
-    assert gone(processes_of, outputs)
+    assert gone(worker_processes)
 
 
 def test_an_interrupt_keeps_what_was_measured_and_leaves_no_process(
-    small, tmp_path, processes_of
+    small, tmp_path, worker_processes
 ):
     outputs = tmp_path / "outputs"
     driver, log = start_driver(small(input="synthetic", measured_steps=400))
@@ -316,7 +324,7 @@ def test_an_interrupt_keeps_what_was_measured_and_leaves_no_process(
     assert "KeyboardInterrupt" in log.read_text()
     assert driver.returncode != 0
     assert Measurement.read(raw.parents[2]).result.failure.code == "interrupted"
-    assert gone(processes_of, outputs)
+    assert gone(worker_processes)
 
 
 def test_a_result_that_cannot_be_read_is_not_overwritten(measure):

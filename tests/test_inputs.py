@@ -5,11 +5,14 @@ import io
 
 import numpy as np
 import pytest
+from loading import loaded
 from PIL import Image
 
 from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN, dali, dataloader, synthetic
+from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.files import InputError, check_files, read_list
+from perfkit.inputs.images_paddle import ImageFiles
 from perfkit.inputs.samples import make_samples, name, picture
 
 # Of pictures 0 to 7. Another digest means other bytes: results made with the old sample data
@@ -19,7 +22,8 @@ DIGEST = "3fbd4ed71ad674f790068f05e659ce3bb145bc13fab51cef85f33b6939ab453b"
 
 def config(data_dir, **changes):
     values = {"model": "resnet50", "device": "cpu", "batch_size": 4, "image_size": 64}
-    return Config(**values | {"data_dir": str(data_dir), "processes": 1} | changes)
+    values |= {"layout": "NCHW", "data_dir": str(data_dir), "processes": 1}
+    return Config(**values | changes)
 
 
 def data(tmp_path, text, files=()):
@@ -117,7 +121,7 @@ def test_file_names_may_hold_spaces(tmp_path):
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_dali_gives_normalized_batches_in_the_layout_asked_for(samples, layout):
-    batches = dali.batches(config(samples, layout=layout), read_list(samples), 0)
+    batches = dali.batches(config(samples, layout=layout), 0)
     images, labels = next(batches)
     images, labels = np.array(images), np.array(labels)
     assert images.shape == ((4, 3, 64, 64) if layout == "NCHW" else (4, 64, 64, 3))
@@ -126,16 +130,14 @@ def test_dali_gives_normalized_batches_in_the_layout_asked_for(samples, layout):
 
 
 def test_dali_goes_on_past_the_end_of_the_list(samples):
-    batches = dali.batches(config(samples), read_list(samples), 0)
+    batches = dali.batches(config(samples), 0)
     seen = {label for _ in range(60) for label in np.array(next(batches)[1]).ravel().tolist()}
     assert seen == set(range(24))
 
 
 def test_the_same_seed_gives_the_same_batch_and_another_seed_another(samples):
     def first(seed):
-        return np.array(
-            next(dali.batches(config(samples, seed=seed), read_list(samples), 0))[0]
-        )
+        return np.array(next(dali.batches(config(samples, seed=seed), 0))[0])
 
     assert np.array_equal(first(1), first(1))
     assert not np.array_equal(first(1), first(2))
@@ -144,23 +146,22 @@ def test_the_same_seed_gives_the_same_batch_and_another_seed_another(samples):
 def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_dali(tmp_path):
     data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
     (tmp_path / "b.jpeg").write_bytes(picture(1)[:20_000])
-    listed = read_list(tmp_path)
-    check_files(listed)
+    check_files(read_list(tmp_path))
     with pytest.raises(InputError, match=r"train_list\.txt:2: Failed to decode .*b\.jpeg"):
-        next(dali.batches(config(tmp_path), listed, 0))
+        next(dali.batches(config(tmp_path), 0))
 
 
 def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_the_dataloader(tmp_path):
     data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
     (tmp_path / "b.jpeg").write_bytes(picture(1)[:20_000])
-    dataset = dataloader.ImageFiles(config(tmp_path), read_list(tmp_path))
+    dataset = ImageFiles(config(tmp_path), read_list(tmp_path))
     with pytest.raises(InputError, match=r"train_list\.txt:2: b\.jpeg: .*truncated"):
         dataset[1]
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_the_dataloaders_images_are_like_dalis(samples, layout):
-    files = dataloader.ImageFiles(config(samples, layout=layout), read_list(samples))
+    files = ImageFiles(config(samples, layout=layout), read_list(samples))
     image, label = files[5]
     assert image.shape == ((3, 64, 64) if layout == "NCHW" else (64, 64, 3))
     assert (image.dtype, label.dtype, label.tolist()) == (np.float32, np.int64, [5])
@@ -170,14 +171,33 @@ def test_the_dataloaders_images_are_like_dalis(samples, layout):
 def test_a_data_set_smaller_than_a_step_is_refused_by_the_dataloader(samples):
     too_large = config(samples, batch_size=25)
     with pytest.raises(InputError, match="24 images, and one step of 1 x 25 needs more"):
-        next(dataloader.batches(too_large, read_list(samples), 0))
+        next(dataloader.batches(too_large, 0))
 
 
 def test_synthetic_input_is_one_batch_again_and_again():
-    batches = synthetic.batches(config("none", input="synthetic"), 0)
+    batches = synthetic.batches(config("none", input="synthetic", accumulate=3), 0)
     first, second = next(batches), next(batches)
     assert first is second
     assert first[0].shape == (4, 3, 64, 64)
+
+
+def test_the_dataloader_gives_every_image_once_before_any_again(samples):
+    batches = loaded(config(samples, dataloader_workers=2), 18)
+    epochs = np.array([labels for _images, labels in batches]).reshape(3, 24)
+    for labels in epochs:
+        assert sorted(labels.tolist()) == list(range(24))
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_a_list_of_images_is_examined_and_identified(samples, tmp_path):
+    examined = examine(config(samples))
+    assert examined.samples == 24
+    assert examined.sha256 == digest(config(samples))
+    assert digest(config(tmp_path)) is None
+    assert digest(config(samples, input="synthetic")) is None
+    with pytest.raises(InputError, match=r"b\.jpeg: is empty"):
+        (tmp_path / "b.jpeg").touch()
+        examine(config(data(tmp_path, "b.jpeg 1\n")))
 
 
 def test_names_of_samples_are_distinct():

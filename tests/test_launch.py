@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from perfkit.config import ROOT, Config, portable
-from perfkit.launch import cpu_settings, launcher_command
+from perfkit.launch import Place, cpu_settings, launcher_command, worker_environment
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -44,16 +44,42 @@ def test_nothing_is_set_when_it_is_turned_off_or_a_gpu_trains(changes):
     assert cpu_settings(config(**changes), "AuthenticAMD", 2) == {}
 
 
+def command_of(config, place=None):
+    return launcher_command(config, place or Place(), Path("/logs"), "job", ["worker"])
+
+
 def test_on_a_cpu_the_launcher_gets_a_number_of_processes_and_no_devices():
-    command = launcher_command(config(processes=2), Path("/logs"), "job", ["worker"])
+    command = command_of(config(processes=2))
     assert command[-3:] == ["--nproc_per_node", "2", "worker"]
     assert "--devices" not in command
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices_by_their_labels(monkeypatch):
     monkeypatch.setattr("perfkit.launch.visible_gpus", lambda: ["3", "5", "6"])
-    command = launcher_command(config(device="gpu", gpus=2), Path("/logs"), "job", ["worker"])
+    command = command_of(config(device="gpu", gpus=2))
     assert command[-3:] == ["--devices", "3,5", "worker"]
+
+
+def test_of_several_nodes_each_is_told_its_number_its_address_and_where_all_meet():
+    place = Place(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    command = command_of(config(nodes=2), place)
+    assert command[-9:-3] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
+    assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+def test_an_interface_that_the_user_has_chosen_stays(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    place = Place(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "ib0"
+
+
+@pytest.mark.parametrize(("tf32", "expected"), [(False, "0"), (True, None)])
+def test_on_a_gpu_tf32_is_forbidden_to_all_libraries_unless_it_is_asked_for(
+    tf32, expected, monkeypatch
+):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    settings = worker_environment(config(device="gpu", gpus=1, tf32=tf32), Place())
+    assert settings.get("NVIDIA_TF32_OVERRIDE") == expected
 
 
 def test_home_and_checkout_paths_are_taken_out_of_text():

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from perfkit.loop import CpuDevice, LossNotFiniteError, train
+from perfkit.loop import CpuDevice, LossNotFiniteError, seconds_alone, train
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25
@@ -19,15 +19,23 @@ class FakeClock:
 
 
 class FakeTrainer:
-    """Takes STEP_SECONDS of the clock, ten times as long in its first two steps."""
+    """Takes STEP_SECONDS of the clock for a step, ten times as long for its first two."""
 
     def __init__(self, clock, losses=None):
         self.clock, self.losses, self.steps = clock, losses, 0
+        self.calls = []
 
-    def step(self, batch):
+    def backward(self, batch, *, exchange):
+        self.calls.append(("backward", batch, exchange))
+        return self.losses[self.steps] if self.losses else 1 / (self.steps + 1)
+
+    def update(self):
+        self.calls.append(("update",))
         self.steps += 1
         self.clock.now += STEP_SECONDS * (10 if self.steps <= 2 else 1)
-        return self.losses[self.steps - 1] if self.losses else 1 / self.steps
+
+    def discard(self):
+        self.calls.append(("discard",))
 
 
 class FakeGpu:
@@ -61,6 +69,9 @@ class Loss:
     def __init__(self, gpu):
         self.gpu = gpu
 
+    def __add__(self, other):
+        return Loss(self.gpu)
+
     def __float__(self):
         self.gpu.synchronize()
         return 1.0
@@ -70,9 +81,15 @@ class FakeGpuTrainer:
     def __init__(self, gpu):
         self.gpu = gpu
 
-    def step(self, batch):
-        self.gpu.queue(STEP_SECONDS)
+    def backward(self, batch, *, exchange):
+        self.gpu.queue(STEP_SECONDS * 3 / 4)
         return Loss(self.gpu)
+
+    def update(self):
+        self.gpu.queue(STEP_SECONDS / 4)
+
+    def discard(self):
+        return
 
 
 def batches(clock, wait=0.0):
@@ -81,19 +98,11 @@ def batches(clock, wait=0.0):
         yield number
 
 
-def run(clock, trainer, device, *, wait=0.0, warmup_steps=2, measured_steps=10, at_once=True):
+def run(clock, trainer, device, *, wait=0.0, **changes):
     events = []
-    window = train(
-        trainer,
-        batches(clock, wait),
-        device,
-        events.append,
-        samples=8,
-        warmup_steps=warmup_steps,
-        measured_steps=measured_steps,
-        read_losses_at_once=at_once,
-        clock=clock,
-    )
+    how = {"samples": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
+    how |= {"read_losses_at_once": True, "clock": clock} | changes
+    window = train(trainer, batches(clock, wait), device, events.append, **how)
     return window, events
 
 
@@ -137,7 +146,7 @@ def test_without_warm_up_every_step_is_measured():
 def test_on_an_asynchronous_device_the_window_is_the_devices_time():
     clock = FakeClock()
     gpu = FakeGpu(clock)
-    window, events = run(clock, FakeGpuTrainer(gpu), gpu, at_once=False)
+    window, events = run(clock, FakeGpuTrainer(gpu), gpu, read_losses_at_once=False)
     assert window.seconds == pytest.approx(10 * STEP_SECONDS)
     assert [s["seconds"] for s in of_kind(events, "step")] == pytest.approx([STEP_SECONDS] * 12)
     assert len(of_kind(events, "loss")) == 12
@@ -149,12 +158,13 @@ def test_nothing_synchronizes_an_asynchronous_device_inside_the_window():
     inside = []
 
     class Watching(FakeGpuTrainer):
-        def step(self, batch):
+        def backward(self, batch, *, exchange):
             inside.append(gpu.synchronized)
-            return super().step(batch)
+            return super().backward(batch, exchange=exchange)
 
-    run(clock, Watching(gpu), gpu, at_once=False)
-    assert len(set(inside[2:])) == 1
+    run(clock, Watching(gpu), gpu, read_losses_at_once=False, accumulate=2, announce=True)
+    assert len(inside) == 24
+    assert len(set(inside[4:])) == 1
 
 
 def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_it():
@@ -168,6 +178,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_
             CpuDevice(clock),
             events.append,
             samples=8,
+            accumulate=1,
             warmup_steps=1,
             measured_steps=5,
             read_losses_at_once=True,
@@ -186,8 +197,118 @@ def test_an_input_that_ends_is_an_error():
             CpuDevice(clock),
             [].append,
             samples=1,
+            accumulate=1,
             warmup_steps=0,
             measured_steps=3,
             read_losses_at_once=True,
             clock=clock,
         )
+
+
+def test_gradients_of_all_micro_batches_are_exchanged_once_with_the_last_and_used_once():
+    clock = FakeClock()
+    trainer = FakeTrainer(clock)
+    run(clock, trainer, CpuDevice(clock), accumulate=3, warmup_steps=1, measured_steps=1)
+    assert trainer.calls == [
+        ("backward", 0, False),
+        ("backward", 1, False),
+        ("backward", 2, True),
+        ("update",),
+        ("backward", 3, False),
+        ("backward", 4, False),
+        ("backward", 5, True),
+        ("update",),
+    ]
+
+
+def test_waits_of_micro_batches_add_up_and_their_losses_too():
+    clock = FakeClock()
+    trainer = FakeTrainer(clock, losses=[0.5, 0.25, 0.125])
+    window, events = run(
+        clock,
+        trainer,
+        CpuDevice(clock),
+        wait=WAIT_SECONDS,
+        accumulate=4,
+        warmup_steps=2,
+        measured_steps=1,
+    )
+    steps = of_kind(events, "step")
+    assert [s["data_wait_seconds"] for s in steps] == pytest.approx([4 * WAIT_SECONDS] * 3)
+    assert [s["samples"] for s in steps] == [8] * 3
+    assert window.samples == 8
+    assert window.seconds == pytest.approx(4 * WAIT_SECONDS + STEP_SECONDS)
+    # A trainer hands back shares of a step's loss, not the losses of micro-batches.
+    assert [loss["value"] for loss in of_kind(events, "loss")] == [2.0, 1.0, 0.5]
+
+
+def test_a_batch_event_says_that_a_step_has_all_its_batches_before_the_ranks_meet():
+    clock = FakeClock()
+    how = {"accumulate": 2, "warmup_steps": 1, "measured_steps": 2}
+    events = []
+
+    class Telling(FakeTrainer):
+        def backward(self, batch, *, exchange):
+            events.append({"event": "exchange" if exchange else "alone"})
+            return super().backward(batch, exchange=exchange)
+
+    train(
+        Telling(clock),
+        batches(clock),
+        CpuDevice(clock),
+        events.append,
+        samples=8,
+        read_losses_at_once=True,
+        announce=True,
+        clock=clock,
+        **how,
+    )
+    kinds = ["alone", "batch", "exchange", "step", "loss"]
+    assert [event["event"] for event in events] == kinds * 3
+    assert [event["step"] for event in of_kind(events, "batch")] == [1, 2, 3]
+    _, unannounced = run(clock, FakeTrainer(clock), CpuDevice(clock), **how)
+    assert not of_kind(unannounced, "batch")
+
+
+class AloneTrainer:
+    """Its backward passes take known times, and it has one gradient."""
+
+    def __init__(self, waits, seconds):
+        self.waits, self.seconds = waits, iter(seconds)
+        self.gradient, self.discards = 0, 0
+
+    def backward(self, batch, *, exchange):
+        assert not exchange, "others would be waited for"
+        self.waits(next(self.seconds))
+        self.gradient += 1
+
+    def update(self):
+        raise AssertionError("no parameter may change")
+
+    def discard(self):
+        self.gradient, self.discards = 0, self.discards + 1
+
+
+def test_seconds_alone_are_the_median_of_whole_steps_and_change_nothing():
+    clock = FakeClock()
+
+    def take(seconds):
+        clock.now += seconds
+
+    trainer = AloneTrainer(take, [0.1, 0.2, 5.0, 0.4, 0.3, 0.2])
+    device = CpuDevice(clock)
+    seconds = seconds_alone(
+        trainer, batches(clock, WAIT_SECONDS), device, accumulate=2, clock=clock
+    )
+    # Steps of 0.3, 5.4 and 0.5 s, and two batches waited for in each.
+    assert seconds == pytest.approx(0.5 + 2 * WAIT_SECONDS)
+    assert (trainer.gradient, trainer.discards) == (0, 3)
+
+
+def test_seconds_alone_on_an_asynchronous_device_are_the_devices_time():
+    clock = FakeClock()
+    gpu = FakeGpu(clock)
+    gpu.queue(100.0)  # of the window: not to be counted
+    trainer = AloneTrainer(gpu.queue, [0.5] * 3)
+    seconds = seconds_alone(trainer, batches(clock), gpu, accumulate=1, clock=clock)
+    assert seconds == pytest.approx(0.5)

@@ -12,9 +12,11 @@ from nbclient import NotebookClient
 
 import perfkit
 from perfkit.config import ROOT, parameters
+from perfkit.models import MODELS
 from perfkit.results import Measurement
 
 NOTEBOOK = ROOT / "notebooks" / "resnet50.ipynb"
+each_model = pytest.mark.parametrize("model", MODELS)
 
 
 def run(command, **options):
@@ -104,22 +106,51 @@ def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(small)
             client.execute_cell(cell, notebook.cells.index(cell))
 
 
-def test_the_parameters_cell_has_every_parameter_with_its_default():
-    (source,) = (s for s in cell_sources(NOTEBOOK) if s.startswith("# the work"))
+def notebook_of(model):
+    return ROOT / "notebooks" / f"{model}.ipynb"
+
+
+@each_model
+def test_the_parameters_cell_has_every_parameter_with_its_default(model):
+    sources = cell_sources(notebook_of(model))
+    (source,) = (s for s in sources if s.startswith("# the work"))
     values: dict = {}
     exec(source, values)
     values.pop("__builtins__")
     assert values == {name: default for name, (default, _meaning) in parameters().items()}
 
 
-def test_the_notebook_is_thin_and_has_no_outputs():
-    notebook = nbformat.read(NOTEBOOK, 4)
+@each_model
+def test_the_notebook_is_thin_and_has_no_outputs(model):
+    notebook = nbformat.read(notebook_of(model), 4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs for cell in code)
     assert not any(word in cell.source for cell in code for word in ("def ", "class ", "for "))
     for cell in code:
         if "show" in cell.metadata.tags:
             compile(cell.source, "show", "eval")
+
+
+@each_model
+def test_the_notebooks_differ_in_title_and_model_alone(model):
+    own, others = cell_sources(notebook_of(model)), cell_sources(NOTEBOOK)
+    assert own[0] == f"# {MODELS[model].name}: training throughput"
+    assert [source.replace(f'"{model}"', '"resnet50"') for source in own[1:]] == others[1:]
+
+
+def test_perfkit_run_measures_bert_on_sample_sequences(small, tmp_path):
+    data = tmp_path / "sequences"
+    made = cli(
+        "samples", str(data), "--for", "bert", "--count", "20", "--sequence-length", "32"
+    )
+    assert made.returncode == 0, made.stderr
+    request = small(data_dir=str(data), sequence_length=32, dataloader_workers=1)
+    del request["image_size"]
+    done = cli("run", "bert", *as_options(request))
+    assert done.returncode == 0, done.stderr
+    result = measured(request["outputs_dir"]).result
+    assert (result.throughput.unit, result.input_data.samples) == ("sequences/s", 20)
+    assert "32 tokens each" in Path(done.stdout.strip()).read_text()
 
 
 def cli(*words):
@@ -199,7 +230,7 @@ def test_perfkit_samples_makes_data_once_and_touches_no_other(tmp_path):
     assert "another data set" in other.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "report", "samples"])
+@pytest.mark.parametrize("command", ["run", "report", "samples", "doctor"])
 def test_every_command_has_help_and_stands_in_the_readme(command):
     assert cli(command, "--help").returncode == 0
     assert f"perfkit {command}" in (ROOT / "README.md").read_text()

@@ -60,10 +60,16 @@ def test_all_problems_are_told_at_once():
         ("label", "a b", "letters, digits, - and _"),
         ("label", "../up", "letters, digits, - and _"),
         ("label", 2024, "text (for papermill: -r label 2024)"),
-        ("precision", "amp", "allowed: fp32"),
-        ("nodes", 2, "allowed: 1"),
-        ("hosts", "a,b", "allowed: None"),
-        ("accumulate", 4, "allowed: 1"),
+        ("precision", "fp8", "allowed: fp32, amp, pure_fp16, bf16, auto"),
+        ("strategy", "fleetx-fp16", "did you mean 'fleetx-fp32'?"),
+        ("optimizer", "adam", "allowed: momentum, adamw, lamb"),
+        ("tf32", "on", "True or False"),
+        ("nodes", 0, "at least 1"),
+        ("port", 80, "at least 1024"),
+        ("hosts", "-oProxyCommand=x,b", "names or addresses with a comma between"),
+        ("hosts", "a;reboot,b", "names or addresses with a comma between"),
+        ("hosts", "a, b", "names or addresses with a comma between"),
+        ("accumulate", 0, "at least 1"),
         ("outputs_dir", "", "at least 1 character"),
         ("execution", None, "dynamic, static"),
     ],
@@ -81,7 +87,9 @@ def test_a_protocol_that_does_not_exist_is_refused(protocol):
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones():
-    with pytest.raises(RequestError, match="allowed: resnet50; did you mean 'resnet50'"):
+    with pytest.raises(
+        RequestError, match="allowed: resnet50, vgg16, bert; did you mean 'resnet50'"
+    ):
         plan("resnet5", {"input": "synthetic"})
 
 

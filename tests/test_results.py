@@ -26,7 +26,7 @@ def made_result(**changes):
     config = Config(
         model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="synthetic"
     )
-    repeats = [Repeat(index=1, status="complete", throughput=4.0)]
+    repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
     values = {
         "id": "made",
         "created": "2026-01-01T00:00:00+00:00",
@@ -35,7 +35,7 @@ def made_result(**changes):
         "protocol": Protocol.named("quick", repeats=1),
         "environment": {"gpus": Reading(value=None, missing="none here")},
         "repeats": repeats,
-        "throughput": throughput([4.0], "images/s"),
+        "throughput": throughput(repeats, "images/s"),
     }
     return Result(**values | changes)
 
@@ -57,12 +57,12 @@ def test_a_result_cut_off_at_any_byte_never_gives_a_number(tmp_path):
             read_result(path)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
 def test_another_schema_version_is_a_named_error(tmp_path, version):
     write_result(tmp_path, made_result())
     path = tmp_path / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
-    with pytest.raises(ResultError, match=r"schema_version is .*this perfkit reads 1"):
+    with pytest.raises(ResultError, match=r"schema_version is .*this perfkit reads 2"):
         read_result(path)
 
 
@@ -125,6 +125,7 @@ def test_load_has_every_parameter_as_a_column(tmp_path):
     (tmp_path / "a").mkdir()
     write_result(tmp_path / "a", made_result())
     extra = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
+    extra |= {"steps_per_second"}
     assert set(perfkit.load(tmp_path)) == set(perfkit.config.parameters()) | extra
 
 

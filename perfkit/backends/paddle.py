@@ -1,24 +1,34 @@
 """The Paddle backend: device, model, optimizer, one training step, and what really happened."""
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import paddle
-from paddle import nn
 from threadpoolctl import threadpool_info
 
+from perfkit.backends.paddle_strategy import apply
 from perfkit.config import Config
 from perfkit.loop import CpuDevice, Device
+from perfkit.models.bert_paddle import Bert
 from perfkit.models.resnet50_paddle import ResNet50
+from perfkit.models.vgg16_paddle import VGG16
+from perfkit.precision import effective_precision
 
-MODELS = {"resnet50": ResNet50}
-LEARNING_RATE = 0.1
-LEARNING_RATE_BATCH = 256
-"""Learning rate for a global batch of 256, scaled linearly (Goyal et al., 2017)."""
-MOMENTUM = 0.9
-WEIGHT_DECAY = 1e-4
-PRECISIONS = {"float32": "fp32"}
+AUTO_CAST = {
+    "amp": ("O1", "float16"),
+    "pure_fp16": ("O2", "float16"),
+    "bf16": ("O1", "bfloat16"),
+}
+LOSS_SCALING = {"init_loss_scaling": 2.0**15, "decr_every_n_nan_or_inf": 1}
+VARIABLES = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
+TF32_SINCE = 8
+"""The first compute capability (Ampere) whose tensor cores know TF32."""
+DenseTensor = getattr(paddle.base.core, "DenseTensor", None) or paddle.base.core.LoDTensor
+"""Paddle 3's name, or Paddle 2's, of the tensors that DALI's plugin fills."""
+
+Batch = tuple[paddle.Tensor, ...]
 
 
 class GpuDevice:
@@ -47,8 +57,10 @@ def open_device(config: Config) -> Device:
     if config.ranks > 1:
         paddle.distributed.init_parallel_env()
     paddle.set_device(config.device)
-    paddle.seed(config.seed)
-    np.random.seed(config.seed)
+    # The ranks' dropout differs; their weights don't: DataParallel hands out rank 0's.
+    seed = config.seed + paddle.distributed.get_rank()
+    paddle.seed(seed)
+    np.random.seed(seed)
     return GpuDevice() if config.device == "gpu" else CpuDevice()
 
 
@@ -56,35 +68,69 @@ class Trainer:
     """Model, loss and optimizer of one rank."""
 
     def __init__(self, config: Config) -> None:
-        self.network = MODELS[config.model](config.layout)
+        self.accumulate = config.accumulate
+        self.network = build_model(config)
         self.parameters = sum(p.size for p in self.network.parameters() if not p.stop_gradient)
+        self.optimizer, self.recipe = build_optimizer(config, self.network)
+        self.level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
+        if self.level == "O2":
+            self.network, self.optimizer = paddle.amp.decorate(
+                self.network, self.optimizer, level="O2", dtype=self.dtype, master_weight=True
+            )
+        scaled = self.dtype == "float16"
+        self.scaler: Any = paddle.amp.GradScaler(**LOSS_SCALING) if scaled else None
+        self.skipped_steps = 0
+        self.strategy = apply(config)
         self.forward: Any = self.network
         if config.execution == "static":
-            self.forward = paddle.jit.to_static(self.network, full_graph=True)
-        if config.ranks > 1:
-            self.forward = paddle.DataParallel(self.forward)
-        self.loss = nn.CrossEntropyLoss()
-        rate = LEARNING_RATE * config.samples * config.ranks / LEARNING_RATE_BATCH
-        self.recipe = (
-            f"momentum SGD {MOMENTUM}, learning rate {rate:g}, weight decay {WEIGHT_DECAY:g}, "
-            "cross entropy"
-        )
-        self.optimizer = paddle.optimizer.Momentum(
-            rate,
-            MOMENTUM,
-            parameters=self.network.parameters(),
-            weight_decay=WEIGHT_DECAY,
-        )
+            self.forward = paddle.jit.to_static(
+                self.network, full_graph=True, **self.strategy.to_static
+            )
+        self.parallel = config.ranks > 1
+        if self.parallel:
+            self.forward = paddle.DataParallel(self.forward, **self.strategy.data_parallel)
 
-    def step(self, batch: tuple[paddle.Tensor, paddle.Tensor]) -> paddle.Tensor:
-        images, labels = batch
-        loss = self.loss(self.forward(images), labels)
-        loss.backward()
-        self.optimizer.step()
+    def backward(self, batch: Batch, *, exchange: bool = True) -> paddle.Tensor:
+        """Add a micro-batch's share to the gradients, and its share of the step's loss.
+
+        Ranks exchange gradients only where `exchange` says so: with a step's last micro-batch.
+        """
+        with self.forward.no_sync() if self.parallel and not exchange else nullcontext():
+            with self._auto_cast():
+                scores = self.forward(*batch[: self.network.inputs])
+                loss = self.network.loss(scores, *batch[self.network.inputs :])
+            loss = loss / self.accumulate if self.accumulate > 1 else loss
+            (self.scaler.scale(loss) if self.scaler else loss).backward()
+        return loss.detach()
+
+    def update(self) -> None:
+        """The optimizer's step on the gradients that have come together, which it uses up."""
+        if self.scaler:
+            # This waits for the device: it reads whether a gradient overflowed.
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.skipped_steps += bool(self.optimizer._get_auxiliary_var("found_inf"))
+        else:
+            self.optimizer.step()
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop the gradients."""
         self.optimizer.clear_grad()
-        return loss
 
-    def produced_dtypes(self, batch: tuple[paddle.Tensor, paddle.Tensor]) -> dict[str, int]:
+    @property
+    def loss_scale(self) -> float | None:
+        """The factor by which losses are multiplied; None without loss scaling."""
+        if not self.scaler or not self.scaler.is_enable():
+            return None
+        return float(np.asarray(self.scaler.state_dict()["scale"]).item())
+
+    def _auto_cast(self) -> Any:
+        if self.level == "O0":
+            return nullcontext()
+        return paddle.amp.auto_cast(level=self.level, dtype=self.dtype)
+
+    def produced_dtypes(self, batch: Batch) -> dict[str, int]:
         """dtype -> how many layers produce it, seen in one forward pass outside of training.
 
         Gradients are off and batch-norm statistics untouched, so training is not changed.
@@ -92,54 +138,109 @@ class Trainer:
         counts: dict[str, int] = {}
 
         def count(_layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
-            name = str(output.dtype).removeprefix("paddle.")
+            name = _name(output.dtype)
             counts[name] = counts.get(name, 0) + 1
 
         leaves = [layer for layer in self.network.sublayers() if not layer.sublayers()]
         hooks = [layer.register_forward_post_hook(count) for layer in leaves]
         self.network.eval()
-        with paddle.no_grad():
-            self.network(batch[0])
+        with paddle.no_grad(), self._auto_cast():
+            self.network(*batch[: self.network.inputs])
         self.network.train()
         for hook in hooks:
             hook.remove()
         return counts
 
 
-def as_tensors(batch: tuple[Any, Any]) -> tuple[paddle.Tensor, paddle.Tensor]:
+def build_model(config: Config) -> Any:
+    """The network: `inputs` says how many of a batch's tensors it takes; the rest go to its
+    `loss`, after what it returned."""
+    if config.model == "bert":
+        return Bert()
+    return {"resnet50": ResNet50, "vgg16": VGG16}[config.model](str(config.layout))
+
+
+def build_optimizer(config: Config, network: Any) -> tuple[Any, str]:
+    """The optimizer as published recipes have it, and that in words. Its rate is constant:
+    what is measured is throughput, not accuracy."""
+    if config.optimizer == "momentum":
+        # He et al. (2015) for ResNet, Simonyan and Zisserman (2014) for VGG, both for a batch
+        # of 256; linear below that. Above it, a growing rate needs a warm-up (Goyal et al.,
+        # 2017), without which VGG dies within a few steps: that would be no training.
+        base, decay = (0.1, 1e-4) if config.model == "resnet50" else (0.01, 5e-4)
+        rate = base * min(1.0, config.global_batch / 256)
+        made = paddle.optimizer.Momentum(
+            rate, 0.9, parameters=network.parameters(), weight_decay=decay
+        )
+        words = f"momentum SGD 0.9, learning rate {rate:g}, weight decay {decay:g}"
+    elif config.optimizer == "adamw":
+        # Devlin et al., 2018.
+        names = {p.name for p in network.parameters() if p.ndim > 1}
+        made = paddle.optimizer.AdamW(
+            1e-4,
+            parameters=network.parameters(),
+            weight_decay=0.01,
+            apply_decay_param_fun=names.__contains__,
+        )
+        words = "AdamW, learning rate 1e-4, weight decay 0.01 but on biases and norms"
+    else:
+        # You et al., 2020: the rate grows with the root of the batch, from 1 / 1600 at 512.
+        rate = (config.global_batch / 512) ** 0.5 / 1600
+        made = paddle.optimizer.Lamb(
+            rate,
+            lamb_weight_decay=0.01,
+            parameters=network.parameters(),
+            exclude_from_weight_decay_fn=lambda parameter: parameter.ndim == 1,
+        )
+        words = f"LAMB, learning rate {rate:g}, weight decay 0.01 but on biases and norms"
+    return made, f"{words}; rate constant; cross entropy"
+
+
+def as_tensors(batch: tuple[Any, ...]) -> Batch:
     """A batch as Paddle tensors, without a copy on the device that has it.
 
     Takes Paddle's own tensors, the lower-level ones that DALI's Paddle plugin fills, and
     whatever speaks DLPack.
     """
-    images, labels = (_as_tensor(array) for array in batch)
-    return images, labels
+    return tuple(_as_tensor(array) for array in batch)
 
 
 def _as_tensor(array: Any) -> paddle.Tensor:
     if isinstance(array, paddle.Tensor):
         return array
-    if isinstance(array, paddle.base.core.DenseTensor):
+    if isinstance(array, DenseTensor):
         return paddle.to_tensor(array, place=array._place())
-    return paddle.utils.dlpack.from_dlpack(array)
+    # The capsule itself: Paddle 2 does not ask for it.
+    return paddle.utils.dlpack.from_dlpack(array.__dlpack__())
 
 
-def effective(trainer: Trainer, batch: tuple[Any, Any]) -> dict[str, Any]:
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("paddle.")
+
+
+def effective(trainer: Trainer, batch: Batch) -> dict[str, Any]:
     """What the run really does, as results.Effective has it."""
     dtypes = trainer.produced_dtypes(batch)
-    names = sorted({PRECISIONS.get(name, name) for name in dtypes})
-    place = trainer.network.parameters()[0].place
+    weights = [p for p in trainer.network.parameters() if p.ndim > 1]
+    gpu = weights[0].place.is_gpu_place()
     return {
-        "precision": "+".join(names),
+        "precision": effective_precision(dtypes, (_name(p.dtype) for p in weights)),
         "dtypes": dtypes,
-        "device": "gpu" if place.is_gpu_place() else "cpu",
+        "tf32": gpu and _tf32(),
+        "loss_scaling": trainer.loss_scale,
+        "device": "gpu" if gpu else "cpu",
         "threads": {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()},
-        "variables": {
-            name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE")
-        },
+        "variables": {name: os.environ.get(name) for name in VARIABLES},
         "parameters": trainer.parameters,
         "recipe": trainer.recipe,
+        "strategy": trainer.strategy.outcomes,
     }
+
+
+def _tf32() -> bool:
+    """Whether fp32 products on this GPU are rounded to TF32: Paddle's default where it can."""
+    able = paddle.device.cuda.get_device_capability()[0] >= TF32_SINCE
+    return able and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
 
 
 def memory_bytes(config: Config) -> int | None:

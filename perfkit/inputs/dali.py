@@ -11,7 +11,7 @@ from nvidia.dali import fn, pipeline_def, types
 
 from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN
-from perfkit.inputs.files import FileList, InputError, line_of
+from perfkit.inputs.files import FileList, InputError, line_of, read_list
 
 
 @pipeline_def
@@ -25,6 +25,7 @@ def _pipeline(config: Config, listed: FileList, rank: int) -> Any:
         pad_last_batch=True,
         name="reader",
     )
+    assert config.layout is not None
     gpu = config.device == "gpu"
     padding: dict[str, Any] = {
         "device_memory_padding": config.dali_device_padding,
@@ -50,15 +51,16 @@ def _pipeline(config: Config, listed: FileList, rank: int) -> Any:
     return images, labels.gpu() if gpu else labels
 
 
-def batches(config: Config, listed: FileList, rank: int) -> Iterator[tuple[Any, Any]]:
+def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     """Yield (images, labels) for ever: float32 of batch x layout, int64 of batch x 1.
 
     On a CPU they are DALI's own buffers, to be read by DLPack, valid until the next batch is
     asked for. On a GPU they are what DALI's Paddle plugin fills, copies in Paddle's memory.
 
-    Raises InputError for a file that can't be decoded, with its line in the list where DALI
-    names the file.
+    Raises InputError for a wrong list, and for a file that can't be decoded, with its line in
+    the list where DALI names the file.
     """
+    listed = read_list(config.data_folder)
     pipeline = _pipeline(
         config,
         listed,

@@ -13,12 +13,13 @@ from PIL import Image, UnidentifiedImageError
 
 from perfkit.inputs import CLASSES
 
+LIST = "train_list.txt"
 SHOWN = 5
 HEADERS_READ = 10_000
 
 
 class InputError(ValueError):
-    """The data can't be trained on; the message names file and line."""
+    """The data can't be trained on; the message names the file, and line or dataset."""
 
 
 class FileList(NamedTuple):
@@ -32,7 +33,7 @@ class FileList(NamedTuple):
 
 def read_list(data_dir: Path) -> FileList:
     """Parse `data_dir/train_list.txt`. Raises InputError naming the lines that are wrong."""
-    file = data_dir / "train_list.txt"
+    file = data_dir / LIST
     try:
         content = file.read_bytes()
         lines = content.decode("utf-8").splitlines()
@@ -55,7 +56,7 @@ def read_list(data_dir: Path) -> FileList:
         else:
             paths.append(path)
             labels.append(int(label))
-    _raise_if_any(problems)
+    raise_if_any(problems)
     return FileList(file, hashlib.sha256(content).hexdigest(), paths, labels)
 
 
@@ -79,7 +80,7 @@ def check_files(listed: FileList) -> None:
             problems.append(f"{listed.file}:{number}: no such file: {path}")
         elif number <= HEADERS_READ and (reason := _unreadable(listed.file.parent / path)):
             problems.append(f"{listed.file}:{number}: {path}: {reason}")
-    _raise_if_any(problems)
+    raise_if_any(problems)
 
 
 def line_of(listed: FileList, message: str) -> str:
@@ -100,7 +101,8 @@ def _unreadable(path: Path) -> str | None:
         return f"can't be read: {error.strerror or error}"
 
 
-def _raise_if_any(problems: list[str]) -> None:
+def raise_if_any(problems: list[str]) -> None:
+    """Raise InputError with the first SHOWN of the problems, if there are any."""
     if problems:
         more = len(problems) - SHOWN
         shown = problems[:SHOWN] + ([f"and {more} more"] if more > 0 else [])

@@ -6,14 +6,35 @@ from itertools import repeat
 import numpy as np
 
 from perfkit.config import Config
-from perfkit.inputs import CLASSES
+from perfkit.inputs import CLASSES, FIRST_WORD, VOCABULARY, predictions
+from perfkit.models import MODELS
 
 
-def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (images, labels) for ever: float32 of batch x layout, int64 of batch x 1."""
-    random = np.random.default_rng(config.seed + rank)
+def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield a batch for ever; see perfkit.inputs for its arrays."""
+    make = _images if MODELS[config.model].sample == "image" else _sequences
+    return repeat(make(config, np.random.default_rng(config.seed + rank)))
+
+
+def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
     size = config.image_size
+    assert size is not None and config.batch_size is not None
     shape = (3, size, size) if config.layout == "NCHW" else (size, size, 3)
-    images = random.standard_normal((config.samples, *shape), np.float32)
-    labels = random.integers(0, CLASSES, (config.samples, 1), np.int64)
-    return repeat((images, labels))
+    images = random.standard_normal((config.batch_size, *shape), np.float32)
+    labels = random.integers(0, CLASSES, (config.batch_size, 1), np.int64)
+    return images, labels
+
+
+def _sequences(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Sequences without padding, of two segments of equal length, with all predictions used."""
+    batch, length = config.batch_size, config.sequence_length
+    assert batch is not None and length is not None
+    masked = predictions(length)
+    ids = random.integers(FIRST_WORD, VOCABULARY, (batch, length), np.int64)
+    segments = np.tile(np.arange(length, dtype=np.int64) * 2 // length, (batch, 1))
+    mask = np.ones((batch, length), np.int64)
+    shuffled = random.permuted(np.tile(np.arange(length, dtype=np.int64), (batch, 1)), axis=1)
+    positions = np.sort(shuffled[:, :masked], axis=1)
+    labels = random.integers(FIRST_WORD, VOCABULARY, (batch, masked), np.int64)
+    next_sentence = random.integers(0, 2, (batch, 1), np.int64)
+    return ids, segments, mask, positions, labels, next_sentence

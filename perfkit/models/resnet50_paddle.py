@@ -58,6 +58,8 @@ class Bottleneck(nn.Layer):
 class ResNet50(nn.Layer):
     """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to batch x classes."""
 
+    inputs = 1
+
     def __init__(self, layout: str, classes: int = 1000) -> None:
         super().__init__()
         self.stem = ConvNorm(3, WIDTHS[0], 7, 2, layout)
@@ -77,3 +79,6 @@ class ResNet50(nn.Layer):
         x = self.pool(functional.relu(self.stem(x)))
         x = self.average(self.blocks(x))
         return self.classify(x.flatten(1))
+
+    def loss(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        return functional.cross_entropy(scores, labels)

@@ -8,8 +8,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit import config
+from perfkit import config, strategies
 from perfkit.frames import load_steps
+from perfkit.models import MODELS
 from perfkit.report.charts import step_chart
 from perfkit.request import Plan
 from perfkit.results import Measurement, Result
@@ -22,7 +23,6 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 
-MODEL_NAMES = {"resnet50": "ResNet-50 v1.5"}
 FRAMEWORK_NAMES = {"paddle": "Paddle"}
 
 
@@ -71,7 +71,7 @@ def title(result: Result) -> str:
     c = result.config
     device = "CPU" if c.device == "cpu" else gpu_name(result)
     words = [
-        MODEL_NAMES[c.model],
+        MODELS[c.model].name,
         FRAMEWORK_NAMES[c.framework],
         c.precision,
         c.topology,
@@ -111,14 +111,19 @@ def command(result: Result) -> str:
 
 def plan(plan: Plan) -> Section:
     """What will be run, before it runs."""
-    return render("plan.html.j2", plan=plan, steps=plan.protocol.repeats * plan.protocol.steps)
+    steps = plan.protocol.repeats * plan.protocol.steps
+    sample = MODELS[plan.config.model].sample
+    return render("plan.html.j2", plan=plan, steps=steps, sample=sample)
 
 
 def headline(measurement: Measurement) -> Section:
     """The number with n and interval, or what went wrong."""
     result = measurement.result
     waits = [repeat.data_wait_share for repeat in result.complete_repeats]
-    return render("headline.html.j2", result=result, title=title(result), waits=waits)
+    sample = MODELS[result.config.model].sample
+    return render(
+        "headline.html.j2", result=result, title=title(result), waits=waits, sample=sample
+    )
 
 
 def parameters(measurement: Measurement) -> Section:
@@ -135,14 +140,43 @@ def parameters(measurement: Measurement) -> Section:
 
 def effective(measurement: Measurement) -> Section:
     """What the run really did, read from inside the workers."""
+    result = measurement.result
     return render(
-        "effective.html.j2", effective=measurement.result.effective, result=measurement.result
+        "effective.html.j2",
+        effective=result.effective,
+        result=result,
+        expected=MODELS[result.config.model].parameters,
+        sample=MODELS[result.config.model].sample,
+        code=strategies.code(result.config.strategy),
     )
 
 
 def repeats(measurement: Measurement) -> Section:
-    """The table of repeats."""
-    return render("repeats.html.j2", result=measurement.result)
+    """The table of repeats and, with several ranks, of ranks."""
+    result = measurement.result
+    ranks = _ranks(result) if result.config.ranks > 1 and result.complete_repeats else []
+    return render("repeats.html.j2", result=result, ranks=ranks)
+
+
+def _ranks(result: Result) -> list[tuple[Any, ...]]:
+    """What the repeats say of each rank: number, node, its windows, waits and times alone,
+    in how many repeats it was the straggler, memory in GiB."""
+    rows = []
+    for number in range(result.config.ranks):
+        seen = [repeat.ranks[number] for repeat in result.complete_repeats]
+        memory = max((rank.memory_bytes or 0) for rank in seen) / 2**30
+        rows.append(
+            (
+                number,
+                result.nodes[number // result.config.devices].name if result.nodes else 0,
+                [rank.window_seconds for rank in seen],
+                [rank.data_wait_seconds for rank in seen],
+                [rank.alone_seconds for rank in seen if rank.alone_seconds is not None],
+                sum(repeat.straggler == number for repeat in result.complete_repeats),
+                memory or None,
+            )
+        )
+    return rows
 
 
 def step_times(measurement: Measurement) -> Section:

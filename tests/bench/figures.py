@@ -17,7 +17,7 @@ from turns import Turns
 
 import perfkit
 from perfkit.config import ROOT
-from perfkit.launch import worker_environment
+from perfkit.launch import Place, worker_environment
 from perfkit.loop import CpuDevice, train
 from perfkit.statistics import median_interval
 from perfkit.worker import RawFile
@@ -27,14 +27,19 @@ SAMPLES = ROOT / "data" / "samples"
 PAIRS = int(os.environ.get("PAIRS", "10"))
 
 
-def measured(**parameters):
-    """Images/s of one repeat through the suite's own way, in fresh processes."""
+def result_of(**parameters):
+    """The result of one repeat through the suite's own way, in fresh processes."""
     with tempfile.TemporaryDirectory() as outputs:
         request = {"device": "cpu", "repeats": 1, "outputs_dir": outputs} | parameters
         plan = perfkit.plan("resnet50", request)
         result = perfkit.measure(plan.config, plan.protocol).result
     assert result.status == "complete", result.failure
-    return result.throughput.value
+    return result
+
+
+def measured(**parameters):
+    """Images/s of one repeat."""
+    return result_of(**parameters).throughput.value
 
 
 def paired(one, other, pairs=PAIRS):
@@ -84,7 +89,9 @@ def transparency():
                     [*suite, *options], env=os.environ | turns.variables("a"), **quiet
                 ) as one,
                 subprocess.Popen(
-                    bare, env=worker_environment(config) | turns.variables("b"), **quiet
+                    bare,
+                    env=worker_environment(config, Place()) | turns.variables("b"),
+                    **quiet,
                 ) as other,
             ):
                 turns.give(warmup + 1 + steps)
@@ -109,8 +116,11 @@ def timer():
     steps = 20_000
 
     class Nothing:
-        def step(self, batch):
+        def backward(self, batch, *, exchange):
             return 1.0
+
+        def update(self):
+            return
 
     with tempfile.TemporaryDirectory() as folder:
         raw = RawFile(Path(folder) / "raw.jsonl")
@@ -121,6 +131,7 @@ def timer():
             CpuDevice(),
             raw.write,
             samples=1,
+            accumulate=1,
             warmup_steps=0,
             measured_steps=steps,
             read_losses_at_once=True,
@@ -153,16 +164,72 @@ def processes():
     )
 
 
+SLEEPING = """
+import sys
+if "perfkit.worker" in sys.orig_argv:
+    import time
+    import perfkit.inputs.synthetic as synthetic
+    real = synthetic.batches
+
+    def batches(config, rank):
+        for batch in real(config, rank):
+            time.sleep({seconds}[rank])
+            yield batch
+
+    synthetic.batches = batches
+"""
+"""Ranks that need known times for a batch, more than for all else."""
+
+
+def straggler():
+    """Images/s of two ranks, one of them needing 0.6 instead of 0.5 s a batch / both 0.5 s."""
+    usual, slow = 0.5, 0.6
+    request = {"processes": 2, "input": "synthetic", "batch_size": 2, "image_size": 32}
+    request |= {"warmup_steps": 1, "measured_steps": 8}
+    samples = request["processes"] * request["batch_size"]
+    predicted, named = [], []
+
+    def two(*seconds):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "sitecustomize.py").write_text(SLEEPING.format(seconds=seconds))
+            before = os.environ.get("PYTHONPATH")
+            os.environ["PYTHONPATH"] = folder
+            try:
+                return result_of(**request)
+            finally:
+                del os.environ["PYTHONPATH"]
+                if before is not None:
+                    os.environ["PYTHONPATH"] = before
+
+    def without():
+        value = two(usual, usual).throughput.value
+        # Every rank waits for the slowest one: a step takes longer by what that one needs more.
+        predicted.append(samples / (samples / value + slow - usual) / value)
+        return value
+
+    def with_it():
+        result = two(usual, slow)
+        (repeat,) = result.repeats
+        alone = ", ".join(f"{rank.alone_seconds:.3f}" for rank in repeat.ranks)
+        print(f"  straggler: rank {repeat.straggler}; alone {alone} s; ", end="")
+        print(f"data wait {repeat.data_wait_share:.0%}", flush=True)
+        named.append(repeat.straggler)
+        return result.throughput.value
+
+    paired(with_it, without, min(PAIRS, 5))
+    print(f"  predicted from the runs without: {told(predicted)}")
+    print(f"  the slower rank was named in {named.count(1)} of {len(named)} runs")
+
+
 INPUT_ALONE = """
 import sys, time
 from importlib import import_module
 from perfkit.config import Config
-from perfkit.inputs.files import read_list
-from pathlib import Path
 name, data, batch, count = sys.argv[1], sys.argv[2], 32, 40
 config = Config(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
-                data_dir=data, dataloader_workers=2, dali_threads=2)
-batches = import_module(f"perfkit.inputs.{name}").batches(config, read_list(Path(data)), 0)
+                image_size=224, layout="NCHW", data_dir=data, dataloader_workers=2,
+                dali_threads=2)
+batches = import_module(f"perfkit.inputs.{name}").batches(config, 0)
 for _ in range(4):
     next(batches)
 began = time.perf_counter()
@@ -207,7 +274,16 @@ def overhead():
     print(f"{1 - training / wall:.0%} is not training")
 
 
-FIGURES = (timer, transparency, driver, cpu_settings, processes, inputs, overhead)
+FIGURES = (
+    timer,
+    transparency,
+    driver,
+    cpu_settings,
+    processes,
+    straggler,
+    inputs,
+    overhead,
+)
 
 if __name__ == "__main__":
     names = sys.argv[1:] or [figure.__name__ for figure in FIGURES]

@@ -1,0 +1,96 @@
+"""What would keep a measurement from running, found before it starts. Trains nothing."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from perfkit.config import Config, Protocol, resolved_path
+from perfkit.environment import read_environment
+from perfkit.hosts import own_index
+from perfkit.inputs.data_set import examine
+from perfkit.inputs.files import InputError
+from perfkit.models import MODELS
+from perfkit.node import join
+from perfkit.nodes import NodeError, Nodes
+from perfkit.request import Plan
+
+MOST_SECONDS = 60
+"""How long the nodes are waited for."""
+SHARED_BYTES_PER_VALUE = 4
+FREE_BYTES = 100 * 2**20
+FACTS = ("python", "paddle", "cuda", "nccl", "dali")
+
+
+class Check(NamedTuple):
+    """One thing looked at: whether it is well, and what was seen or what to do about it."""
+
+    well: bool
+    subject: str
+    seen: str
+
+
+def examine_plan(plan: Plan) -> Iterator[Check]:
+    """Look at this machine and, for several nodes, at all of them, one thing after another."""
+    config = plan.config
+    environment = read_environment(config.data_folder)
+    for fact in FACTS:
+        reading = environment[fact]
+        yield Check(True, fact, reading.missing or str(reading.value))
+    yield _data(config)
+    yield from _space(config)
+    if config.nodes > 1:
+        yield from _nodes(config, plan.protocol)
+
+
+def _data(config: Config) -> Check:
+    if config.input == "synthetic":
+        return Check(True, "data", "synthetic: none is needed")
+    try:
+        data = examine(config)
+    except InputError as error:
+        return Check(False, "data", str(error))
+    kind = MODELS[config.model].sample
+    return Check(True, "data", f"{data.samples:,} {kind}s in {config.data_dir}")
+
+
+def _space(config: Config) -> Iterator[Check]:
+    """Room for results, and for the batches that DataLoader's processes hand over."""
+    yield _room("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
+    if config.input == "dataloader":
+        size = config.image_size
+        values = 3 * size**2 if size else 4 * (config.sequence_length or 0)
+        batch = values * SHARED_BYTES_PER_VALUE * (config.batch_size or 0)
+        # Paddle keeps two batches for each of its processes under way.
+        needed = 2 * batch * config.dataloader_workers * config.devices
+        yield _room("shared memory", Path("/dev/shm"), needed)
+
+
+def _room(subject: str, path: Path, needed: int) -> Check:
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    seen = f"{free / 2**20:,.0f} MiB free, {needed / 2**20:,.0f} MiB needed"
+    return Check(free >= needed, subject, seen)
+
+
+def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
+    """The nodes as a measurement would start them."""
+    config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
+    hosts = str(config.hosts).split(",")
+    if config.launcher == "manual" and (number := own_index(hosts)):
+        join(config, protocol, number)
+        yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
+        return
+    try:
+        with Nodes(config, protocol) as nodes:
+            for node in nodes.gather(lambda _text: None):
+                differs = ", ".join(node.differs) or "nothing"
+                seen = f"there, by interface {node.interface}; differs in {differs}"
+                yield Check(True, node.name, seen)
+            problems = nodes.unreachable()
+            yield from (Check(False, "network", problem) for problem in problems)
+            if not problems:
+                yield Check(True, "network", "every node reaches every other; ports are free")
+    except NodeError as error:
+        yield Check(False, error.failure.code.replace("_", " "), error.failure.message)

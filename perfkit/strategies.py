@@ -1,0 +1,65 @@
+"""Presets of distributed-training options, as published suites printed them.
+
+An option is named by its path below `fleet.DistributedStrategy()`. What becomes of it in the
+Paddle that is installed is found out in the worker and stored (`effective.strategy`).
+"""
+
+from typing import Any
+
+Options = dict[str, Any]
+
+_PROGRAM: Options = {
+    "execution_strategy.num_threads": 2,
+    "execution_strategy.num_iteration_per_drop_scope": 100,
+    "build_strategy.enable_inplace": False,
+    "build_strategy.fuse_elewise_add_act_ops": True,
+    "build_strategy.fuse_bn_act_ops": True,
+    "nccl_comm_num": 1,
+}
+_CUDNN_AND_NCCL: Options = {
+    "conv_workspace_size_limit": 4000,
+    "cudnn_batchnorm_spatial_persistent": True,
+    "fuse_grad_size_in_MB": 16,
+    "_fuse_grad_size_in_TFLOPS": 50.0,
+    "cudnn_exhaustive_search": True,
+    "sync_nccl_allreduce": True,
+}
+
+STRATEGIES: dict[str, Options] = {
+    "none": {},
+    # The FleetX benchmark page of ResNet-50.
+    "fleetx-fp32": _CUDNN_AND_NCCL | _PROGRAM,
+    "fleetx-amp": _CUDNN_AND_NCCL | _PROGRAM | {"amp": True},
+    # The FleetX benchmark page of VGG-16.
+    "fleetx-vgg16-fp32": _PROGRAM,
+    "fleetx-vgg16-amp": _PROGRAM | {"amp": True},
+    # Both pages.
+    "fleetx-auto": {"auto": True},
+}
+
+
+def precision_of(strategy: str) -> str | None:
+    """The precision that a preset stands for; None if it leaves that open."""
+    options = STRATEGIES[strategy]
+    if "auto" in options:
+        return "auto"
+    return None if not options else "amp" if "amp" in options else "fp32"
+
+
+def code(strategy: str) -> str:
+    """The preset as the Python that a reader of its source would write, for Paddle 2."""
+    parts = {
+        "execution_strategy": "paddle.static.ExecutionStrategy()",
+        "build_strategy": "paddle.static.BuildStrategy()",
+    }
+    options = STRATEGIES[strategy]
+    lines = ["import paddle", "from paddle.distributed import fleet", ""]
+    lines.append("strategy = fleet.DistributedStrategy()")
+    for part, made in parts.items():
+        inner = {k.split(".")[1]: v for k, v in options.items() if k.startswith(part)}
+        if inner:
+            lines += [f"{part} = {made}"]
+            lines += [f"{part}.{name} = {value!r}" for name, value in inner.items()]
+            lines += [f"strategy.{part} = {part}"]
+    lines += [f"strategy.{k} = {v!r}" for k, v in options.items() if "." not in k]
+    return "\n".join(lines)

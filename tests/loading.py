@@ -1,0 +1,42 @@
+"""Batches of the real DataLoader, taken in a process of its own as a trainer does.
+
+Paddle's loaders go on until their process ends, and several in one get in each other's way.
+"""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+
+from perfkit.config import Config
+
+SCRIPT = """
+import pickle, sys
+import numpy as np
+from perfkit.inputs import dataloader
+
+config, rank, count = pickle.load(sys.stdin.buffer)
+batches = dataloader.batches(config, rank)
+taken = [[np.array(field) for field in next(batches)] for _ in range(count)]
+sys.stdout.buffer.write(pickle.dumps(taken))
+"""
+
+
+def load(config: Config, count: int, rank: int = 0) -> subprocess.CompletedProcess[bytes]:
+    """The process that took `count` batches, ended."""
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=pickle.dumps((config, rank, count)),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def loaded(config: Config, count: int, rank: int = 0) -> list[list[np.ndarray]]:
+    """`count` batches, each a list of arrays."""
+    ended = load(config, count, rank)
+    assert ended.returncode == 0, ended.stderr.decode()
+    batches: list[list[np.ndarray]] = pickle.loads(ended.stdout)
+    return batches

@@ -1,0 +1,108 @@
+"""What `perfkit doctor` sees before a measurement is started."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from clusters import namespaces_missing, two_namespaces
+from conftest import as_options
+
+import perfkit
+from perfkit import doctor
+from perfkit.doctor import examine_plan
+
+CLI = [sys.executable, "-c", "from perfkit.cli import main; main()"]
+
+
+def checks(model="resnet50", **given):
+    return {c.subject: c for c in examine_plan(perfkit.plan(model, given))}
+
+
+def test_a_machine_where_all_is_well_is_said_to_be_so(small):
+    request = small(input="dali")
+    done = subprocess.run(
+        [*CLI, "doctor", *as_options(request)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("ok    data: 24 images in ") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_data_that_cannot_be_read_is_told_with_file_and_line(small, samples, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train_list.txt").write_text("train/none.jpeg 0\n")
+    found = checks(**small(input="dali", data_dir=str(tmp_path / "data")))
+    assert not found["data"].well
+    assert "train_list.txt:1: no such file" in found["data"].seen
+
+
+def test_too_little_shared_memory_for_the_dataloader_is_told(small, monkeypatch):
+    request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
+    needed = 2 * 8 * 256 * 3 * 224 * 224 * 4 // 2**20
+
+    class Small:
+        free = 64 * 2**20
+
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: Small)
+    found = checks(**request)["shared memory"]
+    assert not found.well
+    assert found.seen == f"64 MiB free, {needed:,} MiB needed"
+
+
+def test_a_wrong_request_ends_with_2(small):
+    done = subprocess.run([*CLI, "doctor", "-p", "gpu", "8"], capture_output=True, check=False)
+    assert done.returncode == 2
+
+
+@pytest.fixture(scope="module")
+def pair():
+    if reason := namespaces_missing():
+        pytest.skip(reason)
+    with two_namespaces() as namespaces:
+        yield namespaces
+
+
+def examined(pair, parameters, count, before=()):
+    """Exit status and output of doctor on the first `count` nodes."""
+    hosts = ",".join(node.address for node in pair.nodes)
+    options = as_options(parameters | {"nodes": 2, "launcher": "manual", "hosts": hosts})
+    drivers = [
+        subprocess.Popen(
+            node.command([*before, *CLI, "doctor", *options]), stdout=subprocess.PIPE, text=True
+        )
+        for node in pair.nodes[:count]
+    ]
+    return [(driver.communicate(timeout=60)[0], driver.returncode) for driver in drivers]
+
+
+def test_two_nodes_that_are_alike_and_reach_each_other_are_well(pair, small):
+    (first, status), (second, other_status) = examined(pair, small(input="dali"), 2)
+    assert (status, other_status) == (0, 0), first
+    assert f"ok    node 1 ({pair.nodes[1].address}): there, by interface wire" in first
+    assert "ok    network: every node reaches every other; ports are free" in first
+    assert f"this is node 1; {pair.nodes[0].address} says what was found" in second
+
+
+def test_a_node_that_does_not_come_is_named(pair, small):
+    ((said, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
+    assert status == 1
+    assert f"FAIL  node missing: node 1 ({pair.nodes[1].address}) did not come within" in said
+
+
+def test_nodes_that_cannot_reach_each_other_are_named(pair, small):
+    """Node 1 takes no connection of others, as behind a firewall."""
+    if not shutil.which("nft"):
+        pytest.skip("nft is not installed")
+    first, second = pair.nodes
+    wall = (
+        "add table inet wall; add chain inet wall in { type filter hook input priority 0; };"
+        "add rule inet wall in tcp flags & (syn | ack) == syn drop"
+    )
+    subprocess.run(second.command(["nft", wall]), check=True)
+    (said, status), _other = examined(pair, small(input="synthetic"), 2)
+    subprocess.run(second.command(["nft", "delete table inet wall"]), check=True)
+    assert status == 1
+    who = f"FAIL  network: node 0 ({first.address}) can't reach node 1 ({second.address})"
+    assert who in " ".join(said.split("\n"))

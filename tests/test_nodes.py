@@ -1,0 +1,389 @@
+"""Several nodes for real: namespaces joined by a cable, ssh, Slurm; and what can go wrong."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from clusters import (
+    namespaces_missing,
+    slurm_cluster,
+    slurm_missing,
+    ssh_between,
+    ssh_missing,
+    two_namespaces,
+)
+from conftest import IN_WORKER
+
+from perfkit.frames import load_steps
+from perfkit.nodes import Nodes
+from perfkit.results import Measurement
+
+pytestmark = pytest.mark.timeout(300)
+DRIVER = """
+import json, sys, perfkit
+plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
+result = perfkit.measure(plan.config, plan.protocol).result
+print(result.status, flush=True)
+"""
+FAULT = (
+    IN_WORKER
+    + """
+    import os, signal, time
+    import perfkit.inputs.synthetic as synthetic
+    real = synthetic.batches
+
+    def batches(config, rank):
+        for number, batch in enumerate(real(config, rank)):
+            if rank == {rank} and number == {number}:
+                {fault}
+            yield batch
+
+    synthetic.batches = batches
+"""
+)
+"""A worker whose input does something bad; batch 0 is the one before training."""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two namespaces with a cable between, for tests that leave it as it is."""
+    if reason := namespaces_missing():
+        pytest.skip(reason)
+    with two_namespaces() as namespaces:
+        yield namespaces
+
+
+@pytest.fixture
+def request_of(small):
+    """Parameters of a small measurement on the two nodes of `namespaces`, started by hand."""
+
+    def parameters(namespaces, **changes):
+        hosts = ",".join(node.address for node in namespaces.nodes)
+        by_hand = {"nodes": 2, "launcher": "manual", "hosts": hosts, "input": "synthetic"}
+        return small(**by_hand | changes)
+
+    return parameters
+
+
+def start(node, request, **environment):
+    """A driver on `node`: perfkit.measure in a process of its own."""
+    return subprocess.Popen(
+        node.command([sys.executable, "-c", DRIVER, json.dumps(request)]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+def end(*drivers):
+    """Wait for drivers; what they printed."""
+    return [driver.communicate(timeout=120)[0] for driver in drivers]
+
+
+def result_of(request):
+    (path,) = Path(request["outputs_dir"]).glob("*/result.json")
+    return Measurement.read(path.parent).result
+
+
+def processes_on(*nodes):
+    """Processes that live in a namespace, by what they run."""
+    found = []
+    for node in nodes:
+        listed = subprocess.run(
+            ["ip", "netns", "pids", node.name], capture_output=True, text=True, check=True
+        )
+        for pid in listed.stdout.split():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(int(pid))
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline()))
+    return found
+
+
+def left_on(nodes, seconds=20):
+    """Processes that are still there after so long."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_on(*nodes)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def wait_for_steps(request, count=1):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for path in Path(request["outputs_dir"]).rglob("rank*.jsonl"):
+            if path.read_text().count('"event": "step"') >= count:
+                return
+        time.sleep(0.1)
+    raise AssertionError("no step was recorded")
+
+
+def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(
+    pair, request_of, tmp_path
+):
+    requests = [request_of(pair, outputs_dir=str(tmp_path / f"outputs{n}")) for n in (0, 1)]
+    drivers = [start(node, request) for node, request in zip(pair.nodes, requests, strict=True)]
+    said = end(*drivers)
+    assert [driver.returncode for driver in drivers] == [0, 0], said
+    first, second = map(result_of, requests)
+    assert first == second
+    assert first.status == "complete"
+    assert first.config.topology == "2x1"
+    assert [node.interface for node in first.nodes] == ["wire", "wire"]
+    (repeat,) = first.repeats
+    assert [rank.rank for rank in repeat.ranks] == [0, 1]
+    samples = sum(rank.samples for rank in repeat.ranks)
+    assert repeat.throughput == samples / max(rank.window_seconds for rank in repeat.ranks)
+    assert repeat.straggler in (0, 1)
+    steps = load_steps(Path(requests[0]["outputs_dir"]) / first.id)
+    assert set(steps["rank"]) == {0, 1}
+    logs = {path.name for path in Path(requests[0]["outputs_dir"]).rglob("*.log")}
+    assert {"1-rank0.log", "1-rank1.log", "1-launcher-node1.log"} <= logs
+    assert left_on(pair.nodes) == []
+
+
+def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
+    if reason := ssh_missing():
+        pytest.skip(reason)
+    request = request_of(pair, launcher="mpirun", repeats=2)
+    with ssh_between(pair) as environment:
+        driver = start(pair.nodes[0], request, **environment)
+        (said,) = end(driver)
+        assert driver.returncode == 0, said
+    result = result_of(request)
+    assert (result.status, len(result.complete_repeats)) == ("complete", 2)
+    assert result.nodes[1].name == f"node 1 ({pair.nodes[1].address})"
+
+
+def test_srun_starts_the_workers_in_a_slurm_allocation(small, tmp_path):
+    if reason := slurm_missing():
+        pytest.skip(reason)
+    request = small(nodes=2, input="synthetic", repeats=2)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    (tmp_path / "job").write_text(
+        f'#!/bin/bash\n{sys.executable} {tmp_path}/driver.py "$(cat {tmp_path}/request.json)"\n'
+    )
+    with slurm_cluster(4) as cluster:
+        batch = ["sbatch", "--wait", "--nodes", "2", "--exclusive", "--no-requeue"]
+        done = subprocess.run(
+            [*batch, "--output", str(tmp_path / "said"), str(tmp_path / "job")],
+            env=os.environ | cluster.environment,
+            check=False,
+            timeout=200,
+        )
+    assert done.returncode == 0, (tmp_path / "said").read_text()
+    result = result_of(request)
+    assert (result.status, len(result.complete_repeats)) == ("complete", 2)
+    assert [node.name for node in result.nodes] == ["node 0 (node1)", "node 1 (node2)"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "told"),
+    [
+        ("raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_killed", "ended without a word"),
+    ],
+    ids=["raises", "killed"],
+)
+def test_a_rank_that_fails_ends_all_and_is_named_with_its_node(
+    pair, request_of, plant, fault, code, told
+):
+    plant(FAULT.format(rank=1, number=2, fault=fault))
+    request = request_of(pair, measured_steps=400)
+    drivers = [start(node, request) for node in pair.nodes]
+    end(*drivers)
+    result = result_of(request)
+    assert result.failure.code == code, result.failure
+    assert result.failure.message.startswith(f"rank 1 on node 1 ({pair.nodes[1].address})")
+    assert told in result.failure.message
+    assert left_on(pair.nodes) == []
+
+
+def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_was(
+    pair, request_of, plant, tmp_path
+):
+    plant(FAULT.format(rank=1, number=2, fault="time.sleep(1000)"))
+    request = request_of(pair, measured_steps=400, timeout=20)
+    began = time.monotonic()
+    drivers = [start(node, request) for node in pair.nodes]
+    end(*drivers)
+    assert time.monotonic() - began < request["timeout"] + 20  # ten are the interpreters'
+    failure = result_of(request).failure
+    assert failure.code == "time_out"
+    who = f"furthest behind: rank 1 on node 1 ({pair.nodes[1].address}), after step 1"
+    assert who in failure.message
+    (log,) = (tmp_path / "outputs").glob("*/logs/1-rank1.log")
+    assert "sitecustomize.py" in log.read_text()
+    assert left_on(pair.nodes) == []
+
+
+def test_a_node_that_never_comes_is_named_at_the_time_out(pair, request_of):
+    request = request_of(pair, timeout=5)
+    driver = start(pair.nodes[0], request)
+    end(driver)
+    failure = result_of(request).failure
+    assert failure.code == "node_missing"
+    who = f"node 1 ({pair.nodes[1].address}) did not come within 5 s"
+    assert failure.message == who
+    assert left_on(pair.nodes) == []
+
+
+def test_a_link_that_goes_down_ends_the_run_on_both_sides(request_of):
+    if reason := namespaces_missing():
+        pytest.skip(reason)
+    with two_namespaces() as namespaces:
+        request = request_of(namespaces, measured_steps=4000, timeout=120)
+        drivers = [start(node, request) for node in namespaces.nodes]
+        wait_for_steps(request)
+        namespaces.cut()
+        end(*drivers)
+        failure = result_of(request).failure
+        assert failure.code == "node_lost"
+        address = namespaces.nodes[1].address
+        assert failure.message.startswith(f"node 1 ({address}): it has not answered for")
+        assert left_on(namespaces.nodes) == []
+
+
+@pytest.mark.parametrize("launcher", ["manual", "mpirun"])
+def test_kill_minus_9_of_the_driver_leaves_no_process_on_any_node(request_of, launcher):
+    if reason := ssh_missing():
+        pytest.skip(reason)
+    with two_namespaces() as namespaces, ssh_between(namespaces) as environment:
+        before = processes_on(*namespaces.nodes)
+        request = request_of(namespaces, measured_steps=4000, launcher=launcher)
+        nodes = namespaces.nodes if launcher == "manual" else namespaces.nodes[:1]
+        drivers = [start(node, request, **environment) for node in nodes]
+        wait_for_steps(request)
+        assert len(processes_on(*namespaces.nodes)) > len(before) + 6
+        drivers[0].send_signal(signal.SIGKILL)
+        end(*drivers)
+        assert all(driver.returncode for driver in drivers)
+        deadline = time.monotonic() + 20
+        while processes_on(*namespaces.nodes) != before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert processes_on(*namespaces.nodes) == before
+
+
+def test_a_port_that_is_taken_is_told_with_the_way_to_another(pair, request_of):
+    """Both ports: where nodes meet, and the one after it, where workers meet."""
+    listen = (
+        "import socket, sys, time; s = socket.create_server((sys.argv[1], int(sys.argv[2])));"
+        "print('taken', flush=True); time.sleep(1000)"
+    )
+    for port, asked in ((29700, 29700), (29801, 29800)):
+        words = [sys.executable, "-c", listen, pair.nodes[0].address, str(port)]
+        with subprocess.Popen(pair.nodes[0].command(words), stdout=subprocess.PIPE) as holder:
+            assert holder.stdout.readline() == b"taken\n"
+            request = request_of(pair, port=asked, timeout=30, label=f"port{asked}")
+            drivers = [start(node, request) for node in pair.nodes[: 1 + (port != asked)]]
+            end(*drivers)
+            (path,) = Path(request["outputs_dir"]).glob(f"*port{asked}*/result.json")
+            failure = Measurement.read(path.parent).result.failure
+            assert failure.code == "port_taken"
+            assert f"port {port}" in failure.message
+            assert "-p port NUMBER" in failure.message
+            holder.kill()
+
+
+def test_nodes_that_were_asked_for_different_things_are_told_which(pair, request_of, tmp_path):
+    outputs = [str(tmp_path / f"outputs{n}") for n in (0, 1)]
+    first = request_of(pair, outputs_dir=outputs[0])
+    second = request_of(pair, outputs_dir=outputs[1], batch_size=3)
+    end(*map(start, pair.nodes, (first, second)))
+    failure = result_of(first).failure
+    assert failure.code == "nodes_differ"
+    assert failure.message == (
+        f"batch_size: 2 asked for here, 3 on node 1 ({pair.nodes[1].address})"
+    )
+
+
+def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
+    pair, request_of, samples, tmp_path
+):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "train_list.txt").write_text("train/one.jpeg 0\n")
+    request = request_of(pair, input="dali", data_dir=str(tmp_path / "data"))
+    (tmp_path / "data").symlink_to(samples)
+    drivers = [start(pair.nodes[0], request)]
+    mount = f'mount --bind {other} {samples} && exec "$@"'
+    words = [sys.executable, "-c", DRIVER, json.dumps(request)]
+    unshared = ["unshare", "--mount", "sh", "-c", mount, "sh", *words]
+    drivers.append(
+        subprocess.Popen(
+            pair.nodes[1].command(unshared),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    )
+    end(*drivers)
+    failure = result_of(request).failure
+    assert failure.code == "nodes_differ"
+    assert failure.message.startswith("data: ")
+
+
+@pytest.fixture
+def by_mpirun(small, monkeypatch, tmp_path):
+    """A driver's Nodes whose mpirun starts nothing: the test plays the nodes."""
+    import perfkit
+
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "mpirun").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (folder / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setenv("PERFKIT_SECRET", "the secret")
+    monkeypatch.setattr("perfkit.hosts.own_index", lambda _hosts: 0)
+    request = small(nodes=2, input="synthetic", launcher="mpirun", hosts="127.0.0.1,localhost")
+    plan = perfkit.plan("resnet50", request)
+    with Nodes(plan.config, plan.protocol) as nodes:
+        yield nodes
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"say": "hello", "secret": "guessed", "node": 0}\n',
+        b'{"say": "hello", "secret": "the secret", "node": 2}\n',
+        b'{"say": "hello", "secret": "the secret", "node": "0"}\n',
+        b'{"say": "ready", "secret": "the secret", "node": 0}\n',
+        b"[]\n",
+        b"\xff\xfe\n",
+    ],
+)
+def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpirun, sent):
+    with socket.create_connection(("127.0.0.1", by_mpirun.port)) as stranger:
+        stranger.sendall(sent)
+        for _ in range(3):
+            by_mpirun.poll(0.2)
+        stranger.settimeout(5)
+        assert stranger.recv(100) == b""
+    assert not by_mpirun.nodes
+    assert not by_mpirun.strangers
+
+
+def test_a_node_that_sends_events_of_anothers_rank_is_lost(by_mpirun, tmp_path):
+    by_mpirun.raw_folder = tmp_path
+    with socket.create_connection(("127.0.0.1", by_mpirun.port)) as node:
+        node.sendall(b'{"say": "hello", "secret": "the secret", "node": 1}\n')
+        for rank in (1, 0):
+            message = {"say": "raw", "rank": rank, "text": "{}\n"}
+            node.sendall(json.dumps(message).encode() + b"\n")
+        for _ in range(4):
+            by_mpirun.poll(0.2)
+    assert (tmp_path / "rank1.jsonl").read_text() == "{}\n"
+    assert not (tmp_path / "rank0.jsonl").exists()
+    assert "rank 0, which is not its own" in by_mpirun.lost[1]

@@ -1,0 +1,118 @@
+"""Precision: what it is called by what was seen, and that nothing else is passed off as it."""
+
+import paddle
+import pytest
+
+from perfkit.backends.paddle import Trainer, as_tensors, effective
+from perfkit.config import Config
+from perfkit.inputs import synthetic
+from perfkit.precision import effective_precision
+from perfkit.worker import NotAsAskedError, check, failure
+
+
+def config(**changes):
+    values = {"model": "resnet50", "device": "cpu", "batch_size": 2, "optimizer": "momentum"}
+    return Config(**values | {"image_size": 32, "layout": "NCHW"} | changes)
+
+
+def seen(**changes):
+    """What a training on the CPU in fp32 tells of itself, with changes."""
+    dtypes = {"float32": 109}
+    return {"precision": "fp32", "device": "cpu", "tf32": False, "dtypes": dtypes} | changes
+
+
+@pytest.mark.parametrize(
+    ("produced", "weights", "name"),
+    [
+        ({"float32"}, {"float32"}, "fp32"),
+        ({"float16", "float32"}, {"float32"}, "amp"),
+        ({"float16"}, {"float32"}, "amp"),
+        ({"float16", "float32"}, {"float16", "float32"}, "pure_fp16"),
+        ({"float16"}, {"float16"}, "pure_fp16"),
+        ({"bfloat16", "float32"}, {"float32"}, "bf16"),
+        ({"bfloat16", "float32"}, {"bfloat16"}, "bf16"),
+        ({"bfloat16"}, {"bfloat16"}, "bf16"),
+        ({"float64"}, {"float64"}, "float64"),
+        ({"float64", "float32"}, {"float32"}, "float32+float64"),
+        ({"float32", "float16", "bfloat16"}, {"float32"}, "bfloat16+float16+float32"),
+    ],
+)
+def test_precision_is_named_by_the_dtypes_of_outputs_and_weights(produced, weights, name):
+    assert effective_precision(produced, weights) == name
+    assert effective_precision(iter(sorted(produced)), iter(sorted(weights))) == name
+
+
+def test_a_training_that_is_what_was_asked_for_is_accepted():
+    check(config(), seen())
+    check(config(device="gpu"), seen(device="gpu"))
+    check(config(device="gpu", tf32=True), seen(device="gpu", tf32=True))
+    check(config(device="gpu", precision="amp"), seen(device="gpu", precision="amp"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "told"),
+    [
+        ({"precision": "amp"}, {}, "precision=amp was asked for"),
+        ({"precision": "amp"}, {}, "the training has precision=fp32 (109 layers float32)"),
+        ({"precision": "pure_fp16"}, {"precision": "amp"}, "has precision=amp"),
+        ({"precision": "bf16"}, {"precision": "pure_fp16"}, "has precision=pure_fp16"),
+        ({}, {"precision": "float64"}, "precision=fp32 was asked for"),
+        ({"device": "gpu"}, {}, "device=gpu was asked for, and the training has device=cpu"),
+        ({"device": "gpu", "precision": "auto"}, {}, "device=gpu was asked for"),
+        (
+            {"device": "gpu", "tf32": True},
+            {"device": "gpu"},
+            "tf32=True was asked for, and the training has tf32=False",
+        ),
+        (
+            {"device": "gpu"},
+            {"device": "gpu", "tf32": True},
+            "tf32=False was asked for, and the training has tf32=True",
+        ),
+    ],
+)
+def test_what_differs_from_what_was_asked_for_is_refused_with_both(asked, found, told):
+    with pytest.raises(NotAsAskedError) as refused:
+        check(config(**asked), seen(**found))
+    assert told in str(refused.value)
+    assert str(refused.value).endswith("paddle ignores it on this device")
+    code, message = failure(refused.value)
+    assert code == "not_as_asked"
+    assert told in message
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp", "pure_fp16", "bf16", "float64"])
+@pytest.mark.parametrize("tf32", [True, False])
+def test_precision_auto_accepts_whatever_it_turns_out_to_be(precision, tf32):
+    asked = config(device="gpu", precision="auto", strategy="fleetx-auto")
+    check(asked, seen(device="gpu", precision=precision, tf32=tf32))
+
+
+@pytest.mark.parametrize("precision", ["amp", "pure_fp16", "bf16"])
+def test_tf32_is_beside_the_point_of_lower_precisions(precision):
+    for tf32 in (True, False):
+        found = seen(device="gpu", precision=precision, tf32=tf32)
+        check(config(device="gpu", precision=precision), found)
+
+
+@pytest.mark.parametrize("precision", ["amp", "pure_fp16", "bf16"])
+def test_a_cpu_does_not_train_in_lower_precisions_and_its_layers_say_so(precision):
+    if paddle.is_compiled_with_cuda():
+        pytest.skip("a GPU build of Paddle trains on the GPU here")
+    asked = config(precision=precision)
+    found = effective(Trainer(asked), as_tensors(next(synthetic.batches(asked, 0))))
+    assert found["precision"] == "fp32"
+    # Loss scaling is off as well.
+    assert found["loss_scaling"] is None
+    with pytest.raises(NotAsAskedError, match=f"precision={precision} was asked for"):
+        check(asked, found)
+
+
+def test_a_measurement_in_amp_on_the_cpu_ends_before_its_first_step(measure):
+    measurement = measure(precision="amp", input="synthetic")
+    result = measurement.result
+    assert (result.status, result.failure.code) == ("failed", "not_as_asked")
+    assert "precision=amp was asked for" in result.failure.message
+    assert "precision=fp32" in result.failure.message
+    assert result.throughput is None
+    assert '"step"' not in measurement.raw_file(1, 0).read_text()
