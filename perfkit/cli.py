@@ -1,6 +1,7 @@
 """`perfkit …`: thin commands over the modules that do the work."""
 
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,30 +62,39 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     from perfkit.hosts import own_index
 
     config = planned.config
+    notebook = ROOT / "notebooks" / f"{model}.ipynb"
+    if own_index(hosts_of(config)):
+        # The first host measures; this one's workers train, and it is given the result.
+        click.echo(f"Serving {hosts_of(config)[0]}", err=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            _end_with(*_execute(notebook, Path(scratch) / "papermill.ipynb", values))
+        click.echo(
+            f"The result is below {config.outputs_dir}; its raw steps are on the first host"
+        )
+        return
     environment = read_environment(config.data_folder)
     folder = measurement_folder(config, planned.protocol, environment)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     page = folder / "report.html"
-    notebook = ROOT / "notebooks" / f"{model}.ipynb"
     if is_complete(folder):
         click.echo(f"Measured already: {folder.name}", err=True)
         click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
-    # By hand, other nodes may share the folder.
-    node = f"-node{index}" if (index := own_index(hosts_of(config))) else ""
-    name, message = _execute(notebook, folder / "logs" / f"papermill{node}.ipynb", values)
-    if name == RequestError.__name__:
-        click.echo(message, err=True)
-        raise SystemExit(2)
-    if name:
-        click.echo(message, err=True)
-        # The notebook's kernel may have died before it could write the page.
-        if (folder / "result.json").exists():
-            write_pages([folder])
-            click.echo(f"The page, with all that was measured: {page}", err=True)
-        raise SystemExit(1)
+    name, message = _execute(notebook, folder / "logs" / "papermill.ipynb", values)
+    # The notebook's kernel may have died before it could write the page.
+    if name not in ("", RequestError.__name__) and (folder / "result.json").exists():
+        write_pages([folder])
+        message += f"\nThe page, with all that was measured: {page}"
+    _end_with(name, message)
     click.echo(page)
+
+
+def _end_with(error: str, message: str) -> None:
+    """End with the status that fits the notebook's error; go on if there is none."""
+    if error:
+        click.echo(message, err=True)
+        raise SystemExit(2 if error == RequestError.__name__ else 1)
 
 
 def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str, str]:

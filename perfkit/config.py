@@ -101,7 +101,7 @@ class Config(BaseModel):
     processes: int | None = Field(
         None, ge=1, le=256, description="worker processes per node on the CPU; None: 1"
     )
-    nodes: int = Field(1, ge=1, le=1024, description="number of nodes")
+    nodes: int = Field(1, ge=1, le=512, description="number of nodes")
     launcher: Literal["local", "srun", "mpirun", "manual"] | None = Field(
         None,
         description="what starts the workers: srun in a Slurm allocation, mpirun on hosts over "
@@ -152,7 +152,11 @@ class Config(BaseModel):
     )
 
     timeout: int = Field(
-        1800, ge=1, le=7 * 24 * 3600, description="a repeat that takes longer is ended, seconds"
+        1800,
+        ge=1,
+        le=7 * 24 * 3600,
+        description="a repeat that takes longer is ended, and nodes are not waited for longer, "
+        "seconds",
     )
     outputs_dir: str = Field(
         "outputs", min_length=1, description="folder that receives the results"

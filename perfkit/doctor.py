@@ -8,16 +8,17 @@ from typing import NamedTuple
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.environment import read_environment
 from perfkit.hosts import own_index
+from perfkit.inputs import predictions
 from perfkit.inputs.data_set import examine
 from perfkit.inputs.files import InputError
 from perfkit.models import MODELS
 from perfkit.node import join
 from perfkit.nodes import NodeError, Nodes
 from perfkit.request import Plan
+from perfkit.wire import LostError
 
 MOST_SECONDS = 60
 """How long the nodes are waited for."""
-SHARED_BYTES_PER_VALUE = 4
 FREE_BYTES = 100 * 2**20
 FACTS = ("python", "paddle", "cuda", "nccl", "dali")
 
@@ -58,12 +59,19 @@ def _space(config: Config) -> Iterator[Check]:
     """Room for results, and for the batches that DataLoader's processes hand over."""
     yield _room("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
     if config.input == "dataloader":
-        size = config.image_size
-        values = 3 * size**2 if size else 4 * (config.sequence_length or 0)
-        batch = values * SHARED_BYTES_PER_VALUE * (config.batch_size or 0)
         # Paddle keeps two batches for each of its processes under way.
-        needed = 2 * batch * config.dataloader_workers * config.devices
+        batches = 2 * config.dataloader_workers * config.devices
+        needed = batches * (config.batch_size or 0) * _sample_bytes(config)
         yield _room("shared memory", Path("/dev/shm"), needed)
+
+
+def _sample_bytes(config: Config) -> int:
+    """An image in float32, or a sequence in int64 (three times its tokens, two times its masked
+    ones), as DataLoader hands it over."""
+    if config.image_size:
+        return 3 * config.image_size**2 * 4
+    length = config.sequence_length or 0
+    return (3 * length + 2 * predictions(length)) * 8
 
 
 def _room(subject: str, path: Path, needed: int) -> Check:
@@ -79,7 +87,11 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
     config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
     hosts = str(config.hosts).split(",")
     if config.launcher == "manual" and (number := own_index(hosts)):
-        join(config, protocol, number)
+        try:
+            join(config, protocol, number)
+        except LostError as error:
+            yield Check(False, "nodes", f"{hosts[0]}: {error}; it says why")
+            return
         yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
         return
     try:

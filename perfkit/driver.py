@@ -24,6 +24,7 @@ from perfkit.results import (
     Failure,
     InputData,
     Measurement,
+    NodeSeen,
     Reading,
     Repeat,
     Result,
@@ -79,9 +80,9 @@ def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
         raise LostError("the first host ended without a result; it says why")
     result = Result.model_validate_json(text)
     folder = resolved_path(config.outputs_dir) / result.id
-    if not (folder / "result.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "result.json", text)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Where nodes share the folder, this is the text that it has already.
+    write_atomically(folder / "result.json", text)
     return Measurement(folder, result)
 
 
@@ -137,6 +138,7 @@ def _measure(
         crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
         with crew, Progress(protocol.repeats, protocol.steps, unit) as progress:
             seen = crew.gather(progress.say)
+            _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})
             for index in missing:
                 result = _with_repeat(result, config, crew, folder, index, progress)
@@ -153,11 +155,25 @@ def _measure(
         raise KeyboardInterrupt
 
 
+def _check_same_nodes(result: Result, seen: list[NodeSeen]) -> None:
+    """Repeats made on other nodes join these only if those show the same facts. Raises
+    NodeError."""
+    before = [node.differs for node in result.nodes]
+    if result.complete_repeats and before != [node.differs for node in seen]:
+        names = ", ".join(node.name for node in result.nodes)
+        raise NodeError(
+            "nodes_differ",
+            f"repeats so far were made on {names}, which differ from the nodes of now; "
+            "give this one a label of its own: -p label NAME",
+        )
+
+
 def _with_repeat(
     result: Result, config: Config, crew: Crew, folder: Path, index: int, progress: Progress
 ) -> Result:
     """`result` with repeat `index`, measured now; `config` may have another time-out."""
     repeat, effective = run_repeat(crew, config, result.protocol, folder, index, progress)
+    repeat = repeat.model_copy(update={"nodes": [node.name for node in result.nodes]})
     kept = [r for r in result.repeats if r.index != index]
     repeats = sorted([*kept, repeat], key=lambda r: r.index)
     update = {"repeats": repeats, "effective": effective or result.effective}

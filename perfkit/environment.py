@@ -1,7 +1,7 @@
 """Where a measurement was made: hardware, driver, versions, the suite's own commit.
 
 Only what is listed here is read, never an environment dump, so that no secret, no host name
-and no home path gets into a result. What can't be read says why. Nothing is imported that
+and no home path gets into it. What can't be read says why. Nothing is imported that
 trains: versions are read from the installed packages' files.
 """
 
@@ -158,7 +158,7 @@ def _suite_modified() -> bool:
     return bool(_output(["git", "-C", str(ROOT), "status", "--porcelain"]))
 
 
-def _suite_source() -> str:
+def suite_source() -> str:
     """SHA-256 over the modules that measure; those that only show don't count."""
     package = Path(__file__).parent
     digest = hashlib.sha256()
@@ -205,7 +205,7 @@ FACTS: dict[str, Callable[[], Value]] = {
     "variables": _variables,
     "numpy": lambda: version("numpy"),
     "suite": lambda: version("perfkit"),
-    "suite_source": _suite_source,
+    "suite_source": suite_source,
     "suite_commit": _suite_commit,
     "suite_modified": _suite_modified,
 }

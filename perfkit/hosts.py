@@ -2,34 +2,36 @@
 
 import os
 import socket
+from ipaddress import ip_address
 
 import psutil
 
 RESOLVER_WORDS = "is it spelt as your resolver or /etc/hosts knows it?"
 
 
-def addresses_of(host: str) -> set[str]:
-    """The IP addresses behind `host`. Raises OSError if it has none."""
-    return {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+def address_of(host: str) -> str:
+    """The IPv4 address of `host`. Raises OSError if it has none."""
+    return socket.gethostbyname(host)
 
 
 def own_addresses() -> dict[str, str]:
-    """IP address -> network interface, of this machine."""
-    families = (socket.AF_INET, socket.AF_INET6)
+    """IPv4 address -> network interface, of this machine."""
     return {
-        address.address.partition("%")[0]: interface
+        address.address: interface
         for interface, addresses in psutil.net_if_addrs().items()
         for address in addresses
-        if address.family in families
+        if address.family == socket.AF_INET
     }
 
 
 def own_index(hosts: list[str]) -> int | None:
     """Which of `hosts` this machine is; None if it is none of them."""
-    own = own_addresses().keys()
+    own = own_addresses()
     for index, host in enumerate(hosts):
         try:
-            if addresses_of(host) & own:
+            address = address_of(host)
+            # Debian has a machine's own name at 127.0.1.1, which no interface has.
+            if address in own or ip_address(address).is_loopback:
                 return index
         except OSError:
             continue
@@ -73,7 +75,7 @@ def _host_problems(launcher: str, nodes: int, hosts: str | None) -> list[str]:
     unknown = []
     for host in named:
         try:
-            addresses_of(host)
+            address_of(host)
         except OSError as error:
             unknown.append(f"hosts: {host}: {error.strerror or error}; {RESOLVER_WORDS}")
     if unknown:

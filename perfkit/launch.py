@@ -1,5 +1,6 @@
 """Starts the workers of one repeat on one node and sees to it that they all end."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,8 @@ from perfkit.environment import cpu_vendor
 from perfkit.gpus import visible_gpus
 
 STACKS_SECONDS = 1.0
+ENDING_SECONDS = 12.0
+LOG_BYTES = 512 * 1024
 WATCH_SECONDS = 0.1
 """Between two looks at the processes: seldom enough not to disturb them, often enough to see
 which one of them ended first."""
@@ -34,11 +37,11 @@ class Place(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the workers of one node ended. `gone`: their ranks in the order in which processes
-    were seen to be gone; `last_lines`: of all logs."""
+    """How workers ended. `gone`: when each rank's process was first seen to be gone, seconds of
+    the driver's clock; `last_lines`: of all logs."""
 
     status: int | None
-    gone: list[int]
+    gone: dict[int, float]
     killed_for_memory: bool
     free_bytes: int
     last_lines: str
@@ -111,7 +114,7 @@ class Workers:
         self.config = config
         self.place = place or Place()
         self.raw_folder = raw_folder
-        self.gone: list[int] = []
+        self.gone: dict[int, float] = {}
         self.pids: dict[int, int] = {}
         self.killed_before = _killed_for_memory()
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
@@ -122,7 +125,7 @@ class Workers:
         worker = [sys.executable, "-m", "perfkit.worker", str(job_file)]
         command = launcher_command(config, self.place, self.scratch, job, worker)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.supervisor", str(self.scratch), *command],
+            [sys.executable, "-m", "perfkit.supervisor", str(self.scratch), "0", *command],
             stdin=subprocess.PIPE,
             stdout=self.supervisor_log,
             stderr=subprocess.STDOUT,
@@ -160,7 +163,10 @@ class Workers:
                     return None
 
     def _watch(self) -> None:
-        """Note which ranks' processes are gone."""
+        """Note which ranks' processes are gone, of themselves."""
+        assert self.process.stdin
+        if self.process.stdin.closed:
+            return
         for rank in self.ranks:
             raw = self.raw_folder / f"rank{rank}.jsonl"
             if rank not in self.pids and raw.exists():
@@ -168,24 +174,20 @@ class Workers:
                 if first[1]:
                     self.pids[rank] = json.loads(first[0])["pid"]
             if rank in self.pids and rank not in self.gone and _is_gone(self.pids[rank]):
-                self.gone.append(rank)
+                self.gone[rank] = time.monotonic()
 
     def write_stacks(self) -> None:
         """Have every worker that still runs write to its log where it is."""
         for rank, pid in self.pids.items():
-            if rank not in self.gone and not _is_gone(pid):
-                os.kill(pid, signal.SIGUSR1)
+            if rank not in self.gone:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_SECONDS)
 
     def end(self) -> None:
         """Kill what is left: closing the pipe tells the supervisor, which kills and waits."""
-        assert self.process.stdin
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait()
+        self._watch()
+        close(self.process)
 
     def logs(self) -> dict[str, str]:
         """Log name -> text, home and checkout paths taken out."""
@@ -195,7 +197,7 @@ class Workers:
             for index, rank in enumerate(self.ranks)
         }
         return {
-            name: portable(source.read_text(errors="replace"))
+            name: portable(shortened(source))
             for name, source in sources.items()
             if source.exists()
         }
@@ -210,6 +212,26 @@ class Workers:
             free_bytes=shutil.disk_usage(self.raw_folder).free,
             last_lines="\n".join(last),
         )
+
+
+def close(supervisor: subprocess.Popen[bytes]) -> None:
+    """End what a supervisor watches, and wait for it: not for ever, should it be stuck."""
+    assert supervisor.stdin
+    supervisor.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        supervisor.wait(ENDING_SECONDS)
+
+
+def shortened(log: Path) -> str:
+    """The text of a log; of a long one, its beginning and its end."""
+    with log.open("rb") as stream:
+        text = stream.read(LOG_BYTES)
+        size = log.stat().st_size
+        if size > 2 * LOG_BYTES:
+            text += f"\n[… {size - 2 * LOG_BYTES} bytes left out …]\n".encode()
+            stream.seek(-LOG_BYTES, os.SEEK_END)
+        text += stream.read(LOG_BYTES)
+    return text.decode(errors="replace")
 
 
 def _is_gone(pid: int) -> bool:

@@ -13,11 +13,12 @@ import socket
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config, Protocol
-from perfkit.environment import identity, read_environment
+from perfkit.environment import identity, read_environment, suite_source
 from perfkit.gpus import visible_gpus
 from perfkit.hosts import own_addresses
 from perfkit.inputs.data_set import digest
@@ -40,12 +41,17 @@ MANUAL_PORT = 29400
 
 def main(launcher: str, address: str, port: int) -> None:
     """Serve the driver, which has started this and is there."""
-    node = next((int(os.environ[name]) for name in ORDER[launcher] if name in os.environ), 0)
-    address = os.environ["SLURM_LAUNCH_NODE_IPADDR"] if launcher == "srun" else address
-    wire = connect(address, port, seconds=0)
-    wire.send("hello", secret=os.environ[SECRET], node=node)
     try:
+        node = next(
+            (int(os.environ[name]) for name in ORDER[launcher] if name in os.environ), 0
+        )
+        if launcher == "srun":
+            address = os.environ["SLURM_LAUNCH_NODE_IPADDR"]
+        wire = connect(address, port, seconds=0)
+        wire.send("hello", secret=os.environ[SECRET], node=node, source=suite_source())
         Node(wire).serve()
+    except KeyError as error:
+        sys.exit(f"{launcher} did not pass on the variable {error}")
     except LostError as error:
         sys.exit(f"The driver is lost: {error}")
 
@@ -55,6 +61,7 @@ def join(config: Config, protocol: Protocol, number: int) -> str | None:
     result.json that it ends with, if it has one. Raises RequestError if there is no driver,
     LostError if it is lost."""
     first = str(config.hosts).split(",")[0]
+    print(f"Waiting for {first}, up to {config.timeout} s", file=sys.stderr, flush=True)
     try:
         wire = connect(first, config.port or MANUAL_PORT, config.timeout)
     except LostError as error:
@@ -66,9 +73,16 @@ def join(config: Config, protocol: Protocol, number: int) -> str | None:
         ) from None
     secret = os.environ.get(SECRET, MANUAL_SECRET)
     request = {"config": config.model_dump(), "protocol": protocol.model_dump()}
-    wire.send("hello", secret=secret, node=number, **request)
+    wire.send("hello", secret=secret, node=number, source=suite_source(), **request)
     node = Node(wire)
-    node.serve()
+    try:
+        node.serve()
+    except LostError as error:
+        if node.prepared:
+            raise
+        raise RequestError(
+            [f"hosts: {first} hung up ({error}). Is {SECRET} the same there? It may say why"]
+        ) from None
     return node.result
 
 
@@ -93,11 +107,12 @@ class Node:
         self.workers: Workers | None = None
         self.raw: dict[int, Any] = {}
         self.result: str | None = None
-        self.gone = 0
+        self.prepared = False
+        self.told_gone = 0
 
     def serve(self) -> None:
         """Until the driver says bye. Raises LostError when it is lost."""
-        with contextlib.ExitStack() as self.cleanup, tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as self.cleanup:
             self.scratch = Path(scratch)
             while True:
                 if select.select([self.wire], [], [], POLL_SECONDS)[0]:
@@ -106,14 +121,18 @@ class Node:
                             self.result = message["result"]
                             return
                         self._answer(message)
-                self.wire.keep_alive()
+                self.wire.check()
                 if self.workers:
                     self.report()
 
     def _answer(self, message: Message) -> None:
         match message["say"]:
             case "job":
-                self.prepare(message)
+                try:
+                    self.prepare(message)
+                except (OSError, ValueError) as error:
+                    told = f"{type(error).__name__}: {error}"
+                    self.wire.send("refused", code="nodes_differ", message=told)
             case "run":
                 self.run(message)
             case "end":
@@ -133,6 +152,7 @@ class Node:
         environment = read_environment(self.config.data_folder)
         facts = identity(environment) | {"data": digest(self.config)}
         address = self.wire.address
+        self.prepared = True
         self.wire.send(
             "ready",
             address=address,
@@ -152,13 +172,16 @@ class Node:
             return
         raw_folder = self.scratch / str(message["repeat"])
         raw_folder.mkdir(exist_ok=True)
-        self.gone = 0
+        self.told_gone = 0
         self.workers = self.cleanup.enter_context(
             Workers(self.config, self.protocol, raw_folder, message["job"], place)
         )
 
     def end(self, message: Message) -> None:
         """End the workers now."""
+        if self.workers:
+            # First what is known before the end, which hides who was gone already.
+            self.report()
         if self.workers:
             if message["stacks"]:
                 self.workers.write_stacks()
@@ -177,13 +200,10 @@ class Node:
     def reach(self, message: Message) -> None:
         """Try to reach the ports of the other nodes; the answer has an error for each that
         can't be reached."""
-        errors = {}
-        for node, (address, port) in message["ports"].items():
-            try:
-                socket.create_connection((address, port), timeout=3).close()
-            except OSError as error:
-                errors[node] = error.strerror or str(error)
-        self.wire.send("reached", errors=errors)
+        ports = message["ports"]
+        with ThreadPoolExecutor(32) as pool:
+            errors = dict(zip(ports, pool.map(_unreachable, ports.values()), strict=True))
+        self.wire.send("reached", errors={n: error for n, error in errors.items() if error})
 
     def report(self) -> None:
         """Pass on what the workers have written; when they have ended, how."""
@@ -192,9 +212,9 @@ class Node:
         status = workers.wait(0)
         for rank in workers.ranks:
             self._pass_on(rank, workers.raw_folder / f"rank{rank}.jsonl")
-        if len(workers.gone) > self.gone:
-            self.wire.send("gone", ranks=workers.gone)
-            self.gone = len(workers.gone)
+        if len(workers.gone) > self.told_gone:
+            self.wire.send("gone", ranks=[*workers.gone])
+            self.told_gone = len(workers.gone)
         if status is not None:
             self.workers = None
             self.wire.send("ended", ending=workers.ending()._asdict(), logs=workers.logs())
@@ -210,6 +230,15 @@ class Node:
             self.raw[rank] = path.open()
         if text := self.raw[rank].read():
             self.wire.send("raw", rank=rank, text=text)
+
+
+def _unreachable(place: list[Any]) -> str | None:
+    """Why nothing answers at an address and port; None if something does."""
+    try:
+        socket.create_connection((place[0], place[1]), timeout=3).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def _free_port(address: str) -> int:

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.environment import FORWARDED
-from perfkit.hosts import addresses_of
-from perfkit.launch import Ending, Place
+from perfkit.environment import FORWARDED, suite_source
+from perfkit.launch import Ending, Place, close, shortened
 from perfkit.node import MANUAL_PORT, MANUAL_SECRET, SECRET
 from perfkit.results import Failure, FailureCode, NodeSeen
-from perfkit.wire import LostError, Message, Wire
+from perfkit.wire import LONGEST_BYTES, SILENT_SECONDS, LostError, Message, Wire
 
 COMMON = (
     "data",
@@ -37,7 +36,13 @@ COMMON = (
     "numpy",
 )
 """Facts that must be alike on all nodes. Others may differ and are kept (`nodes`)."""
-ENDING_SECONDS = 9.0
+ENDING_SECONDS = 8.0
+GRACE_SECONDS = 2.0
+"""For nodes that were told to end, and for the launcher to end those that don't."""
+LOG = "launcher.log"
+STRANGER_BYTES = 1024 * 1024
+STRANGERS = 64
+"""Connections that have not said who they are: how much they may send, how many may wait."""
 
 
 class NodeError(Exception):
@@ -69,7 +74,8 @@ class Nodes:
         self.nodes: dict[int, Remote] = {}
         self.strangers: list[Wire] = []
         self.lost: dict[int, str] = {}
-        self.gone: list[int] = []
+        self.gone: dict[int, float] = {}
+        self.ending_by: float | None = None
         self.refusal: NodeError | None = None
         self.raw_folder: Path | None = None
         self.result: str | None = None
@@ -77,27 +83,43 @@ class Nodes:
         # By hand, people type the same command everywhere and pass no secret on.
         usual = MANUAL_SECRET if manual else secrets.token_hex(16)
         self.secret = os.environ.get(SECRET, usual)
-        self.address = _address(config)
-        port = config.port or (MANUAL_PORT if manual else 0)
+        with contextlib.ExitStack() as opened:
+            try:
+                self.address = _address(config)
+                self._open(config.port or (MANUAL_PORT if manual else 0), opened)
+            except OSError as error:
+                raise NodeError(
+                    "node_missing", f"the nodes can't be started: {error}"
+                ) from error
+            self.opened = opened.pop_all()
+
+    def _open(self, port: int, opened: contextlib.ExitStack) -> None:
+        """Listen on `port`, 0 for any, and start the nodes; `opened` undoes it."""
         try:
-            self.listener = socket.create_server((self.address, port), backlog=config.nodes)
+            self.listener = socket.create_server(
+                (self.address, port), backlog=self.config.nodes
+            )
         except OSError as error:
             raise NodeError(
                 "port_taken",
                 f"port {port} of this machine can't be had: {error.strerror}; "
                 "another one, the same on all nodes: -p port NUMBER",
             ) from error
+        opened.callback(self.listener.close)
         self.port = int(self.listener.getsockname()[1])
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
-        self.log = (self.scratch / "launcher.log").open("wb")
+        opened.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+        log = opened.enter_context((self.scratch / LOG).open("wb"))
+        supervisor = [sys.executable, "-m", "perfkit.supervisor", str(self.scratch)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.supervisor", str(self.scratch), *self._command()],
+            [*supervisor, str(GRACE_SECONDS), *self._command()],
             stdin=subprocess.PIPE,
-            stdout=self.log,
+            stdout=log,
             stderr=subprocess.STDOUT,
             env=os.environ | {SECRET: self.secret},
             start_new_session=True,
         )
+        opened.callback(close, self.process)
 
     def _command(self) -> list[str]:
         node = [sys.executable, "-m", "perfkit.node", str(self.config.launcher)]
@@ -107,21 +129,17 @@ class Nodes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for remote in self.nodes.values():
-            with contextlib.suppress(LostError):
-                remote.wire.send("bye", result=self.result)
-        assert self.process.stdin
-        try:
-            # Those that were told bye end by themselves; what does not is killed.
-            self.process.wait(2 if len(self.nodes) == self.config.nodes else 0)
-        except subprocess.TimeoutExpired:
-            self.process.stdin.close()
-            self.process.wait()
+        for node, remote in self.nodes.items():
+            if node not in self.lost:
+                with contextlib.suppress(LostError):
+                    remote.wire.send("bye", result=self.result)
+        if self._all(lambda _remote: True) and not self.lost:
+            # Told bye, they end by themselves.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE_SECONDS)
         for wire in [*self.strangers, *(remote.wire for remote in self.nodes.values())]:
             wire.close()
-        self.listener.close()
-        self.log.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.opened.close()
 
     def name(self, node: int) -> str:
         """How people call it: "node 1 (host)"."""
@@ -139,9 +157,7 @@ class Nodes:
             self.poll(0.2)
             absent = [n for n in range(self.config.nodes) if n not in self.nodes]
             waiting("waiting for " + (", ".join(map(self.name, absent)) or "the nodes' facts"))
-            if self.lost:
-                node, reason = next(iter(self.lost.items()))
-                raise NodeError("node_lost", f"{self.name(node)}: {reason}")
+            self._raise_if_lost()
             if self.refusal:
                 raise self.refusal
             if self.process.poll() is not None:
@@ -185,7 +201,8 @@ class Nodes:
     def start(self, repeat: int, raw_folder: Path, job: str) -> "RemoteWorkers":
         """Start the workers of one repeat on all nodes."""
         self.raw_folder = raw_folder
-        self.gone = []
+        self.gone = {}
+        self.ending_by = None
         first = self._ready(0)
         for node, remote in self.nodes.items():
             remote.ending, remote.logs = None, {}
@@ -227,13 +244,19 @@ class Nodes:
     def _answers(self) -> dict[int, Message]:
         while not self._all(lambda remote: remote.answer) and not self.lost:
             self.poll(0.2)
-        if self.lost:
-            node, reason = next(iter(self.lost.items()))
-            raise NodeError("node_lost", f"{self.name(node)}: {reason}")
+        self._raise_if_lost()
         answers = {node: remote.answer or {} for node, remote in sorted(self.nodes.items())}
         for remote in self.nodes.values():
             remote.answer = None
         return answers
+
+    def _raise_if_lost(self) -> None:
+        for node, reason in self.lost.items():
+            said = self._said()
+            raise NodeError(
+                "node_lost",
+                f"{self.name(node)}: {reason}" + (f"; what was said: {said}" if said else ""),
+            )
 
     def poll(self, seconds: float) -> None:
         """Take in what comes within `seconds`, at most until the first thing comes."""
@@ -246,7 +269,7 @@ class Nodes:
         source: Any
         for source in readable:
             if source is self.listener:
-                self.strangers.append(Wire(self.listener.accept()[0]))
+                self._accept()
             elif source in self.strangers:
                 self._welcome(source)
             else:
@@ -254,12 +277,17 @@ class Nodes:
         for wire, node in alive.items():
             if node not in self.lost:
                 with self._losing(node):
-                    wire.keep_alive()
+                    wire.check()
         for stranger in [*self.strangers]:
-            try:
-                stranger.keep_alive()
-            except LostError:
+            if time.monotonic() - stranger.opened_at > SILENT_SECONDS:
                 self._hang_up(stranger)
+
+    def _accept(self) -> None:
+        wire = Wire(self.listener.accept()[0])
+        wire.longest_bytes = STRANGER_BYTES
+        self.strangers.append(wire)
+        if len(self.strangers) > STRANGERS + self.config.nodes:
+            self._hang_up(self.strangers[0])
 
     def _welcome(self, wire: Wire) -> None:
         """The first message of a connection must be a node's hello; others are hung up on."""
@@ -275,13 +303,15 @@ class Nodes:
             if not known or node not in range(self.config.nodes) or node in self.nodes:
                 wire.close()
                 return
-            asked = hello.get("config") or self.config.model_dump()
-            self.refusal = self._unlike(node, asked | (hello.get("protocol") or {}))
+            asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
+            wire.longest_bytes = LONGEST_BYTES
             self.nodes[node] = Remote(node, wire)
+            unlike = self._unlike(node, asked, hello.get("source"))
+            self.refusal = self.refusal or unlike
             wire.send(
                 "job", config=self.config.model_dump(), protocol=self.protocol.model_dump()
             )
-        except LostError:
+        except (LostError, KeyError, TypeError, ValueError):
             self._hang_up(wire)
             return
         self._take(node, further)
@@ -291,8 +321,12 @@ class Nodes:
             self.strangers.remove(wire)
         wire.close()
 
-    def _unlike(self, node: int, asked: dict[str, Any]) -> NodeError | None:
-        """What a node that was started by hand asks for otherwise than this one does."""
+    def _unlike(self, node: int, asked: dict[str, Any], source: object) -> NodeError | None:
+        """In what a node differs before it is asked anything: its perfkit and, where it was
+        started by hand, what it was asked for."""
+        if source != suite_source():
+            told = f"this perfkit differs from the one on {self.name(node)}; make them alike"
+            return NodeError("nodes_differ", told)
         own = self.config.model_dump() | self.protocol.model_dump()
         for name, value in asked.items():
             if name not in ("outputs_dir", "timeout") and own.get(name) != value:
@@ -316,9 +350,10 @@ class Nodes:
                     case "raw":
                         self._append(node, message)
                     case "gone":
-                        self.gone += [r for r in message["ranks"] if r not in self.gone]
+                        for rank in message["ranks"]:
+                            self.gone.setdefault(rank, time.monotonic())
                     case "ended":
-                        remote.ending = Ending(**message["ending"])
+                        remote.ending = Ending(**message["ending"] | {"gone": {}})
                         remote.logs = message["logs"]
                     case "refused":
                         told = f"{self.name(node)}: {message['message']}"
@@ -358,7 +393,7 @@ class Nodes:
 
     def _said(self) -> str:
         """The last lines of what started the nodes."""
-        text = (self.scratch / "launcher.log").read_text(errors="replace")
+        text = shortened(self.scratch / LOG)
         return " ".join(portable(text).split())[-400:]
 
 
@@ -379,8 +414,10 @@ class RemoteWorkers:
         """What ended the repeat, if it was not the workers."""
         if self.nodes.refusal:
             return self.nodes.refusal.failure
-        for node, reason in self.nodes.lost.items():
-            return NodeError("node_lost", f"{self.nodes.name(node)}: {reason}").failure
+        try:
+            self.nodes._raise_if_lost()
+        except NodeError as error:
+            return error.failure
         return None
 
     def wait(self, seconds: float) -> int | None:
@@ -408,8 +445,9 @@ class RemoteWorkers:
         for node, remote in self.nodes.nodes.items():
             if not remote.ending:
                 self.nodes._tell(node, "end", stacks=stacks)
-        deadline = time.monotonic() + ENDING_SECONDS
-        while time.monotonic() < deadline and not all(
+        # One deadline, also where stacks are asked for first.
+        self.nodes.ending_by = self.nodes.ending_by or time.monotonic() + ENDING_SECONDS
+        while time.monotonic() < self.nodes.ending_by and not all(
             remote.ending or node in self.nodes.lost
             for node, remote in self.nodes.nodes.items()
         ):
@@ -417,11 +455,10 @@ class RemoteWorkers:
 
     def logs(self) -> dict[str, str]:
         """Log name -> text, of all nodes."""
-        return {
-            name: portable(text)
-            for remote in self.nodes.nodes.values()
-            for name, text in remote.logs.items()
-        }
+        logs = {"nodes": shortened(self.nodes.scratch / LOG)}
+        for remote in self.nodes.nodes.values():
+            logs |= remote.logs
+        return {name: portable(text) for name, text in logs.items() if text}
 
     def ending(self) -> Ending:
         """How it ended, over all nodes."""
@@ -448,7 +485,8 @@ def launcher_command(config: Config, node: list[str]) -> list[str]:
         # Not bound to cores: a node's one task is all of its workers. Overlapping, since
         # perfkit may run in a step of the same allocation.
         launch = ["srun", "--nodes", count, "--ntasks", count, "--ntasks-per-node", "1"]
-        return [*launch, "--overlap", "--cpu-bind", "none", "--kill-on-bad-exit", *node]
+        launch += ["--overlap", "--cpu-bind", "none", "--kill-on-bad-exit", "--export", "ALL"]
+        return [*launch, *node]
     if config.launcher == "mpirun":
         assert config.hosts
         slots = ",".join(f"{host}:1" for host in config.hosts.split(","))
@@ -456,6 +494,7 @@ def launcher_command(config: Config, node: list[str]) -> list[str]:
         launch += ["--map-by", "ppr:1:node", "--bind-to", "none"]
         launch += ["--allow-run-as-root"] if os.geteuid() == 0 else []
         names = [SECRET, *(name for name in os.environ if name.startswith(FORWARDED))]
+        names += [n for n in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH") if n in os.environ]
         return [*launch, *(word for name in names for word in ("-x", name)), *node]
     return node
 
@@ -466,11 +505,9 @@ def _address(config: Config) -> str:
     if config.launcher == "srun":
         return ""
     assert config.hosts
-    other = config.hosts.split(",")[1]
-    family = socket.AF_INET6 if ":" in next(iter(addresses_of(other))) else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # Connecting a datagram socket sends nothing; it chooses the way.
-        probe.connect((other, 9))
+        probe.connect((config.hosts.split(",")[1], 9))
         return str(probe.getsockname()[0])
 
 

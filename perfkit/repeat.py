@@ -30,6 +30,10 @@ from perfkit.statistics import summary
 POLL_SECONDS = 0.5
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for so long has stalled; gloo waits for it for 30 seconds."""
+SAME_SECONDS = 1.0
+"""Processes seen to be gone within it may have gone in any order."""
+LAST_WORDS = ("FatalError", "Traceback (most recent call last)")
+"""What Paddle's or Python's handlers write into the log of a process that aborts."""
 Events = list[dict[str, Any]]
 
 
@@ -134,7 +138,8 @@ def _run_repeat(
         trouble = workers.trouble
         # Before the scratch folder goes, which may lie on the same disk.
         ending = workers.ending()
-        _store_logs(workers.logs(), folder / "logs", index)
+        logs = workers.logs()
+        _store_logs(logs, folder / "logs", index)
     events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
     whole = all(e and e[-1]["event"] == "end" for e in events)
     names = [_rank_name(crew, config, rank) for rank in range(config.ranks)]
@@ -144,8 +149,7 @@ def _run_repeat(
     elif ended and ended.code == "time_out" and config.ranks > 1:
         ended = failure("time_out", f"{ended.message}; {_furthest_behind(events, names)}")
     if not whole and not ended:
-        cause = _cause(events, names, ending, quiet)
-        ended = cause or trouble or _unexplained(ending, names)
+        ended = _cause(events, names, ending, quiet, logs, trouble)
     effective = _effective(events)
     if ended:
         return Repeat(
@@ -229,12 +233,17 @@ def _events(path: Path) -> Events:
 
 
 def _cause(
-    events: list[Events], names: list[str], ending: Ending, quiet: list[float]
-) -> Failure | None:
-    """What ended the workers, by what they reported and which of them went silent first.
+    events: list[Events],
+    names: list[str],
+    ending: Ending,
+    quiet: list[float],
+    logs: dict[str, str],
+    trouble: Failure | None,
+) -> Failure:
+    """What ended the workers: what they reported, or else which of them went silent first.
 
-    When one rank fails, its peers may report an error of their own, the lost connection, or be
-    ended by it: a named cause comes before a plain `worker_error`, and a rank that stopped
+    When one rank fails, its peers report an error of their own, the lost connection, or are
+    aborted by it. So a named cause comes before a plain `worker_error`, and a rank that stopped
     without a word before those that complain. `quiet`: seconds since each rank's last event.
     """
     reported = {
@@ -246,23 +255,49 @@ def _cause(
     for report in reported.values():
         if report.code != "worker_error":
             return report
-    first = ending.gone[0] if ending.gone else None
-    waited_for = [
+    if trouble:
+        return trouble
+    if ending.free_bytes < os.sysconf("SC_PAGE_SIZE"):
+        return failure("disk_full", "no space left where the results are written")
+    if ending.killed_for_memory:
+        return failure("out_of_memory", "the kernel killed a worker for want of memory")
+    return _silent(events, names, ending, quiet, logs, reported)
+
+
+def _silent(
+    events: list[Events],
+    names: list[str],
+    ending: Ending,
+    quiet: list[float],
+    logs: dict[str, str],
+    reported: dict[int, Failure],
+) -> Failure:
+    """The rank that stopped without a word; a plain report if there is none."""
+    whole = [rank for rank, e in enumerate(events) if e and e[-1]["event"] == "end"]
+    speechless = [rank for rank in range(len(events)) if rank not in [*reported, *whole]]
+    first = min(ending.gone.values(), default=0.0)
+    gone = [rank for rank, at in ending.gone.items() if at - first < SAME_SECONDS]
+    reports = [report.message for report in reported.values()]
+    stalled = [
         rank
         for rank in _behind(events)
-        if rank not in reported and rank != first and quiet[rank] > STALLED_SECONDS
+        if rank in speechless and rank not in gone and quiet[rank] > STALLED_SECONDS
     ]
-    then = next((report.message for report in reported.values()), None)
-    if waited_for:
-        rank = waited_for[0]
-        if then is None and first is not None:
-            then = f"{names[first]} ended without a word"
-        told = f"{names[rank]} did not go on after {_where(events[rank])}"
-        return failure("worker_stalled", f"{told}; then {then}" if then else told)
-    if reported and first is not None and first not in reported:
-        told = f"{names[first]} ended without a word after {_where(events[first])}"
-        return failure("worker_killed", f"{told}; then {then}")
-    return next(iter(reported.values()), None)
+    if stalled:
+        reports += [f"{names[rank]} ended without a word" for rank in gone]
+        told = f"{names[stalled[0]]} did not go on after {_where(events[stalled[0]])}"
+        return failure("worker_stalled", "; then ".join([told, *reports[:1]]))
+    # A peer that was aborted, unlike the one that was killed, has its log to show for it.
+    aborted = [r for r in gone if any(w in logs.get(f"rank{r}", "") for w in LAST_WORDS)]
+    killed = [rank for rank in gone if rank in speechless and rank not in aborted]
+    if not killed and reported:
+        return next(iter(reported.values()))
+    killed = sorted(killed or aborted, key=lambda rank: _progressed(events[rank]))
+    who, where = (names[killed[0]], _where(events[killed[0]])) if killed else ("a worker", "")
+    last = " ".join(ending.last_lines.split())[-300:]
+    reports = reports or [f"the launcher's status was {ending.status}; last lines: {last}"]
+    told = f"{who} ended without a word" + (f" after {where}" if where else "")
+    return failure("worker_killed", f"{told}; {reports[0]}")
 
 
 def _progressed(events: Events) -> tuple[int, int]:
@@ -293,21 +328,6 @@ def _furthest_behind(events: list[Events], names: list[str]) -> str:
         return f"all ranks came to {_where(events[0])}; the logs show where each one was"
     first = names.index(behind[0])
     return f"furthest behind: {', '.join(behind)}, after {_where(events[first])}"
-
-
-def _unexplained(ending: Ending, names: list[str]) -> Failure:
-    """What ended workers that could not say so themselves."""
-    if ending.free_bytes < os.sysconf("SC_PAGE_SIZE"):
-        return failure("disk_full", "no space left where the results are written")
-    if ending.killed_for_memory:
-        return failure("out_of_memory", "the kernel killed a worker for want of memory")
-    who = names[ending.gone[0]] if ending.gone else "a worker"
-    last = " ".join(ending.last_lines.split())[-300:]
-    return failure(
-        "worker_killed",
-        f"{who} ended without a word (the launcher's status: {ending.status}); "
-        f"last lines: {last}",
-    )
 
 
 def failure(code: FailureCode, message: str) -> Failure:

@@ -115,6 +115,7 @@ class Repeat(_Stored):
         int | None, Field(description="the rank with the most alone_seconds; None for one rank")
     ] = None
     ranks: list[Rank] = []
+    nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []
     wall_seconds: Annotated[
         float | None, Field(description="from starting the launcher to its end")
     ] = None
@@ -168,7 +169,7 @@ class InputData(_Stored):
 
     samples: int
     sha256: Annotated[
-        str, Field(description="of train_list.txt, or of names, sizes and shapes of shards")
+        str, Field(description="of train_list.txt, or of names, sizes and beginnings of shards")
     ]
 
 

@@ -1,10 +1,11 @@
 """Runs one command and leaves nothing of it behind, however it or the driver ends.
 
-`python -m perfkit.supervisor SCRATCH COMMAND…`, with standard input a pipe that the driver
-holds open: when the driver ends, even by kill -9, the pipe ends. As a "subreaper" the
-supervisor becomes the parent of descendants whose own parents are gone, also of those in a
-session of their own, which a launcher's workers are; so it finds all of them. The folder
-SCRATCH is the driver's to remove, unless the driver is gone. Linux only.
+`python -m perfkit.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that the
+driver holds open: when the driver ends, even by kill -9, the pipe ends. COMMAND then gets a
+SIGTERM and GRACE seconds before it is killed: srun and mpirun end what runs elsewhere. As a
+"subreaper" the supervisor becomes the parent of descendants whose own parents are gone, also
+of those in a session of their own, which a launcher's workers are; so it finds all of them.
+The folder SCRATCH is the driver's to remove, unless the driver is gone. Linux only.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ import psutil
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.05
+KILLING_SECONDS = 8.0
 
 
 def end_with_parent() -> None:
@@ -31,7 +33,7 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def supervise(scratch: Path, command: list[str]) -> int:
+def supervise(scratch: Path, grace_seconds: float, command: list[str]) -> int:
     """Run `command` to its end, or until standard input ends; its exit status."""
     driver = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -45,6 +47,10 @@ def supervise(scratch: Path, command: list[str]) -> int:
             pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if grace_seconds and process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(grace_seconds)
         kill_descendants()
         if os.getppid() != driver:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -60,11 +66,17 @@ def _ended(descriptor: int) -> bool:
 def kill_descendants() -> None:
     """Kill every descendant, wait until none is left, and free what they shared.
 
+    One that the kernel does not let go, stuck in a driver, is named after KILLING_SECONDS.
+
     Paddle's DataLoader hands batches over in shared memory named after the process that made
     it; after a kill nobody else removes that.
     """
     killed = set()
+    deadline = time.monotonic() + KILLING_SECONDS
     while children := psutil.Process().children(recursive=True):
+        if time.monotonic() > deadline:
+            print("could not be killed:", *(child.pid for child in children), flush=True)
+            break
         for child in children:
             killed.add(child.pid)
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -80,4 +92,4 @@ def kill_descendants() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(supervise(Path(sys.argv[1]), sys.argv[2:]) & 0xFF)
+    sys.exit(supervise(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]) & 0xFF)

@@ -27,6 +27,7 @@ SMALL = {
     "timeout": 120,
 }
 """A measurement of a few seconds; most of it is Paddle's import."""
+MODULES = {"perfkit.supervisor", "paddle.distributed.launch", "perfkit.worker"}
 IN_WORKER = "import sys\nif 'perfkit.worker' in sys.orig_argv:\n"
 """The beginning of code for `plant` that is to run in workers alone."""
 
@@ -80,7 +81,7 @@ def worker_processes(
 ) -> Callable[[], list[psutil.Process]]:
     """The processes that measurements of this test have: supervisors, launchers, workers.
 
-    All of them name the scratch folder, which this fixture puts below tmp_path.
+    All of them name a module and the scratch folder, which this fixture puts below tmp_path.
     """
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -90,7 +91,8 @@ def worker_processes(
     def find() -> list[psutil.Process]:
         found = []
         for process in psutil.process_iter(["cmdline"]):
-            if str(scratch) in " ".join(process.info["cmdline"] or []):
+            words = process.info["cmdline"] or []
+            if str(scratch) in " ".join(words) and MODULES & {*words}:
                 found.append(process)
         return found
 

@@ -10,7 +10,13 @@ import psutil
 import pytest
 
 from perfkit.config import ROOT, Config, portable
-from perfkit.launch import Place, cpu_settings, launcher_command, worker_environment
+from perfkit.launch import (
+    Place,
+    cpu_settings,
+    launcher_command,
+    shortened,
+    worker_environment,
+)
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -89,7 +95,7 @@ def test_home_and_checkout_paths_are_taken_out_of_text():
 
 def supervise(marker, seconds):
     command = [sys.executable, "-m", "perfkit.supervisor"]
-    command += [marker, sys.executable, "-c", ESCAPING, marker, str(seconds)]
+    command += [marker, "0", sys.executable, "-c", ESCAPING, marker, str(seconds)]
     supervisor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert supervisor.stdout.readline() == b"started\n"
     return supervisor
@@ -120,7 +126,29 @@ def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
 
 
 def test_the_status_of_the_command_is_the_status_of_the_supervisor():
-    command = [sys.executable, "-m", "perfkit.supervisor", "scratch", sys.executable, "-c"]
+    command = [sys.executable, "-m", "perfkit.supervisor", "scratch", "0", sys.executable, "-c"]
     command += ["exit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
         assert supervisor.wait(20) == 7
+
+
+def test_a_command_gets_a_sigterm_and_time_for_its_own_end_where_that_is_asked_for(tmp_path):
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('ended well'), sys.exit()))\n"
+        "print('started', flush=True); time.sleep(1000)"
+    )
+    command = [sys.executable, "-m", "perfkit.supervisor", str(tmp_path), "10"]
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as supervisor:
+        assert supervisor.stdout.readline() == b"started\n"
+        supervisor.stdin.close()
+        assert supervisor.stdout.read() == b"ended well\n"
+
+
+def test_of_a_long_log_the_beginning_and_the_end_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("perfkit.launch.LOG_BYTES", 4)
+    for length, kept in ((8, "01234567"), (10, "0123\n[… 2 bytes left out …]\n6789")):
+        (tmp_path / "log").write_text("0123456789"[:length])
+        assert shortened(tmp_path / "log") == kept

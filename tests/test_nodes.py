@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,8 +23,10 @@ from clusters import (
 )
 from conftest import IN_WORKER
 
+from perfkit.environment import suite_source
 from perfkit.frames import load_steps
-from perfkit.nodes import Nodes
+from perfkit.hosts import own_index
+from perfkit.nodes import NodeError, Nodes
 from perfkit.results import Measurement
 
 pytestmark = pytest.mark.timeout(300)
@@ -119,7 +122,7 @@ def left_on(nodes, seconds=20):
 
 
 def wait_for_steps(request, count=1):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for path in Path(request["outputs_dir"]).rglob("rank*.jsonl"):
             if path.read_text().count('"event": "step"') >= count:
@@ -165,27 +168,67 @@ def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
     assert result.nodes[1].name == f"node 1 ({pair.nodes[1].address})"
 
 
-def test_srun_starts_the_workers_in_a_slurm_allocation(small, tmp_path):
+@pytest.fixture
+def batch(tmp_path):
+    """Starts a driver as a Slurm batch job on two nodes of `cluster`; what comes back waits for
+    its end, and gives its status and what it said."""
     if reason := slurm_missing():
         pytest.skip(reason)
-    request = small(nodes=2, input="synthetic", repeats=2)
-    (tmp_path / "driver.py").write_text(DRIVER)
-    (tmp_path / "request.json").write_text(json.dumps(request))
-    (tmp_path / "job").write_text(
-        f'#!/bin/bash\n{sys.executable} {tmp_path}/driver.py "$(cat {tmp_path}/request.json)"\n'
-    )
+    job, said, status = (tmp_path / name for name in ("job", "said", "status"))
+
+    def submit(cluster, request):
+        words = shlex.join([sys.executable, "-c", DRIVER, json.dumps(request)])
+        job.write_text(f"#!/bin/bash\n{words}\necho $? > {status}\n")
+        options = ["--nodes", "2", "--exclusive", "--no-requeue", "--output", str(said)]
+        environment = os.environ | cluster.environment
+        subprocess.run(["sbatch", *options, str(job)], env=environment, check=True)
+
+        def wait():
+            # Not sbatch --wait, which looks once in half a minute.
+            deadline = time.monotonic() + 100
+            while not status.exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            return status.read_text().strip(), said.read_text()
+
+        return wait
+
+    return submit
+
+
+def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
+    request = small(nodes=2, input="synthetic")
     with slurm_cluster(4) as cluster:
-        batch = ["sbatch", "--wait", "--nodes", "2", "--exclusive", "--no-requeue"]
-        done = subprocess.run(
-            [*batch, "--output", str(tmp_path / "said"), str(tmp_path / "job")],
-            env=os.environ | cluster.environment,
-            check=False,
-            timeout=200,
-        )
-    assert done.returncode == 0, (tmp_path / "said").read_text()
+        status, said = batch(cluster, request)()
+        assert status == "0", said
     result = result_of(request)
-    assert (result.status, len(result.complete_repeats)) == ("complete", 2)
-    assert [node.name for node in result.nodes] == ["node 0 (node1)", "node 1 (node2)"]
+    assert result.status == "complete"
+    assert result.repeats[0].nodes == ["node 0 (node1)", "node 1 (node2)"]
+
+
+def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small, worker_processes):
+    request = small(nodes=2, input="synthetic", measured_steps=4000)
+    with slurm_cluster(2) as cluster:
+        wait = batch(cluster, request)
+        wait_for_steps(request)
+        frozen = [p for p in nodes_of_slurm() if p.environ().get("SLURM_NODEID") == "1"]
+        for process in frozen:
+            process.suspend()
+        wait()
+        failure = result_of(request).failure
+        assert (failure.code, failure.message[:14]) == ("node_lost", "node 1 (node2)")
+        deadline = time.monotonic() + 20
+        while (nodes_of_slurm() or worker_processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert nodes_of_slurm() == worker_processes() == []
+
+
+def nodes_of_slurm():
+    """The processes that srun started as nodes."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [])[2:4] == ["perfkit.node", "srun"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -362,17 +405,64 @@ def by_mpirun(small, monkeypatch, tmp_path):
         b'{"say": "ready", "secret": "the secret", "node": 0}\n',
         b"[]\n",
         b"\xff\xfe\n",
+        b'{"say": "hello", "secret": "\\ud800", "node": 0}\n',
+        b'{"say": "hello", "secret": "the secret", "node": 0, "config": 1}\n',
+        b"[" * 200_000 + b"\n",
+        b"x" * 2**21,
     ],
 )
 def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpirun, sent):
     with socket.create_connection(("127.0.0.1", by_mpirun.port)) as stranger:
         stranger.sendall(sent)
-        for _ in range(3):
+        polls = 0
+        while polls < 2 or (by_mpirun.strangers and polls < 20):
             by_mpirun.poll(0.2)
-        stranger.settimeout(5)
-        assert stranger.recv(100) == b""
+            polls += 1
     assert not by_mpirun.nodes
     assert not by_mpirun.strangers
+
+
+def test_a_stranger_who_says_nothing_is_hung_up_on(by_mpirun, monkeypatch):
+    monkeypatch.setattr("perfkit.nodes.SILENT_SECONDS", 0.1)
+    with socket.create_connection(("127.0.0.1", by_mpirun.port)):
+        for _ in range(3):
+            by_mpirun.poll(0.2)
+        assert not by_mpirun.strangers
+
+
+def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpirun):
+    with contextlib.ExitStack() as stack:
+        for node, source in ((0, "other"), (1, suite_source())):
+            hello = {"say": "hello", "secret": "the secret", "node": node, "source": source}
+            address = ("127.0.0.1", by_mpirun.port)
+            connection = stack.enter_context(socket.create_connection(address))
+            connection.sendall(json.dumps(hello).encode() + b"\n")
+        for _ in range(4):
+            by_mpirun.poll(0.2)
+        with pytest.raises(NodeError, match=r"this perfkit differs from the one on node 0"):
+            by_mpirun.gather(lambda _text: None)
+
+
+def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(monkeypatch):
+    known = {"there": "192.0.2.1", "here": "127.0.1.1"}
+    monkeypatch.setattr("perfkit.hosts.socket.gethostbyname", known.__getitem__)
+    assert own_index(["there", "here"]) == 1
+    assert own_index(["there"]) is None
+
+
+def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
+    request = request_of(pair, repeats=2)
+    end(*(start(node, request) for node in pair.nodes))
+    (path,) = Path(request["outputs_dir"]).glob("*/result.json")
+    stored = json.loads(path.read_text())
+    stored["repeats"] = stored["repeats"][:1]
+    stored["nodes"][1]["differs"] = {"cpu": "another"}
+    path.write_text(json.dumps(stored))
+    end(*(start(node, request) for node in pair.nodes))
+    result = result_of(request)
+    assert result.failure.code == "nodes_differ"
+    assert "-p label NAME" in result.failure.message
+    assert len(result.repeats) == 1
 
 
 def test_a_node_that_sends_events_of_anothers_rank_is_lost(by_mpirun, tmp_path):

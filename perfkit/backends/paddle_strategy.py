@@ -18,12 +18,12 @@ FLAGS = (
     "conv_workspace_size_limit",
     "cudnn_batchnorm_spatial_persistent",
     "cudnn_exhaustive_search",
-    "sync_nccl_allreduce",
 )
 """Options whose only effect is the flag of the same name."""
 UNREAD = {
     "_fuse_grad_size_in_TFLOPS": "only minimize() of fleet's static programs reads it",
     "execution_strategy": "only static programs that to_static did not make read it",
+    "sync_nccl_allreduce": "its flag was for Paddle 1's ParallelExecutor alone",
     "nccl_comm_num": "DataParallel has one communicator",
     "auto": "neither dynamic graph nor to_static reads it: nothing was switched on",
 }

@@ -168,7 +168,7 @@ def _ranks(result: Result) -> list[tuple[Any, ...]]:
         rows.append(
             (
                 number,
-                result.nodes[number // result.config.devices].name if result.nodes else 0,
+                _node_of(number, result),
                 [rank.window_seconds for rank in seen],
                 [rank.data_wait_seconds for rank in seen],
                 [rank.alone_seconds for rank in seen if rank.alone_seconds is not None],
@@ -177,6 +177,13 @@ def _ranks(result: Result) -> list[tuple[Any, ...]]:
             )
         )
     return rows
+
+
+def _node_of(rank: int, result: Result) -> str:
+    """Names of the nodes that a rank was on; of a single machine, that it is node 0."""
+    node = rank // result.config.devices
+    names = {r.nodes[node] for r in result.complete_repeats if r.nodes}
+    return ", ".join(sorted(names)) or f"node {node}"
 
 
 def step_times(measurement: Measurement) -> Section:
