@@ -19,13 +19,12 @@ import pynvml
 
 from perfkit.config import ROOT, portable
 from perfkit.gpus import NoDriverError, ask, visible_names
+from perfkit.hosts import FORWARDED
 from perfkit.packages import dali, paddle_build
 from perfkit.results import Reading
 
 Value = str | int | float | bool | list[str]
 
-FORWARDED = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
-"""How the names of variables begin by which users steer the libraries."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't make it another measurement: `suite_source` tells whether code differs."""
 

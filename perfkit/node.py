@@ -24,7 +24,7 @@ from perfkit.hosts import own_addresses
 from perfkit.inputs.data_set import digest
 from perfkit.launch import Place, Workers
 from perfkit.request import RequestError
-from perfkit.wire import LostError, Message, Wire
+from perfkit.wire import SECRET, LostError, Message, Wire
 
 POLL_SECONDS = 0.2
 ORDER = {
@@ -33,7 +33,6 @@ ORDER = {
     "manual": (),
 }
 """Variables that tell a task its node; by hand, the driver starts its own node 0 alone."""
-SECRET = "PERFKIT_SECRET"
 MANUAL_SECRET = "perfkit"
 """By hand, people type the same command everywhere and may not care to set a secret."""
 MANUAL_PORT = 29400

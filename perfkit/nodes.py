@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.environment import FORWARDED, suite_source
+from perfkit.environment import suite_source
+from perfkit.hosts import meeting_address, start_command
 from perfkit.launch import Ending, Place, close, shortened
-from perfkit.node import MANUAL_PORT, MANUAL_SECRET, SECRET
+from perfkit.node import MANUAL_PORT, MANUAL_SECRET
 from perfkit.results import Failure, FailureCode, NodeSeen
-from perfkit.wire import LONGEST_BYTES, SILENT_SECONDS, LostError, Message, Wire
+from perfkit.wire import LONGEST_BYTES, SECRET, SILENT_SECONDS, LostError, Message, Wire
 
 COMMON = (
     "data",
@@ -85,7 +86,7 @@ class Nodes:
         self.secret = os.environ.get(SECRET, usual)
         with contextlib.ExitStack() as opened:
             try:
-                self.address = _address(config)
+                self.address = meeting_address(config)
                 self._open(config.port or (MANUAL_PORT if manual else 0), opened)
             except OSError as error:
                 raise NodeError(
@@ -123,7 +124,7 @@ class Nodes:
 
     def _command(self) -> list[str]:
         node = [sys.executable, "-m", "perfkit.node", str(self.config.launcher)]
-        return launcher_command(self.config, [*node, self.address or "-", str(self.port)])
+        return start_command(self.config, [*node, self.address or "-", str(self.port)])
 
     def __enter__(self) -> Self:
         return self
@@ -283,7 +284,11 @@ class Nodes:
                 self._hang_up(stranger)
 
     def _accept(self) -> None:
-        wire = Wire(self.listener.accept()[0])
+        try:
+            wire = Wire(self.listener.accept()[0])
+        except OSError:
+            # It is gone again already.
+            return
         wire.longest_bytes = STRANGER_BYTES
         self.strangers.append(wire)
         if len(self.strangers) > STRANGERS + self.config.nodes:
@@ -304,16 +309,15 @@ class Nodes:
                 wire.close()
                 return
             asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
-            wire.longest_bytes = LONGEST_BYTES
-            self.nodes[node] = Remote(node, wire)
-            unlike = self._unlike(node, asked, hello.get("source"))
-            self.refusal = self.refusal or unlike
-            wire.send(
-                "job", config=self.config.model_dump(), protocol=self.protocol.model_dump()
-            )
         except (LostError, KeyError, TypeError, ValueError):
             self._hang_up(wire)
             return
+        wire.longest_bytes = LONGEST_BYTES
+        self.nodes[node] = Remote(node, wire)
+        unlike = self._unlike(node, asked, hello.get("source"))
+        self.refusal = self.refusal or unlike
+        work = {"config": self.config.model_dump(), "protocol": self.protocol.model_dump()}
+        self._tell(node, "job", **work)
         self._take(node, further)
 
     def _hang_up(self, wire: Wire) -> None:
@@ -476,39 +480,6 @@ class RemoteWorkers:
             ),
             last_lines="\n".join(e.last_lines for e in endings),
         )
-
-
-def launcher_command(config: Config, node: list[str]) -> list[str]:
-    """What starts `node`, the command of one node, on each of them."""
-    if config.launcher == "srun":
-        count = str(config.nodes)
-        # Not bound to cores: a node's one task is all of its workers. Overlapping, since
-        # perfkit may run in a step of the same allocation.
-        launch = ["srun", "--nodes", count, "--ntasks", count, "--ntasks-per-node", "1"]
-        launch += ["--overlap", "--cpu-bind", "none", "--kill-on-bad-exit", "--export", "ALL"]
-        return [*launch, *node]
-    if config.launcher == "mpirun":
-        assert config.hosts
-        slots = ",".join(f"{host}:1" for host in config.hosts.split(","))
-        launch = ["mpirun", "--host", slots, "-np", str(config.nodes)]
-        launch += ["--map-by", "ppr:1:node", "--bind-to", "none"]
-        launch += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        names = [SECRET, *(name for name in os.environ if name.startswith(FORWARDED))]
-        names += [n for n in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH") if n in os.environ]
-        return [*launch, *(word for name in names for word in ("-x", name)), *node]
-    return node
-
-
-def _address(config: Config) -> str:
-    """This machine's address as the other nodes see it; empty, for all of them, with Slurm,
-    which tells each task the address that it was launched from."""
-    if config.launcher == "srun":
-        return ""
-    assert config.hosts
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Connecting a datagram socket sends nothing; it chooses the way.
-        probe.connect((config.hosts.split(",")[1], 9))
-        return str(probe.getsockname()[0])
 
 
 def _short(value: Any) -> str:

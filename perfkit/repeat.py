@@ -1,8 +1,8 @@
 """One repeat: fresh worker processes, watched to their end, and what came of them."""
 
+import contextlib
 import errno
 import json
-import os
 import shutil
 import time
 from itertools import chain
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 from typing import Protocol as Interface
 
-from perfkit.config import Config, Protocol, portable
+from perfkit.cause import Events, cause, failure, furthest_behind
+from perfkit.config import Config, Protocol
 from perfkit.launch import Ending, Workers
 from perfkit.progress import Progress
 from perfkit.results import (
@@ -28,13 +29,6 @@ from perfkit.results import (
 from perfkit.statistics import summary
 
 POLL_SECONDS = 0.5
-STALLED_SECONDS = 20.0
-"""A rank that writes nothing for so long has stalled; gloo waits for it for 30 seconds."""
-SAME_SECONDS = 1.0
-"""Processes seen to be gone within it may have gone in any order."""
-LAST_WORDS = ("FatalError", "Traceback (most recent call last)")
-"""What Paddle's or Python's handlers write into the log of a process that aborts."""
-Events = list[dict[str, Any]]
 
 
 class Started(Interface):
@@ -147,9 +141,9 @@ def _run_repeat(
         # All was measured; only the processes' own clearing up did not come to its end.
         ended = trouble = None
     elif ended and ended.code == "time_out" and config.ranks > 1:
-        ended = failure("time_out", f"{ended.message}; {_furthest_behind(events, names)}")
+        ended = failure("time_out", f"{ended.message}; {furthest_behind(events, names)}")
     if not whole and not ended:
-        ended = _cause(events, names, ending, quiet, logs, trouble)
+        ended = cause(events, names, ending, quiet, logs, trouble)
     effective = _effective(events)
     if ended:
         return Repeat(
@@ -232,109 +226,6 @@ def _events(path: Path) -> Events:
         return []
 
 
-def _cause(
-    events: list[Events],
-    names: list[str],
-    ending: Ending,
-    quiet: list[float],
-    logs: dict[str, str],
-    trouble: Failure | None,
-) -> Failure:
-    """What ended the workers: what they reported, or else which of them went silent first.
-
-    When one rank fails, its peers report an error of their own, the lost connection, or are
-    aborted by it. So a named cause comes before a plain `worker_error`, and a rank that stopped
-    without a word before those that complain. `quiet`: seconds since each rank's last event.
-    """
-    reported = {
-        rank: failure(event["code"], f"{names[rank]}: {event['message']}")
-        for rank, rank_events in enumerate(events)
-        for event in rank_events
-        if event["event"] == "failure"
-    }
-    for report in reported.values():
-        if report.code != "worker_error":
-            return report
-    if trouble:
-        return trouble
-    if ending.free_bytes < os.sysconf("SC_PAGE_SIZE"):
-        return failure("disk_full", "no space left where the results are written")
-    if ending.killed_for_memory:
-        return failure("out_of_memory", "the kernel killed a worker for want of memory")
-    return _silent(events, names, ending, quiet, logs, reported)
-
-
-def _silent(
-    events: list[Events],
-    names: list[str],
-    ending: Ending,
-    quiet: list[float],
-    logs: dict[str, str],
-    reported: dict[int, Failure],
-) -> Failure:
-    """The rank that stopped without a word; a plain report if there is none."""
-    whole = [rank for rank, e in enumerate(events) if e and e[-1]["event"] == "end"]
-    speechless = [rank for rank in range(len(events)) if rank not in [*reported, *whole]]
-    first = min(ending.gone.values(), default=0.0)
-    gone = [rank for rank, at in ending.gone.items() if at - first < SAME_SECONDS]
-    reports = [report.message for report in reported.values()]
-    stalled = [
-        rank
-        for rank in _behind(events)
-        if rank in speechless and rank not in gone and quiet[rank] > STALLED_SECONDS
-    ]
-    if stalled:
-        reports += [f"{names[rank]} ended without a word" for rank in gone]
-        told = f"{names[stalled[0]]} did not go on after {_where(events[stalled[0]])}"
-        return failure("worker_stalled", "; then ".join([told, *reports[:1]]))
-    # A peer that was aborted, unlike the one that was killed, has its log to show for it.
-    aborted = [r for r in gone if any(w in logs.get(f"rank{r}", "") for w in LAST_WORDS)]
-    killed = [rank for rank in gone if rank in speechless and rank not in aborted]
-    if not killed and reported:
-        return next(iter(reported.values()))
-    killed = sorted(killed or aborted, key=lambda rank: _progressed(events[rank]))
-    who, where = (names[killed[0]], _where(events[killed[0]])) if killed else ("a worker", "")
-    last = " ".join(ending.last_lines.split())[-300:]
-    reports = reports or [f"the launcher's status was {ending.status}; last lines: {last}"]
-    told = f"{who} ended without a word" + (f" after {where}" if where else "")
-    return failure("worker_killed", f"{told}; {reports[0]}")
-
-
-def _progressed(events: Events) -> tuple[int, int]:
-    """How far a rank came: its last step with batches, and its last finished step."""
-    begun = [e["step"] for e in events if e["event"] == "batch"]
-    done = [e["step"] for e in events if e["event"] == "step"]
-    return max(begun, default=0), max(done, default=0)
-
-
-def _behind(events: list[Events]) -> list[int]:
-    """The ranks that came less far than another one."""
-    furthest = max(map(_progressed, events))
-    return [rank for rank, e in enumerate(events) if _progressed(e) < furthest]
-
-
-def _where(events: Events) -> str:
-    begun, done = _progressed(events)
-    if not events:
-        return "being started"
-    return f"step {done}" + (f", with the batch of step {begun}" if begun > done else "")
-
-
-def _furthest_behind(events: list[Events], names: list[str]) -> str:
-    """Which rank the others wait for, as far as the raw files tell."""
-    least = min(map(_progressed, events))
-    behind = [names[rank] for rank, e in enumerate(events) if _progressed(e) == least]
-    if len(behind) == len(events):
-        return f"all ranks came to {_where(events[0])}; the logs show where each one was"
-    first = names.index(behind[0])
-    return f"furthest behind: {', '.join(behind)}, after {_where(events[first])}"
-
-
-def failure(code: FailureCode, message: str) -> Failure:
-    """A Failure whose message gives away no path of this machine."""
-    return Failure(code=code, message=portable(message))
-
-
 class Follower:
     """Follows the steps of one rank as they are written, reading each line once."""
 
@@ -358,12 +249,16 @@ class Follower:
                     return
                 self.offset += len(line)
                 self.moved_at = time.monotonic()
-                event = json.loads(line)
-                if event["event"] == "step":
-                    self.step = event["step"]
-                    if self.step > self.warmup_steps:
-                        self.samples += event["samples"]
-                        self.seconds += event["seconds"]
+                # Of another node it may be anything; the whole file is judged at the end.
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["event"] == "step":
+            self.step = event["step"]
+            if self.step > self.warmup_steps:
+                self.samples += event["samples"]
+                self.seconds += event["seconds"]
 
     @property
     def throughput(self) -> float | None:

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+SECRET = "PERFKIT_SECRET"
+"""The variable that all nodes share; who does not know it is hung up on."""
 ALIVE_SECONDS = 1.0
 SILENT_SECONDS = 8.0
 """Who says nothing for so long is taken for lost."""

@@ -21,7 +21,7 @@ from clusters import (
     ssh_missing,
     two_namespaces,
 )
-from conftest import IN_WORKER
+from conftest import IN_WORKER, MODULES
 
 from perfkit.environment import suite_source
 from perfkit.frames import load_steps
@@ -205,30 +205,35 @@ def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
     assert result.repeats[0].nodes == ["node 0 (node1)", "node 1 (node2)"]
 
 
-def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small, worker_processes):
+def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
     request = small(nodes=2, input="synthetic", measured_steps=4000)
     with slurm_cluster(2) as cluster:
         wait = batch(cluster, request)
         wait_for_steps(request)
-        frozen = [p for p in nodes_of_slurm() if p.environ().get("SLURM_NODEID") == "1"]
-        for process in frozen:
-            process.suspend()
+        for process in measuring(cluster):
+            if "perfkit.node" in process.cmdline() and process.environ()["SLURM_NODEID"] == "1":
+                process.suspend()
         wait()
         failure = result_of(request).failure
         assert (failure.code, failure.message[:14]) == ("node_lost", "node 1 (node2)")
         deadline = time.monotonic() + 20
-        while (nodes_of_slurm() or worker_processes()) and time.monotonic() < deadline:
+        while measuring(cluster) and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert nodes_of_slurm() == worker_processes() == []
+        assert measuring(cluster) == []
 
 
-def nodes_of_slurm():
-    """The processes that srun started as nodes."""
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if (process.info["cmdline"] or [])[2:4] == ["perfkit.node", "srun"]
-    ]
+def measuring(cluster):
+    """The processes of a measurement in the cluster's jobs: nodes, supervisors, workers."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            modules = MODULES | {"perfkit.node"}
+            configured = process.environ().get("SLURM_CONF")
+            if configured == cluster.environment["SLURM_CONF"] and modules & {
+                *process.cmdline()
+            }:
+                found.append(process)
+    return found
 
 
 @pytest.mark.parametrize(

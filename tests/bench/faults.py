@@ -1,0 +1,133 @@
+"""How soon a fault ends a run of two nodes, and what it leaves behind: one line per fault.
+
+`python tests/bench/faults.py`, as root: two network namespaces, workers started by hand, each
+fault planted in rank 1. "noticed" is the time from the fault to the end of the driver.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from clusters import Namespaces, two_namespaces
+
+TIMEOUT = 30
+DRIVER = """
+import json, sys, perfkit
+plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
+print(perfkit.measure(plan.config, plan.protocol).result.failure, flush=True)
+"""
+PLANTED = """
+import sys
+if "perfkit.worker" in sys.orig_argv:
+    import os, signal, time
+    import perfkit.inputs.synthetic as synthetic
+    real = synthetic.batches
+
+    def batches(config, rank):
+        for number, batch in enumerate(real(config, rank)):
+            if rank == 1 and number == 5:
+                open(os.environ["FAULT_AT"], "w").write(str(time.time()))
+                {fault}
+            yield batch
+
+    synthetic.batches = batches
+"""
+IN_RANK = {
+    "rank raises": "raise KeyError('planted')",
+    "rank killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "rank hangs (time-out 30 s)": "time.sleep(1000)",
+}
+FROM_OUTSIDE = (
+    "node 2 never starts (time-out 30 s)",
+    "link goes down",
+    "port taken",
+    "driver killed",
+)
+
+
+def main() -> None:
+    for name in [*IN_RANK, *FROM_OUTSIDE]:
+        with two_namespaces() as namespaces, tempfile.TemporaryDirectory() as folder:
+            seconds, told, left = run(name, namespaces, Path(folder))
+            print(f"{name:36} noticed after {seconds:5.1f} s, {left} processes left; {told}")
+
+
+def run(name: str, namespaces: Namespaces, folder: Path) -> tuple[float, str, int]:
+    """Seconds from the fault to the driver's end, what it said, and processes left."""
+    fault = PLANTED.format(fault=IN_RANK.get(name, "pass"))
+    (folder / "sitecustomize.py").write_text(fault)
+    happened = folder / "happened"
+    environment = os.environ | {"PYTHONPATH": str(folder), "FAULT_AT": str(happened)}
+    command = [sys.executable, "-c", DRIVER, json.dumps(request(namespaces, folder))]
+    drivers = []
+    if name == "port taken":
+        listen = "import socket, time; s = socket.create_server(('', 29400)); time.sleep(1000)"
+        words = namespaces.nodes[0].command([sys.executable, "-c", listen])
+        drivers.append(subprocess.Popen(words))
+        time.sleep(1)
+    began = time.time()
+    alone = name.startswith("node 2") or name == "port taken"
+    for node in namespaces.nodes[: 1 if alone else 2]:
+        drivers.append(
+            subprocess.Popen(
+                node.command(command),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    driver = drivers[-1] if alone else drivers[0]
+    if not alone:
+        while not happened.exists():
+            time.sleep(0.05)
+        began = time.time()
+    if name == "link goes down":
+        namespaces.cut()
+    if name == "driver killed":
+        driver.kill()
+        while len(processes(namespaces)) > 0:
+            time.sleep(0.05)
+    said = driver.communicate()[0].strip().splitlines()[-1:]
+    seconds = time.time() - began
+    if name == "port taken":
+        drivers[0].kill()
+    deadline = time.time() + 20
+    while (left := len(processes(namespaces))) and time.time() < deadline:
+        time.sleep(0.1)
+    return seconds, (said or ["(killed)"])[0][:150], left
+
+
+def request(namespaces: Namespaces, folder: Path) -> dict[str, object]:
+    small = {"device": "cpu", "batch_size": 2, "image_size": 32, "input": "synthetic"}
+    steps = {"warmup_steps": 1, "measured_steps": 2000, "repeats": 1, "timeout": TIMEOUT}
+    hosts = ",".join(node.address for node in namespaces.nodes)
+    place = {"nodes": 2, "launcher": "manual", "hosts": hosts, "outputs_dir": str(folder)}
+    return small | steps | place
+
+
+def processes(namespaces: Namespaces) -> list[str]:
+    """Those that live in the namespaces, but for what has ended and waits to be noticed."""
+    found = []
+    for node in namespaces.nodes:
+        listed = subprocess.run(
+            ["ip", "netns", "pids", node.name], capture_output=True, text=True, check=True
+        )
+        for pid in listed.stdout.split():
+            state = Path(f"/proc/{pid}/stat")
+            try:
+                if state.read_text().rpartition(")")[2].split()[0] != "Z":
+                    found.append(pid)
+            except OSError:
+                continue
+    return found
+
+
+if __name__ == "__main__":
+    main()

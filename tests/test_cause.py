@@ -1,0 +1,106 @@
+"""Which rank is named for the end of a repeat, from what is known of all of them."""
+
+import pytest
+
+from perfkit.cause import cause, failure, furthest_behind
+from perfkit.launch import Ending
+
+NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
+CONNECTION_LOST = {"event": "failure", "code": "worker_error", "message": "connection closed"}
+
+
+def came_to(done, begun=None, *further):
+    """Events of a rank that finished step `done` and had the batch of step `begun`."""
+    batches = [{"event": "batch", "step": n} for n in range(1, (begun or done) + 1)]
+    steps = [{"event": "step", "step": n} for n in range(1, done + 1)]
+    return [{"event": "start"}, *batches, *steps, *further]
+
+
+def found(events, gone=None, quiet=(0, 0), logs=None, trouble=None, **changes):
+    ending = {"status": 250, "gone": gone or {}, "killed_for_memory": False}
+    ending |= {"free_bytes": 2**30, "last_lines": "the last\nlines"} | changes
+    return cause(events, NAMES, Ending(**ending), list(quiet), logs or {}, trouble)
+
+
+def test_a_named_cause_comes_before_a_peers_lost_connection():
+    memory = {"event": "failure", "code": "out_of_memory", "message": "too big"}
+    told = found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory)])
+    assert (told.code, told.message) == ("out_of_memory", f"{NAMES[1]}: too big")
+
+
+def test_a_rank_killed_at_the_same_look_as_its_aborted_peer_is_the_one_that_left_no_words():
+    events = [came_to(3, 4), came_to(3, 4)]
+    for killed in (0, 1):
+        logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
+        told = found(events, gone={0: 5.0, 1: 5.0}, logs=logs)
+        assert told.code == "worker_killed"
+        assert told.message.startswith(f"{NAMES[killed]} ended without a word after step 3")
+
+
+def test_a_rank_that_was_gone_first_comes_before_a_peer_that_complains():
+    told = found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], gone={1: 5.0, 0: 5.4})
+    assert told.code == "worker_killed"
+    assert told.message == (
+        f"{NAMES[1]} ended without a word after step 3, with the batch of step 4; "
+        f"{NAMES[0]}: connection closed"
+    )
+
+
+def test_a_rank_that_raises_is_named_though_its_peer_is_aborted():
+    raised = {"event": "failure", "code": "worker_error", "message": "KeyError: 'planted'"}
+    logs = {"rank0": "FatalError: `Process abort signal`"}
+    told = found([came_to(3, 4), came_to(3, 3, raised)], gone={0: 5.0, 1: 5.0}, logs=logs)
+    assert told.message == f"{NAMES[1]}: KeyError: 'planted'"
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(reports):
+    patient = came_to(3, 4, *([CONNECTION_LOST] if reports else []))
+    told = found([patient, came_to(3, 3)], gone={0: 5.0, 1: 6.5}, quiet=(30, 31))
+    assert told.code == "worker_stalled"
+    assert told.message.startswith(f"{NAMES[1]} did not go on after step 3; then {NAMES[0]}")
+
+
+def test_a_rank_that_is_behind_for_a_moment_has_not_stalled():
+    told = found([came_to(3, 4), came_to(3, 3)], gone={0: 5.0, 1: 6.5}, quiet=(0.3, 0.3))
+    assert told.message.startswith(f"{NAMES[0]} ended without a word after step 3")
+
+
+def test_trouble_with_a_node_comes_before_what_its_peers_make_of_it():
+    lost = failure("node_lost", "node 1 (b): it closed the connection")
+    assert found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], trouble=lost) == lost
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"free_bytes": 0}, "disk_full"), ({"killed_for_memory": True}, "out_of_memory")],
+)
+def test_what_the_machine_lacked_is_told_where_no_rank_could(changes, code):
+    assert found([came_to(3), came_to(3)], gone={1: 5.0}, **changes).code == code
+
+
+def test_ranks_that_ended_well_are_not_blamed():
+    well = came_to(9, 9, {"event": "end"})
+    told = found([well, came_to(9, 9)], gone={0: 5.0, 1: 5.2})
+    assert told.message.startswith(f"{NAMES[1]} ended without a word after step 9")
+
+
+def test_workers_that_never_came_to_a_first_word_are_told_with_their_last_lines():
+    told = found([[], []])
+    assert told.code == "worker_killed"
+    assert told.message == (
+        "a worker ended without a word; the launcher's status was 250; "
+        "last lines: the last lines"
+    )
+
+
+def test_at_a_time_out_the_rank_that_is_waited_for_is_named_as_far_as_that_can_be_seen():
+    assert furthest_behind([came_to(3, 4), came_to(3, 3)], NAMES) == (
+        f"furthest behind: {NAMES[1]}, after step 3"
+    )
+    assert furthest_behind([came_to(3, 4), []], NAMES) == (
+        f"furthest behind: {NAMES[1]}, after being started"
+    )
+    assert furthest_behind([came_to(3, 4), came_to(3, 4)], NAMES) == (
+        "all ranks came to step 3, with the batch of step 4; the logs show where each one was"
+    )
