@@ -101,9 +101,10 @@ class Nodes:
                 (self.address, port), backlog=self.config.nodes
             )
         except OSError as error:
+            reason = os.strerror(error.errno or 0)
             raise NodeError(
                 "port_taken",
-                f"port {port} of this machine can't be had: {error.strerror}; "
+                f"port {port} of this machine can't be had: {reason}; "
                 "another one, the same on all nodes: -p port NUMBER",
             ) from error
         opened.callback(self.listener.close)
