@@ -76,10 +76,10 @@ def _silent(
     stalled = [
         rank
         for rank in _behind(events)
-        if rank in speechless and rank not in gone and quiet[rank] > STALLED_SECONDS
+        if rank in speechless and gone != [rank] and quiet[rank] > STALLED_SECONDS
     ]
     if stalled:
-        reports += [f"{names[rank]} ended without a word" for rank in gone]
+        reports += [f"{names[r]} ended without a word" for r in gone if r != stalled[0]]
         told = f"{names[stalled[0]]} did not go on after {_where(events[stalled[0]])}"
         return failure("worker_stalled", "; then ".join([told, *reports[:1]]))
     # A peer that was aborted, unlike the one that was killed, has its log to show for it.

@@ -22,7 +22,8 @@ def _parameter_help() -> str:
     lines = []
     for name, (default, meaning) in parameters().items():
         text = f"{name}={default!r}: {meaning}"
-        lines += textwrap.wrap(text, 76, initial_indent="  ", subsequent_indent="      ")
+        wrapper = textwrap.TextWrapper(76, "  ", "      ", break_on_hyphens=False)
+        lines += wrapper.wrap(text)
     return "\b\nParameters, as in the notebook:\n" + "\n".join(lines) + "\n\n" + EPILOG
 
 
@@ -87,7 +88,22 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
         write_pages([folder])
         message += f"\nThe page, with all that was measured: {page}"
     _end_with(name, message)
+    click.echo(_number(folder), err=True)
     click.echo(page)
+
+
+def _number(folder: Path) -> str:
+    """The measured number in words."""
+    from perfkit.report.sections import number, percent
+    from perfkit.results import read_result
+
+    found = read_result(folder / "result.json").throughput
+    assert found
+    words = f"{number(found.value)} {found.unit}, {found.statistic} of n={found.n}"
+    if found.interval and found.interval_level:
+        low, high = map(number, found.interval)
+        words += f"; {percent(found.interval_level, 4)} interval {low} to {high}"
+    return words
 
 
 def _end_with(error: str, message: str) -> None:

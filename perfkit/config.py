@@ -3,7 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -212,6 +212,12 @@ class Protocol(BaseModel):
     statistic: Literal["median"] = "median"
 
     @property
+    def as_named(self) -> str:
+        """The name, and whether it was followed to the letter."""
+        changed = Protocol.named(self.name) != self
+        return f"{self.name}, changed" if changed else self.name
+
+    @property
     def steps(self) -> int:
         return self.warmup_steps + self.measured_steps
 
@@ -237,7 +243,7 @@ PROTOCOL_PARAMETERS = ("protocol", "warmup_steps", "measured_steps", "repeats")
 def parameters() -> dict[str, tuple[Any, str]]:
     """Every notebook parameter: name -> (default, meaning)."""
     known = {
-        name: (field.default, field.description or "")
+        name: (field.default, _meaning(field))
         for name, field in Config.model_fields.items()
         if name != "model"
     }
@@ -250,6 +256,19 @@ def parameters() -> dict[str, tuple[Any, str]]:
         field = Protocol.model_fields[name]
         known[name] = (None, f"{field.description}; None: as the protocol has it")
     return known
+
+
+def _meaning(field: Any) -> str:
+    """A field's description, with the words that it may have."""
+    words = [word for word in choices(field.annotation) if isinstance(word, str)]
+    return f"{field.description} ({' | '.join(words)})" if words else str(field.description)
+
+
+def choices(annotation: Any) -> tuple[Any, ...]:
+    """The words of a Literal, also of one that may be None; nothing for other types."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return next((get_args(p) for p in get_args(annotation) if get_origin(p) is Literal), ())
 
 
 def parameter_values(config: Config, protocol: Protocol) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from perfkit.inputs.files import InputError
 from perfkit.models import MODELS
 from perfkit.node import join
 from perfkit.nodes import NodeError, Nodes
-from perfkit.request import Plan
+from perfkit.request import Plan, RequestError
 from perfkit.wire import LostError
 
 MOST_SECONDS = 60
@@ -38,6 +38,9 @@ def examine_plan(plan: Plan) -> Iterator[Check]:
     for fact in FACTS:
         reading = environment[fact]
         yield Check(True, fact, reading.missing or str(reading.value))
+    if config.device == "cpu" and config.precision not in ("fp32", "auto"):
+        seen = f"{config.precision}: Paddle ignores it on a CPU; -p precision fp32, or a GPU"
+        yield Check(False, "precision", seen)
     yield _data(config)
     yield from _space(config)
     if config.nodes > 1:
@@ -89,8 +92,8 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
     if config.launcher == "manual" and (number := own_index(hosts)):
         try:
             join(config, protocol, number)
-        except LostError as error:
-            yield Check(False, "nodes", f"{hosts[0]}: {error}; it says why")
+        except (LostError, RequestError) as error:
+            yield Check(False, "nodes", str(error).splitlines()[-1].strip())
             return
         yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
         return

@@ -154,7 +154,9 @@ def _suite_commit() -> str:
 
 
 def _suite_modified() -> bool:
-    return bool(_output(["git", "-C", str(ROOT), "status", "--porcelain"]))
+    return bool(
+        _output(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"])
+    )
 
 
 def suite_source() -> str:

@@ -118,6 +118,8 @@ class Node:
                     for message in self.wire.receive():
                         if message["say"] == "bye":
                             self.result = message["result"]
+                            if self.result is None and message["reason"]:
+                                raise LostError(message["reason"])
                             return
                         self._answer(message)
                 self.wire.check()

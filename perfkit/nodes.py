@@ -78,6 +78,7 @@ class Nodes:
         self.gone: dict[int, float] = {}
         self.ending_by: float | None = None
         self.refusal: NodeError | None = None
+        self.turned_away: set[str] = set()
         self.raw_folder: Path | None = None
         self.result: str | None = None
         manual = config.launcher == "manual"
@@ -130,11 +131,12 @@ class Nodes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
+        reason = str(error) if isinstance(error, NodeError) else None
         for node, remote in self.nodes.items():
             if node not in self.lost:
                 with contextlib.suppress(LostError):
-                    remote.wire.send("bye", result=self.result)
+                    remote.wire.send("bye", result=self.result, reason=reason)
         if self._all(lambda _remote: True) and not self.lost:
             # Told bye, they end by themselves.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -166,9 +168,11 @@ class Nodes:
                 raise NodeError("node_missing", f"{self.config.launcher} ended: {self._said()}")
             if time.monotonic() > deadline:
                 names = ", ".join(map(self.name, absent)) or "a node"
-                raise NodeError(
-                    "node_missing", f"{names} did not come within {self.config.timeout} s"
-                )
+                told = f"{names} did not come within {self.config.timeout} s"
+                if self.turned_away:
+                    who = ", ".join(sorted(self.turned_away))
+                    told += f"; turned away for want of the right {SECRET}: {who}"
+                raise NodeError("node_missing", told)
         return self._compared()
 
     def _compared(self) -> list[NodeSeen]:
@@ -307,6 +311,7 @@ class Nodes:
                 secret.encode(), self.secret.encode()
             )
             if not known or node not in range(self.config.nodes) or node in self.nodes:
+                self.turned_away |= set() if known else {wire.peer}
                 wire.close()
                 return
             asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
@@ -397,9 +402,9 @@ class Nodes:
         return len(self.nodes) == self.config.nodes and all(map(has, self.nodes.values()))
 
     def _said(self) -> str:
-        """The last lines of what started the nodes."""
-        text = shortened(self.scratch / LOG)
-        return " ".join(portable(text).split())[-400:]
+        """Beginning and end of what the nodes, and what starts them, printed."""
+        text = " ".join(portable(shortened(self.scratch / LOG)).split())
+        return text if len(text) < 600 else f"{text[:300]} […] {text[-300:]}"
 
 
 class RemoteWorkers:

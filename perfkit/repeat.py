@@ -26,9 +26,10 @@ from perfkit.results import (
     raw_file,
     read_events,
 )
-from perfkit.statistics import summary
+from perfkit.statistics import median, summary
 
 POLL_SECONDS = 0.5
+STRAGGLING = 1.1
 
 
 class Started(Interface):
@@ -50,7 +51,7 @@ class Crew(Interface):
     """What starts workers: OneNode here, or nodes.Nodes."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, kind: Any, error: Any, traceback: Any, /) -> None: ...
     def gather(self, waiting: Any) -> list[NodeSeen]: ...
     def name(self, node: int) -> str: ...
     def start(self, repeat: int, raw_folder: Path, job: str) -> Started: ...
@@ -192,7 +193,6 @@ def _complete(index: int, protocol: Protocol, events: list[Events], seconds: flo
         )
     losses = [event["value"] for event in events[0] if event["event"] == "loss"]
     slowest = max(rank.window_seconds for rank in ranks)
-    alone = [rank.alone_seconds or 0.0 for rank in ranks]
     last = events[0][-1]
     return Repeat(
         index=index,
@@ -206,10 +206,17 @@ def _complete(index: int, protocol: Protocol, events: list[Events], seconds: flo
         loss_last=losses[-1],
         skipped_steps=last["skipped_steps"],
         loss_scale=last["loss_scale"],
-        straggler=alone.index(max(alone)) if len(ranks) > 1 else None,
+        straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
         ranks=ranks,
         wall_seconds=seconds,
     )
+
+
+def _straggler(alone: list[float]) -> int | None:
+    """The rank that takes STRAGGLING times as long alone as the others' median, if one does."""
+    slowest = alone.index(max(alone))
+    others = alone[:slowest] + alone[slowest + 1 :]
+    return slowest if others and alone[slowest] > STRAGGLING * median(others) else None
 
 
 def _effective(events: list[Events]) -> Effective | None:

@@ -5,9 +5,10 @@ All that is wrong with a request is said at once, before anything starts.
 
 import difflib
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,8 +18,10 @@ from perfkit.config import (
     PROTOCOLS,
     Config,
     Protocol,
+    choices,
     parameters,
     portable,
+    resolved_path,
 )
 from perfkit.gpus import visible_gpus
 from perfkit.inputs.shards import shard_files
@@ -104,6 +107,8 @@ def resolve(config: Config, gpus: int) -> Config:
     config = config.model_copy(update=filled)
     problems += _framework_problems(config, gpus) + _precision_problems(config)
     problems += _input_problems(config)
+    # Making the folder shows whether that can be done: so not for what is refused anyway.
+    problems = problems or _output_problems(config)
     if problems:
         raise RequestError(problems)
     paths = {name: portable(getattr(config, name)) for name in ("data_dir", "outputs_dir")}
@@ -232,6 +237,20 @@ def _input_problems(config: Config) -> list[str]:
     return problems
 
 
+def _output_problems(config: Config) -> list[str]:
+    folder = resolved_path(config.outputs_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        reason = error.strerror
+        return [
+            f"outputs_dir: can't write to {config.outputs_dir} ({reason}); "
+            "name a folder that you may write to"
+        ]
+    return []
+
+
 def _has_shards(config: Config) -> bool:
     try:
         return bool(shard_files(config.data_folder))
@@ -266,7 +285,7 @@ def _sentence(error: Any) -> str:
     """One pydantic error as: parameter, what is wrong, what is allowed."""
     name, value, kind = error["loc"][0], error["input"], error["type"]
     if kind == "literal_error":
-        return _not_available(name, value, _choices(Config.model_fields[name].annotation))
+        return _not_available(name, value, choices(Config.model_fields[name].annotation))
     if kind.startswith(("greater", "less")):
         limit = "; ".join(f"{BOUNDS[key]} {bound}" for key, bound in error["ctx"].items())
         return f"{name}: {value!r} is out of range; allowed: {limit}"
@@ -277,12 +296,6 @@ def _sentence(error: Any) -> str:
         raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
         return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{raw}"
     return f"{name}: {value!r}: {error['msg']}"
-
-
-def _choices(annotation: Any) -> tuple[Any, ...]:
-    """The words of a Literal, also of one that may be None."""
-    parts = get_args(annotation)
-    return get_args(parts[0]) or parts
 
 
 def _not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:

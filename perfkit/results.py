@@ -112,7 +112,10 @@ class Repeat(_Stored):
     ] = None
     loss_scale: Annotated[float | None, Field(description="loss scale at the end")] = None
     straggler: Annotated[
-        int | None, Field(description="the rank with the most alone_seconds; None for one rank")
+        int | None,
+        Field(
+            description="the rank with over 1.1 times the alone_seconds of the others' median"
+        ),
     ] = None
     ranks: list[Rank] = []
     nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []

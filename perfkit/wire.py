@@ -58,6 +58,11 @@ class Wire:
         """This side's IP address."""
         return str(self.connection.getsockname()[0])
 
+    @property
+    def peer(self) -> str:
+        """The other side's IP address."""
+        return str(self.connection.getpeername()[0])
+
     def send(self, say: str, **content: Any) -> None:
         """Raises LostError."""
         try:

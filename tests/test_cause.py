@@ -54,9 +54,13 @@ def test_a_rank_that_raises_is_named_though_its_peer_is_aborted():
 
 
 @pytest.mark.parametrize("reports", [True, False])
-def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(reports):
+@pytest.mark.parametrize("ended_by_launcher_at", [5.1, 6.5])
+def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(
+    reports, ended_by_launcher_at
+):
     patient = came_to(3, 4, *([CONNECTION_LOST] if reports else []))
-    told = found([patient, came_to(3, 3)], gone={0: 5.0, 1: 6.5}, quiet=(30, 31))
+    gone = {0: 5.0, 1: ended_by_launcher_at}
+    told = found([patient, came_to(3, 3)], gone=gone, quiet=(30, 31))
     assert told.code == "worker_stalled"
     assert told.message.startswith(f"{NAMES[1]} did not go on after step 3; then {NAMES[0]}")
 

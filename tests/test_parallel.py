@@ -123,7 +123,7 @@ def supervised(folder, name, command):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.supervisor", str(scratch), *command],
+            [sys.executable, "-m", "perfkit.supervisor", str(scratch), "0", *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -115,7 +115,7 @@ def test_a_flag_that_paddle_has_is_set_and_said_to_be(monkeypatch):
     outcomes = apply(config()).outcomes
     assert was_set == {f"FLAGS_{option}": STRATEGIES["fleetx-fp32"][option] for option in FLAGS}
     assert {outcomes[option]["state"] for option in FLAGS} == {"applied"}
-    assert "paddle.set_flags" in outcomes["sync_nccl_allreduce"]["how"]
+    assert "paddle.set_flags" in outcomes["cudnn_exhaustive_search"]["how"]
 
 
 def build_options(outcomes):

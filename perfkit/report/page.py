@@ -36,11 +36,14 @@ def publish(measurement: Measurement) -> Section:
     if result.status != "complete":
         told = result.failure
         reason = f"{told.code}: {told.message}" if told else "it is not finished"
-        done = f"{len(result.complete_repeats)} of {result.protocol.repeats} repeats are kept"
+        kept = len(result.complete_repeats)
+        done = (
+            f"{kept} of {result.protocol.repeats} repeats are kept; the same command goes on "
+            "from there. "
+        )
         raise MeasurementError(
-            f"{result.id} is {result.status}: {reason}\n"
-            f"{done}; the same command goes on from there. "
-            f"Logs: {_shown(measurement.folder / 'logs')}"
+            f"{result.id} {result.status}: {reason}\n"
+            f"{done if kept else ''}Logs: {_shown(measurement.folder / 'logs')}"
         )
     return Section(
         f"<p>The page: <code>{_shown(measurement.folder / 'report.html')}</code></p>"

@@ -63,7 +63,25 @@ def fact_name(name: str) -> str:
     return " ".join(spelt.get(word, word) for word in name.split("_"))
 
 
-TEMPLATES.filters |= {"number": number, "percent": percent, "fact_name": fact_name}
+def traits(c: config.Config) -> str:
+    """What sets a configuration apart that has the same title, batch, topology and input."""
+    usual = {"execution": "dynamic", "strategy": "none", "layout": "NCHW", "tf32": False}
+    words = [
+        str(getattr(c, name)) for name, value in usual.items() if getattr(c, name) != value
+    ]
+    words += [c.optimizer] if c.optimizer == "lamb" else []
+    words += [f"accumulate {c.accumulate}"] if c.accumulate > 1 else []
+    words += [f"{c.image_size} px"] if c.image_size not in (None, 224) else []
+    words += [f"{c.sequence_length} tokens"] if c.sequence_length not in (None, 128) else []
+    return ", ".join(word for word in words if word != "None").replace("True", "TF32")
+
+
+TEMPLATES.filters |= {
+    "traits": traits,
+    "number": number,
+    "percent": percent,
+    "fact_name": fact_name,
+}
 
 
 def title(result: Result) -> str:
