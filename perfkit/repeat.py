@@ -150,7 +150,7 @@ def _run_repeat(
         return Repeat(
             index=index, status="failed", failure=ended, wall_seconds=seconds
         ), effective
-    repeat = _complete(index, protocol, events, seconds)
+    repeat = numbers(index, protocol, events, seconds)
     progress.show(index, protocol.steps, repeat.throughput, seconds, last=True)
     return repeat, effective
 
@@ -170,7 +170,7 @@ def _rank_name(crew: Crew, config: Config, rank: int) -> str:
     return f"rank {rank} on {node}" if node else f"rank {rank}"
 
 
-def _complete(index: int, protocol: Protocol, events: list[Events], seconds: float) -> Repeat:
+def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float) -> Repeat:
     """The numbers of a repeat whose ranks all came to their end."""
     ranks, steps = [], []
     for rank, rank_events in enumerate(events):

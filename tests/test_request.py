@@ -230,3 +230,68 @@ def test_planning_imports_no_framework_and_no_pandas():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_a_results_folder_that_cannot_be_written_to_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    (problem,) = problems(outputs_dir=str(tmp_path / "file"))
+    assert problem.startswith("outputs_dir: can't write to")
+    assert "name a folder that you may write to" in problem
+
+
+def test_a_refused_request_leaves_no_folder(tmp_path):
+    problems(gpus=8, outputs_dir=str(tmp_path / "outputs"))
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "told"),
+    [
+        ("resnet50", {"sequence_length": 128}, "sequence_length: resnet50 has none"),
+        ("bert", {"image_size": 224}, "image_size: bert has none"),
+        ("bert", {"layout": "NHWC"}, "layout: bert has none"),
+        (
+            "bert",
+            {"input": "dali"},
+            "input: 'dali' is not for bert; allowed: dataloader, synth",
+        ),
+        ("resnet50", {"optimizer": "lamb"}, "optimizer: 'lamb' is not for resnet50"),
+        ("resnet50", {"tf32": True}, "tf32: is for GPUs"),
+        (
+            "resnet50",
+            {"launcher": "srun"},
+            "launcher: 'srun' is not for nodes=1; allowed: local",
+        ),
+        ("resnet50", {"nodes": 2}, "launcher: srun needs a Slurm allocation"),
+        ("resnet50", {"nodes": 2, "launcher": "local"}, "allowed: srun, mpirun, manual"),
+        ("resnet50", {"nodes": 2, "launcher": "mpirun"}, "needs 2 different hosts"),
+        (
+            "resnet50",
+            {"nodes": 2, "launcher": "manual", "hosts": "127.0.0.1,127.0.0.1"},
+            "needs 2 different hosts",
+        ),
+        (
+            "resnet50",
+            {"nodes": 2, "launcher": "manual", "hosts": "192.0.2.1,192.0.2.2"},
+            "this machine is none of 192.0.2.1,192.0.2.2",
+        ),
+        (
+            "resnet50",
+            {"nodes": 2, "launcher": "mpirun", "hosts": "192.0.2.1,127.0.0.1"},
+            "this machine is 127.0.0.1; name it first, or start on 192.0.2.1",
+        ),
+        ("resnet50", {"hosts": "a,b"}, "hosts: launcher=local needs none"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
+    monkeypatch.setattr("perfkit.hosts.own_addresses", dict)
+    with pytest.raises(RequestError) as refused:
+        plan(model, {"input": "synthetic"} | given)
+    (problem,) = refused.value.problems
+    assert told in problem
+
+
+def test_a_protocol_says_whether_it_was_followed_to_the_letter():
+    assert Protocol.named("published").as_named == "published"
+    assert Protocol.named("published", repeats=1).as_named == "published, changed"
