@@ -5,7 +5,14 @@ import paddle
 import pytest
 from paddle import nn
 
-from perfkit.backends.paddle import Trainer, as_tensors, build_model, effective, open_device
+from perfkit.backends.paddle import (
+    DenseTensor,
+    Trainer,
+    as_tensors,
+    build_model,
+    effective,
+    open_device,
+)
 from perfkit.config import Config
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS, bert_paddle, vgg16_paddle
@@ -298,7 +305,7 @@ def test_tensors_as_dalis_paddle_plugin_fills_them_are_taken():
     images, labels = np.ones((2, 3, 4, 4), np.float32), np.ones((2, 1), np.int64)
     filled = []
     for array in (images, labels):
-        tensor = paddle.base.core.DenseTensor()
+        tensor = DenseTensor()
         tensor.set(array, paddle.CPUPlace())
         filled.append(tensor)
     taken = as_tensors(tuple(filled))
