@@ -15,10 +15,10 @@ report: .venv/cpu
 test: .venv/test
 	$(BIN)/python -m pytest
 
-## test-paddle2: the tests of models, strategies and whole measurements under Paddle 2.6.2
+## test-paddle2: the tests of models, strategies and data-parallel training under Paddle 2.6.2
 test-paddle2: .venv-paddle2/test
 	.venv-paddle2/bin/python -m pytest tests/test_models.py tests/test_strategies.py \
-		tests/test_parallel.py tests/test_driver.py
+		tests/test_parallel.py
 
 ## lab: open JupyterLab on the notebooks (localhost only, with a token)
 lab: .venv/lab
