@@ -221,7 +221,7 @@ def _input_problems(config: Config) -> list[str]:
             "input: DALI is not installed; to install it: make report; "
             "to do without: -p input dataloader"
         )
-    if config.input == "synthetic":
+    if config.input == "synthetic" or config.input not in MODELS[config.model].inputs:
         return problems
     if MODELS[config.model].sample == "sequence":
         if not _has_shards(config):
