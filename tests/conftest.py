@@ -4,12 +4,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from clusters import Namespaces, namespaces_missing, two_namespaces
 
 import perfkit
 from perfkit.config import ROOT
@@ -97,6 +98,15 @@ def worker_processes(
         return found
 
     return find
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Namespaces]:
+    """Two namespaces with a cable between, for tests that leave it as it is."""
+    if reason := namespaces_missing():
+        pytest.skip(reason)
+    with two_namespaces() as namespaces:
+        yield namespaces
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from clusters import namespaces_missing, two_namespaces
 from conftest import as_options
 
 import perfkit
@@ -54,14 +53,6 @@ def test_too_little_shared_memory_for_the_dataloader_is_told(small, monkeypatch)
 def test_a_wrong_request_ends_with_2(small):
     done = subprocess.run([*CLI, "doctor", "-p", "gpu", "8"], capture_output=True, check=False)
     assert done.returncode == 2
-
-
-@pytest.fixture(scope="module")
-def pair():
-    if reason := namespaces_missing():
-        pytest.skip(reason)
-    with two_namespaces() as namespaces:
-        yield namespaces
 
 
 def examined(pair, parameters, count, before=()):

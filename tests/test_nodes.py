@@ -55,15 +55,6 @@ FAULT = (
 """A worker whose input does something bad; batch 0 is the one before training."""
 
 
-@pytest.fixture(scope="module")
-def pair():
-    """Two namespaces with a cable between, for tests that leave it as it is."""
-    if reason := namespaces_missing():
-        pytest.skip(reason)
-    with two_namespaces() as namespaces:
-        yield namespaces
-
-
 @pytest.fixture
 def request_of(small):
     """Parameters of a small measurement on the two nodes of `namespaces`, started by hand."""
@@ -419,10 +410,12 @@ def by_mpirun(small, monkeypatch, tmp_path):
 def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpirun, sent):
     with socket.create_connection(("127.0.0.1", by_mpirun.port)) as stranger:
         stranger.sendall(sent)
-        polls = 0
-        while polls < 2 or (by_mpirun.strangers and polls < 20):
+        by_mpirun.poll(5)
+        assert len(by_mpirun.strangers) == 1
+        for _ in range(20):
             by_mpirun.poll(0.2)
-            polls += 1
+            if not by_mpirun.strangers:
+                break
     assert not by_mpirun.nodes
     assert not by_mpirun.strangers
 
@@ -430,8 +423,10 @@ def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpiru
 def test_a_stranger_who_says_nothing_is_hung_up_on(by_mpirun, monkeypatch):
     monkeypatch.setattr("perfkit.nodes.SILENT_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", by_mpirun.port)):
-        for _ in range(3):
-            by_mpirun.poll(0.2)
+        by_mpirun.poll(5)
+        assert len(by_mpirun.strangers) == 1
+        time.sleep(0.2)
+        by_mpirun.poll(0.1)
         assert not by_mpirun.strangers
 
 
