@@ -58,15 +58,15 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     except RequestError as error:
         _refuse(error)
     # Imported only now: reading the environment takes longer than refusing a request.
-    from perfkit.driver import hosts_of, is_complete, measurement_folder
+    from perfkit.driver import is_complete, measurement_folder
     from perfkit.environment import read_environment
     from perfkit.hosts import own_index
 
     config = planned.config
     notebook = ROOT / "notebooks" / f"{model}.ipynb"
-    if own_index(hosts_of(config)):
+    if own_index(config.host_list):
         # The first host measures; this one's workers train, and it is given the result.
-        click.echo(f"Serving {hosts_of(config)[0]}", err=True)
+        click.echo(f"Serving {config.host_list[0]}", err=True)
         with tempfile.TemporaryDirectory() as scratch:
             _end_with(*_execute(notebook, Path(scratch) / "papermill.ipynb", values))
         click.echo(

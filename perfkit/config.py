@@ -177,6 +177,11 @@ class Config(BaseModel):
         return self.samples * self.ranks
 
     @property
+    def host_list(self) -> list[str]:
+        """The names in `hosts`; none where it is not for the launcher."""
+        return self.hosts.split(",") if self.hosts else []
+
+    @property
     def data_folder(self) -> Path:
         assert self.data_dir is not None
         return resolved_path(self.data_dir)

@@ -88,7 +88,7 @@ def _room(subject: str, path: Path, needed: int) -> Check:
 def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
     """The nodes as a measurement would start them."""
     config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
-    hosts = str(config.hosts).split(",")
+    hosts = config.host_list
     if config.launcher == "manual" and (number := own_index(hosts)):
         try:
             join(config, protocol, number)

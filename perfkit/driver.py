@@ -51,7 +51,7 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     first one makes, and returns that.
     """
     config = resolve(config, len(visible_gpus()))
-    if config.launcher == "manual" and (node := own_index(hosts_of(config))):
+    if config.launcher == "manual" and (node := own_index(config.host_list)):
         return _serve(config, protocol, node)
     environment = read_environment(config.data_folder)
     folder = measurement_folder(config, protocol, environment)
@@ -67,10 +67,6 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
             ]
         ) from None
     return Measurement.read(folder)
-
-
-def hosts_of(config: Config) -> list[str]:
-    return config.hosts.split(",") if config.hosts else []
 
 
 def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:

@@ -104,8 +104,7 @@ def start_command(config: Config, node: list[str]) -> list[str]:
         launch += ["--overlap", "--cpu-bind", "none", "--kill-on-bad-exit", "--export", "ALL"]
         return [*launch, *node]
     if config.launcher == "mpirun":
-        assert config.hosts
-        slots = ",".join(f"{host}:1" for host in config.hosts.split(","))
+        slots = ",".join(f"{host}:1" for host in config.host_list)
         launch = ["mpirun", "--host", slots, "-np", str(config.nodes)]
         launch += ["--map-by", "ppr:1:node", "--bind-to", "none"]
         launch += ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -120,8 +119,7 @@ def meeting_address(config: Config) -> str:
     which tells each task the address that it was launched from."""
     if config.launcher == "srun":
         return ""
-    assert config.hosts
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # Connecting a datagram socket sends nothing; it chooses the way.
-        probe.connect((config.hosts.split(",")[1], 9))
+        probe.connect((config.host_list[1], 9))
         return str(probe.getsockname()[0])

@@ -59,7 +59,7 @@ def join(config: Config, protocol: Protocol, number: int) -> str | None:
     """Serve the driver as node `number`, started by hand as the driver was; the text of the
     result.json that it ends with, if it has one. Raises RequestError if there is no driver,
     LostError if it is lost."""
-    first = str(config.hosts).split(",")[0]
+    first = config.host_list[0]
     print(f"Waiting for {first}, up to {config.timeout} s", file=sys.stderr, flush=True)
     try:
         wire = connect(first, config.port or MANUAL_PORT, config.timeout)
@@ -77,7 +77,7 @@ def join(config: Config, protocol: Protocol, number: int) -> str | None:
     try:
         node.serve()
     except LostError as error:
-        if node.prepared:
+        if node.welcome:
             raise
         raise RequestError(
             [f"hosts: {first} hung up ({error}). Is {SECRET} the same there? It may say why"]
@@ -106,7 +106,7 @@ class Node:
         self.workers: Workers | None = None
         self.raw: dict[int, Any] = {}
         self.result: str | None = None
-        self.prepared = False
+        self.welcome = False
         self.told_gone = 0
 
     def serve(self) -> None:
@@ -116,6 +116,7 @@ class Node:
             while True:
                 if select.select([self.wire], [], [], POLL_SECONDS)[0]:
                     for message in self.wire.receive():
+                        self.welcome = True
                         if message["say"] == "bye":
                             self.result = message["result"]
                             if self.result is None and message["reason"]:
@@ -153,7 +154,6 @@ class Node:
         environment = read_environment(self.config.data_folder)
         facts = identity(environment) | {"data": digest(self.config)}
         address = self.wire.address
-        self.prepared = True
         self.wire.send(
             "ready",
             address=address,

@@ -147,8 +147,8 @@ class Nodes:
 
     def name(self, node: int) -> str:
         """How people call it: "node 1 (host)"."""
-        if self.config.hosts:
-            return f"node {node} ({self.config.hosts.split(',')[node]})"
+        if self.config.host_list:
+            return f"node {node} ({self.config.host_list[node]})"
         if node in self.nodes and (ready := self.nodes[node].ready):
             return f"node {node} ({ready['name']})"
         return f"node {node}"
@@ -161,9 +161,8 @@ class Nodes:
             self.poll(0.2)
             absent = [n for n in range(self.config.nodes) if n not in self.nodes]
             waiting("waiting for " + (", ".join(map(self.name, absent)) or "the nodes' facts"))
-            self._raise_if_lost()
-            if self.refusal:
-                raise self.refusal
+            if self.trouble:
+                raise self.trouble
             if self.process.poll() is not None:
                 raise NodeError("node_missing", f"{self.config.launcher} ended: {self._said()}")
             if time.monotonic() > deadline:
@@ -219,14 +218,14 @@ class Nodes:
                 interface=self._ready(node)["interface"],
                 master=f"{first['address']}:{self._meeting_port}",
             )
-            self._tell(node, "run", repeat=repeat, job=job, place=place._asdict())
+            self.tell(node, "run", repeat=repeat, job=job, place=place._asdict())
         return RemoteWorkers(self)
 
     def unreachable(self) -> list[str]:
         """Which ports can't be had, and which node can't reach which, on the addresses that
         their workers will use. Raises NodeError."""
         for node in self.nodes:
-            self._tell(node, "listen", port=self._meeting_port if node == 0 else 0)
+            self.tell(node, "listen", port=self._meeting_port if node == 0 else 0)
         listening = self._answers()
         ports = {
             node: (self._ready(node)["address"], answer["port"])
@@ -235,7 +234,7 @@ class Nodes:
         }
         told = [f"{self.name(n)}: {a['error']}" for n, a in listening.items() if a["error"]]
         for node in self.nodes:
-            self._tell(node, "reach", ports=ports)
+            self.tell(node, "reach", ports=ports)
         return told + [
             f"{self.name(node)} can't reach {self.name(int(other))}: {reason}"
             for node, answer in self._answers().items()
@@ -248,21 +247,25 @@ class Nodes:
         return self.config.port + 1 if self.config.port else int(self._ready(0)["port"])
 
     def _answers(self) -> dict[int, Message]:
-        while not self._all(lambda remote: remote.answer) and not self.lost:
+        while not self._all(lambda remote: remote.answer):
             self.poll(0.2)
-        self._raise_if_lost()
+            if self.trouble:
+                raise self.trouble
         answers = {node: remote.answer or {} for node, remote in sorted(self.nodes.items())}
         for remote in self.nodes.values():
             remote.answer = None
         return answers
 
-    def _raise_if_lost(self) -> None:
+    @property
+    def trouble(self) -> NodeError | None:
+        """What keeps the nodes from going on: one refuses, or is lost."""
+        if self.refusal:
+            return self.refusal
         for node, reason in self.lost.items():
             said = self._said()
-            raise NodeError(
-                "node_lost",
-                f"{self.name(node)}: {reason}" + (f"; what was said: {said}" if said else ""),
-            )
+            told = f"{self.name(node)}: {reason}" + (f"; what was said: {said}" if said else "")
+            return NodeError("node_lost", told)
+        return None
 
     def poll(self, seconds: float) -> None:
         """Take in what comes within `seconds`, at most until the first thing comes."""
@@ -323,7 +326,7 @@ class Nodes:
         unlike = self._unlike(node, asked, hello.get("source"))
         self.refusal = self.refusal or unlike
         work = {"config": self.config.model_dump(), "protocol": self.protocol.model_dump()}
-        self._tell(node, "job", **work)
+        self.tell(node, "job", **work)
         self._take(node, further)
 
     def _hang_up(self, wire: Wire) -> None:
@@ -388,7 +391,8 @@ class Nodes:
         except (KeyError, TypeError, ValueError) as error:
             self.lost[node] = f"it sent what can't be understood: {error!r}"
 
-    def _tell(self, node: int, say: str, **content: Any) -> None:
+    def tell(self, node: int, say: str, **content: Any) -> None:
+        """Send a message; a node that it does not reach is lost."""
         if node not in self.lost:
             with self._losing(node):
                 self.nodes[node].wire.send(say, **content)
@@ -422,13 +426,7 @@ class RemoteWorkers:
     @property
     def trouble(self) -> Failure | None:
         """What ended the repeat, if it was not the workers."""
-        if self.nodes.refusal:
-            return self.nodes.refusal.failure
-        try:
-            self.nodes._raise_if_lost()
-        except NodeError as error:
-            return error.failure
-        return None
+        return self.nodes.trouble.failure if self.nodes.trouble else None
 
     def wait(self, seconds: float) -> int | None:
         """The exit status once all processes have ended, or something is amiss; else None."""
@@ -454,7 +452,7 @@ class RemoteWorkers:
     def _end(self, stacks: bool) -> None:
         for node, remote in self.nodes.nodes.items():
             if not remote.ending:
-                self.nodes._tell(node, "end", stacks=stacks)
+                self.nodes.tell(node, "end", stacks=stacks)
         # One deadline, also where stacks are asked for first.
         self.nodes.ending_by = self.nodes.ending_by or time.monotonic() + ENDING_SECONDS
         while time.monotonic() < self.nodes.ending_by and not all(

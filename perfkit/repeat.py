@@ -138,9 +138,9 @@ def _run_repeat(
     events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
     whole = all(e and e[-1]["event"] == "end" for e in events)
     names = [_rank_name(crew, config, rank) for rank in range(config.ranks)]
-    if whole and (trouble or (ended and ended.code == "time_out")):
+    if whole and ended and ended.code == "time_out":
         # All was measured; only the processes' own clearing up did not come to its end.
-        ended = trouble = None
+        ended = None
     elif ended and ended.code == "time_out" and config.ranks > 1:
         ended = failure("time_out", f"{ended.message}; {furthest_behind(events, names)}")
     if not whole and not ended:

@@ -61,7 +61,7 @@ def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
     given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
     known = parameters()
     problems = [
-        f"{name}: no such parameter{_nearest(name, known)} "
+        f"{name}: no such parameter{nearest(name, known)} "
         "(a variable of your own? Begin its name with an underscore)"
         for name in given.keys() - known.keys()
     ]
@@ -300,9 +300,10 @@ def _sentence(error: Any) -> str:
 
 def _not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
     words = ", ".join(str(word) for word in allowed)
-    return f"{name}: {value!r} is not available; allowed: {words}{_nearest(value, allowed)}"
+    return f"{name}: {value!r} is not available; allowed: {words}{nearest(value, allowed)}"
 
 
-def _nearest(word: object, words: Iterable[Any]) -> str:
+def nearest(word: object, words: Iterable[Any]) -> str:
+    """A question after the word that was meant; empty if none is near."""
     close = difflib.get_close_matches(str(word), [str(known) for known in words], n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

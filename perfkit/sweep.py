@@ -1,6 +1,5 @@
 """From a file of parameters/ to the configurations that it names."""
 
-import difflib
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from perfkit.config import parameters
 from perfkit.models import MODELS
+from perfkit.request import nearest
 
 
 class SweepError(ValueError):
@@ -20,8 +20,7 @@ class SweepError(ValueError):
 def _known(name: str, names: Iterable[str]) -> str:
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, n=1)
-    raise ValueError("no such name" + (f"; did you mean {near[0]!r}?" if near else ""))
+    raise ValueError(f"no such name{nearest(name, names)}")
 
 
 def _plain(value: Any) -> Any:
