@@ -5,10 +5,11 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
 .PHONY: report test test-paddle2 lab lint bench schema constraints clean
 
-## report: measure ResNet-50 on this machine's CPU and write outputs/index.html
+## report: measure ResNet-50 on this machine's CPU and write the site, outputs/index.html
 report: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/perfkit run resnet50 -p device cpu -p protocol quick
+	$(BIN)/perfkit report
 	@echo "Open outputs/index.html"
 
 ## test: run all tests
@@ -48,7 +49,8 @@ constraints: .venv/test
 	mv .venv/constraints.txt constraints.txt
 
 clean:
-	rm -rf .venv .venv-paddle2 outputs/* data
+	rm -rf .venv .venv-paddle2 data
+	find outputs -mindepth 1 -maxdepth 1 ! -name examples -exec rm -rf {} +
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

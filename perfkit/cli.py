@@ -3,7 +3,6 @@
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +60,8 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     from perfkit.driver import is_complete, measurement_folder
     from perfkit.environment import read_environment
     from perfkit.hosts import own_index
+    from perfkit.report.page import write_page
+    from perfkit.results import Measurement
 
     config = planned.config
     notebook = ROOT / "notebooks" / f"{model}.ipynb"
@@ -85,7 +86,7 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     name, message = _execute(notebook, folder / "logs" / "papermill.ipynb", values)
     # The notebook's kernel may have died before it could write the page.
     if name not in ("", RequestError.__name__) and (folder / "result.json").exists():
-        write_pages([folder])
+        write_page(Measurement.read(folder))
         message += f"\nThe page, with all that was measured: {page}"
     _end_with(name, message)
     click.echo(_number(folder), err=True)
@@ -94,7 +95,7 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
 
 def _number(folder: Path) -> str:
     """The measured number in words."""
-    from perfkit.report.sections import number, percent
+    from perfkit.report.wording import number, percent
     from perfkit.results import read_result
 
     found = read_result(folder / "result.json").throughput
@@ -163,19 +164,22 @@ def doctor(model: str, given: tuple[tuple[str, str], ...]) -> None:
 @main.command()
 @click.argument("outputs", default="outputs", type=click.Path(path_type=Path))
 def report(outputs: Path) -> None:
-    """Write the pages and the index of all measurements under OUTPUTS again.
+    """Write the site of all measurements under OUTPUTS again, from stored results alone.
 
-    Needs neither a framework nor DALI: pages are made from the stored results. A relative
-    path starts at the checkout, as in the parameters.
+    That is index.html, a page for each measurement, the summary with the published tables and
+    what was measured beside them, results.csv and results.json; pages in English and Chinese.
+    Needs neither a framework nor DALI. A relative path starts at the checkout, as in the
+    parameters.
     """
-    from perfkit.report.site import write_index
-    from perfkit.results import folders
+    from perfkit.report.site import write_site
 
     outputs = resolved_path(str(outputs))
     if not outputs.is_dir():
         _refuse(RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"]))
-    write_pages(folders(outputs))
-    click.echo(write_index(outputs))
+    with click.progressbar(
+        length=len(list(outputs.glob("*/result.json"))), label="Pages", file=sys.stderr
+    ) as bar:
+        click.echo(write_site(outputs, bar.update))
 
 
 @main.command()
@@ -262,18 +266,6 @@ def _say_it_is_there(folder: Path, what: str, same: bool) -> None:
             RequestError([f"FOLDER: {folder} holds another data set; name an empty folder"])
         )
     click.echo(f"{portable(str(folder))} has its {what} already")
-
-
-def write_pages(folders: Iterable[Path]) -> None:
-    """Write the pages of these measurements; what can't be read is named and left out."""
-    from perfkit.report.page import write_page
-    from perfkit.results import Measurement, ResultError
-
-    for folder in folders:
-        try:
-            write_page(Measurement.read(folder))
-        except ResultError as error:
-            click.echo(f"left out: {error}", err=True)
 
 
 def typed(name: str, value: str) -> Any:

@@ -1,73 +1,139 @@
 """Stored measurements as pandas DataFrames."""
 
+from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from perfkit.config import parameter_values
-from perfkit.results import Result, ResultError, folders, raw_file, read_events, read_result
+from perfkit.config import parameter_values, parameters, resolved_path
+from perfkit.models import MODELS
+from perfkit.results import (
+    Measurement,
+    ResultError,
+    folders,
+    raw_file,
+    read_events,
+    read_result,
+)
 
+MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
+MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
+COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
+COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32", "input_sha256"]
+"""What `load` always has, beside a column `environment.<fact>` for each fact."""
 STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
 STEP_COLUMNS += ["loss", "measured"]
 
 
 def load(outputs: str | Path) -> pd.DataFrame:
-    """One row per measurement under `outputs`; columns are named as the parameters, plus
-    throughput, throughput_low, throughput_high (in `unit`), steps_per_second, status, id.
+    """One row per measurement under `outputs`; a relative path starts at the checkout.
 
-    Files that can't be read are left out of the rows and named in `.attrs["unreadable"]`.
+    Columns are named as the parameters, plus `throughput`, `throughput_low` and
+    `throughput_high` in `unit`, `repeat_throughputs` (a tuple, one for each complete repeat),
+    what the run really did (`effective.…`) and where it was made (`environment.…`). A cell
+    without a value is None. Files that can't be read are left out of the rows and named in
+    `.attrs["unreadable"]`. Raises ResultError if there is no such folder.
     """
-    rows, unreadable = [], []
-    for folder in folders(Path(outputs)):
-        try:
-            rows.append(_row(read_result(folder / "result.json")))
-        except ResultError as error:
-            unreadable.append(str(error))
-    frame = pd.DataFrame(rows, columns=None if rows else ["id", "status", "throughput"])
+    unreadable: list[str] = []
+    rows = [_row(measurement) for measurement in measurements(outputs, unreadable)]
+    names = dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)])
+    frame = pd.DataFrame(rows, columns=[*names], dtype=object)
+    numbers = ["throughput", "throughput_low", "throughput_high", "interval_level"]
+    numbers += ["steps_per_second", "data_wait_share"]
+    frame = frame.astype(dict.fromkeys(numbers, float))
     frame.attrs["unreadable"] = unreadable
     return frame
 
 
-def _row(result: Result) -> dict[str, Any]:
+def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measurement]:
+    """The measurements under `outputs`, one at a time, in the order of their folders.
+
+    What can't be read is left out, and the reason added to `unreadable`; its path starts below
+    `outputs`. Raises ResultError if there is no such folder.
+    """
+    place = resolved_path(str(outputs))
+    if not place.is_dir():
+        raise ResultError(f"no folder {place}")
+    for folder in folders(place):
+        try:
+            yield Measurement.read(folder)
+        except ResultError as error:
+            unreadable.append(str(error).replace(f"{place}/", ""))
+
+
+def _row(measurement: Measurement) -> dict[str, Any]:
+    result = measurement.result
     number = result.throughput
-    low, high = number.interval if number and number.interval else (None, None)
-    return {
+    complete = result.complete_repeats
+    waits = [r.data_wait_share for r in complete if r.data_wait_share is not None]
+    row = {
         "id": result.id,
+        "folder": measurement.folder.name,
         "status": result.status,
+        "failure": result.failure.code if result.failure else None,
+        "created": result.created,
         "model": result.config.model,
         **parameter_values(result.config, result.protocol),
-        "throughput": number.value if number else None,
-        "throughput_low": low,
-        "throughput_high": high,
-        "steps_per_second": number.steps_per_second if number else None,
-        "unit": number.unit if number else None,
+        "topology": result.config.topology,
+        "repeat_throughputs": tuple(r.throughput for r in complete),
+        "data_wait_share": max(waits, default=None),
+        "statistic": result.protocol.statistic,
+        "unit": MODELS[result.config.model].unit,
+        "input_sha256": result.input_data.sha256 if result.input_data else None,
     }
+    if number:
+        low, high = number.interval or (None, None)
+        row |= {
+            "throughput": number.value,
+            "throughput_low": low,
+            "throughput_high": high,
+            "interval_level": number.interval_level,
+            "n": number.n,
+            "steps_per_second": number.steps_per_second,
+        }
+    if result.effective:
+        row["effective.precision"] = result.effective.precision
+        row["effective.tf32"] = result.effective.tf32
+    for name, reading in result.environment.items():
+        value = reading.value
+        row[f"environment.{name}"] = ", ".join(value) if isinstance(value, list) else value
+    return row
 
 
 def load_steps(folder: str | Path) -> pd.DataFrame:
     """Every raw step of one measurement, warm-up included, one row per step and rank:
-    repeat, rank, step, seconds, data_wait_seconds, samples, loss, measured."""
-    folder = Path(folder)
+    repeat, rank, step, seconds, data_wait_seconds, samples, loss, measured.
+
+    A relative path starts at the checkout. Raises ResultError for a file that is not the
+    events of a rank.
+    """
+    folder = resolved_path(str(folder))
     result = read_result(folder / "result.json")
     rows: list[dict[str, Any]] = []
     for repeat in result.repeats:
         for rank in range(result.config.ranks):
             path = raw_file(folder, repeat.index, rank)
-            events = read_events(path) if path.exists() else []
-            losses = {e["step"]: e["value"] for e in events if e["event"] == "loss"}
-            rows += [
-                {
-                    "repeat": repeat.index,
-                    "rank": rank,
-                    "step": e["step"],
-                    "seconds": e["seconds"],
-                    "data_wait_seconds": e["data_wait_seconds"],
-                    "samples": e["samples"],
-                    "loss": losses.get(e["step"]),
-                    "measured": e["step"] > result.protocol.warmup_steps,
-                }
-                for e in events
-                if e["event"] == "step"
-            ]
-    return pd.DataFrame(rows, columns=STEP_COLUMNS)
+            if not path.exists():
+                continue
+            where = {"repeat": repeat.index, "rank": rank}
+            try:
+                rows += [where | step for step in _steps(read_events(path))]
+            except (KeyError, TypeError, ValueError) as error:
+                if isinstance(error, ResultError):
+                    raise
+                raise ResultError(f"{path}: not the events of a rank ({error!r})") from error
+    frame = pd.DataFrame(rows, columns=STEP_COLUMNS)
+    return frame.assign(measured=frame["step"] > result.protocol.warmup_steps)
+
+
+def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    losses = {e["step"]: e["value"] for e in events if e["event"] == "loss"}
+    for event in events:
+        if event["event"] == "step":
+            times = {name: float(event[name]) for name in ("seconds", "data_wait_seconds")}
+            if not all(map(isfinite, times.values())):
+                raise ValueError(f"step {event['step']} takes {times['seconds']} s")
+            step = int(event["step"])
+            yield {"step": step, **times, "samples": event["samples"], "loss": losses.get(step)}

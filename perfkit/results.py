@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from perfkit.config import Config, Protocol
 
@@ -93,7 +93,11 @@ class Repeat(_Stored):
     failure: Failure | None = None
     throughput: Annotated[
         float | None,
-        Field(description="samples of all ranks in the window / the slowest rank's seconds"),
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="samples of all ranks in the window / the slowest rank's seconds",
+        ),
     ] = None
     steps_per_second: Annotated[
         float | None, Field(description="optimizer steps / the slowest rank's seconds")
@@ -123,11 +127,17 @@ class Repeat(_Stored):
         float | None, Field(description="from starting the launcher to its end")
     ] = None
 
+    @model_validator(mode="after")
+    def _complete_has_a_number(self) -> Self:
+        if self.status == "complete" and self.throughput is None:
+            raise ValueError("a complete repeat has a throughput")
+        return self
+
 
 class Throughput(_Stored):
     """The number: a statistic over the complete repeats."""
 
-    value: float
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     unit: Literal["images/s", "sequences/s"]
     statistic: Literal["median"]
     interval: tuple[float, float] | None
@@ -241,23 +251,29 @@ def raw_file(folder: Path, repeat: int, rank: int) -> Path:
 def read_result(path: Path) -> Result:
     """The Result in `path`. Raises ResultError for anything that is not exactly one."""
     try:
-        content = json.loads(path.read_bytes())
+        text = path.read_bytes()
     except OSError as error:
         raise ResultError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ResultError(f"{path}: not JSON, perhaps cut off ({error})") from error
+    try:
+        return Result.model_validate_json(text)
+    except ValidationError as error:
+        raise ResultError(f"{path}: {_why_unreadable(text, error)}") from error
+
+
+def _why_unreadable(text: bytes, error: ValidationError) -> str:
+    try:
+        content = json.loads(text)
+    except ValueError as fault:
+        return f"not JSON, perhaps cut off ({fault})"
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:
-        raise ResultError(
-            f"{path}: schema_version is {version!r}, this perfkit reads {SCHEMA_VERSION}"
-        )
-    try:
-        # Tuples come back from JSON as lists, which strict models accept in JSON mode only.
-        return Result.model_validate_json(json.dumps(content))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ResultError(f"{path}: {where}: {first['msg']}") from error
+        age = ""
+        if type(version) is int:
+            age = ", written by an older one" if version < SCHEMA_VERSION else ", and is newer"
+        return f"schema_version is {version!r}, this perfkit reads {SCHEMA_VERSION}{age}"
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}"
 
 
 def write_result(folder: Path, result: Result) -> None:

@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from made import made_result, measured, stored, write_all
 
 import perfkit
-from perfkit.config import ROOT, Config, Protocol
-from perfkit.driver import throughput
+from perfkit.config import ROOT
 from perfkit.results import (
     Failure,
     Measurement,
-    Reading,
-    Repeat,
     Result,
     ResultError,
     read_events,
@@ -20,24 +18,6 @@ from perfkit.results import (
     write_atomically,
     write_result,
 )
-
-
-def made_result(**changes):
-    config = Config(
-        model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="synthetic"
-    )
-    repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
-    values = {
-        "id": "made",
-        "created": "2026-01-01T00:00:00+00:00",
-        "status": "complete",
-        "config": config,
-        "protocol": Protocol.named("quick", repeats=1),
-        "environment": {"gpus": Reading(value=None, missing="none here")},
-        "repeats": repeats,
-        "throughput": throughput(repeats, "images/s"),
-    }
-    return Result(**values | changes)
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path):
@@ -73,6 +53,16 @@ def test_a_file_with_a_wrong_field_is_an_error_that_names_it(tmp_path):
     content["throughput"]["value"] = "fast"
     path.write_text(json.dumps(content))
     with pytest.raises(ResultError, match=r"throughput\.value"):
+        read_result(path)
+
+
+def test_a_complete_repeat_without_a_throughput_is_an_error(tmp_path):
+    write_result(tmp_path, made_result())
+    path = tmp_path / "result.json"
+    content = json.loads(path.read_text())
+    content["repeats"][0]["throughput"] = None
+    path.write_text(json.dumps(content))
+    with pytest.raises(ResultError, match="a complete repeat has a throughput"):
         read_result(path)
 
 
@@ -121,16 +111,54 @@ def test_load_leaves_unreadable_files_out_and_names_them(tmp_path):
     assert "broken/result.json" in reason
 
 
-def test_load_has_every_parameter_as_a_column(tmp_path):
+def test_load_has_every_parameter_and_fact_as_a_column(tmp_path):
     (tmp_path / "a").mkdir()
     write_result(tmp_path / "a", made_result())
-    extra = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
-    extra |= {"steps_per_second"}
-    assert set(perfkit.load(tmp_path)) == set(perfkit.config.parameters()) | extra
+    frame = perfkit.load(tmp_path)
+    named = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
+    assert {*perfkit.config.parameters(), *named, "environment.gpus"} <= {*frame}
+
+
+def test_load_has_the_throughput_of_every_complete_repeat(tmp_path):
+    write_all(tmp_path, measured([3.0, 5.0, 4.0]), measured([]))
+    frame = perfkit.load(tmp_path)
+    assert list(frame["repeat_throughputs"]) == [(3.0, 5.0, 4.0), ()]
+    assert list(frame["throughput"].isna()) == [False, True]
+    assert list(frame["failure"]) == [None, "out_of_memory"]
+
+
+def test_load_of_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(ResultError, match=r"no folder .*/typo"):
+        perfkit.load(tmp_path / "typo")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1.0", "0.0"])
+def test_a_throughput_that_can_not_be_is_an_error(tmp_path, value):
+    write_result(tmp_path, made_result())
+    path = tmp_path / "result.json"
+    path.write_text(path.read_text().replace('"value": 4.0', f'"value": {value}'))
+    with pytest.raises(ResultError, match=r"throughput\.value"):
+        read_result(path)
 
 
 def test_load_of_nothing_is_an_empty_frame(tmp_path):
     assert perfkit.load(tmp_path).empty
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "step", "step": 1, "samples": 4, "data_wait_seconds": 0.1},
+        {"event": "step", "step": 1, "seconds": float("nan"), "data_wait_seconds": 0.1},
+        {"event": "step", "step": [], "seconds": 1.0, "data_wait_seconds": 0.1},
+        {"step": 1},
+    ],
+)
+def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, event):
+    measurement = stored(tmp_path / "m")
+    measurement.raw_file(2, 0).write_text(json.dumps(event) + "\n")
+    with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
+        perfkit.load_steps(measurement.folder)
 
 
 def test_the_published_schema_is_the_models_own():

@@ -1,6 +1,6 @@
-"""What notebooks and pages show of a measurement. Reads results, computes no number anew."""
+"""What notebooks and pages show. Reads results; the numbers are computed elsewhere."""
 
-from perfkit.report.page import publish
+from perfkit.report.language import speak
 from perfkit.report.sections import (
     effective,
     environment,
@@ -12,16 +12,37 @@ from perfkit.report.sections import (
     repeats,
     step_times,
 )
+from perfkit.report.site import publish, publish_summary
+from perfkit.report.summary import (
+    Summary,
+    left_out,
+    measured_charts,
+    measured_tables,
+    overview,
+    published_charts,
+    published_tables,
+    speedups,
+)
 
 __all__ = [
+    "Summary",
     "effective",
     "environment",
     "headline",
+    "left_out",
+    "measured_charts",
+    "measured_tables",
     "method",
+    "overview",
     "parameters",
     "plan",
     "publish",
+    "publish_summary",
+    "published_charts",
+    "published_tables",
     "raw_files",
     "repeats",
+    "speak",
+    "speedups",
     "step_times",
 ]

@@ -1,70 +1,195 @@
-"""Charts as SVG that takes its colours from the page, so that they fit dark and light."""
+"""The summary's charts as SVG that takes its colours from the page: they fit dark and light.
+
+Each draws one small picture, so that a page lays out as many as it has room for. Text is drawn
+as outlines of a font that has Chinese too, since a reader's machine may lack one. Every repeat
+is a dot; where a source prints no interval, none is drawn.
+"""
 
 import io
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import distribution
+from typing import Any
 
 import matplotlib
-import numpy as np
+import pandas as pd
+import seaborn
+from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-if TYPE_CHECKING:
-    import pandas
+from perfkit.report.language import gettext as _
 
-# Matplotlib writes these colours; the page's own replace them. Blue and orange of Okabe and
-# Ito's palette stay apart for the colour-blind.
-COLOURS = {
-    "#010101": "var(--ink, currentColor)",
-    "#020202": "var(--shade, #8884)",
-    "#030303": "var(--work, #0072b2)",
-    "#040404": "var(--wait, #d55e00)",
-}
-INK, SHADE, WORK, WAIT = COLOURS
-STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "perfkit",
-    "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+INK, GRID, IDEAL = "#010101", "#020202", "#030303"
+LINES = ["#040404", "#050505", "#060606", "#070707", "#080808", "#090909"]
+"""Colours as matplotlib writes them; `svg` has the page's own in their place."""
+MARKERS = ["o", "s", "^", "D", "v", "P"]
+TICKS = 7
+"""More ticks than this would overlap."""
+
+POINTS = ["line", "x", "value", "low", "high", "repeats"]
+"""Columns of what charts draw: one row per number. `low` and `high` are its interval or None;
+`repeats` are the numbers behind it."""
 
 
-def step_chart(steps: "pandas.DataFrame", warmup_steps: int, highest: float) -> str:
-    """One repeat: seconds of each step (a line per rank), the part waiting for input filled.
-
-    `steps` as results.load_steps gives them; `highest` seconds is the top of the axis, so
-    that the charts of several repeats compare.
-    """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.6, 1.9), layout="constrained")
-        axes = figure.subplots()
-        for _rank, group in steps.groupby("rank"):
-            edges = np.append(group["step"].to_numpy() - 0.5, group["step"].max() + 0.5)
-            axes.stairs(group["seconds"], edges, baseline=None, color=WORK, linewidth=1.4)
-            axes.stairs(group["data_wait_seconds"], edges, fill=True, color=WAIT)
-        last = steps["step"].max() + 0.5
-        if warmup_steps:
-            axes.axvspan(0.5, warmup_steps + 0.5, color=SHADE, linewidth=0)
-            axes.text(0.5, highest * 1.1, " warm-up", va="top", fontsize=8)
-        axes.set(
-            xlim=(0.5, last), ylim=(0, highest * 1.12 or 1), xlabel="step", ylabel="seconds"
-        )
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        return svg(figure)
+@cache
+def font() -> str:
+    """The name of a font with Latin and Chinese, brought by the zhplot package."""
+    path = str(distribution("zhplot").locate_file("zhplot/fonts/NotoSansSC-Regular.ttf"))
+    fontManager.addfont(path)
+    return str(FontProperties(fname=path).get_name())
 
 
-def svg(figure: Figure) -> str:
-    """The figure as an SVG element to stand in HTML."""
+@contextmanager
+def drawn(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    """An empty picture of that many inches in the style of all charts."""
+    style = {
+        "font.family": font(),
+        "font.size": 9,
+        "text.color": INK,
+        "text.parse_math": False,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": GRID,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "legend.frameon": False,
+        "svg.hashsalt": "perfkit",
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots()
+
+
+def throughput_by_batch(points: pd.DataFrame, unit: str) -> Markup:
+    """Throughput (axis from 0, in `unit`) against batch size per device, a line for each
+    topology. `points` has the columns POINTS."""
+    with drawn(4.6, 3.2) as (figure, axes):
+        _lines(axes, points)
+        axes.set(xlabel=_("batch per device"), ylabel=unit)
+        axes.set_ylim(bottom=0)
+        _ticks(axes, {size: str(size) for size in sorted(points["x"].unique())})
+        return _finished(figure, axes, _("topology"))
+
+
+def efficiency_by_topology(points: pd.DataFrame, names: dict[int, str], legend: str) -> Markup:
+    """How much of an ideal scaling each topology reaches, percent: throughput over that of the
+    line's first point in proportion to the devices. The ideal is the dashed line at 100.
+    `points` has the columns POINTS, `x` is the number of devices and `names` are the
+    topologies'; `legend` says what a line is."""
+    with drawn(4.6, 3.2) as (figure, axes):
+        axes.axhline(100, color=IDEAL, linestyle=(0, (4, 3)), linewidth=1, label=_("ideal"))
+        _lines(axes, pd.concat([_share(g) for _, g in points.groupby("line", sort=False)]))
+        axes.set(xlabel=_("nodes x devices"), ylabel=_("share of ideal, %"))
+        _ticks(axes, {count: names[count] for count in sorted(names)})
+        return _finished(figure, axes, legend)
+
+
+def _share(line: pd.DataFrame) -> pd.DataFrame:
+    """A line's numbers in percent of what its first one makes of as many devices."""
+    base = line.iloc[0]
+    scale = 100 * base["x"] / base["value"] / line["x"]
+    return line.assign(
+        value=line["value"] * scale,
+        low=line["low"] * scale,
+        high=line["high"] * scale,
+        repeats=[
+            tuple(value * factor for value in values)
+            for values, factor in zip(line["repeats"], scale, strict=True)
+        ],
+    )
+
+
+def dots(points: pd.DataFrame, label: str, reference: float | None = None) -> Markup:
+    """Values (`label` with its unit) in rows named by `x`, a colour and marker for each `line`;
+    a dashed line at `reference`. `points` has the columns POINTS."""
+    rows = list(dict.fromkeys(points["x"]))
+    lines = list(dict.fromkeys(points["line"]))
+    height = 0.9 + len(rows) * (0.14 + 0.11 * len(lines)) + 0.2 * -(-len(lines) // 3)
+    with drawn(4.6, height) as (figure, axes):
+        if reference is not None:
+            axes.axvline(reference, color=IDEAL, linestyle=(0, (4, 3)), linewidth=1)
+        for number, (line, group, colour, marker) in enumerate(_looks(points)):
+            beside = 0.7 * ((number + 0.5) / len(lines) - 0.5)
+            for row in group.itertuples():
+                y = rows.index(row.x) + beside
+                if pd.notna(row.low):
+                    axes.plot([row.low, row.high], [y, y], color=colour, linewidth=1.4)
+                axes.plot(row.repeats, [y] * len(row.repeats), ".", color=colour, markersize=3)
+            heights = [rows.index(x) + beside for x in group["x"]]
+            look = {"color": colour, "marker": marker, "s": 30, "linewidth": 0, "zorder": 3}
+            seaborn.scatterplot(x=group["value"], y=heights, ax=axes, label=line, **look)
+        axes.set(xlabel=label, ylabel="")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        for between in range(1, len(rows)):
+            axes.axhline(between - 0.5, color=GRID, linewidth=0.8)
+        axes.grid(visible=False, axis="y")
+        return _finished(figure, axes, "")
+
+
+def _lines(axes: Axes, points: pd.DataFrame) -> None:
+    """Each line with its numbers, their intervals, and a dot for every repeat."""
+    for line, group, colour, marker in _looks(points):
+        known = group.dropna(subset=["low", "high"])
+        axes.vlines(known["x"], known["low"], known["high"], color=colour, linewidth=1.4)
+        repeats = group[["x", "repeats"]].explode("repeats").dropna().astype(float)
+        dot = {"color": colour, "s": 9, "linewidth": 0, "alpha": 0.7, "legend": False}
+        seaborn.scatterplot(x=repeats["x"], y=repeats["repeats"], ax=axes, **dot)
+        look = {"color": colour, "marker": marker, "markersize": 5, "markeredgewidth": 0}
+        look |= {"linewidth": 1.2, "errorbar": None, "label": line}
+        seaborn.lineplot(x=group["x"], y=group["value"], ax=axes, **look)
+    axes.set_xscale("log", base=2)
+
+
+def _looks(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, str, str]]:
+    """Each line with its points, colour and marker; beyond six, colours meet other markers."""
+    for number, (line, group) in enumerate(points.groupby("line", sort=False)):
+        again, colour = divmod(number, len(LINES))
+        yield line, group, LINES[colour], MARKERS[(colour + again) % len(MARKERS)]
+
+
+def _ticks(axes: Axes, labels: dict[Any, str]) -> None:
+    """Ticks where there are numbers; of many, evenly some, first and last among them."""
+    places = list(labels)
+    if len(places) > TICKS:
+        places = [places[round(i * (len(places) - 1) / (TICKS - 1))] for i in range(TICKS)]
+    axes.xaxis.set_major_locator(FixedLocator(places))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _at: labels.get(value, "")))
+    axes.xaxis.set_minor_locator(NullLocator())
+    if len(labels) == 1:
+        axes.set_xlim(places[0] / 2, places[0] * 2)
+
+
+def _finished(figure: Figure, axes: Axes, legend: str) -> Markup:
+    """The picture with its legend below, where it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if legend_inside := axes.get_legend():
+        legend_inside.remove()
+    figure.legend(handles, labels, title=legend or None, loc="outside lower center", ncols=3)
+    return svg(figure)
+
+
+def svg(figure: Figure) -> Markup:
+    """The figure as an SVG element to stand in HTML, in the page's colours."""
     stream = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
     text = stream.getvalue()
-    text = text[text.index("<svg") :]
-    for written, page_colour in COLOURS.items():
+    # Comments repeat the text that is drawn as outlines.
+    text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
+    page_colours = {INK: "currentColor", GRID: "var(--line)", IDEAL: "var(--faint)"}
+    page_colours |= {colour: f"var(--c{n})" for n, colour in enumerate(LINES, 1)}
+    # Groups are numbered anew in each picture, and a page has many.
+    text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
+    for written, page_colour in page_colours.items():
         text = text.replace(written, page_colour)
-    return text
+    return Markup(text)

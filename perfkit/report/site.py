@@ -1,24 +1,154 @@
-"""The index of all measurements under an outputs folder."""
+"""The site of an outputs folder: a page for each measurement, the summary, the index, and all
+numbers in one CSV and one JSON file."""
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
-from perfkit.report.sections import TEMPLATES, title
-from perfkit.results import ResultError, folders, read_result, write_atomically
+import pandas as pd
+
+from perfkit.config import ROOT
+from perfkit.frames import measurements
+from perfkit.report.language import LANGUAGES, file_name, gettext, spoken
+from perfkit.report.page import filled_notebook, write_notebook, write_page
+from perfkit.report.rendering import Section, render, write_out
+from perfkit.report.summary import FOLDER, Summary
+from perfkit.report.wording import command, environment_in_short, title
+from perfkit.results import Measurement, ResultError, folders, write_atomically
+
+PAGES_AT_A_TIME = 8
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What makes a spreadsheet take text for a formula."""
+
+
+class MeasurementError(RuntimeError):
+    """A measurement is not complete; the message says why and what to type next."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
+
+
+def write_site(outputs: Path, progress: Callable[[int], None]) -> Path:
+    """Write every page under `outputs`, then summary and index, whose path is returned.
+
+    `progress` is told 1 for each measurement whose page is done. Results that can't be read
+    are named in the summary and in the index.
+    """
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        written = pool.map(_write_page_of, folders(outputs), chunksize=PAGES_AT_A_TIME)
+        for _page in written:
+            progress(1)
+        summary = Summary.of(outputs)
+        write_tables(outputs, summary.measurements)
+        for _page in pool.map(_write_summary, repeat(summary), LANGUAGES):
+            pass
+    return write_index(outputs)
+
+
+def _write_page_of(folder: Path) -> None:
+    try:
+        measurement = Measurement.read(folder)
+    except ResultError:
+        return
+    write_page(measurement)
+
+
+def _write_summary(summary: Summary, language: str) -> None:
+    """Write the summary's page in one language, in English its notebook too."""
+    folder = summary.outputs / FOLDER
+    folder.mkdir(exist_ok=True)
+    with spoken(language):
+        parameters = {"outputs_dir": str(_from_checkout(summary.outputs)), "lang": language}
+        filled = filled_notebook("summary", parameters, {"summary": summary})
+        heading = gettext("Training throughput: summary")
+        write_notebook(folder, filled, heading, "../results.csv", "../results.json")
+
+
+def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
+    """Write results.csv and results.json: all of frames.load, a row for each measurement.
+
+    In the CSV a text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    records = frame.to_json(orient="records", indent=1, double_precision=15)
+    write_atomically(outputs / "results.json", records)
+    tame = frame.map(lambda v: f"'{v}" if isinstance(v, str) and v.startswith(FORMULA) else v)
+    tame["repeat_throughputs"] = [
+        " ".join(map(repr, values)) for values in frame["repeat_throughputs"]
+    ]
+    write_atomically(outputs / "results.csv", tame.to_csv(index=False))
 
 
 def write_index(outputs: Path) -> Path:
-    """Write `outputs/index.html`, newest first; files that can't be read are named in it."""
-    rows, unreadable = [], []
-    for folder in folders(outputs):
-        try:
-            result = read_result(folder / "result.json")
-        except ResultError as error:
-            unreadable.append(str(error).replace(f"{outputs}/", ""))
-            continue
-        rows.append((folder.name, title(result), result, (folder / "report.html").exists()))
-    rows.sort(key=lambda row: (row[2].created, row[0]), reverse=True)
-    style = (Path(__file__).parent / "templates" / "style.css").read_text()
-    index = outputs / "index.html"
-    page = TEMPLATES.get_template("index.html.j2")
-    write_atomically(index, page.render(rows=rows, unreadable=unreadable, style=style))
-    return index
+    """Write the index in every language, newest measurement first; the English one's path."""
+    unreadable: list[str] = []
+    rows = [_index_row(one) for one in measurements(outputs, unreadable)]
+    rows.sort(key=lambda row: (row["result"].created, row["folder"]), reverse=True)
+    links = [outputs / FOLDER / "report.html", outputs / "results.csv"]
+    for language in LANGUAGES:
+        with spoken(language):
+            page = write_out(
+                "index.html.j2",
+                title=gettext("Training throughput: measurements"),
+                stem="index",
+                rows=rows,
+                unreadable=unreadable,
+                summary=all(path.exists() for path in links),
+                examples=(outputs / "examples" / "index.html").exists(),
+            )
+        write_atomically(outputs / file_name("index", language), page)
+    return outputs / "index.html"
+
+
+def _index_row(measurement: Measurement) -> dict[str, Any]:
+    result = measurement.result
+    waits = [r.data_wait_share for r in result.complete_repeats]
+    return {
+        "folder": measurement.folder.name,
+        "title": title(result),
+        "environment": environment_in_short(result),
+        "result": result.model_copy(update={"repeats": [], "effective": None}),
+        "data_wait_share": max((wait for wait in waits if wait is not None), default=None),
+        "has_page": (measurement.folder / "report.html").exists(),
+        "command": command(result),
+    }
+
+
+def publish(measurement: Measurement) -> Section:
+    """Write the measurement's page and the index; then raise MeasurementError if it is not
+    complete, so that papermill ends non-zero too."""
+    write_page(measurement)
+    write_index(measurement.folder.parent)
+    result = measurement.result
+    if result.status != "complete":
+        told = result.failure
+        reason = f"{told.code}: {told.message}" if told else "it is not finished"
+        kept = len(result.complete_repeats)
+        done = (
+            f"{kept} of {result.protocol.repeats} repeats are kept; the same command goes on "
+            "from there. "
+        )
+        raise MeasurementError(
+            f"{result.id} {result.status}: {reason}\n"
+            f"{done if kept else ''}Logs: {_from_checkout(measurement.folder / 'logs')}"
+        )
+    return published_at(measurement.folder / "report.html")
+
+
+def publish_summary(summary: Summary) -> Section:
+    """Write the summary, results.csv, results.json and the index."""
+    write_tables(summary.outputs, summary.measurements)
+    for language in LANGUAGES:
+        _write_summary(summary, language)
+    write_index(summary.outputs)
+    return published_at(summary.outputs / FOLDER / "report.html")
+
+
+def published_at(page: Path) -> Section:
+    return render("published_at.html.j2", page=_from_checkout(page))
+
+
+def _from_checkout(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

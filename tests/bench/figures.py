@@ -15,6 +15,9 @@ from pathlib import Path
 
 from turns import Turns
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from made import write_many
+
 import perfkit
 from perfkit.config import ROOT
 from perfkit.launch import Place, worker_environment
@@ -274,6 +277,51 @@ def overhead():
     print(f"{1 - training / wall:.0%} is not training")
 
 
+def merging():
+    """Seconds and memory from stored measurements to the summary's tables, by their number."""
+    sizes = [int(size) for size in os.environ.get("SIZES", "100 1000 10000").split()]
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as outputs:
+            write_many(outputs, size)
+            told = subprocess.run(
+                [sys.executable, "-c", MERGE, outputs],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.split()
+        load, tables, mebibytes = map(float, told)
+        print(
+            f"  {size:6}: load {load:.2f} s + tables {tables:.2f} s = {load + tables:.2f} s, "
+            f"{(load + tables) / size * 1000:.2f} ms each; peak {mebibytes:.0f} MiB"
+        )
+
+
+MERGE = """
+import resource, sys, time
+from perfkit.report.summary import Summary, measured_tables, published_tables, speedups
+start = time.perf_counter()
+summary = Summary.of(sys.argv[1])
+loaded = time.perf_counter()
+for section in (measured_tables, speedups, published_tables):
+    section(summary)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(loaded - start, time.perf_counter() - loaded, peak)
+"""
+
+
+def site():
+    """Seconds for the whole site of 1,000 measurements, 7 repeats of 120 steps each."""
+    with tempfile.TemporaryDirectory() as outputs:
+        write_many(outputs, 1000)
+        start = time.perf_counter()
+        command = [Path(sys.executable).parent / "perfkit", "report", outputs]
+        subprocess.run(command, check=True, capture_output=True)
+        seconds = time.perf_counter() - start
+        files = list(Path(outputs).rglob("*.html"))
+        mebibytes = sum(file.stat().st_size for file in files) / 2**20
+    print(f"  {seconds:.0f} s; {len(files)} pages of {mebibytes:.0f} MiB")
+
+
 FIGURES = (
     timer,
     transparency,
@@ -283,6 +331,8 @@ FIGURES = (
     straggler,
     inputs,
     overhead,
+    merging,
+    site,
 )
 
 if __name__ == "__main__":

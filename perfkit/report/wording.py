@@ -1,0 +1,101 @@
+"""Numbers, names and commands as a reader is to see them."""
+
+import shlex
+from typing import Any
+
+from perfkit import config
+from perfkit.models import MODELS
+from perfkit.report.language import gettext as _
+from perfkit.results import Result
+
+FRAMEWORK_NAMES = {
+    "paddle": "Paddle",
+    "oneflow": "OneFlow",
+    "tensorflow": "TensorFlow",
+    "pytorch": "PyTorch",
+    "mxnet": "MXNet",
+}
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """`value` to that many significant digits, trailing zeros kept; a dash for None."""
+    if value is None:
+        return "–"
+    if round(abs(value)) >= 10 ** (digits - 1):
+        return f"{value:,.0f}" if round(abs(value)) >= 10**digits else f"{value:.0f}"
+    return f"{value:#.{digits}g}"
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    return "–" if share is None else f"{share * 100:.{digits}g} %"
+
+
+def fact_name(name: str) -> str:
+    """A fact's key as a reader would write it: `driver_cuda` is "driver CUDA"."""
+    spelt = {"cpu": "CPU", "gpu": "GPU", "gpus": "GPUs", "os": "OS", "cuda": "CUDA"}
+    spelt |= {"cudnn": "cuDNN", "nccl": "NCCL", "dali": "DALI", "numpy": "NumPy"}
+    text = " ".join(spelt.get(word, word) for word in name.split("_"))
+    return _(text)
+
+
+def traits(c: config.Config) -> str:
+    """What sets a configuration apart that has the same title, batch, topology and input."""
+    usual = {"execution": "dynamic", "strategy": "none", "layout": "NCHW", "tf32": False}
+    words = [
+        str(getattr(c, name)) for name, value in usual.items() if getattr(c, name) != value
+    ]
+    words += [c.optimizer] if c.optimizer == "lamb" else []
+    words += [f"accumulate {c.accumulate}"] if c.accumulate > 1 else []
+    words += [f"{c.image_size} px"] if c.image_size not in (None, 224) else []
+    words += [f"{c.sequence_length} tokens"] if c.sequence_length not in (None, 128) else []
+    return ", ".join(word for word in words if word != "None").replace("True", "TF32")
+
+
+def title(result: Result) -> str:
+    """The configuration in a few words."""
+    c = result.config
+    device = "CPU" if c.device == "cpu" else gpu_name(result)
+    words = [
+        MODELS[c.model].name,
+        FRAMEWORK_NAMES[c.framework],
+        c.precision,
+        c.topology,
+        device,
+    ]
+    return " · ".join(words)
+
+
+def gpu_name(result: Result) -> str:
+    names = result.fact("gpus")
+    return names[0].split(",")[0] if isinstance(names, list) and names else "GPU"
+
+
+def environment_in_short(result: Result) -> str:
+    """What trained: the GPU or the CPU, and the framework with its version."""
+    c = result.config
+    device = f"{result.fact('cpu')}".split(" (")[0] if c.device == "cpu" else gpu_name(result)
+    return f"{device}, {FRAMEWORK_NAMES[c.framework]} {result.fact(c.framework)}"
+
+
+def command(result: Result) -> str:
+    """The command that makes this measurement again, whatever the machine would choose."""
+    c, p = result.config, result.protocol
+    given: dict[str, Any] = {
+        name: getattr(c, name)
+        for name, (default, _meaning) in config.parameters().items()
+        if name in type(c).model_fields
+        and getattr(c, name) != default
+        and name not in ("outputs_dir", "gpus", "processes")
+    }
+    given |= {"processes": c.processes} if c.device == "cpu" else {"gpus": c.gpus}
+    given["protocol"] = p.name
+    usual = config.Protocol.named(p.name)
+    given |= {
+        name: getattr(p, name)
+        for name in ("warmup_steps", "measured_steps", "repeats")
+        if getattr(p, name) != getattr(usual, name)
+    }
+    words = ["perfkit", "run", c.model]
+    for name, value in given.items():
+        words += ["-p", name, str(value)]
+    return shlex.join(words)

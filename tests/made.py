@@ -1,0 +1,178 @@
+"""Results made by hand: known numbers for tests of what is read, merged and shown."""
+
+import json
+import random
+from pathlib import Path
+
+from perfkit import environment
+from perfkit.config import Config, Protocol
+from perfkit.driver import throughput
+from perfkit.results import (
+    Effective,
+    Measurement,
+    Rank,
+    Reading,
+    Repeat,
+    Result,
+    StepSeconds,
+    write_result,
+)
+
+V100 = "Tesla V100-SXM2-32GB, 32 GiB"
+FACTS = dict.fromkeys(environment.FACTS, "1.0") | {
+    "cpu": "AMD EPYC (family 25 model 17)",
+    "gpus": None,
+    "driver": None,
+    "paddle": "3.3.1",
+    "suite_commit": "0" * 40,
+    "suite_modified": False,
+}
+
+
+def made_result(**changes):
+    """A complete measurement of one repeat on the CPU."""
+    config = Config(
+        model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="synthetic"
+    )
+    repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
+    values = {
+        "id": "made",
+        "created": "2026-01-01T00:00:00+00:00",
+        "status": "complete",
+        "config": config,
+        "protocol": Protocol.named("quick", repeats=1),
+        "environment": {"gpus": Reading(value=None, missing="none here")},
+        "repeats": repeats,
+        "throughput": throughput(repeats, "images/s"),
+    }
+    return Result(**values | changes)
+
+
+def stored(folder, **changes):
+    """A measurement of two repeats with raw files, its result as made_result's."""
+    summary = StepSeconds(minimum=1.0, p25=1.0, median=1.1, p75=1.2, maximum=1.3)
+    repeats = [
+        Repeat(
+            index=k,
+            status="complete",
+            throughput=4.0 + k / 10,
+            step_seconds=summary,
+            data_wait_share=0.01,
+            loss_first=7.0,
+            loss_last=6.5,
+            wall_seconds=9.5,
+        )
+        for k in (1, 2)
+    ]
+    folder.mkdir(parents=True)
+    for repeat in repeats:
+        write_steps(folder, repeat.index, [1 + step / 10 for step in range(1, 8)])
+    write_result(folder, made_result(**{"id": folder.name, "repeats": repeats} | changes))
+    return Measurement.read(folder)
+
+
+def write_steps(folder, repeat, seconds):
+    """The raw file of rank 0: steps of these seconds, of 4 samples and 0.1 s of waiting."""
+    raw = folder / "repeats" / str(repeat) / "rank0.jsonl"
+    raw.parent.mkdir(parents=True)
+    events = [
+        {"event": "step", "step": k, "seconds": s, "data_wait_seconds": 0.1, "samples": 4}
+        for k, s in enumerate(seconds, 1)
+    ]
+    raw.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def measured(values, *, facts=None, used=None, protocol="published", **parameters):
+    """The result of a configuration with these throughputs, one for each repeat; of none, one
+    that ran out of memory before it had shown anything. `facts` change FACTS, `used` is the
+    precision that it really used, `parameters` are the configuration's."""
+    usual = {"model": "resnet50", "input": "dali", "device": "cpu", "batch_size": 32}
+    usual |= {"optimizer": "momentum", "layout": "NCHW", "image_size": 224, "launcher": "local"}
+    config = Config(**usual | parameters)
+    if config.device == "gpu":
+        facts = {"gpus": V100, "driver": "525.60"} | (facts or {})
+    repeats = [
+        Repeat(
+            index=k,
+            status="complete",
+            throughput=value,
+            steps_per_second=value / config.global_batch,
+            data_wait_share=0.01,
+            step_seconds=StepSeconds(minimum=1, p25=1, median=1, p75=1, maximum=1),
+            loss_first=7.0,
+            loss_last=6.5,
+            wall_seconds=9.5,
+            ranks=[
+                Rank(rank=n, samples=100, window_seconds=10.0, data_wait_seconds=0.1)
+                for n in range(config.ranks)
+            ],
+        )
+        for k, value in enumerate(values, 1)
+    ]
+    unit = "sequences/s" if config.model == "bert" else "images/s"
+    failure = None if values else {"code": "out_of_memory", "message": "no room"}
+    name = f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}"
+    return Result(
+        id=name,
+        created="2026-01-01T00:00:00+00:00",
+        status="complete" if values else "failed",
+        failure=failure,
+        config=config,
+        protocol=Protocol.named(protocol, repeats=len(values) or 1),
+        environment={
+            fact: Reading(value=value, missing=None if value else "none here")
+            for fact, value in (FACTS | (facts or {})).items()
+        },
+        effective=_effective(config, used) if values else None,
+        repeats=repeats,
+        throughput=throughput(repeats, unit) if values else None,
+    )
+
+
+def _effective(config, used):
+    return Effective(
+        precision=used or config.precision,
+        device=config.device,
+        dtypes={"float32": 109},
+        threads={"libgomp": 2},
+        variables={"OMP_NUM_THREADS": "2"},
+        parameters=25_557_032,
+        recipe="momentum SGD",
+        tf32=config.tf32,
+        loss_scaling=None,
+    )
+
+
+def write_all(outputs, *results):
+    """Store the results below `outputs`, the n-th in a folder that ends in n."""
+    for number, result in enumerate(results):
+        folder = Path(outputs) / f"{result.id}-{number}"
+        folder.mkdir(parents=True)
+        write_result(folder, result.model_copy(update={"id": folder.name}))
+    return Path(outputs)
+
+
+def write_many(outputs, count, seed=0, raw=True):
+    """`count` measurements over models, precisions, batch sizes, topologies, drivers and
+    labels, of 7 repeats of 120 steps each; the raw steps too unless not `raw`."""
+    chance = random.Random(seed)
+    for number in range(count):
+        model = chance.choice(["resnet50", "vgg16", "bert"])
+        result = measured(
+            [chance.gauss(1000, 5) for _repeat in range(7)],
+            model=model,
+            input="dataloader" if model == "bert" else "dali",
+            device="gpu",
+            precision=chance.choice(["fp32", "amp"]),
+            batch_size=chance.choice([32, 64, 128, 256]),
+            nodes=chance.choice([1, 2, 4]),
+            gpus=chance.choice([1, 8]),
+            label=f"week{number // 100}",
+            facts={"driver": chance.choice(["525.60", "550.54"])},
+        )
+        folder = Path(outputs) / f"{result.id}-{number:05}"
+        folder.mkdir(parents=True)
+        write_result(folder, result.model_copy(update={"id": folder.name}))
+        if raw:
+            for repeat in range(1, 8):
+                write_steps(folder, repeat, [chance.gauss(0.1, 0.001) for _step in range(120)])

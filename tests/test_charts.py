@@ -1,0 +1,176 @@
+"""Charts: every repeat a dot, intervals where there are any, text drawn and never markup."""
+
+import re
+
+import pandas as pd
+import pytest
+from made import V100, measured, write_all
+
+import perfkit
+from perfkit.report import charts, pictures
+from perfkit.report.language import spoken
+from perfkit.report.published import cells_of, match
+from perfkit.report.series import series_of
+
+GPU = {"device": "gpu", "gpus": 8}
+
+
+def drawn(tmp_path, *results):
+    """The pictures of the one series that the results are."""
+    (series,) = series_of(perfkit.load(write_all(tmp_path, *results)))
+    return pictures.of_series(series)
+
+
+def points(*rows):
+    return pd.DataFrame(rows, columns=charts.POINTS)
+
+
+def marks(chart):
+    """Dots and markers; ticks and letters are such too."""
+    return chart.count("<use ")
+
+
+def test_every_repeat_is_a_dot_of_its_own():
+    few = charts.throughput_by_batch(
+        points(("1x1", 4, 10.0, 9.0, 11.0, (9.0, 10.0, 11.0))), "u"
+    )
+    many = (9.0, 9.5, 10.0, 10.5, 11.0)
+    more = charts.throughput_by_batch(points(("1x1", 4, 10.0, 9.0, 11.0, many)), "u")
+    assert marks(more) == marks(few) + 2
+
+
+def test_an_interval_is_drawn_where_there_is_one_only():
+    def line(low, high):
+        chart = charts.throughput_by_batch(points(("1x1", 4, 10.0, low, high, ())), "u")
+        return chart.count("<path ")
+
+    assert line(9.0, 11.0) == line(None, None) + 1
+
+
+@pytest.fixture
+def axes(monkeypatch):
+    """The axes of each picture drawn."""
+    seen = []
+    finished = charts._finished
+
+    def remember(figure, axes, legend):
+        seen.append(axes)
+        return finished(figure, axes, legend)
+
+    monkeypatch.setattr(charts, "_finished", remember)
+    return seen
+
+
+def test_the_axis_of_throughput_begins_at_zero(axes):
+    rows = [("1x1", batch, 1000.0 + batch, None, None, ()) for batch in (32, 64)]
+    charts.throughput_by_batch(points(*rows), "images/s")
+    assert axes[0].get_ylim()[0] == 0
+    assert axes[0].get_ylabel() == "images/s"
+
+
+def test_of_many_batch_sizes_some_are_named_first_and_last_among_them(axes):
+    rows = [("1x1", 2**k, 1.0, None, None, ()) for k in range(14)]
+    charts.throughput_by_batch(points(*rows), "images/s")
+    ticks = axes[0].get_xticks()
+    assert len(ticks) == charts.TICKS
+    assert (ticks[0], ticks[-1]) == (1, 2**13)
+
+
+def test_the_ideal_is_a_line_at_a_hundred_percent_and_the_first_point_is_on_it(axes):
+    rows = [("32", count, value, None, None, ()) for count, value in ((1, 50.0), (8, 300.0))]
+    charts.efficiency_by_topology(points(*rows), {1: "1x1", 8: "1x8"}, "batch")
+    ideal, line = axes[0].get_lines()
+    assert set(ideal.get_ydata()) == {100}
+    assert list(line.get_ydata()) == [100, 75]
+
+
+def test_findings_say_where_it_is_highest_and_what_more_devices_gave(tmp_path):
+    highest, scaling = drawn(
+        tmp_path,
+        measured([100.0], device="gpu", gpus=1),
+        measured([720.0], **GPU),
+        measured([800.0], batch_size=64, **GPU),
+    )
+    assert highest.finding == "800.0 images/s at batch 64 on 1x8, the highest of 3"
+    assert scaling.finding == (
+        "1x8 gives up to 7.20 times 1x1, of 8 ideally: 90 % (batch per device: 32)"
+    )
+    assert "32: 100.0 images/s (1x1)" in scaling.subject
+
+
+def test_one_measurement_makes_one_picture(tmp_path):
+    (only,) = drawn(tmp_path, measured([4.0]))
+    assert only.finding == "4.000 images/s at batch 32 on 1x1"
+
+
+def test_a_series_in_which_all_failed_makes_none(tmp_path):
+    assert drawn(tmp_path, measured([])) == []
+
+
+def test_a_picture_is_the_same_bytes_each_time(tmp_path):
+    write_all(tmp_path, measured([4.0, 5.0], processes=2), measured([3.0, 2.0]))
+    found = {
+        tuple(
+            picture.chart
+            for one in series_of(perfkit.load(tmp_path))
+            for picture in pictures.of_series(one)
+        )
+        for _time in range(2)
+    }
+    assert len(found) == 1
+
+
+def test_names_from_elsewhere_are_drawn_and_are_never_markup(tmp_path):
+    hostile = '<script>alert(1)</script> --> $\\frac{1}{0}$ "&'
+    results = [measured([2550.0] * 7, facts={"gpus": hostile}, batch_size=128, **GPU)]
+    (series,) = series_of(perfkit.load(write_all(tmp_path, *results)))
+    found = match(cells_of(perfkit.published()), series.rows)
+    for picture in [*pictures.of_series(series), *pictures.of_ratios(found)]:
+        assert "script" not in picture.chart
+        assert "<!--" not in picture.chart and "-->" not in picture.chart
+
+
+def test_the_pages_colours_stand_in_the_picture_and_no_others(tmp_path):
+    for picture in drawn(tmp_path, measured([4.0]), measured([5.0], processes=2)):
+        colours = set(re.findall(r"(?:fill|stroke): ([^;\"]+)", picture.chart))
+        assert colours <= {"none", "currentColor", "var(--line)", "var(--faint)"} | {
+            f"var(--c{n})" for n in range(1, 7)
+        }
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_published_picture_can_be_drawn_in_both_languages(language):
+    """A glyph that the font lacks is a warning, which is an error here."""
+    cells = cells_of(perfkit.published())
+    with spoken(language):
+        found = [
+            *pictures.of_fleetx("fleetx-resnet50", cells),
+            *pictures.of_dlperf(cells),
+            *pictures.of_frameworks("perf-bert", cells, []),
+        ]
+    assert len(found) == 9
+    assert all(picture.finding for picture in found)
+
+
+def test_measured_against_published_says_the_range_of_the_ratios(tmp_path):
+    results = [
+        measured([2097.20 * 1.1] * 7, batch_size=32, **GPU),
+        measured([2386.88 * 0.9] * 7, batch_size=64, **GPU),
+    ]
+    frame = perfkit.load(write_all(tmp_path, *results))
+    rows = [row for one in series_of(frame) for row in one.rows]
+    (picture,) = pictures.of_ratios(match(cells_of(perfkit.published()), rows))
+    assert picture.finding == ("Measured is 0.900 to 1.10 times what was published, in 2 cells")
+
+
+def test_a_measured_number_joins_the_frameworks_of_its_table(tmp_path):
+    result = measured([1438.5] * 7, batch_size=256, precision="pure_fp16", device="gpu", gpus=1)
+    cells = cells_of(perfkit.published())
+    frame = perfkit.load(write_all(tmp_path, result))
+    found = match(cells, [row for one in series_of(frame) for row in one.rows])
+    without = pictures.of_frameworks("paddle-resnet50-report", cells, [])
+    within = pictures.of_frameworks("paddle-resnet50-report", cells, found)
+    more = [marks(b.chart) - marks(a.chart) for a, b in zip(without, within, strict=True)]
+    # V100 and A100 both have this cell: a marker in the plot, one in the legend, seven repeats.
+    assert [n > 0 for n in more] == [False, True, False, True]
+    assert V100 in frame["environment.gpus"].tolist()

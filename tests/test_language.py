@@ -1,0 +1,105 @@
+"""Everything that is shown has its Chinese, and the catalogue has nothing else."""
+
+import re
+import string
+
+import nbformat
+import pytest
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po
+from matplotlib.font_manager import FontProperties, findfont, get_font
+
+from perfkit.config import ROOT, parameters
+from perfkit.environment import FACTS
+from perfkit.report import charts, language
+from perfkit.report.published import SHAPES
+from perfkit.report.wording import fact_name
+from perfkit.results import Option
+from perfkit.tables import published
+
+METHODS = [("**.py", "python"), ("**.j2", "jinja2.ext:babel_extract")]
+KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2)}
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    with (language.CATALOGUES / "zh.po").open("rb") as stream:
+        return {message.id: message.string for message in read_po(stream) if message.id}
+
+
+def written():
+    """The messages that code and templates have in them."""
+    options = {"**.j2": {"trimmed": "true", "silent": "false"}}
+    found = extract_from_dir(
+        ROOT / "perfkit" / "report", METHODS, options, KEYWORDS, comment_tags=()
+    )
+    return {message for _file, _line, message, _comments, _context in found}
+
+
+def headings():
+    """The text of the notebooks' markdown that pages are made of, and their pages' titles."""
+    named = {ROOT / "notebooks" / f"{name}.ipynb" for name in ("resnet50", "vgg16", "bert")}
+    named.add(ROOT / "notebooks" / "summary.ipynb")
+    cells = [cell for path in named for cell in nbformat.read(path, 4).cells]
+    return {cell.source.lstrip("# ") for cell in cells if cell.cell_type == "markdown"}
+
+
+def looked_up():
+    """The messages that come from elsewhere: parameters, facts, the published tables."""
+    cells = published()
+    facts = {*FACTS, "data_disk"}
+    with language.spoken("en"):
+        messages = {fact_name(fact) for fact in facts}
+    messages |= {meaning for _default, meaning in parameters().values()}
+    messages |= {*cells["note"].dropna(), *cells["statistic"].dropna()}
+    messages |= {shape.corner for shape in SHAPES.values()}
+    messages |= {*Option.model_fields["state"].annotation.__args__}
+    return messages | {"complete", "partial", "failed"}
+
+
+def test_every_message_is_translated_and_every_translation_is_used(catalogue):
+    assert {*catalogue} == written() | headings() | looked_up()
+    assert all(catalogue.values())
+
+
+def test_a_translation_has_the_placeholders_of_its_message(catalogue):
+    def placeholders(text):
+        named = re.findall(r"%\((\w+)\)[sd]", text)
+        return {*named, *(name for _, name, _, _ in string.Formatter().parse(text) if name)}
+
+    for message, translated in catalogue.items():
+        singular = message if isinstance(message, str) else message[-1]
+        chinese = translated if isinstance(translated, str) else translated[0]
+        assert placeholders(chinese) == placeholders(singular), message
+
+
+def test_the_charts_font_has_every_character_of_the_catalogue(catalogue):
+    font = get_font(findfont(FontProperties(family=charts.font())))
+    texts = [text for pair in catalogue.items() for text in pair]
+    characters = {c for text in texts for c in "".join(text)} - {"\n"}
+    assert {c for c in characters if not font.get_char_index(ord(c))} == set()
+
+
+def test_a_language_is_spoken_within_its_block_only():
+    with language.spoken("zh"):
+        assert language.gettext("Repeats") == "各次重复"
+        with language.spoken("en"):
+            assert language.gettext("Repeats") == "Repeats"
+        assert language.current() == "zh"
+    assert language.current() == "en"
+
+
+def test_an_unknown_language_is_refused_with_those_there_are():
+    with pytest.raises(
+        ValueError, match="'fr' is no language of this report; it is 'en' or 'zh'"
+    ):
+        language.speak("fr")
+
+
+def test_one_and_many_are_told_apart_where_the_language_does():
+    def told(count):
+        return language.ngettext("%(count)s GPU", "%(count)s GPUs", count)
+
+    assert (told(1), told(2)) == ("%(count)s GPU", "%(count)s GPUs")
+    with language.spoken("zh"):
+        assert told(1) == told(2) == "%(count)s 个 GPU"

@@ -1,0 +1,172 @@
+"""What may stand in one table stands there; what differs stands apart, and is named."""
+
+import pytest
+from made import measured, write_all
+
+import perfkit
+from perfkit.report.grid import Entry, batch_by_topology, speedup_by_topology
+from perfkit.report.series import series_of
+from perfkit.report.summary import Summary, measured_tables, published_tables, speedups
+
+GPU = {"device": "gpu", "gpus": 1}
+
+
+def series(tmp_path, *results):
+    return series_of(perfkit.load(write_all(tmp_path, *results)))
+
+
+def texts(grid):
+    """The grid's cells by row and column, each as the texts of its entries."""
+    return {
+        (label, column): [entry.text for entry in cell]
+        for label, cells in grid.rows
+        for column, cell in zip(grid.columns, cells, strict=True)
+    }
+
+
+def test_batch_sizes_and_topologies_of_one_environment_are_one_series(tmp_path):
+    (one,) = series(
+        tmp_path,
+        measured([2.0], batch_size=8, processes=2),
+        measured([1.0], batch_size=4),
+        measured([1.5], batch_size=8),
+    )
+    assert [(row["batch_size"], row["topology"]) for row in one.rows] == [
+        (4, "1x1"),
+        (8, "1x1"),
+        (8, "1x2"),
+    ]
+    assert one.differs == {}
+    assert texts(batch_by_topology(one)) == {
+        ("4", "1x1"): ["1.000"],
+        ("4", "1x2"): ["not run"],
+        ("8", "1x1"): ["1.500"],
+        ("8", "1x2"): ["2.000"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "values"),
+    [
+        (
+            {"facts": {"cpu": "Xeon"}},
+            "environment.cpu",
+            ["AMD EPYC (family 25 model 17)", "Xeon"],
+        ),
+        ({"facts": {"driver": "550"}}, "environment.driver", [None, "550"]),
+        ({"facts": {"paddle": "2.6.2"}}, "environment.paddle", ["2.6.2", "3.3.1"]),
+        ({"used": "bf16"}, "effective.precision", ["bf16", "fp32"]),
+        ({"input": "synthetic"}, "input", ["dali", "synthetic"]),
+        ({"protocol": "quick"}, "protocol", ["published", "quick"]),
+        ({"label": "monday"}, "label", ["", "monday"]),
+        ({"strategy": "fleetx-fp32"}, "strategy", ["fleetx-fp32", "none"]),
+        ({"seed": 7}, "seed", [0, 7]),
+    ],
+)
+def test_what_differs_is_never_in_one_table_and_is_named(tmp_path, change, key, values):
+    found = series(tmp_path, measured([1.0]), measured([2.0], **change))
+    assert [len(one.rows) for one in found] == [1, 1]
+    assert sorted((one.differs[key] for one in found), key=str) == sorted(values, key=str)
+    assert len({one.name for one in found}) == 2
+
+
+def test_gpus_that_differ_are_two_series_named_by_their_names(tmp_path):
+    a100 = {"gpus": "NVIDIA A100-SXM4-40GB, 40 GiB"}
+    found = series(tmp_path, measured([1.0], **GPU), measured([2.0], facts=a100, **GPU))
+    assert [one.name for one in found] == [
+        "Paddle, fp32, dali, NVIDIA A100-SXM4-40GB",
+        "Paddle, fp32, dali, Tesla V100-SXM2-32GB",
+    ]
+
+
+def test_the_commit_of_the_suite_alone_keeps_nothing_apart(tmp_path):
+    other = {"suite_commit": "1" * 40, "suite_modified": True}
+    assert len(series(tmp_path, measured([1.0]), measured([2.0], facts=other))) == 1
+
+
+def test_a_measurement_that_failed_before_it_showed_anything_stands_with_the_others(tmp_path):
+    (one,) = series(tmp_path, measured([1.0]), measured([], batch_size=64))
+    assert texts(batch_by_topology(one)) == {
+        ("32", "1x1"): ["1.000"],
+        ("64", "1x1"): ["failed: out_of_memory"],
+    }
+
+
+def test_two_measurements_of_one_cell_stand_side_by_side(tmp_path):
+    two = {"nodes": 2, "launcher": "srun"}
+    other = {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}
+    (one,) = series(tmp_path, measured([1.0], **two), measured([3.0], **other))
+    assert sorted(texts(batch_by_topology(one))["32", "2x1"]) == ["1.000", "3.000"]
+
+
+def test_a_number_comes_with_its_interval_its_level_and_n(tmp_path):
+    (one,) = series(tmp_path, measured([10.0, 12.0, 11.0, 14.0, 13.0]))
+    ((entry,),) = (cell for _label, cells in batch_by_topology(one).rows for cell in cells)
+    assert entry.text == "12.00"
+    assert entry.notes == ["10.00 – 14.00 (93.75 %, n=5)"]
+
+
+def test_a_partial_measurement_says_so_beside_its_number(tmp_path):
+    result = measured([10.0, 12.0])
+    failure = {"code": "time_out", "message": "repeat 3 took over 9 s"}
+    partial = result.model_validate(
+        result.model_dump()
+        | {"status": "partial", "failure": failure}
+        | {"protocol": result.protocol.model_dump() | {"repeats": 7}}
+    )
+    (one,) = series(tmp_path, partial)
+    ((entry,),) = (cell for _label, cells in batch_by_topology(one).rows for cell in cells)
+    assert entry.notes[-1] == "partial: 2 of 7 repeats time_out"
+
+
+def test_speed_up_is_over_the_fewest_devices_at_the_same_batch_size(tmp_path):
+    (one,) = series(
+        tmp_path,
+        measured([100.0], gpus=1, device="gpu"),
+        measured([760.0], gpus=8, device="gpu"),
+        measured([1440.0], gpus=8, nodes=2, device="gpu", launcher="srun"),
+        measured([500.0], gpus=8, device="gpu", batch_size=64),
+    )
+    grid = speedup_by_topology(one)
+    assert [(label, [cell[0].text for cell in cells]) for label, cells in grid.rows] == [
+        ("32, 1x1", ["100.0", "1.00", "100 %"]),
+        ("32, 1x8", ["760.0", "7.60", "95 %"]),
+        ("32, 2x8", ["1440", "14.40", "90 %"]),
+    ]
+
+
+def test_without_a_second_topology_there_is_no_speed_up(tmp_path):
+    (one,) = series(tmp_path, measured([1.0]), measured([2.0], batch_size=64))
+    assert speedup_by_topology(one) is None
+
+
+def test_a_failed_topology_is_no_base_of_a_speed_up(tmp_path):
+    (one,) = series(tmp_path, measured([], **GPU), measured([2.0], device="gpu", gpus=2))
+    assert speedup_by_topology(one) is None
+
+
+def test_the_order_of_measurements_never_changes_a_byte_of_the_tables(tmp_path):
+    results = [
+        measured([float(batch)] * repeats, batch_size=batch, input=input, **where)
+        for batch in (32, 64)
+        for repeats, input in ((1, "dali"), (2, "synthetic"))
+        for where in ({"processes": 1}, {"processes": 2}, GPU)
+    ]
+    frame = perfkit.load(write_all(tmp_path, *results, measured([]), measured([])))
+    shown = set()
+    for seed in range(100):
+        shuffled = frame.sample(frac=1, random_state=seed)
+        shuffled.attrs = frame.attrs
+        summary = Summary(tmp_path, shuffled)
+        sections = (measured_tables, speedups, published_tables)
+        shown.add("".join(section(summary).html for section in sections))
+    assert len(shown) == 1
+
+
+def test_no_cell_of_a_table_is_ever_empty(tmp_path):
+    results = [measured([1.0], batch_size=4), measured([2.0], batch_size=8, processes=3)]
+    (one,) = series(tmp_path, *results)
+    cells = [cell for _label, row in batch_by_topology(one).rows for cell in row]
+    assert len(cells) == 4
+    assert all(cell and all(entry.text for entry in cell) for cell in cells)
+    assert cells.count([Entry("not run", kind="absent")]) == 2
