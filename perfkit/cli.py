@@ -171,15 +171,14 @@ def report(outputs: Path) -> None:
     Needs neither a framework nor DALI. A relative path starts at the checkout, as in the
     parameters.
     """
-    from perfkit.report.site import write_site
+    from perfkit.report.site import parts, write_site
 
     outputs = resolved_path(str(outputs))
     if not outputs.is_dir():
         _refuse(RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"]))
-    with click.progressbar(
-        length=len(list(outputs.glob("*/result.json"))), label="Pages", file=sys.stderr
-    ) as bar:
-        click.echo(write_site(outputs, bar.update))
+    with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
+        index = write_site(outputs, bar.update)
+    click.echo(index)
 
 
 @main.command()

@@ -217,12 +217,6 @@ class Protocol(BaseModel):
     statistic: Literal["median"] = "median"
 
     @property
-    def as_named(self) -> str:
-        """The name, and whether it was followed to the letter."""
-        changed = Protocol.named(self.name) != self
-        return f"{self.name}, changed" if changed else self.name
-
-    @property
     def steps(self) -> int:
         return self.warmup_steps + self.measured_steps
 

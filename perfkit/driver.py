@@ -21,6 +21,7 @@ from perfkit.progress import Progress
 from perfkit.repeat import Crew, OneNode, failure, run_repeat
 from perfkit.request import RequestError, resolve
 from perfkit.results import (
+    SCHEMA_VERSION,
     Failure,
     InputData,
     Measurement,
@@ -188,6 +189,7 @@ def _begin(
             advice = "move it away, or give a label of your own: -p label NAME"
             raise RequestError([f"{portable(str(error))}; {advice}"]) from error
     return Result(
+        schema_version=SCHEMA_VERSION,
         id=folder.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         status="partial",

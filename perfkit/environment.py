@@ -21,12 +21,9 @@ from perfkit.config import ROOT, portable
 from perfkit.gpus import NoDriverError, ask, visible_names
 from perfkit.hosts import FORWARDED
 from perfkit.packages import dali, paddle_build
-from perfkit.results import Reading
+from perfkit.results import NOT_IDENTITY, Reading
 
 Value = str | int | float | bool | list[str]
-
-NOT_IDENTITY = ("suite_commit", "suite_modified")
-"""Facts that don't make it another measurement: `suite_source` tells whether code differs."""
 
 
 NOT_MEASURING = ("report", "cli.py", "progress.py", "frames.py", "tables.py")

@@ -11,6 +11,7 @@ from perfkit.config import parameter_values, parameters, resolved_path
 from perfkit.models import MODELS
 from perfkit.results import (
     Measurement,
+    Result,
     ResultError,
     folders,
     raw_file,
@@ -21,7 +22,8 @@ from perfkit.results import (
 MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
 MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
 COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
-COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32", "input_sha256"]
+COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32"]
+COLUMNS += ["nodes_differ", "input_sha256"]
 """What `load` always has, beside a column `environment.<fact>` for each fact."""
 STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
 STEP_COLUMNS += ["loss", "measured"]
@@ -58,16 +60,17 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
         raise ResultError(f"no folder {place}")
     for folder in folders(place):
         try:
+            folder.name.encode()
             yield Measurement.read(folder)
         except ResultError as error:
             unreadable.append(str(error).replace(f"{place}/", ""))
+        except UnicodeEncodeError:
+            unreadable.append(f"{folder.name!a}: the folder's name is not UTF-8")
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
     result = measurement.result
     number = result.throughput
-    complete = result.complete_repeats
-    waits = [r.data_wait_share for r in complete if r.data_wait_share is not None]
     row = {
         "id": result.id,
         "folder": measurement.folder.name,
@@ -77,10 +80,11 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "model": result.config.model,
         **parameter_values(result.config, result.protocol),
         "topology": result.config.topology,
-        "repeat_throughputs": tuple(r.throughput for r in complete),
-        "data_wait_share": max(waits, default=None),
+        "repeat_throughputs": tuple(r.throughput for r in result.complete_repeats),
+        "data_wait_share": result.data_wait_share,
         "statistic": result.protocol.statistic,
         "unit": MODELS[result.config.model].unit,
+        "nodes_differ": _differences_of_nodes(result),
         "input_sha256": result.input_data.sha256 if result.input_data else None,
     }
     if number:
@@ -98,8 +102,14 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         row["effective.tf32"] = result.effective.tf32
     for name, reading in result.environment.items():
         value = reading.value
-        row[f"environment.{name}"] = ", ".join(value) if isinstance(value, list) else value
+        row[f"environment.{name}"] = "; ".join(value) if isinstance(value, list) else value
     return row
+
+
+def _differences_of_nodes(result: Result) -> str | None:
+    """In what the nodes are not alike, each difference once."""
+    told = {f"{fact}: {value}" for node in result.nodes for fact, value in node.differs.items()}
+    return "; ".join(sorted(told)) or None
 
 
 def load_steps(folder: str | Path) -> pd.DataFrame:
@@ -120,7 +130,7 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
             where = {"repeat": repeat.index, "rank": rank}
             try:
                 rows += [where | step for step in _steps(read_events(path))]
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OSError) as error:
                 if isinstance(error, ResultError):
                     raise
                 raise ResultError(f"{path}: not the events of a rank ({error!r})") from error

@@ -11,17 +11,30 @@ import contextlib
 import json
 import os
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isclose
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from perfkit.config import Config, Protocol
+from perfkit.statistics import median, median_interval
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION: Literal[2] = 2
 RESERVE_BYTES = 64 * 1024
+NOT_IDENTITY = ("suite_commit", "suite_modified")
+"""Facts that don't make it another measurement: `suite_source` tells whether code differs."""
 
 FailureCode = Literal[
     "bad_input",
@@ -200,7 +213,7 @@ class NodeSeen(_Stored):
 class Result(_Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[2]
     id: str
     created: Annotated[str, Field(description="UTC, ISO 8601")]
     status: Literal["complete", "partial", "failed"]
@@ -214,10 +227,43 @@ class Result(_Stored):
     repeats: list[Repeat] = []
     throughput: Throughput | None = None
 
+    @field_validator("created")
+    @classmethod
+    def _in_utc(cls, text: str) -> str:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError("no time zone")
+        return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+    @model_validator(mode="after")
+    def _is_resolved(self) -> Self:
+        if self.config.batch_size is None or self.config.input is None:
+            raise ValueError("batch_size and input are left open")
+        return self
+
+    @model_validator(mode="after")
+    def _throughput_follows_from_repeats(self) -> Self:
+        values = [r.throughput for r in self.complete_repeats if r.throughput is not None]
+        if not self.throughput:
+            return self
+        found, stored = median_interval(values), self.throughput
+        ends = (found.low, found.high) if found else None
+        if stored.n != len(values) or stored.interval != ends:
+            raise ValueError("throughput: n or interval is not that of the complete repeats")
+        if not isclose(stored.value, median(values)):
+            raise ValueError("throughput: the value is not the median of the complete repeats")
+        return self
+
     def fact(self, name: str) -> Any:
         """A fact of the environment; None where it was not read."""
         reading = self.environment.get(name)
         return reading.value if reading else None
+
+    @property
+    def data_wait_share(self) -> float | None:
+        """The largest share of a complete repeat's window that was waiting for input."""
+        shares = [repeat.data_wait_share for repeat in self.complete_repeats]
+        return max((share for share in shares if share is not None), default=None)
 
     @property
     def complete_repeats(self) -> list[Repeat]:
@@ -257,13 +303,14 @@ def read_result(path: Path) -> Result:
     try:
         return Result.model_validate_json(text)
     except ValidationError as error:
-        raise ResultError(f"{path}: {_why_unreadable(text, error)}") from error
+        reason = textwrap.shorten(_why_unreadable(text, error), 200, placeholder=" …")
+        raise ResultError(f"{path}: {reason}") from error
 
 
 def _why_unreadable(text: bytes, error: ValidationError) -> str:
     try:
         content = json.loads(text)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         return f"not JSON, perhaps cut off ({fault})"
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:

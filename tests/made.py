@@ -8,7 +8,9 @@ from perfkit import environment
 from perfkit.config import Config, Protocol
 from perfkit.driver import throughput
 from perfkit.results import (
+    SCHEMA_VERSION,
     Effective,
+    InputData,
     Measurement,
     Rank,
     Reading,
@@ -35,7 +37,10 @@ def made_result(**changes):
         model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="synthetic"
     )
     repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
+    repeats = changes.get("repeats", repeats)
+    numbers = [repeat for repeat in repeats if repeat.status == "complete"]
     values = {
+        "schema_version": SCHEMA_VERSION,
         "id": "made",
         "created": "2026-01-01T00:00:00+00:00",
         "status": "complete",
@@ -43,7 +48,7 @@ def made_result(**changes):
         "protocol": Protocol.named("quick", repeats=1),
         "environment": {"gpus": Reading(value=None, missing="none here")},
         "repeats": repeats,
-        "throughput": throughput(repeats, "images/s"),
+        "throughput": throughput(numbers, "images/s") if numbers else None,
     }
     return Result(**values | changes)
 
@@ -56,6 +61,7 @@ def stored(folder, **changes):
             index=k,
             status="complete",
             throughput=4.0 + k / 10,
+            steps_per_second=1.0 + k / 40,
             step_seconds=summary,
             data_wait_share=0.01,
             loss_first=7.0,
@@ -82,15 +88,20 @@ def write_steps(folder, repeat, seconds):
     raw.write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
-def measured(values, *, facts=None, used=None, protocol="published", **parameters):
+def measured(
+    values, *, facts=None, used=None, tf32_used=None, protocol="published", **parameters
+):
     """The result of a configuration with these throughputs, one for each repeat; of none, one
-    that ran out of memory before it had shown anything. `facts` change FACTS, `used` is the
-    precision that it really used, `parameters` are the configuration's."""
+    that ran out of memory before it had shown anything. `facts` change FACTS, `used` and
+    `tf32_used` are what it really used, `parameters` are the configuration's."""
     usual = {"model": "resnet50", "input": "dali", "device": "cpu", "batch_size": 32}
     usual |= {"optimizer": "momentum", "layout": "NCHW", "image_size": 224, "launcher": "local"}
     config = Config(**usual | parameters)
     if config.device == "gpu":
-        facts = {"gpus": V100, "driver": "525.60"} | (facts or {})
+        facts = {"gpus": [V100] * 8, "driver": "525.60"} | (facts or {})
+    data = None
+    if config.input != "synthetic" and values:
+        data = InputData(samples=512, sha256="0" * 64)
     repeats = [
         Repeat(
             index=k,
@@ -113,6 +124,7 @@ def measured(values, *, facts=None, used=None, protocol="published", **parameter
     failure = None if values else {"code": "out_of_memory", "message": "no room"}
     name = f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}"
     return Result(
+        schema_version=SCHEMA_VERSION,
         id=name,
         created="2026-01-01T00:00:00+00:00",
         status="complete" if values else "failed",
@@ -123,13 +135,14 @@ def measured(values, *, facts=None, used=None, protocol="published", **parameter
             fact: Reading(value=value, missing=None if value else "none here")
             for fact, value in (FACTS | (facts or {})).items()
         },
-        effective=_effective(config, used) if values else None,
+        input_data=data,
+        effective=_effective(config, used, tf32_used) if values else None,
         repeats=repeats,
         throughput=throughput(repeats, unit) if values else None,
     )
 
 
-def _effective(config, used):
+def _effective(config, used, tf32_used):
     return Effective(
         precision=used or config.precision,
         device=config.device,
@@ -138,7 +151,7 @@ def _effective(config, used):
         variables={"OMP_NUM_THREADS": "2"},
         parameters=25_557_032,
         recipe="momentum SGD",
-        tf32=config.tf32,
+        tf32=config.tf32 if tf32_used is None else tf32_used,
         loss_scaling=None,
     )
 

@@ -59,7 +59,8 @@ def looked_up():
 
 def test_every_message_is_translated_and_every_translation_is_used(catalogue):
     assert {*catalogue} == written() | headings() | looked_up()
-    assert all(catalogue.values())
+    translations = catalogue.values()
+    assert all(all(text) if isinstance(text, tuple) else text for text in translations)
 
 
 def test_a_translation_has_the_placeholders_of_its_message(catalogue):
@@ -87,6 +88,11 @@ def test_a_language_is_spoken_within_its_block_only():
             assert language.gettext("Repeats") == "Repeats"
         assert language.current() == "zh"
     assert language.current() == "en"
+
+
+def test_empty_text_stays_empty_in_every_language():
+    with language.spoken("zh"):
+        assert language.gettext("") == ""
 
 
 def test_an_unknown_language_is_refused_with_those_there_are():

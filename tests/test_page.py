@@ -6,8 +6,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from made import made_result, stored
+from made import made_result, measured, stored
 
+from perfkit.config import Protocol
 from perfkit.report import page, wording
 from perfkit.report.page import write_page
 from perfkit.report.site import MeasurementError, publish, write_index
@@ -78,7 +79,7 @@ def test_a_result_with_no_more_than_its_schema_demands_has_a_page(tmp_path):
     ranks = [
         Rank(rank=n, samples=1, window_seconds=1.0, data_wait_seconds=0.0) for n in range(2)
     ]
-    bare = Repeat(index=1, status="complete", throughput=4.0, ranks=ranks)
+    bare = Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0, ranks=ranks)
     text = page_of(tmp_path / "m", config=config, repeats=[bare], environment={})
     assert "4.000" in text
 
@@ -115,9 +116,22 @@ def test_the_command_on_the_page_makes_the_same_request(tmp_path):
     assert again == planned
 
 
+def test_a_protocol_is_named_with_whether_it_was_followed_to_the_letter():
+    assert wording.protocol_name(Protocol.named("published")) == "published"
+    changed = Protocol.named("published", repeats=1)
+    assert wording.protocol_name(changed) == "published, changed"
+
+
+def test_a_title_has_the_precision_that_was_really_used():
+    asked = measured([1.0], precision="amp", used="fp32")
+    assert wording.title(asked).startswith("ResNet-50 v1.5 · Paddle · fp32 (asked for: amp) ·")
+    assert "asked for" not in wording.title(measured([1.0], precision="amp"))
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
+        (float("nan"), "nan"),
         (9999.9, "10,000"),
         (999.96, "1000"),
         (4.1, "4.100"),

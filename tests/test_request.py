@@ -290,8 +290,3 @@ def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypa
         plan(model, {"input": "synthetic"} | given)
     (problem,) = refused.value.problems
     assert told in problem
-
-
-def test_a_protocol_says_whether_it_was_followed_to_the_letter():
-    assert Protocol.named("published").as_named == "published"
-    assert Protocol.named("published", repeats=1).as_named == "published, changed"

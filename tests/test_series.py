@@ -6,7 +6,13 @@ from made import measured, write_all
 import perfkit
 from perfkit.report.grid import Entry, batch_by_topology, speedup_by_topology
 from perfkit.report.series import series_of
-from perfkit.report.summary import Summary, measured_tables, published_tables, speedups
+from perfkit.report.summary import (
+    Summary,
+    measured_charts,
+    measured_tables,
+    published_tables,
+    speedups,
+)
 
 GPU = {"device": "gpu", "gpus": 1}
 
@@ -71,11 +77,11 @@ def test_what_differs_is_never_in_one_table_and_is_named(tmp_path, change, key, 
 
 
 def test_gpus_that_differ_are_two_series_named_by_their_names(tmp_path):
-    a100 = {"gpus": "NVIDIA A100-SXM4-40GB, 40 GiB"}
+    a100 = {"gpus": ["NVIDIA A100-SXM4-40GB, 40 GiB"] * 2}
     found = series(tmp_path, measured([1.0], **GPU), measured([2.0], facts=a100, **GPU))
     assert [one.name for one in found] == [
-        "Paddle, fp32, dali, NVIDIA A100-SXM4-40GB",
-        "Paddle, fp32, dali, Tesla V100-SXM2-32GB",
+        "Paddle, fp32, dali, 2 × NVIDIA A100-SXM4-40GB",
+        "Paddle, fp32, dali, 8 × Tesla V100-SXM2-32GB",
     ]
 
 
@@ -96,7 +102,42 @@ def test_two_measurements_of_one_cell_stand_side_by_side(tmp_path):
     two = {"nodes": 2, "launcher": "srun"}
     other = {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}
     (one,) = series(tmp_path, measured([1.0], **two), measured([3.0], **other))
-    assert sorted(texts(batch_by_topology(one))["32", "2x1"]) == ["1.000", "3.000"]
+    ((entry, second),) = (cell for _label, row in batch_by_topology(one).rows for cell in row)
+    assert {entry.text: entry.notes[-2:], second.text: second.notes[-2:]} == {
+        "1.000": ["launcher srun", "hosts None"],
+        "3.000": ["launcher mpirun", "hosts a,b"],
+    }
+
+
+def test_series_that_few_words_do_not_tell_apart_are_numbered_and_differ_in_full(tmp_path):
+    long = "OMP_NUM_THREADS=1 " * 9
+    results = [measured([1.0], facts={"variables": long + end}) for end in ("A=1", "A=2")]
+    found = series(tmp_path, *results)
+    assert [one.name[-4:] for one in found] == [" (1)", " (2)"]
+    assert [one.differs["environment.variables"][-3:] for one in found] == ["A=1", "A=2"]
+
+
+def test_what_is_empty_is_no_part_of_a_name(tmp_path):
+    found = series(
+        tmp_path, measured([1.0]), measured([2.0], label="monday"), measured([], **GPU)
+    )
+    assert sorted(one.name for one in found) == [
+        "Paddle, fp32, dali, cpu",
+        "Paddle, fp32, dali, cpu, label monday",
+        "Paddle, fp32, dali, gpu",
+    ]
+
+
+def test_nodes_that_differ_keep_a_measurement_apart(tmp_path):
+    alike = measured([1.0], nodes=2, launcher="srun")
+    node = {"node": 1, "name": "b", "interface": "eth0", "differs": {"gpus": "A100"}}
+    mixed = alike.model_validate(alike.model_dump() | {"nodes": [node]})
+    found = series(tmp_path, alike, mixed)
+    assert {one.differs["nodes_differ"] for one in found} == {None, "gpus: A100"}
+
+
+def test_a_failure_before_the_input_was_read_stands_with_those_that_read_it(tmp_path):
+    assert len(series(tmp_path, measured([1.0]), measured([], batch_size=64))) == 1
 
 
 def test_a_number_comes_with_its_interval_its_level_and_n(tmp_path):
@@ -128,6 +169,7 @@ def test_speed_up_is_over_the_fewest_devices_at_the_same_batch_size(tmp_path):
         measured([500.0], gpus=8, device="gpu", batch_size=64),
     )
     grid = speedup_by_topology(one)
+    assert grid.rows[0][1][1][0].notes == ["the base"]
     assert [(label, [cell[0].text for cell in cells]) for label, cells in grid.rows] == [
         ("32, 1x1", ["100.0", "1.00", "100 %"]),
         ("32, 1x8", ["760.0", "7.60", "95 %"]),
@@ -160,6 +202,19 @@ def test_the_order_of_measurements_never_changes_a_byte_of_the_tables(tmp_path):
         summary = Summary(tmp_path, shuffled)
         sections = (measured_tables, speedups, published_tables)
         shown.add("".join(section(summary).html for section in sections))
+    assert len(shown) == 1
+
+
+def test_the_order_of_measurements_never_changes_a_byte_of_the_charts(tmp_path):
+    results = [
+        measured([1.0 * b, 2.0], batch_size=b, processes=p) for b in (4, 8) for p in (1, 2)
+    ]
+    frame = perfkit.load(write_all(tmp_path, *results))
+    shown = set()
+    for seed in range(4):
+        shuffled = frame.sample(frac=1, random_state=seed)
+        shuffled.attrs = frame.attrs
+        shown.add(measured_charts(Summary(tmp_path, shuffled)).html)
     assert len(shown) == 1
 
 

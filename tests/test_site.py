@@ -2,20 +2,24 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 from html import unescape
 
 import pytest
-from made import made_result, measured, stored, write_all
+from made import made_result, measured, stored, write_all, write_steps
 from playwright.sync_api import expect, sync_playwright
+from pydantic import ValidationError
 
 import perfkit
+from perfkit.report import site
 from perfkit.report.language import LANGUAGES, file_name
 from perfkit.report.page import write_page
-from perfkit.report.site import write_index, write_site, write_tables
+from perfkit.report.rendering import Section
+from perfkit.report.site import parts, write_index, write_site, write_tables
 from perfkit.report.wording import command
-from perfkit.results import Failure, Reading
+from perfkit.results import Reading, Result
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
 CHROMIUM = shutil.which("chromium")
@@ -36,8 +40,14 @@ def outputs(tmp_path_factory):
     stored(folder / "with-steps")
     told = []
     write_site(folder, told.append)
-    assert told == [1] * 6, "progress is told for each measurement"
+    assert told == [1] * parts(folder) == [1] * (6 + len(LANGUAGES))
     return folder
+
+
+@pytest.fixture
+def without_published_charts(monkeypatch):
+    """Leave out what takes most of a summary's time, for tests of something else."""
+    monkeypatch.setattr("perfkit.report.published_charts", lambda _summary: Section(""))
 
 
 def pages(folder):
@@ -81,23 +91,107 @@ def test_a_spreadsheet_takes_no_text_of_a_result_for_a_formula(tmp_path):
     assert row["environment.cpu"] == '\'=HYPERLINK("http://x")'
 
 
-def test_foreign_text_is_escaped_on_every_page_of_the_site(tmp_path):
-    stored(
-        tmp_path / "m",
-        status="partial",
-        failure=Failure(code="worker_error", message=HOSTILE),
-        environment={"cpu": Reading(value=HOSTILE), HOSTILE: Reading(value=HOSTILE)},
+def hostile(result):
+    """The result with HOSTILE in the place of every text and name that may be any; how many."""
+    content = json.loads(result.model_dump_json())
+    taken = 0
+
+    def valid():
+        try:
+            Result.model_validate_json(json.dumps(content))
+        except ValidationError:
+            return False
+        return True
+
+    def spoil(node):
+        """Spoil names of a dictionary that may be any, then every value below the node."""
+        nonlocal taken
+        for name in list(node) if isinstance(node, dict) else []:
+            node[HOSTILE] = node.pop(name)
+            if valid():
+                taken += 1
+            else:
+                node[name] = node.pop(HOSTILE)
+        for key in list(node) if isinstance(node, dict) else range(len(node)):
+            value = node[key]
+            if isinstance(value, dict | list):
+                spoil(value)
+            elif isinstance(value, str):
+                node[key] = HOSTILE
+                if valid():
+                    taken += 1
+                else:
+                    node[key] = value
+
+    spoil(content)
+    return Result.model_validate_json(json.dumps(content)), taken
+
+
+@pytest.mark.usefixtures("without_published_charts")
+def test_foreign_text_is_escaped_wherever_a_result_may_have_it(tmp_path):
+    full = measured([1.0, 2.0], nodes=2, launcher="srun", strategy="fleetx-amp")
+    node = {"node": 1, "name": "b", "interface": "eth0", "differs": {"gpus": "A100"}}
+    option = {"value": "1", "state": "applied", "how": "by a flag"}
+    content = json.loads(full.model_dump_json())
+    content["nodes"] = [node]
+    content["effective"]["strategy"] = {"amp": option}
+    content["repeats"][0]["nodes"] = ["a", "b"]
+    content["repeats"].append(
+        {"index": 3, "status": "failed"} | {"failure": {"code": "time_out", "message": "late"}}
     )
-    hostile = tmp_path / "<script>alert(1)<"
-    hostile.mkdir()
-    (hostile / "result.json").write_text("{")
+    content |= {"status": "partial", "failure": {"code": "time_out", "message": "late"}}
+    result, taken = hostile(Result.model_validate_json(json.dumps(content)))
+    assert taken > 20
+    write_all(tmp_path, result.model_copy(update={"id": "m"}))
+    (folder,) = tmp_path.iterdir()
+    write_steps(folder, 1, [1.0])
+    logs = folder / "logs"
+    logs.mkdir()
+    (logs / "<script>alert(1)<.log").write_text(HOSTILE)
+    broken = tmp_path / "<script>alert(1)<"
+    broken.mkdir()
+    (broken / "result.json").write_text("{")
     write_site(tmp_path, print)
+    assert len(pages(tmp_path)) == 6
     for page in pages(tmp_path):
         text = page.read_text()
         assert text.count("<script") == 1, page
         assert "<img" not in text
+        assert "&lt;script&gt;" in text
 
 
+@pytest.mark.usefixtures("without_published_charts")
+def test_a_page_that_can_not_be_written_is_named_and_the_others_are_written(
+    tmp_path, monkeypatch
+):
+    for name in ("good", "odd"):
+        stored(tmp_path / name)
+    written = site.write_page
+
+    def stumble(measurement):
+        if measurement.folder.name == "odd":
+            raise TypeError("nobody thought of this")
+        written(measurement)
+
+    monkeypatch.setattr(site, "write_page", stumble)
+    write_site(tmp_path, print)
+    assert (tmp_path / "good" / "report.html").exists()
+    for page in (tmp_path / "index.html", tmp_path / "summary" / "report.html"):
+        text = unescape(page.read_text())
+        assert "odd: its page could not be written (TypeError: nobody thought of this)" in text
+
+
+def test_the_index_says_of_a_summary_that_it_is_older_than_the_newest_measurement(tmp_path):
+    stored(tmp_path / "one")
+    summary = tmp_path / "summary" / "report.html"
+    summary.parent.mkdir()
+    summary.touch()
+    assert "older than" not in write_index(tmp_path).read_text()
+    os.utime(summary, (0, 0))
+    assert "older than the newest measurement" in write_index(tmp_path).read_text()
+
+
+@pytest.mark.usefixtures("without_published_charts")
 def test_what_can_not_be_read_is_named_in_index_and_summary_and_the_rest_is_there(tmp_path):
     stored(tmp_path / "good")
     for name, text in {"cut": '{"schema_ver', "old": '{"schema_version": 1}'}.items():
@@ -137,7 +231,7 @@ def test_a_site_without_a_measurement_has_the_published_tables(tmp_path):
 def test_a_chinese_page_has_chinese_headings_and_charts(outputs):
     page = unescape((outputs / "with-steps" / "report.zh.html").read_text())
     assert '<html lang="zh-Hans">' in page
-    assert "<h2" in page and "步时间" in page
+    assert "<h2" in page and "每步耗时" in page
     assert not re.search(r"<h[12][^>]*>[^<]*(Repeats|Method)", page)
     summary = unescape((outputs / "summary" / "report.zh.html").read_text())
     assert "公布的表格" in summary and "每设备批大小" in summary
@@ -158,7 +252,7 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Open a file as a page; at the end nothing was logged, and nothing but files asked for."""
+    """Open a file as a page; at the end nothing was logged, and nothing asked for besides."""
     contexts, trouble = [], []
 
     def opened(path, **options):
@@ -167,7 +261,7 @@ def open_page(browser):
         tab = context.new_page()
         tab.on("console", lambda message: trouble.append(message.text))
         tab.on("pageerror", lambda error: trouble.append(str(error)))
-        tab.on("request", lambda r: r.url.startswith("file:") or trouble.append(r.url))
+        tab.on("request", lambda r: r.is_navigation_request() or trouble.append(r.url))
         tab.goto(path.as_uri())
         return tab
 

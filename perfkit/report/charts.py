@@ -20,16 +20,20 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from perfkit.report.language import gettext as _
+from perfkit.report.series import size
 
 INK, GRID, IDEAL = "#010101", "#020202", "#030303"
 LINES = ["#040404", "#050505", "#060606", "#070707", "#080808", "#090909"]
 """Colours as matplotlib writes them; `svg` has the page's own in their place."""
 MARKERS = ["o", "s", "^", "D", "v", "P"]
-TICKS = 7
-"""More ticks than this would overlap."""
+DASHED = (0, (4, 3))
+WIDTH = 4.6
+"""Of a picture, inches."""
+LETTER = 0.022
+"""Of a tick's label, in widths of the plot: a little more than it takes."""
 
 POINTS = ["line", "x", "value", "low", "high", "repeats"]
 """Columns of what charts draw: one row per number. `low` and `high` are its interval or None;
@@ -45,8 +49,9 @@ def font() -> str:
 
 
 @contextmanager
-def drawn(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """An empty picture of that many inches in the style of all charts."""
+def drawn(points: pd.DataFrame, height: float = 2.5) -> Iterator[tuple[Figure, Axes]]:
+    """An empty picture in the style of all charts: 4.6 inches wide, `height` and room for a
+    legend with the lines of `points`."""
     style = {
         "font.family": font(),
         "font.size": 9,
@@ -65,38 +70,42 @@ def drawn(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
         "svg.hashsalt": "perfkit",
     }
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        lines = list(points["line"].unique())
+        room = 0.2 * (2 + -(-len(lines) // _columns(lines)))
+        figure = Figure(figsize=(WIDTH, height + room), layout="constrained")
         yield figure, figure.subplots()
 
 
 def throughput_by_batch(points: pd.DataFrame, unit: str) -> Markup:
     """Throughput (axis from 0, in `unit`) against batch size per device, a line for each
     topology. `points` has the columns POINTS."""
-    with drawn(4.6, 3.2) as (figure, axes):
+    with drawn(points) as (figure, axes):
         _lines(axes, points)
+        axes.set_xscale("log", base=2)
         axes.set(xlabel=_("batch per device"), ylabel=unit)
         axes.set_ylim(bottom=0)
         _ticks(axes, {size: str(size) for size in sorted(points["x"].unique())})
         return _finished(figure, axes, _("topology"))
 
 
-def efficiency_by_topology(points: pd.DataFrame, names: dict[int, str], legend: str) -> Markup:
+def efficiency_by_topology(points: pd.DataFrame, legend: str) -> Markup:
     """How much of an ideal scaling each topology reaches, percent: throughput over that of the
     line's first point in proportion to the devices. The ideal is the dashed line at 100.
-    `points` has the columns POINTS, `x` is the number of devices and `names` are the
-    topologies'; `legend` says what a line is."""
-    with drawn(4.6, 3.2) as (figure, axes):
-        axes.axhline(100, color=IDEAL, linestyle=(0, (4, 3)), linewidth=1, label=_("ideal"))
-        _lines(axes, pd.concat([_share(g) for _, g in points.groupby("line", sort=False)]))
+    `points` has the columns POINTS, `x` is the topology; `legend` says what a line is."""
+    order = sorted(points["x"].unique(), key=size)
+    with drawn(points) as (figure, axes):
+        axes.axhline(100, color=IDEAL, linestyle=DASHED, linewidth=1, label=_("ideal"))
+        shares = pd.concat([_share(group) for _, group in points.groupby("line", sort=False)])
+        _lines(axes, shares.assign(x=[order.index(topology) for topology in shares["x"]]))
         axes.set(xlabel=_("nodes x devices"), ylabel=_("share of ideal, %"))
-        _ticks(axes, {count: names[count] for count in sorted(names)})
+        _ticks(axes, dict(enumerate(order)))
         return _finished(figure, axes, legend)
 
 
 def _share(line: pd.DataFrame) -> pd.DataFrame:
     """A line's numbers in percent of what its first one makes of as many devices."""
-    base = line.iloc[0]
-    scale = 100 * base["x"] / base["value"] / line["x"]
+    devices = pd.Series([size(topology)[0] for topology in line["x"]], index=line.index)
+    scale = 100 * devices.iloc[0] / line["value"].iloc[0] / devices
     return line.assign(
         value=line["value"] * scale,
         low=line["low"] * scale,
@@ -113,10 +122,10 @@ def dots(points: pd.DataFrame, label: str, reference: float | None = None) -> Ma
     a dashed line at `reference`. `points` has the columns POINTS."""
     rows = list(dict.fromkeys(points["x"]))
     lines = list(dict.fromkeys(points["line"]))
-    height = 0.9 + len(rows) * (0.14 + 0.11 * len(lines)) + 0.2 * -(-len(lines) // 3)
-    with drawn(4.6, height) as (figure, axes):
+    height = 0.6 + len(rows) * (0.14 + 0.11 * len(lines))
+    with drawn(points, height) as (figure, axes):
         if reference is not None:
-            axes.axvline(reference, color=IDEAL, linestyle=(0, (4, 3)), linewidth=1)
+            axes.axvline(reference, color=IDEAL, linestyle=DASHED, linewidth=1)
         for number, (line, group, colour, marker) in enumerate(_looks(points)):
             beside = 0.7 * ((number + 0.5) / len(lines) - 0.5)
             for row in group.itertuples():
@@ -145,9 +154,8 @@ def _lines(axes: Axes, points: pd.DataFrame) -> None:
         dot = {"color": colour, "s": 9, "linewidth": 0, "alpha": 0.7, "legend": False}
         seaborn.scatterplot(x=repeats["x"], y=repeats["repeats"], ax=axes, **dot)
         look = {"color": colour, "marker": marker, "markersize": 5, "markeredgewidth": 0}
-        look |= {"linewidth": 1.2, "errorbar": None, "label": line}
+        look |= {"linewidth": 1.2, "estimator": None, "label": line}
         seaborn.lineplot(x=group["x"], y=group["value"], ax=axes, **look)
-    axes.set_xscale("log", base=2)
 
 
 def _looks(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, str, str]]:
@@ -157,16 +165,28 @@ def _looks(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, str, str]]
         yield line, group, LINES[colour], MARKERS[(colour + again) % len(MARKERS)]
 
 
+def _columns(labels: list[str]) -> int:
+    """Columns of a legend with these labels, by the longest."""
+    longest = max(map(len, labels))
+    return 3 if longest <= 12 else 2 if longest <= 22 else 1
+
+
 def _ticks(axes: Axes, labels: dict[Any, str]) -> None:
-    """Ticks where there are numbers; of many, evenly some, first and last among them."""
-    places = list(labels)
-    if len(places) > TICKS:
-        places = [places[round(i * (len(places) - 1) / (TICKS - 1))] for i in range(TICKS)]
-    axes.xaxis.set_major_locator(FixedLocator(places))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _at: labels.get(value, "")))
-    axes.xaxis.set_minor_locator(NullLocator())
-    if len(labels) == 1:
+    """Ticks where there are numbers, but none whose label would run into the one before."""
+    places = sorted(labels)
+    axes.set_xticks([])
+    if len(places) == 1 and places[0]:
         axes.set_xlim(places[0] / 2, places[0] * 2)
+    where = axes.transData.transform([(place, 0) for place in places])[:, 0]
+    left, right = axes.transAxes.transform([(0, 0), (1, 0)])[:, 0]
+    kept = [0]
+    for i in range(1, len(places)):
+        letters = (len(labels[places[i]]) + len(labels[places[kept[-1]]])) / 2 + 1
+        if (where[i] - where[kept[-1]]) / (right - left) > letters * LETTER:
+            kept.append(i)
+    shown = [places[i] for i in kept]
+    axes.set_xticks(shown, [labels[place] for place in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _finished(figure: Figure, axes: Axes, legend: str) -> Markup:
@@ -174,7 +194,8 @@ def _finished(figure: Figure, axes: Axes, legend: str) -> Markup:
     handles, labels = axes.get_legend_handles_labels()
     if legend_inside := axes.get_legend():
         legend_inside.remove()
-    figure.legend(handles, labels, title=legend or None, loc="outside lower center", ncols=3)
+    columns = {"loc": "outside lower center", "ncols": _columns(labels)}
+    figure.legend(handles, labels, title=legend or None, **columns)
     return svg(figure)
 
 

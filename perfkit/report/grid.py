@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from perfkit.report.language import current, file_name
 from perfkit.report.language import gettext as _
-from perfkit.report.series import Series, device_name, devices
-from perfkit.report.wording import FRAMEWORK_NAMES, number, percent
+from perfkit.report.series import Series, device_name, size
+from perfkit.report.wording import FRAMEWORK_NAMES, interval_words, number, percent
 
 
 @dataclass(frozen=True)
@@ -32,48 +32,49 @@ class Grid:
     notes: list[str] = field(default_factory=list)
 
 
-def measured_entry(row: dict[str, Any] | None) -> Entry:
-    """A row of frames.load as a table shows it; of None, that it was not run."""
+def measured_entry(row: dict[str, Any] | None, *apart: str) -> Entry:
+    """A row of frames.load as a table shows it, with what sets it `apart` from others in its
+    cell; of None, that it was not run."""
     if row is None:
         return Entry(_("not run"), kind="absent")
     href = f"../{quote(row['folder'])}/{file_name('report', current())}"
     if row["throughput"] is None:
         why = row["failure"]
         text = _("failed: %(code)s") % {"code": why} if why else _("not finished")
-        return Entry(text, kind="absent", href=href)
-    notes = [interval_words(row)]
+        return Entry(text, [*apart], kind="absent", href=href)
+    interval = (row["throughput_low"], row["throughput_high"], row["interval_level"])
+    notes = [interval_words(*interval, row["n"]), *apart]
     if row["status"] != "complete":
         kept = {"kept": row["n"], "asked": row["repeats"], "why": row["failure"] or ""}
         notes.append(_("partial: %(kept)d of %(asked)d repeats %(why)s") % kept)
     return Entry(number(row["throughput"]), notes, href=href)
 
 
-def interval_words(row: dict[str, Any]) -> str:
-    if row["throughput_low"] is None:
-        return _("no interval (n=1)")
-    low, high = number(row["throughput_low"]), number(row["throughput_high"])
-    return f"{low} – {high} ({percent(row['interval_level'], 4)}, n={row['n']})"
+def apart(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """What sets apart measurements of one place in a series; nothing for a single one."""
+    if len(rows) < 2:
+        return [[] for _row in rows]
+    keys = [key for key in ("launcher", "hosts") if len({row[key] for row in rows}) > 1]
+    return [[f"{key} {row[key]}" for key in keys] or [row["folder"]] for row in rows]
 
 
 def batch_by_topology(series: Series) -> Grid:
     """One series in the shape of the FleetX tables: batch size by topology."""
-    topologies = {row["topology"]: devices(row) for row in series.rows}
-    columns = sorted(topologies, key=lambda topology: (topologies[topology], topology))
-    batches = sorted({row["batch_size"] for row in series.rows})
-    cells = {
-        (batch, topology): [
-            row
-            for row in series.rows
-            if (row["batch_size"], row["topology"]) == (batch, topology)
-        ]
-        for batch in batches
-        for topology in columns
-    }
-    not_run = [measured_entry(None)]
-    rows = [
-        (str(batch), [[*map(measured_entry, cells[batch, t])] or not_run for t in columns])
-        for batch in batches
-    ]
+    columns = sorted({row["topology"] for row in series.rows}, key=size)
+    cells: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for row in series.rows:
+        cells.setdefault((row["batch_size"], row["topology"]), []).append(row)
+    rows = []
+    for batch in sorted({row["batch_size"] for row in series.rows}):
+        line = []
+        for topology in columns:
+            found = cells.get((batch, topology), [])
+            entries = [
+                measured_entry(row, *words)
+                for row, words in zip(found, apart(found), strict=True)
+            ]
+            line.append(entries or [measured_entry(None)])
+        rows.append((str(batch), line))
     return Grid(series.name, _("batch per device"), columns, rows, origin(series))
 
 
@@ -99,18 +100,19 @@ def speedup_by_topology(series: Series) -> Grid | None:
         if len({row["topology"] for row in measured}) < 2:
             continue
         base = measured[0]
-        rows += [
-            (
-                f"{batch}, {row['topology']}",
-                [
-                    [measured_entry(row)],
-                    *speedup_cells(
-                        row["throughput"], devices(row), base["throughput"], devices(base)
-                    ),
-                ],
+        for row in measured:
+            same = [other for other in measured if other["topology"] == row["topology"]]
+            words = apart(same)[same.index(row)]
+            speedup, efficiency = speedup_cells(
+                row["throughput"],
+                size(row["topology"])[0],
+                base["throughput"],
+                size(base["topology"])[0],
             )
-            for row in measured
-        ]
+            if row is base:
+                speedup = [Entry(speedup[0].text, [_("the base")])]
+            line = [[measured_entry(row, *words)], speedup, efficiency]
+            rows.append((f"{batch}, {row['topology']}", line))
     columns = [series.rows[0]["unit"], _("speed-up"), _("efficiency")]
     corner = _("batch per device, topology")
     return Grid(series.name, corner, columns, rows, origin(series)) if rows else None

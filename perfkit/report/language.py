@@ -45,7 +45,8 @@ def current() -> str:
 
 
 def gettext(text: str) -> str:
-    return _translation(current()).gettext(text)
+    # A catalogue has its own header under the empty text.
+    return _translation(current()).gettext(text) if text else ""
 
 
 def ngettext(singular: str, plural: str, count: int) -> str:

@@ -1,7 +1,7 @@
 """What the summary's charts show: each picture with the finding that it is there for."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,26 +11,18 @@ from markupsafe import Markup
 from perfkit.models import MODELS
 from perfkit.report import charts
 from perfkit.report.language import gettext as _
-from perfkit.report.language import ngettext
-from perfkit.report.published import (
-    RUNS,
-    SHAPES,
-    TABLE_PRECISION,
-    Cell,
-    Match,
-    gpu_count,
-    topology,
-)
-from perfkit.report.series import Series, device_name, devices
+from perfkit.report.published import RUNS, SHAPES, Cell, Match, gpu_count, marks, part, topology
+from perfkit.report.series import Series, device_name, size
 from perfkit.report.wording import FRAMEWORK_NAMES, number, percent
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart, what it is of, and its finding in a sentence."""
+    """A chart, what it is of and how to read it, and its finding in a sentence."""
 
     finding: str
     subject: str
+    key: str
     chart: Markup
 
 
@@ -45,86 +37,70 @@ def of_series(series: Series) -> list[Picture]:
     rows = [row for row in series.rows if row["throughput"] is not None]
     if not rows:
         return []
-    numbers = [
-        (r["throughput"], r["throughput_low"], r["throughput_high"], r["repeat_throughputs"])
-        for r in rows
-    ]
-    by_batch = [
-        (r["topology"], r["batch_size"], *n) for r, n in zip(rows, numbers, strict=True)
-    ]
-    by_count = [
-        (str(r["batch_size"]), devices(r), *n) for r, n in zip(rows, numbers, strict=True)
-    ]
-    names = {devices(row): row["topology"] for row in rows}
+    key = _("Large marks: medians, with their intervals. Small dots: every repeat.")
     subject = f"{MODELS[series.model].name}, {series.name}"
-    return _two(by_batch, by_count, names, rows[0]["unit"], subject)
+    placed = [(row["topology"], row["batch_size"], _measured(row)) for row in rows]
+    return _two(placed, rows[0]["unit"], subject, key)
 
 
 def of_fleetx(table: str, cells: list[Cell]) -> list[Picture]:
-    """The same two for each precision of a FleetX table, without intervals: none are given."""
+    """The same two for each part of a FleetX table."""
     pictures = []
-    parts = dict.fromkeys(cell["precision"] for cell in cells if cell["table"] == table)
-    for part in parts:
-        some = [c for c in cells if (c["table"], c["precision"]) == (table, part)]
-        some = [cell for cell in some if cell["throughput"] is not None]
-        by_batch = [(topology(c), c["batch_per_gpu"], *_bare(c)) for c in some]
-        by_count = [(str(c["batch_per_gpu"]), gpu_count(c), *_bare(c)) for c in some]
-        names = {gpu_count(cell): topology(cell) for cell in some}
-        subject = f"{some[0]['source']}, {TABLE_PRECISION[part]}"
-        pictures += _two(by_batch, by_count, names, some[0]["unit"], subject)
+    for name, some in _parts(table, cells).items():
+        placed = [(topology(cell), cell["batch_per_gpu"], _bare(cell)) for cell in some]
+        subject = f"{some[0]['source']}, {name}"
+        pictures += _two(placed, some[0]["unit"], subject, _as_published())
     return pictures
 
 
 def of_dlperf(cells: list[Cell]) -> list[Picture]:
     """Framework against framework on more and more GPUs, with the runs that are known."""
-    means = [c for c in cells if c["table"] == "dlperf-resnet50"]
-    runs = [cell for cell in cells if cell["table"] == RUNS]
+    means = [cell for cell in cells if cell["table"] == "dlperf-resnet50"]
+    runs: dict[tuple[str, str], list[float]] = {}
+    for run in (cell for cell in cells if cell["table"] == RUNS):
+        runs.setdefault((run["framework"], topology(run)), []).append(run["throughput"])
     lines = []
-    for cell in sorted(means, key=lambda c: c["framework"]):
-        own = cell["framework"] == "paddle"
-        known = [run["throughput"] for run in runs if topology(run) == topology(cell) and own]
-        value = cell["throughput"]
-        name = FRAMEWORK_NAMES[cell["framework"]]
-        lines.append((name, gpu_count(cell), value, None, None, tuple(known)))
-    names = {gpu_count(cell): topology(cell) for cell in means}
-    points, legend = _points(lines), _("framework")
-    return [_scaling(points, names, legend, means[0]["unit"], means[0]["source"])]
+    for cell in sorted(means, key=lambda cell: (cell["framework"], gpu_count(cell))):
+        known = tuple(runs.get((cell["framework"], topology(cell)), ()))
+        line = (FRAMEWORK_NAMES[cell["framework"]], topology(cell), cell["throughput"])
+        lines.append((*line, None, None, known))
+    key = _("Large marks: as published, without intervals. Small dots: single runs.")
+    return [_scaling(lines, _("framework"), means[0]["unit"], means[0]["source"], key)]
 
 
 def of_frameworks(table: str, cells: list[Cell], matches: list[Match]) -> list[Picture]:
-    """Framework against framework for each precision and GPU, measurements among them."""
+    """Framework against framework for each part of a table; among them what was measured on
+    the same GPU in the same precision."""
     pictures = []
-    some = [c for c in cells if c["table"] == table and c["throughput"] is not None]
-    parts: dict[str, list[Cell]] = {}
-    for cell in some:
-        part = f"{cell['gpu'].split('-')[0]}, {TABLE_PRECISION[cell['precision']]}"
-        parts.setdefault(part, []).append(cell)
-    for part, own in parts.items():
-        row = SHAPES[table].row
-        lines = [_per_gpu(FRAMEWORK_NAMES[c["framework"]], row(c), c, _bare(c)) for c in own]
-        finding = _leaders(lines)
-        keys = {id(cell) for cell in own}
-        for found in matches:
-            if id(found.cell) in keys and found.ratio:
-                name = _("%(framework)s, measured") % {
-                    "framework": FRAMEWORK_NAMES[found.row["framework"]]
-                }
-                lines.append(_per_gpu(name, row(found.cell), found.cell, _measured(found.row)))
-        unit = _("%(unit)s per GPU") % {"unit": own[0]["unit"]}
+    row = SHAPES[table].row
+    for name, some in _parts(table, cells).items():
+        lines = [_per_gpu(_marked(cell), row(cell), cell, _bare(cell)) for cell in some]
+        finding = _leaders(some, row)
+        keys = {id(cell) for cell in some}
+        own = [m for m in matches if m.ratio and m.is_like and id(m.cell) in keys]
+        for found in own:
+            told = {"framework": FRAMEWORK_NAMES[found.row["framework"]]}
+            measured = _("%(framework)s, measured") % told
+            lines.append(_per_gpu(measured, row(found.cell), found.cell, _measured(found.row)))
+        key = _as_published()
+        if own:
+            key += " " + _("Measured: medians, with their intervals and every repeat.")
+        unit = _("%(unit)s per GPU") % {"unit": some[0]["unit"]}
         chart = charts.dots(_points(lines), unit)
-        pictures.append(Picture(finding, f"{own[0]['source']}, {part}", chart))
+        pictures.append(Picture(finding, f"{some[0]['source']}, {name}", key, chart))
     return pictures
 
 
 def of_ratios(matches: list[Match]) -> list[Picture]:
-    """Measured / published for each published cell that was measured, by table."""
+    """Measured / published, by table, where both are of the same GPU and precision."""
     pictures = []
-    for table in dict.fromkeys(found.cell["table"] for found in matches if found.ratio):
-        some = [m for m in matches if m.ratio and m.cell["table"] == table]
+    comparable = [found for found in matches if found.ratio and found.is_like]
+    for table in dict.fromkeys(found.cell["table"] for found in comparable):
+        some = [found for found in comparable if found.cell["table"] == table]
         lines = [
             _divided(
                 device_name(found.row),
-                f"{topology(cell)}, {cell['batch_per_gpu']}, {cell['precision']}",
+                ", ".join([topology(cell), str(cell["batch_per_gpu"]), *_whose(cell)]),
                 _measured(found.row),
                 cell["throughput"],
             )
@@ -132,26 +108,61 @@ def of_ratios(matches: list[Match]) -> list[Picture]:
             for cell in [found.cell]
         ]
         ratios = [line[2] for line in lines]
-        finding = ngettext(
-            "Measured is %(low)s times what was published, in one cell",
-            "Measured is %(low)s to %(high)s times what was published, in %(num)d cells",
-            len(ratios),
-        ) % {"low": number(min(ratios), 3), "high": number(max(ratios), 3), "num": len(ratios)}
+        told = {"low": number(min(ratios), 3), "high": number(max(ratios), 3)}
+        told["count"] = str(len({id(found.cell) for found in some}))
+        if len(ratios) == 1:
+            finding = _("Measured is %(low)s times what was published, in one cell") % told
+        else:
+            finding = (
+                _("Measured is %(low)s to %(high)s times what was published; cells: %(count)s")
+                % told
+            )
+        key = _(
+            "Marks: medians, with their intervals and every repeat. Dashed: as published. In "
+            "what else the two differ stands in the table."
+        )
         chart = charts.dots(_points(lines), _("measured / published"), reference=1)
-        pictures.append(Picture(finding, some[0].cell["source"], chart))
+        pictures.append(Picture(finding, some[0].cell["source"], key, chart))
     return pictures
 
 
+def _as_published() -> str:
+    return _("Marks: as published, without intervals.")
+
+
+def _parts(table: str, cells: list[Cell]) -> dict[str, list[Cell]]:
+    """The numbers of a table by the part that they stand in."""
+    parts: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell["table"] == table and cell["throughput"] is not None:
+            parts.setdefault(part(cell), []).append(cell)
+    return parts
+
+
+def _marked(cell: Cell) -> str:
+    """The framework with what its source marks at the cell."""
+    return ", ".join([FRAMEWORK_NAMES[cell["framework"]], *marks(cell)])
+
+
+def _whose(cell: Cell) -> list[str]:
+    """What else names a published cell: its precision, its GPU, its note."""
+    note = cell["note"]
+    return [cell["precision"], cell["gpu"].split("-")[0], *([_(note)] if note else [])]
+
+
 def _two(
-    by_batch: list[Any], by_count: list[Any], names: dict[int, str], unit: str, subject: str
+    placed: list[tuple[str, int, Numbers]], unit: str, subject: str, key: str
 ) -> list[Picture]:
-    points = _points(by_batch)
-    chart = charts.throughput_by_batch(points, unit)
-    pictures = [Picture(_highest(points, unit), subject, chart)]
-    points = _points(by_count)
-    if points.groupby("line")["x"].nunique().max() > 1:
-        legend = _("batch per device")
-        pictures.append(_scaling(points, names, legend, unit, subject))
+    """Numbers at (topology, batch size) against the one and against the other."""
+    by_batch = _points([(where, batch, *numbers) for where, batch, numbers in placed])
+    chart = charts.throughput_by_batch(by_batch, unit)
+    pictures = [Picture(_highest(by_batch, unit), subject, key, chart)]
+    by_topology = [
+        (str(batch), where, *numbers)
+        for where, batch, numbers in sorted(placed, key=lambda one: (one[1], size(one[0])))
+    ]
+    if _points(by_topology).groupby("line")["x"].nunique().max() > 1:
+        pictures.append(_scaling(by_topology, _("batch per device"), unit, subject, key))
     return pictures
 
 
@@ -191,15 +202,14 @@ def _highest(points: pd.DataFrame, unit: str) -> str:
     )
 
 
-def _scaling(
-    points: pd.DataFrame, names: dict[int, str], legend: str, unit: str, subject: str
-) -> Picture:
+def _scaling(lines: Sequence[Line], legend: str, unit: str, subject: str, key: str) -> Picture:
     """What more devices gave; the finding is of the line that gained most from the most."""
-    lines = [group for _line, group in points.groupby("line", sort=False)]
-    ends = [(group.iloc[0], group.loc[group["x"].idxmax()]) for group in lines]
-    most = max(last["x"] / first["x"] for first, last in ends)
+    points = _points(lines)
+    groups = [group for _line, group in points.groupby("line", sort=False)]
+    ends = [(group.iloc[0], group.iloc[-1]) for group in groups]
+    most = max(_times(first, last) for first, last in ends)
     first, last = max(
-        ((first, last) for first, last in ends if last["x"] / first["x"] == most),
+        ((first, last) for first, last in ends if _times(first, last) == most),
         key=lambda end: end[1]["value"] / end[0]["value"],
     )
     gain = last["value"] / first["value"]
@@ -207,8 +217,8 @@ def _scaling(
         "%(last)s gives up to %(gain)s times %(first)s, of %(ideal)s ideally: %(share)s "
         "(%(legend)s: %(line)s)"
     ) % {
-        "last": names[last["x"]],
-        "first": names[first["x"]],
+        "last": last["x"],
+        "first": first["x"],
         "gain": number(gain, 3),
         "ideal": f"{most:g}",
         "share": percent(gain / most),
@@ -216,22 +226,29 @@ def _scaling(
         "line": first["line"],
     }
     bases = "; ".join(
-        f"{base['line']}: {number(base['value'])} {unit} ({names[base['x']]})"
-        for base, _last in ends
+        f"{base['line']}: {number(base['value'])} {unit} ({base['x']})" for base, _last in ends
     )
     told = {"subject": subject, "legend": legend, "bases": bases}
     of = _("%(subject)s. 100 %% is, for %(legend)s %(bases)s") % told
-    return Picture(finding, of, charts.efficiency_by_topology(points, names, legend))
+    key += " " + _("Dashed: the ideal, in proportion to the devices.")
+    return Picture(finding, of, key, charts.efficiency_by_topology(points, legend))
 
 
-def _leaders(lines: list[Any]) -> str:
-    """Which framework is highest in how many rows."""
-    best: dict[str, tuple[float, str]] = {}
-    for name, row, value, *_rest in lines:
-        best[row] = max(best.get(row, (0.0, "")), (value, name))
-    counts = Counter(name for _value, name in best.values())
+def _times(first: "pd.Series[Any]", last: "pd.Series[Any]") -> float:
+    """How many times the devices of `first` those of `last` are."""
+    return size(last["x"])[0] / size(first["x"])[0]
+
+
+def _leaders(cells: Iterable[Cell], row: Any) -> str:
+    """Which framework is highest in how many rows with a number of several."""
+    rows: dict[str, list[Cell]] = {}
+    for cell in cells:
+        rows.setdefault(row(cell), []).append(cell)
+    contested = [some for some in rows.values() if len(some) > 1]
+    best = [max(some, key=lambda cell: cell["throughput"]) for some in contested]
+    counts = Counter(FRAMEWORK_NAMES[cell["framework"]] for cell in best)
     told = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-    return _("Highest, in how many of %(count)d rows: %(told)s") % {
-        "count": len(best),
+    return _("Highest of those published, in how many of %(count)d rows: %(told)s") % {
+        "count": len(contested),
         "told": told,
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from perfkit.models import MODELS
 from perfkit.report.grid import Entry, Grid, measured_entry, speedup_cells
 from perfkit.report.language import gettext as _
 from perfkit.report.series import device_name
@@ -18,6 +19,17 @@ Row = dict[str, Any]
 
 TABLE_PRECISION = {"fp32": "FP32", "amp": "AMP", "pure_fp16": "AMP", "auto": "auto"}
 """As the sources head their tables; pure FP16 stands among AMP and is marked in its cell."""
+PUBLISHED_STATISTIC = "median of 7 runs; each the mean of steps 21-120"
+"""How published.csv writes the statistic of the protocol `published`."""
+STRATEGIES = {
+    ("fleetx-resnet50", "fp32"): "fleetx-fp32",
+    ("fleetx-resnet50", "amp"): "fleetx-amp",
+    ("fleetx-resnet50", "auto"): "fleetx-auto",
+    ("fleetx-vgg16", "fp32"): "fleetx-vgg16-fp32",
+    ("fleetx-vgg16", "amp"): "fleetx-vgg16-amp",
+    ("fleetx-vgg16", "auto"): "fleetx-auto",
+}
+"""The presets of the strategies that a source prints above its tables; others print none."""
 PUBLISHED_MODEL = {"resnet50": "resnet50", "vgg16": "vgg16", "bert": "bert-base"}
 ROW_BATCH = {("perf-resnet50", 96): 128}
 ROW_BATCH |= {("perf-resnet50", batch): 256 for batch in (192, 208, 248)}
@@ -30,7 +42,12 @@ class Match:
 
     cell: Cell
     row: Row
-    differs: list[str]
+    differs: dict[str, str]
+
+    @property
+    def is_like(self) -> bool:
+        """Whether both were made on the same GPU in the same precision."""
+        return not {"gpu", "precision"} & self.differs.keys()
 
     @property
     def ratio(self) -> float | None:
@@ -111,12 +128,13 @@ def cells_of(published: pd.DataFrame) -> list[Cell]:
 
 
 def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
-    """Every measurement on GPUs beside the published cells whose place it has: model,
-    framework, precision, topology and batch per GPU, accumulating or not. Cells of single
-    runs are left out."""
+    """Every measurement on GPUs beside the published cells whose place it has: model, images
+    or sequences of the usual size, framework, precision, topology and batch per GPU,
+    accumulating or not. Cells of single runs are left out."""
     places: dict[tuple[Any, ...], list[Row]] = {}
     for row in measured:
-        if row["device"] == "gpu":
+        usual = row["image_size"] in (None, 224) and row["sequence_length"] in (None, 128)
+        if row["device"] == "gpu" and usual:
             keys = ("framework", "precision", "topology", "batch_size")
             place = (PUBLISHED_MODEL[row["model"]], *(row[key] for key in keys))
             places.setdefault((*place, row["accumulate"] > 1), []).append(row)
@@ -138,40 +156,51 @@ def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
     ]
 
 
-def differences(cell: Cell, row: Row) -> list[str]:
-    """In what a measurement differs from the published cell, as far as the source tells."""
-    told = []
+def differences(cell: Cell, row: Row) -> dict[str, str]:
+    """In what a measurement differs from the published cell: key -> words.
+
+    GPU, precision, input, strategy and statistic as far as the source tells them; layout,
+    graph, optimizer and micro-batches from what perfkit takes for the published work, as
+    parameters/ does.
+    """
+    told = {}
     gpu = device_name(row)
     if not set(words(cell["gpu"])) <= set(words(gpu)):
-        told.append(
-            _("on %(gpu)s; published: %(published)s") % {"gpu": gpu, "published": cell["gpu"]}
-        )
-    if row["effective.precision"] != cell["precision"] or row["tf32"]:
-        used = row["effective.precision"] + (" (TF32)" if row["tf32"] else "")
-        told.append(_("really %(used)s") % {"used": used})
+        told["gpu"] = _against(_("on %(used)s") % {"used": gpu}, cell["gpu"])
+    used = row["effective.precision"] + (" (TF32)" if row["effective.tf32"] else "")
+    if used != cell["precision"]:
+        told["precision"] = _("really %(used)s") % {"used": used}
     if cell["input"] and row["input"] not in cell["input"].split("/"):
-        told.append(
-            _("input %(used)s; published: %(published)s")
-            % {"used": row["input"], "published": cell["input"]}
-        )
-    statistic = statistic_of(row)
-    if row["throughput"] is not None and statistic != cell["statistic"]:
-        published = cell["statistic"] or _("not stated")
-        told.append(
-            _("%(used)s; published: %(published)s")
-            % {"used": statistic, "published": _(published)}
-        )
+        told["input"] = _against(_("input %(used)s") % {"used": row["input"]}, cell["input"])
+    strategy = STRATEGIES.get((cell["table"], cell["precision"]), "none")
+    usual = {"layout": "NCHW", "execution": "static", "strategy": strategy, "accumulate": 1}
+    usual["optimizer"] = MODELS[row["model"]].optimizers[0]
+    told |= {key: f"{key} {row[key]}" for key in usual if row[key] not in (None, usual[key])}
+    same = (row["warmup_steps"], row["measured_steps"], row["n"]) == (20, 100, 7)
+    if row["n"] and not (same and cell["statistic"] == PUBLISHED_STATISTIC):
+        stated = cell["statistic"] or "not stated"
+        told["statistic"] = _against(statistic_of(row), _(stated))
     return told
 
 
+def _against(used: str, published: str) -> str:
+    return _("%(used)s; published: %(published)s") % {"used": used, "published": published}
+
+
 def statistic_of(row: Row) -> str:
-    """The statistic of a measurement in the words of published.csv."""
+    """The statistic of a measurement as published.csv writes it."""
     first, last = row["warmup_steps"] + 1, row["warmup_steps"] + row["measured_steps"]
-    return f"{row['statistic']} of {row['n']} runs; each the mean of steps {first}-{last}"
+    told = {"n": row["n"], "first": first, "last": last}
+    return _("median of %(n)d runs; each the mean of steps %(first)d-%(last)d") % told
 
 
 def words(name: str) -> list[str]:
     return name.replace("-", " ").replace("GiB", "GB").split()
+
+
+def part(cell: Cell) -> str:
+    """What heads the table of its document that a cell stands in."""
+    return f"{cell['gpu'].split('-')[0]}, {TABLE_PRECISION[cell['precision']]}"
 
 
 def grids(table: str, cells: list[Cell], matches: list[Match]) -> list[Grid]:
@@ -182,10 +211,9 @@ def grids(table: str, cells: list[Cell], matches: list[Match]) -> list[Grid]:
     parts: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell["table"] == table:
-            gpu = cell["gpu"].split("-")[0]
-            parts.setdefault(f"{gpu}, {TABLE_PRECISION[cell['precision']]}", []).append(cell)
+            parts.setdefault(part(cell), []).append(cell)
     bases = {_alike(cell): cell for cell in cells if cell["speedup"] and gpu_count(cell) == 1}
-    return [_grid(SHAPES[table], part, some, beside, bases) for part, some in parts.items()]
+    return [_grid(SHAPES[table], name, some, beside, bases) for name, some in parts.items()]
 
 
 def _alike(cell: Cell) -> tuple[Any, ...]:
@@ -264,9 +292,9 @@ def _entries(cell: Cell | None, matches: list[Match]) -> list[Entry]:
     if cell is None or cell["status"] == "not_published":
         published = Entry(_("not published"), kind="absent")
     elif cell["status"] == "dash":
-        published = Entry(_("– (as published)"), _marks(cell), kind="absent")
+        published = Entry(_("– (a dash)"), marks(cell), kind="absent")
     else:
-        published = Entry(cell["printed"], _marks(cell), kind="published")
+        published = Entry(cell["printed"], marks(cell), kind="published")
     if cell and cell["table"] == RUNS:
         return [published]
     if not matches:
@@ -274,19 +302,20 @@ def _entries(cell: Cell | None, matches: list[Match]) -> list[Entry]:
     return [published, *(_measured(found) for found in matches)]
 
 
-def _marks(cell: Cell) -> list[str]:
-    marks = [f"BS={cell['batch_per_gpu']}"] if cell["batch_per_gpu"] != row_batch(cell) else []
+def marks(cell: Cell) -> list[str]:
+    """What the source says of this cell alone."""
+    told = [f"BS={cell['batch_per_gpu']}"] if cell["batch_per_gpu"] != row_batch(cell) else []
     note = cell["note"]
     if note and accumulates(cell) is None and cell["table"] != RUNS:
-        marks.append(_(note))
-    return marks
+        told.append(_(note))
+    return told
 
 
 def _measured(found: Match) -> Entry:
     entry = measured_entry(found.row)
     if found.row["throughput"] is None:
         return entry
-    notes = [*entry.notes, *found.differs]
+    notes = [*entry.notes, *found.differs.values()]
     if found.ratio:
         notes.insert(0, _("%(ratio)s of published") % {"ratio": number(found.ratio, 3)})
     return Entry(entry.text, notes, href=entry.href)

@@ -25,9 +25,12 @@ TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyl
 TEMPLATES.policies["ext.i18n.trimmed"] = True
 TEMPLATES.filters |= {
     "traits": wording.traits,
+    "interval_words": wording.interval_words,
     "number": wording.number,
+    "protocol_name": wording.protocol_name,
     "percent": wording.percent,
     "fact_name": wording.fact_name,
+    "measurement_title": wording.title,
     "translated": language.gettext,
 }
 

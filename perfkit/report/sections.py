@@ -25,7 +25,8 @@ def plan(plan: Plan) -> Section:
 def headline(measurement: Measurement) -> Section:
     """The number with n and interval, or what went wrong."""
     result = measurement.result
-    waits = [repeat.data_wait_share for repeat in result.complete_repeats]
+    shares = [repeat.data_wait_share for repeat in result.complete_repeats]
+    waits = [share for share in shares if share is not None]
     sample = MODELS[result.config.model].sample
     return render(
         "headline.html.j2", result=result, title=title(result), waits=waits, sample=sample

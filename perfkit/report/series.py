@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.environment import NOT_IDENTITY
 from perfkit.frames import MEASURED
 from perfkit.report.wording import FRAMEWORK_NAMES, fact_name
+from perfkit.results import NOT_IDENTITY
 
 WITHIN = {"batch_size", "topology", "nodes", "gpus", "processes", "launcher", "hosts"}
 """In these the measurements of one series may differ."""
@@ -33,7 +33,7 @@ class Series:
 
     `name` tells it from the other series of the model in few words, `differs` has every key in
     which these series are not all alike, with this one's value. `rows` are rows of
-    frames.load, ordered by batch size, nodes, devices and id.
+    frames.load, ordered by batch size, devices, nodes and id.
     """
 
     model: str
@@ -59,31 +59,42 @@ def series_of(measurements: pd.DataFrame) -> list[Series]:
 def _rows(measurements: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows as dictionaries in an order that only they themselves decide.
 
-    One that failed before its workers showed what they do is taken to do what was asked.
+    One that failed before its workers showed what they do is taken to do what was asked, on
+    the input that all others read from that folder.
     """
     plain = measurements.astype(object).where(measurements.notna(), None)
     rows = plain.to_dict("records")
+    inputs: dict[tuple[Any, ...], set[str]] = {}
+    for row in rows:
+        inputs.setdefault(_input(row), set()).update({row["input_sha256"]} - {None})
     for row in rows:
         row["effective.precision"] = row["effective.precision"] or row["precision"]
         if row["effective.tf32"] is None:
             row["effective.tf32"] = row["tf32"]
+        if row["throughput"] is None and len(inputs[_input(row)]) == 1:
+            (row["input_sha256"],) = inputs[_input(row)]
     return sorted(rows, key=place)
+
+
+def _input(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (row["model"], row["input"], row["data_dir"])
 
 
 def place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a measurement stands within its series."""
-    return (row["batch_size"], devices(row), row["nodes"], row["id"], row["folder"])
+    return (row["batch_size"], *size(row["topology"]), row["id"], row["folder"])
+
+
+def size(topology: str) -> tuple[int, int]:
+    """Devices of all nodes, and nodes, of a topology `NxG`."""
+    nodes, devices = map(int, topology.split("x"))
+    return (nodes * devices, nodes)
 
 
 def device_name(row: dict[str, Any]) -> str:
     """The GPU or, of a measurement on the CPU, that; without what follows in its name."""
     fact = "gpus" if row["device"] == "gpu" else "cpu"
     return spelt(row.get(f"environment.{fact}") or row["device"].upper()).split(",")[0]
-
-
-def devices(row: dict[str, Any]) -> int:
-    """Devices of all nodes."""
-    return int(row["nodes"]) * int(row["topology"].split("x")[1])
 
 
 def _named(
@@ -95,14 +106,18 @@ def _named(
     for i in (i for i in differing if i not in telling):
         if _kinds(values, [*telling, i]) > _kinds(values, telling):
             telling.append(i)
+    names = [
+        ", ".join(in_words(keys[i], group[i]) for i in telling if group[i] not in (None, ""))
+        for group in values
+    ]
     return [
         Series(
             model=model,
-            name=", ".join(in_words(keys[i], group[i]) for i in telling),
+            name=name if names.count(name) == 1 else f"{name} ({number})",
             differs={keys[i]: group[i] for i in differing},
             rows=groups[group],
         )
-        for group in values
+        for number, (name, group) in enumerate(zip(names, values, strict=True), 1)
     ]
 
 
@@ -114,9 +129,12 @@ def in_words(key: str, value: Any) -> str:
     """A key's value as a short piece of a name."""
     if key == "framework":
         return FRAMEWORK_NAMES[value]
-    text = spelt(value)
-    if key in ("environment.gpus", "environment.cpu"):
-        return text.split(",")[0]
+    if key == "environment.gpus":
+        names = [name.split(",")[0] for name in str(value).split("; ")]
+        return ", ".join(f"{names.count(name)} × {cut(name)}" for name in dict.fromkeys(names))
+    if key == "environment.cpu":
+        return cut(str(value).split(",")[0])
+    text = cut(spelt(value))
     return text if key in SAY_THEMSELVES else f"{key_name(key)} {text}"
 
 
@@ -127,6 +145,9 @@ def key_name(key: str) -> str:
 
 
 def spelt(value: Any) -> str:
-    """A value as text on one line, cut to 60 characters."""
-    text = " ".join(("–" if value is None else str(value)).split())
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    """A value as text on one line."""
+    return "–" if value in (None, "") else " ".join(str(value).split())
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -2,21 +2,22 @@
 numbers in one CSV and one JSON file."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import pandas as pd
 
 from perfkit.config import ROOT
-from perfkit.frames import measurements
+from perfkit.frames import load, measurements
 from perfkit.report.language import LANGUAGES, file_name, gettext, spoken
 from perfkit.report.page import filled_notebook, write_notebook, write_page
 from perfkit.report.rendering import Section, render, write_out
 from perfkit.report.summary import FOLDER, Summary
-from perfkit.report.wording import command, environment_in_short, title
+from perfkit.report.wording import command, environment_in_short
 from perfkit.results import Measurement, ResultError, folders, write_atomically
 
 PAGES_AT_A_TIME = 8
@@ -34,26 +35,41 @@ class MeasurementError(RuntimeError):
 def write_site(outputs: Path, progress: Callable[[int], None]) -> Path:
     """Write every page under `outputs`, then summary and index, whose path is returned.
 
-    `progress` is told 1 for each measurement whose page is done. Results that can't be read
-    are named in the summary and in the index.
+    `progress` is told 1 for each of the `parts` that is done. Results that can't be read, or
+    shown, are named in summary and index.
     """
+    broken = []
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        written = pool.map(_write_page_of, folders(outputs), chunksize=PAGES_AT_A_TIME)
-        for _page in written:
+        for trouble in pool.map(_write_page_of, folders(outputs), chunksize=PAGES_AT_A_TIME):
+            broken += trouble
             progress(1)
         summary = Summary.of(outputs)
+        summary.unreadable.extend(broken)
         write_tables(outputs, summary.measurements)
         for _page in pool.map(_write_summary, repeat(summary), LANGUAGES):
-            pass
-    return write_index(outputs)
+            progress(1)
+    return write_index(outputs, broken)
 
 
-def _write_page_of(folder: Path) -> None:
+def parts(outputs: Path) -> int:
+    """How many parts write_site has to write."""
+    return len(list(folders(outputs))) + len(LANGUAGES)
+
+
+def _write_page_of(folder: Path) -> list[str]:
+    """Write a measurement's page; what kept it from that."""
     try:
         measurement = Measurement.read(folder)
     except ResultError:
-        return
-    write_page(measurement)
+        return []
+    try:
+        write_page(measurement)
+    # A result from elsewhere may be odd in ways nobody thought of; the others' pages are
+    # written all the same.
+    except Exception as error:
+        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        return [f"{folder.name}: its page could not be written ({reason})"]
+    return []
 
 
 def _write_summary(summary: Summary, language: str) -> None:
@@ -81,12 +97,16 @@ def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
     write_atomically(outputs / "results.csv", tame.to_csv(index=False))
 
 
-def write_index(outputs: Path) -> Path:
-    """Write the index in every language, newest measurement first; the English one's path."""
+def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
+    """Write the index in every language, newest measurement first; the English one's path.
+    It names what can't be read, and what is `broken` besides."""
     unreadable: list[str] = []
     rows = [_index_row(one) for one in measurements(outputs, unreadable)]
     rows.sort(key=lambda row: (row["result"].created, row["folder"]), reverse=True)
-    links = [outputs / FOLDER / "report.html", outputs / "results.csv"]
+    summary = outputs / FOLDER / "report.html"
+    newest = max(
+        (result.stat().st_mtime for result in outputs.glob("*/result.json")), default=0
+    )
     for language in LANGUAGES:
         with spoken(language):
             page = write_out(
@@ -94,8 +114,9 @@ def write_index(outputs: Path) -> Path:
                 title=gettext("Training throughput: measurements"),
                 stem="index",
                 rows=rows,
-                unreadable=unreadable,
-                summary=all(path.exists() for path in links),
+                unreadable=[*unreadable, *broken],
+                summary=summary.exists(),
+                stale=summary.exists() and summary.stat().st_mtime < newest,
                 examples=(outputs / "examples" / "index.html").exists(),
             )
         write_atomically(outputs / file_name("index", language), page)
@@ -104,23 +125,23 @@ def write_index(outputs: Path) -> Path:
 
 def _index_row(measurement: Measurement) -> dict[str, Any]:
     result = measurement.result
-    waits = [r.data_wait_share for r in result.complete_repeats]
     return {
         "folder": measurement.folder.name,
-        "title": title(result),
         "environment": environment_in_short(result),
-        "result": result.model_copy(update={"repeats": [], "effective": None}),
-        "data_wait_share": max((wait for wait in waits if wait is not None), default=None),
+        "result": result.model_copy(update={"repeats": []}),
+        "data_wait_share": result.data_wait_share,
         "has_page": (measurement.folder / "report.html").exists(),
         "command": command(result),
     }
 
 
 def publish(measurement: Measurement) -> Section:
-    """Write the measurement's page and the index; then raise MeasurementError if it is not
-    complete, so that papermill ends non-zero too."""
+    """Write the measurement's page, results.csv, results.json and the index; then raise
+    MeasurementError if it is not complete, so that papermill ends non-zero too."""
+    outputs = measurement.folder.parent
     write_page(measurement)
-    write_index(measurement.folder.parent)
+    write_tables(outputs, load(outputs))
+    write_index(outputs)
     result = measurement.result
     if result.status != "complete":
         told = result.failure

@@ -51,7 +51,9 @@ class Summary:
 
     @property
     def unreadable(self) -> list[str]:
-        return list(self.measurements.attrs["unreadable"])
+        """Files that could not be read, and why."""
+        reasons: list[str] = self.measurements.attrs["unreadable"]
+        return reasons
 
     def __repr__(self) -> str:
         return f"Summary({self.outputs}: {len(self.measurements)} measurements)"

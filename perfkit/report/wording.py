@@ -1,6 +1,7 @@
 """Numbers, names and commands as a reader is to see them."""
 
 import shlex
+from math import isfinite
 from typing import Any
 
 from perfkit import config
@@ -19,8 +20,8 @@ FRAMEWORK_NAMES = {
 
 def number(value: float | None, digits: int = 4) -> str:
     """`value` to that many significant digits, trailing zeros kept; a dash for None."""
-    if value is None:
-        return "–"
+    if value is None or not isfinite(value):
+        return "–" if value is None else str(value)
     if round(abs(value)) >= 10 ** (digits - 1):
         return f"{value:,.0f}" if round(abs(value)) >= 10**digits else f"{value:.0f}"
     return f"{value:#.{digits}g}"
@@ -28,6 +29,13 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def percent(share: float | None, digits: int = 3) -> str:
     return "–" if share is None else f"{share * 100:.{digits}g} %"
+
+
+def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
+    """An interval with its level and the number of repeats, or that there is none."""
+    if low is None:
+        return _("no interval (n=1)")
+    return f"{number(low)} – {number(high)} ({percent(level, 4)}, n={n})"
 
 
 def fact_name(name: str) -> str:
@@ -40,28 +48,35 @@ def fact_name(name: str) -> str:
 
 def traits(c: config.Config) -> str:
     """What sets a configuration apart that has the same title, batch, topology and input."""
-    usual = {"execution": "dynamic", "strategy": "none", "layout": "NCHW", "tf32": False}
+    usual = {"execution": "dynamic", "strategy": "none", "layout": "NCHW"}
     words = [
-        str(getattr(c, name)) for name, value in usual.items() if getattr(c, name) != value
+        value
+        for name, common in usual.items()
+        if (value := getattr(c, name)) not in (None, common)
     ]
+    words += ["TF32"] if c.tf32 else []
     words += [c.optimizer] if c.optimizer == "lamb" else []
-    words += [f"accumulate {c.accumulate}"] if c.accumulate > 1 else []
+    words += [_("accumulate %(count)d") % {"count": c.accumulate}] if c.accumulate > 1 else []
     words += [f"{c.image_size} px"] if c.image_size not in (None, 224) else []
-    words += [f"{c.sequence_length} tokens"] if c.sequence_length not in (None, 128) else []
-    return ", ".join(word for word in words if word != "None").replace("True", "TF32")
+    if c.sequence_length not in (None, 128):
+        words.append(_("%(count)d tokens") % {"count": c.sequence_length})
+    return ", ".join(words)
+
+
+def protocol_name(protocol: config.Protocol) -> str:
+    """Its name, and whether it was followed to the letter."""
+    changed = config.Protocol.named(protocol.name) != protocol
+    return _("%(name)s, changed") % {"name": protocol.name} if changed else protocol.name
 
 
 def title(result: Result) -> str:
-    """The configuration in a few words."""
+    """The configuration in a few words, with the precision that was really used."""
     c = result.config
     device = "CPU" if c.device == "cpu" else gpu_name(result)
-    words = [
-        MODELS[c.model].name,
-        FRAMEWORK_NAMES[c.framework],
-        c.precision,
-        c.topology,
-        device,
-    ]
+    used = result.effective.precision if result.effective else c.precision
+    if used != c.precision:
+        used += " ({})".format(_("asked for: %(precision)s") % {"precision": c.precision})
+    words = [MODELS[c.model].name, FRAMEWORK_NAMES[c.framework], used, c.topology, device]
     return " · ".join(words)
 
 
@@ -73,8 +88,10 @@ def gpu_name(result: Result) -> str:
 def environment_in_short(result: Result) -> str:
     """What trained: the GPU or the CPU, and the framework with its version."""
     c = result.config
-    device = f"{result.fact('cpu')}".split(" (")[0] if c.device == "cpu" else gpu_name(result)
-    return f"{device}, {FRAMEWORK_NAMES[c.framework]} {result.fact(c.framework)}"
+    cpu = str(result.fact("cpu") or "CPU").split(" (")[0]
+    version = result.fact(c.framework) or ""
+    device = cpu if c.device == "cpu" else gpu_name(result)
+    return f"{device}, {FRAMEWORK_NAMES[c.framework]} {version}".rstrip()
 
 
 def command(result: Result) -> str:

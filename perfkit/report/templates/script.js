@@ -32,7 +32,11 @@ for (const table of document.querySelectorAll("table.index")) {
 for (const input of document.querySelectorAll("[data-filters]")) {
   const rows = [...document.getElementById(input.dataset.filters).tBodies[0].rows];
   const count = document.querySelector(`[data-counts="${input.dataset.filters}"]`);
-  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const texts = rows.map((row) => {
+    const copy = row.cloneNode(true);
+    copy.querySelectorAll("button").forEach((button) => button.remove());
+    return copy.textContent.toLowerCase();
+  });
   const filter = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     rows.forEach((row, i) => { row.hidden = !words.every((word) => texts[i].includes(word)); });
@@ -52,7 +56,12 @@ const copy = async (text) => {
   area.select();
   const copied = document.execCommand("copy");
   area.remove();
-  if (!copied) await navigator.clipboard.writeText(text);
+  if (copied) return;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    window.prompt("", text);
+  }
 };
 
 for (const button of document.querySelectorAll("button.copy")) {

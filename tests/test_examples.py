@@ -1,0 +1,67 @@
+"""The committed examples are whole, small, and what the code writes now."""
+
+import shutil
+import subprocess
+
+import pytest
+
+import perfkit
+from perfkit.config import ROOT
+from perfkit.report.site import write_site
+
+EXAMPLES = ROOT / "outputs" / "examples"
+
+
+@pytest.fixture(scope="module")
+def measurements():
+    return perfkit.load(EXAMPLES)
+
+
+def committed():
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "outputs"], capture_output=True, text=True, check=True
+    )
+    return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+def test_the_examples_have_three_batch_sizes_two_inputs_and_two_processes(measurements):
+    assert measurements["batch_size"].nunique() >= 3
+    assert measurements["input"].nunique() >= 2
+    assert {1, 2} <= set(measurements["processes"])
+    assert set(measurements["status"]) == {"complete"}
+    assert not measurements.attrs["unreadable"]
+
+
+def test_every_raw_step_of_the_examples_is_there(measurements):
+    for row in measurements.itertuples():
+        steps = perfkit.load_steps(EXAMPLES / row.folder)
+        expected = row.repeats * row.processes * (row.warmup_steps + row.measured_steps)
+        assert len(steps) == expected
+
+
+def test_the_examples_were_measured_by_a_commit_without_changes(measurements):
+    assert set(measurements["environment.suite_modified"]) == {False}
+
+
+def test_the_examples_are_small_enough_for_git():
+    assert sum(path.stat().st_size for path in committed()) < 5_000_000
+
+
+def test_the_examples_name_no_place_of_the_machine_that_made_them():
+    for path in committed():
+        assert not {b"/home/", b"/root/", b"/tmp/"} & {
+            word for word in (b"/home/", b"/root/", b"/tmp/") if word in path.read_bytes()
+        }, path
+
+
+def test_the_examples_pages_are_what_the_code_writes_now(tmp_path):
+    copy = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, copy)
+    write_site(copy, print)
+    pages = [path for path in committed() if path.suffix in (".html", ".csv", ".json")]
+    stale = [
+        path.name
+        for path in pages
+        if path.read_bytes() != (copy / path.relative_to(EXAMPLES)).read_bytes()
+    ]
+    assert stale == [], "refresh them: perfkit report outputs/examples"

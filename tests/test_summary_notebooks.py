@@ -1,0 +1,80 @@
+"""The summary and explore notebooks run as papermill and JupyterLab run them."""
+
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from made import stored
+
+from perfkit.config import ROOT
+
+
+def executed(notebook, tmp_path, *options):
+    """The notebook after papermill ran it, and how papermill ended."""
+    out = tmp_path / "out.ipynb"
+    source = ROOT / "notebooks" / f"{notebook}.ipynb"
+    command = [sys.executable, "-m", "papermill", str(source), str(out), *options]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return nbformat.read(out, 4), done
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    stored(tmp_path / "outputs" / "one")
+    stored(tmp_path / "outputs" / "two", created="2026-01-02T00:00:00+00:00")
+    return tmp_path / "outputs"
+
+
+def shown(notebook, kind):
+    return [
+        output["data"][kind]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if kind in output.get("data", {})
+    ]
+
+
+def test_the_summary_notebook_shows_and_writes_the_summary(outputs, tmp_path):
+    notebook, done = executed("summary", tmp_path, "-p", "outputs_dir", str(outputs))
+    assert done.returncode == 0, done.stderr
+    text = "".join(shown(notebook, "text/html"))
+    assert "2097.20" in text and "4.000" in text
+    for page in ("index.html", "summary/report.html", "summary/report.zh.html", "results.csv"):
+        assert (outputs / page).exists()
+
+
+def test_the_summary_notebook_speaks_the_language_asked_for(outputs, tmp_path):
+    options = ("-p", "outputs_dir", str(outputs), "-p", "lang", "zh")
+    notebook, _done = executed("summary", tmp_path, *options)
+    assert "每设备批大小" in "".join(shown(notebook, "text/html"))
+    page = (outputs / "summary" / "report.html").read_text()
+    assert "batch per device" in page
+
+
+def test_the_summary_of_a_folder_that_is_not_there_is_an_error(tmp_path):
+    _notebook, done = executed("summary", tmp_path, "-p", "outputs_dir", str(tmp_path / "typo"))
+    assert done.returncode != 0
+    assert "no folder" in done.stderr and "typo" in done.stderr
+
+
+def test_the_explore_notebook_runs_from_top_to_bottom(outputs, tmp_path):
+    notebook, done = executed("explore", tmp_path, "-p", "outputs_dir", str(outputs))
+    assert done.returncode == 0, done.stderr
+    assert len(shown(notebook, "image/png")) == 3
+    assert any("<table" in html for html in shown(notebook, "text/html"))
+
+
+@pytest.mark.parametrize("name", ["summary", "explore"])
+def test_the_notebooks_are_thin(name):
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert "def " not in code and "class " not in code
+    assert len([line for line in code.splitlines() if line]) <= 40
