@@ -193,6 +193,16 @@ def test_names_from_elsewhere_are_drawn_and_are_never_markup(tmp_path):
         assert tags <= {"svg", "defs", "style", "g", "path", "use", "clipPath", "rect"}
 
 
+def test_pictures_together_define_what_they_share_once_and_miss_nothing(tmp_path):
+    alone = drawn(tmp_path, measured([4.0]), measured([5.0], processes=2))
+    assert len(alone) == 2
+    together = charts.with_shapes_once("".join(picture.chart for picture in alone))
+    defined = re.findall(r'<path id="([^"]+)"', together)
+    used = re.findall(r'<use xlink:href="#([^"]+)"', together)
+    assert len(defined) == len(set(defined))
+    assert set(used) == set(defined)
+
+
 def test_the_pages_colours_stand_in_the_picture_and_no_others(tmp_path):
     for picture in drawn(tmp_path, measured([4.0]), measured([5.0], processes=2)):
         colours = set(re.findall(r"(?:fill|stroke): ([^;\"]+)", picture.chart))

@@ -17,7 +17,8 @@ from perfkit.report import site
 from perfkit.report.language import LANGUAGES, file_name
 from perfkit.report.page import write_page
 from perfkit.report.rendering import Section
-from perfkit.report.site import parts, write_index, write_site, write_tables
+from perfkit.report.site import parts, publish_summary, write_index, write_site, write_tables
+from perfkit.report.summary import Summary
 from perfkit.report.wording import command
 from perfkit.results import Reading, Result
 
@@ -234,7 +235,18 @@ def test_a_chinese_page_has_chinese_headings_and_charts(outputs):
     assert "<h2" in page and "每步耗时" in page
     assert not re.search(r"<h[12][^>]*>[^<]*(Repeats|Method)", page)
     summary = unescape((outputs / "summary" / "report.zh.html").read_text())
-    assert "公布的表格" in summary and "每设备批大小" in summary
+    assert "公布的表格" in summary and "每设备批量大小" in summary
+
+
+@pytest.mark.usefixtures("without_published_charts")
+def test_a_summary_that_was_shown_in_one_language_is_published_in_both(tmp_path):
+    write_all(tmp_path, measured([2550.0] * 7, device="gpu", gpus=8, batch_size=128))
+    summary = Summary.of(tmp_path)
+    assert "on Tesla V100" in str([one.differs for one in summary.matches])
+    publish_summary(summary)
+    chinese = unescape((tmp_path / "summary" / "report.zh.html").read_text())
+    assert "GPU 为 Tesla V100-SXM2-32GB；公布时为：V100-SXM2-16GB" in chinese
+    assert "on Tesla V100" not in chinese
 
 
 @pytest.fixture(scope="module")

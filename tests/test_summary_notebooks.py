@@ -46,7 +46,7 @@ def test_the_summary_notebook_shows_and_writes_the_summary(outputs, tmp_path):
     notebook, done = executed("summary", tmp_path, "-p", "outputs_dir", str(outputs))
     assert done.returncode == 0, done.stderr
     text = "".join(shown(notebook, "text/html"))
-    assert "2097.20" in text and "4.000" in text
+    assert "2097.20" in text and "4.150" in text
     for page in ("index.html", "summary/report.html", "summary/report.zh.html", "results.csv"):
         assert (outputs / page).exists()
 
@@ -54,7 +54,7 @@ def test_the_summary_notebook_shows_and_writes_the_summary(outputs, tmp_path):
 def test_the_summary_notebook_speaks_the_language_asked_for(outputs, tmp_path):
     options = ("-p", "outputs_dir", str(outputs), "-p", "lang", "zh")
     notebook, _done = executed("summary", tmp_path, *options)
-    assert "每设备批大小" in "".join(shown(notebook, "text/html"))
+    assert "每设备批量大小" in "".join(shown(notebook, "text/html"))
     page = (outputs / "summary" / "report.html").read_text()
     assert "batch per device" in page
 

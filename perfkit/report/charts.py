@@ -14,6 +14,7 @@ from importlib.metadata import distribution
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import seaborn
 from markupsafe import Markup
@@ -80,8 +81,8 @@ def throughput_by_batch(points: pd.DataFrame, unit: str) -> Markup:
     """Throughput (axis from 0, in `unit`) against batch size per device, a line for each
     topology. `points` has the columns POINTS."""
     with drawn(points) as (figure, axes):
-        _lines(axes, points)
         axes.set_xscale("log", base=2)
+        _lines(axes, points)
         axes.set(xlabel=_("batch per device"), ylabel=unit)
         axes.set_ylim(bottom=0)
         _ticks(axes, {size: str(size) for size in sorted(points["x"].unique())})
@@ -146,16 +147,26 @@ def dots(points: pd.DataFrame, label: str, reference: float | None = None) -> Ma
 
 
 def _lines(axes: Axes, points: pd.DataFrame) -> None:
-    """Each line with its numbers, their intervals, and a dot for every repeat."""
-    for line, group, colour, marker in _looks(points):
-        known = group.dropna(subset=["low", "high"])
-        axes.vlines(known["x"], known["low"], known["high"], color=colour, linewidth=1.4)
-        repeats = group[["x", "repeats"]].explode("repeats").dropna().astype(float)
-        dot = {"color": colour, "s": 9, "linewidth": 0, "alpha": 0.7, "legend": False}
-        seaborn.scatterplot(x=repeats["x"], y=repeats["repeats"], ax=axes, **dot)
+    """Each line with its numbers, their intervals, and a dot for every repeat. Lines stand a
+    little beside each other, and dots beside intervals, so that none hides another."""
+    across = np.log2 if axes.get_xscale() == "log" else np.asarray
+    back = np.exp2 if axes.get_xscale() == "log" else np.asarray
+    span = np.ptp(across(points["x"].to_numpy(float))) or 1.0
+    step = span * min(0.03, 0.2 / points["line"].nunique())
+    for number, (line, group, colour, marker) in enumerate(_looks(points)):
+        beside = step * (number - (points["line"].nunique() - 1) / 2)
+        x = back(across(group["x"].to_numpy(float)) + beside)
+        known = group["low"].notna().to_numpy()
+        axes.vlines(
+            x[known], group["low"][known], group["high"][known], color=colour, linewidth=1
+        )
+        dots = group.assign(x=back(across(x) + step / 3))[["x", "repeats"]]
+        dots = dots.explode("repeats").dropna().astype(float)
+        dot = {"color": colour, "s": 8, "linewidth": 0, "legend": False}
+        seaborn.scatterplot(x=dots["x"], y=dots["repeats"], ax=axes, **dot)
         look = {"color": colour, "marker": marker, "markersize": 5, "markeredgewidth": 0}
         look |= {"linewidth": 1.2, "estimator": None, "label": line}
-        seaborn.lineplot(x=group["x"], y=group["value"], ax=axes, **look)
+        seaborn.lineplot(x=x, y=group["value"], ax=axes, **look)
 
 
 def _looks(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, str, str]]:
@@ -209,8 +220,22 @@ def svg(figure: Figure) -> Markup:
     text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
     page_colours = {INK: "currentColor", GRID: "var(--line)", IDEAL: "var(--faint)"}
     page_colours |= {colour: f"var(--c{n})" for n, colour in enumerate(LINES, 1)}
+    text = re.sub(r"\s*\n\s*", " ", text)
     # Groups are numbered anew in each picture, and a page has many.
     text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
     for written, page_colour in page_colours.items():
         text = text.replace(written, page_colour)
     return Markup(text)
+
+
+def with_shapes_once(html: str) -> str:
+    """HTML of several pictures with the letters and marks that they share defined by the first
+    of them only: matplotlib names them by what they are, and repeats them in each picture."""
+    seen: set[str] = set()
+
+    def once(shape: re.Match[str]) -> str:
+        known = shape[1] in seen
+        seen.add(shape[1])
+        return "" if known else shape[0]
+
+    return re.sub(r'<path id="([^"]+)"[^>]*/>', once, html)

@@ -4,6 +4,7 @@ numbers in one CSV and one JSON file."""
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from textwrap import shorten
@@ -78,7 +79,8 @@ def _write_summary(summary: Summary, language: str) -> None:
     folder.mkdir(exist_ok=True)
     with spoken(language):
         parameters = {"outputs_dir": str(_from_checkout(summary.outputs)), "lang": language}
-        filled = filled_notebook("summary", parameters, {"summary": summary})
+        # A fresh one: the names of its series, once made, are in the language of then.
+        filled = filled_notebook("summary", parameters, {"summary": replace(summary)})
         heading = gettext("Training throughput: summary")
         write_notebook(folder, filled, heading, "../results.csv", "../results.json")
 

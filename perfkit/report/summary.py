@@ -10,7 +10,7 @@ import pandas as pd
 from perfkit.config import resolved_path
 from perfkit.frames import load
 from perfkit.models import MODELS
-from perfkit.report import pictures
+from perfkit.report import charts, pictures
 from perfkit.report.grid import batch_by_topology, speedup_by_topology
 from perfkit.report.published import Cell, Match, cells_of, grids, match
 from perfkit.report.rendering import Section, render
@@ -93,7 +93,9 @@ def measured_tables(summary: Summary) -> Section:
 
 
 def _differences(series: Series) -> list[tuple[str, str]]:
-    return [(key_name(key), spelt(value)) for key, value in series.differs.items()]
+    """Names and values; of the input's digest the beginning, as pages show it."""
+    values = series.differs | {"input_sha256": (series.differs.get("input_sha256") or "")[:16]}
+    return [(key_name(key), spelt(values[key])) for key in series.differs]
 
 
 def speedups(summary: Summary) -> Section:
@@ -111,9 +113,12 @@ def measured_charts(summary: Summary) -> Section:
     for name, some in by_model(summary):
         drawn = [shown for one in some[:CHARTS_PER_MODEL] for shown in pictures.of_series(one)]
         models.append((name, drawn, max(0, len(some) - CHARTS_PER_MODEL)))
-    return render(
-        "measured_charts.html.j2", models=models, ratios=pictures.of_ratios(summary.matches)
-    )
+    ratios = pictures.of_ratios(summary.matches)
+    return _drawn(render("measured_charts.html.j2", models=models, ratios=ratios))
+
+
+def _drawn(section: Section) -> Section:
+    return Section(charts.with_shapes_once(section.html))
 
 
 def published_tables(summary: Summary) -> Section:
@@ -135,7 +140,7 @@ def published_charts(summary: Summary) -> Section:
         *pictures.of_frameworks("perf-bert", summary.cells, summary.matches),
         *pictures.of_frameworks("paddle-resnet50-report", summary.cells, summary.matches),
     ]
-    return render("pictures.html.j2", pictures=drawn)
+    return _drawn(render("pictures.html.j2", pictures=drawn))
 
 
 def _sources(summary: Summary) -> dict[str, str]:
