@@ -177,7 +177,9 @@ def report(outputs: Path) -> None:
     if not outputs.is_dir():
         _refuse(RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"]))
     with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
-        index = write_site(outputs, bar.update)
+        index, left_out = write_site(outputs, bar.update)
+    for reason in left_out:
+        click.echo(f"left out: {reason}", err=True)
     click.echo(index)
 
 

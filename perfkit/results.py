@@ -144,6 +144,11 @@ class Repeat(_Stored):
     def _complete_has_a_number(self) -> Self:
         if self.status == "complete" and self.throughput is None:
             raise ValueError("a complete repeat has a throughput")
+        if self.throughput is not None and self.ranks:
+            slowest = max(rank.window_seconds for rank in self.ranks)
+            samples = sum(rank.samples for rank in self.ranks)
+            if not isclose(self.throughput * slowest, samples):
+                raise ValueError("a repeat's throughput is not that of its ranks")
         return self
 
 
@@ -279,7 +284,13 @@ class Measurement:
 
     @classmethod
     def read(cls, folder: Path) -> "Measurement":
-        return cls(folder, read_result(folder / "result.json"))
+        result = read_result(folder / "result.json")
+        if result.id != folder.name:
+            raise ResultError(
+                f"{folder / 'result.json'}: its id is {result.id[:80]!r}; a measurement lies "
+                "in a folder of that name, once"
+            )
+        return cls(folder, result)
 
     def raw_file(self, repeat: int, rank: int) -> Path:
         return raw_file(self.folder, repeat, rank)

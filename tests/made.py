@@ -88,8 +88,25 @@ def write_steps(folder, repeat, seconds):
     raw.write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
+def forget_repeats(folder, *, after, **changes):
+    """Leave the stored result the repeats up to `after`, as if it had been cut off then, and
+    change other fields of it."""
+    path = folder / "result.json"
+    content = json.loads(path.read_text())
+    content |= {"repeats": content["repeats"][:after], "throughput": None, "status": "partial"}
+    path.write_text(json.dumps(content | changes))
+
+
 def measured(
-    values, *, facts=None, used=None, tf32_used=None, protocol="published", **parameters
+    values,
+    *,
+    facts=None,
+    used=None,
+    tf32_used=None,
+    protocol="published",
+    warmup_steps=None,
+    measured_steps=None,
+    **parameters,
 ):
     """The result of a configuration with these throughputs, one for each repeat; of none, one
     that ran out of memory before it had shown anything. `facts` change FACTS, `used` and
@@ -114,7 +131,12 @@ def measured(
             loss_last=6.5,
             wall_seconds=9.5,
             ranks=[
-                Rank(rank=n, samples=100, window_seconds=10.0, data_wait_seconds=0.1)
+                Rank(
+                    rank=n,
+                    samples=100,
+                    window_seconds=100 * config.ranks / value,
+                    data_wait_seconds=0.1,
+                )
                 for n in range(config.ranks)
             ],
         )
@@ -130,7 +152,12 @@ def measured(
         status="complete" if values else "failed",
         failure=failure,
         config=config,
-        protocol=Protocol.named(protocol, repeats=len(values) or 1),
+        protocol=Protocol.named(
+            protocol,
+            repeats=len(values) or 1,
+            warmup_steps=warmup_steps,
+            measured_steps=measured_steps,
+        ),
         environment={
             fact: Reading(value=value, missing=None if value else "none here")
             for fact, value in (FACTS | (facts or {})).items()

@@ -158,6 +158,36 @@ def test_findings_say_where_it_is_highest_and_what_more_devices_gave(tmp_path):
     assert "32: 100.0 images/s (1x1)" in scaling.subject
 
 
+def test_processes_on_the_same_cores_have_no_ideal_to_be_drawn_against(tmp_path):
+    (only,) = drawn(tmp_path, measured([4.0]), measured([5.0], processes=2))
+    assert "highest of 2" in only.finding
+
+
+def test_one_gpu_that_its_source_calls_no_base_is_no_base():
+    cells = cells_of(perfkit.published())
+    auto = pictures.of_fleetx("fleetx-vgg16", cells)[-1]
+    assert auto.finding.startswith("4x8 gives up to 3.85 times 1x8")
+
+
+def test_the_highest_framework_is_counted_at_one_batch_size_and_without_ties():
+    cells = cells_of(perfkit.published())
+    findings = [
+        picture.finding.split(": ")[1]
+        for table in ("perf-resnet50", "perf-bert", "paddle-resnet50-report")
+        for picture in pictures.of_frameworks(table, cells, [])
+    ]
+    assert findings == [
+        "TensorFlow (3)",
+        "MXNet (2), TensorFlow (2), Paddle (1)",
+        "Paddle (6), TensorFlow (2)",
+        "Paddle (4), PyTorch (2), TensorFlow (1)",
+        "TensorFlow (3)",
+        "Paddle (2), MXNet (1)",
+        "MXNet (2)",
+        "MXNet (2)",
+    ]
+
+
 def test_one_measurement_makes_one_picture(tmp_path):
     (only,) = drawn(tmp_path, measured([4.0]))
     assert only.finding == "4.000 images/s at batch 32 on 1x1"
@@ -194,7 +224,7 @@ def test_names_from_elsewhere_are_drawn_and_are_never_markup(tmp_path):
 
 
 def test_pictures_together_define_what_they_share_once_and_miss_nothing(tmp_path):
-    alone = drawn(tmp_path, measured([4.0]), measured([5.0], processes=2))
+    alone = drawn(tmp_path, measured([4.0]), measured([5.0], nodes=2, launcher="srun"))
     assert len(alone) == 2
     together = charts.with_shapes_once("".join(picture.chart for picture in alone))
     defined = re.findall(r'<path id="([^"]+)"', together)

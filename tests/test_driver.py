@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import IN_WORKER
+from made import forget_repeats
 
 import perfkit
 from perfkit.report import publish
@@ -112,9 +113,7 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
 def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement(measure):
     first = measure(input="synthetic", repeats=2)
     kept = first.raw_file(1, 0).read_bytes()
-    stored = json.loads((first.folder / "result.json").read_text())
-    stored["repeats"] = stored["repeats"][:1]
-    (first.folder / "result.json").write_text(json.dumps(stored))
+    forget_repeats(first.folder, after=1)
     shutil.rmtree(first.folder / "repeats" / "2")
     second = measure(input="synthetic", repeats=2)
     assert second.folder == first.folder
@@ -201,9 +200,7 @@ def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_
     measure, plant, worker_processes, tmp_path, fault, code, told
 ):
     before = measure(input="synthetic", repeats=2)
-    stored = json.loads((before.folder / "result.json").read_text())
-    stored["repeats"] = stored["repeats"][:1]
-    (before.folder / "result.json").write_text(json.dumps(stored))
+    forget_repeats(before.folder, after=1)
     plant(PLANTED.format(fault=fault))
     after = measure(input="synthetic", repeats=2, timeout=20)
     assert after.folder == before.folder
@@ -257,10 +254,7 @@ def test_a_full_disk_is_told_by_status_and_leaves_what_was_measured(measure, pla
         pytest.skip("a tmpfs can't be mounted here")
     try:
         before = measure(input="synthetic", repeats=2, outputs_dir=str(disk))
-        path = before.folder / "result.json"
-        stored = json.loads(path.read_text())
-        stored["repeats"] = stored["repeats"][:1]
-        path.write_text(json.dumps(stored))
+        forget_repeats(before.folder, after=1)
         kept = before.raw_file(1, 0).read_bytes()
         fill = f"if number == 2: fill({str(disk / 'filler')!r})"
         plant(

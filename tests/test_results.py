@@ -1,6 +1,7 @@
 """What is stored: whole or not at all, and read as what it is or refused by name."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,68 @@ from perfkit.results import (
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path):
-    result = made_result(failure=Failure(code="time_out", message="<b>took long</b>"))
+    failure = Failure(code="time_out", message="<b>took long</b>")
+    result = made_result(id=tmp_path.name, failure=failure)
     write_result(tmp_path, result)
     assert read_result(tmp_path / "result.json") == result
     assert Measurement.read(tmp_path).result == result
+
+
+def test_a_copy_of_a_measurement_is_not_another_one(tmp_path):
+    write_all(tmp_path, measured([1.0]))
+    (folder,) = tmp_path.iterdir()
+    shutil.copytree(folder, tmp_path / "copy")
+    frame = perfkit.load(tmp_path)
+    assert list(frame["folder"]) == [folder.name]
+    (reason,) = frame.attrs["unreadable"]
+    assert reason.startswith("copy/result.json: its id is")
+
+
+def test_a_repeat_whose_throughput_is_not_that_of_its_ranks_is_an_error(tmp_path):
+    write_result(tmp_path, measured([4.0]))
+    path = tmp_path / "result.json"
+    content = json.loads(path.read_text())
+    content["repeats"][0]["ranks"][0]["samples"] += 1
+    path.write_text(json.dumps(content))
+    with pytest.raises(ResultError, match="throughput is not that of its ranks"):
+        read_result(path)
+
+
+def test_a_number_that_is_not_the_median_of_its_repeats_is_an_error(tmp_path):
+    write_result(tmp_path, measured([4.0, 5.0, 6.0]))
+    path = tmp_path / "result.json"
+    content = json.loads(path.read_text())
+    for change in ({"value": 5.5}, {"n": 2}, {"interval": [4.0, 5.0]}):
+        path.write_text(json.dumps(content | {"throughput": content["throughput"] | change}))
+        with pytest.raises(ResultError, match="complete repeats"):
+            read_result(path)
+
+
+def test_a_time_without_a_zone_is_an_error_and_one_with_another_is_put_into_utc(tmp_path):
+    with pytest.raises(ValueError, match="no time zone"):
+        made_result(created="2026-01-01T08:00:00")
+    east = made_result(created="2026-01-01T08:00:00+08:00")
+    assert east.created == "2026-01-01T00:00:00+00:00"
+
+
+def test_a_file_without_a_schema_version_is_an_error(tmp_path):
+    write_result(tmp_path, made_result())
+    path = tmp_path / "result.json"
+    content = json.loads(path.read_text())
+    del content["schema_version"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ResultError, match="schema_version is None"):
+        read_result(path)
+
+
+def test_what_is_said_of_a_file_that_can_not_be_read_is_short(tmp_path):
+    (tmp_path / "result.json").write_text('{"schema_version": "' + "9" * 10**6 + '"}')
+    with pytest.raises(ResultError) as error:
+        read_result(tmp_path / "result.json")
+    assert len(str(error.value)) < 400
+    (tmp_path / "result.json").write_text("[" * 200_000)
+    with pytest.raises(ResultError, match="not JSON"):
+        read_result(tmp_path / "result.json")
 
 
 def test_a_result_cut_off_at_any_byte_never_gives_a_number(tmp_path):
@@ -112,8 +171,7 @@ def test_load_leaves_unreadable_files_out_and_names_them(tmp_path):
 
 
 def test_load_has_every_parameter_and_fact_as_a_column(tmp_path):
-    (tmp_path / "a").mkdir()
-    write_result(tmp_path / "a", made_result())
+    stored(tmp_path / "a")
     frame = perfkit.load(tmp_path)
     named = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
     assert {*perfkit.config.parameters(), *named, "environment.gpus"} <= {*frame}

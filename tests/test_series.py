@@ -177,6 +177,21 @@ def test_speed_up_is_over_the_fewest_devices_at_the_same_batch_size(tmp_path):
     ]
 
 
+def test_processes_that_share_the_cores_have_a_speed_up_and_no_efficiency(tmp_path):
+    (one,) = series(
+        tmp_path,
+        measured([4.0]),
+        measured([5.0], processes=2),
+        measured([8.0], nodes=2, launcher="srun"),
+    )
+    grid = speedup_by_topology(one)
+    assert {label: [cell[0].text for cell in cells[1:]] for label, cells in grid.rows} == {
+        "32, 1x1": ["1.00", "100 %"],
+        "32, 1x2": ["1.25", "the same cores"],
+        "32, 2x1": ["2.00", "100 %"],
+    }
+
+
 def test_without_a_second_topology_there_is_no_speed_up(tmp_path):
     (one,) = series(tmp_path, measured([1.0]), measured([2.0], batch_size=64))
     assert speedup_by_topology(one) is None

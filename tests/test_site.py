@@ -200,7 +200,10 @@ def test_what_can_not_be_read_is_named_in_index_and_summary_and_the_rest_is_ther
         (tmp_path / name / "result.json").write_text(text)
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "result.json").write_text('{"schema_version": 99}')
-    write_site(tmp_path, print)
+    (tmp_path / "cut" / "report.html").write_text("as it was")
+    _index, left_out = write_site(tmp_path, print)
+    assert len(left_out) == 3
+    assert "not JSON" in (tmp_path / "cut" / "report.html").read_text()
     for page in (tmp_path / "index.html", tmp_path / "summary" / "report.html"):
         text = unescape(page.read_text())
         assert "cut/result.json: not JSON, perhaps cut off" in text
@@ -312,6 +315,8 @@ def test_a_filter_shows_the_rows_with_all_of_its_words_and_counts_them(outputs, 
     tab.get_by_role("searchbox").fill("dali complete")
     assert sorted(throughputs(tab)) == [9.0, 11.0, 21.0]
     assert tab.get_by_role("status").inner_text() == "3 of 6 shown"
+    tab.get_by_role("searchbox").fill("4")
+    assert sorted(throughputs(tab)) == [4.15, 9.0, 11.0], "a number is looked for as a whole"
     tab.get_by_role("searchbox").fill("out_of_memory")
     assert tab.locator("tbody tr:visible").count() == 1
     tab.get_by_role("searchbox").fill("")

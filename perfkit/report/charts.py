@@ -99,6 +99,7 @@ def efficiency_by_topology(points: pd.DataFrame, legend: str) -> Markup:
         shares = pd.concat([_share(group) for _, group in points.groupby("line", sort=False)])
         _lines(axes, shares.assign(x=[order.index(topology) for topology in shares["x"]]))
         axes.set(xlabel=_("nodes x devices"), ylabel=_("share of ideal, %"))
+        axes.set_ylim(bottom=0)
         _ticks(axes, dict(enumerate(order)))
         return _finished(figure, axes, legend)
 
@@ -160,10 +161,10 @@ def _lines(axes: Axes, points: pd.DataFrame) -> None:
         axes.vlines(
             x[known], group["low"][known], group["high"][known], color=colour, linewidth=1
         )
-        dots = group.assign(x=back(across(x) + step / 3))[["x", "repeats"]]
-        dots = dots.explode("repeats").dropna().astype(float)
+        spread = group.assign(x=back(across(x) + step / 3))[["x", "repeats"]]
+        spread = spread.explode("repeats").dropna().astype(float)
         dot = {"color": colour, "s": 8, "linewidth": 0, "legend": False}
-        seaborn.scatterplot(x=dots["x"], y=dots["repeats"], ax=axes, **dot)
+        seaborn.scatterplot(x=spread["x"], y=spread["repeats"], ax=axes, **dot)
         look = {"color": colour, "marker": marker, "markersize": 5, "markeredgewidth": 0}
         look |= {"linewidth": 1.2, "estimator": None, "label": line}
         seaborn.lineplot(x=x, y=group["value"], ax=axes, **look)

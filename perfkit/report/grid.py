@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from perfkit.report.language import current, file_name
 from perfkit.report.language import gettext as _
-from perfkit.report.series import Series, device_name, size
+from perfkit.report.series import Series, device_name, resources, size
 from perfkit.report.wording import FRAMEWORK_NAMES, interval_words, number, percent
 
 
@@ -104,13 +104,12 @@ def speedup_by_topology(series: Series) -> Grid | None:
             same = [other for other in measured if other["topology"] == row["topology"]]
             words = apart(same)[same.index(row)]
             speedup, efficiency = speedup_cells(
-                row["throughput"],
-                size(row["topology"])[0],
-                base["throughput"],
-                size(base["topology"])[0],
+                row["throughput"], resources(row), base["throughput"], resources(base)
             )
             if row is base:
                 speedup = [Entry(speedup[0].text, [_("the base")])]
+            elif resources(row) == resources(base):
+                efficiency = [Entry(_("the same cores"), kind="absent")]
             line = [[measured_entry(row, *words)], speedup, efficiency]
             rows.append((f"{batch}, {row['topology']}", line))
     columns = [series.rows[0]["unit"], _("speed-up"), _("efficiency")]

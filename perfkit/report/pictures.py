@@ -1,7 +1,7 @@
 """What the summary's charts show: each picture with the finding that it is there for."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,24 @@ from markupsafe import Markup
 from perfkit.models import MODELS
 from perfkit.report import charts
 from perfkit.report.language import gettext as _
-from perfkit.report.published import RUNS, SHAPES, Cell, Match, gpu_count, marks, part, topology
-from perfkit.report.series import Series, device_name, size
+from perfkit.report.published import (
+    NO_BASE,
+    PUBLISHED_MODEL,
+    RUNS,
+    SHAPES,
+    Cell,
+    Match,
+    gpu_count,
+    marks,
+    part,
+    row_batch,
+    topology,
+)
+from perfkit.report.series import Series, device_name, resources, size
 from perfkit.report.wording import FRAMEWORK_NAMES, number, percent
+
+TIE = 0.01
+PUBLISHED_NAME = {name: MODELS[model].name for model, name in PUBLISHED_MODEL.items()}
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,9 @@ Numbers = tuple[float, float | None, float | None, tuple[float, ...]]
 Line = tuple[str, Any, float, float | None, float | None, tuple[float, ...]]
 """Values of charts.POINTS: line, x, and Numbers."""
 
+Placed = tuple[str, int, Numbers]
+"""Topology, batch size, and the numbers there."""
+
 
 def of_series(series: Series) -> list[Picture]:
     """Throughput against batch size and, with several topologies, against those."""
@@ -40,7 +58,9 @@ def of_series(series: Series) -> list[Picture]:
     key = _("Large marks: medians, with their intervals. Small dots: every repeat.")
     subject = f"{MODELS[series.model].name}, {series.name}"
     placed = [(row["topology"], row["batch_size"], _measured(row)) for row in rows]
-    return _two(placed, rows[0]["unit"], subject, key)
+    # Between topologies with other numbers of processes on the same cores nothing is ideal.
+    comparable = len({size(r["topology"])[0] / resources(r) for r in rows}) == 1
+    return _two(placed, placed if comparable else [], rows[0]["unit"], subject, key)
 
 
 def of_fleetx(table: str, cells: list[Cell]) -> list[Picture]:
@@ -48,8 +68,9 @@ def of_fleetx(table: str, cells: list[Cell]) -> list[Picture]:
     pictures = []
     for name, some in _parts(table, cells).items():
         placed = [(topology(cell), cell["batch_per_gpu"], _bare(cell)) for cell in some]
+        bases = [one for one, cell in zip(placed, some, strict=True) if cell["note"] != NO_BASE]
         subject = f"{some[0]['source']}, {name}"
-        pictures += _two(placed, some[0]["unit"], subject, _as_published())
+        pictures += _two(placed, bases, some[0]["unit"], subject, _as_published())
     return pictures
 
 
@@ -87,7 +108,9 @@ def of_frameworks(table: str, cells: list[Cell], matches: list[Match]) -> list[P
             key += " " + _("Measured: medians, with their intervals and every repeat.")
         unit = _("%(unit)s per GPU") % {"unit": some[0]["unit"]}
         chart = charts.dots(_points(lines), unit)
-        pictures.append(Picture(finding, f"{some[0]['source']}, {name}", key, chart))
+        model = PUBLISHED_NAME[some[0]["model"]]
+        subject = f"{some[0]['source']}, {model}, {name}"
+        pictures.append(Picture(finding, subject, key, chart))
     return pictures
 
 
@@ -151,17 +174,17 @@ def _whose(cell: Cell) -> list[str]:
 
 
 def _two(
-    placed: list[tuple[str, int, Numbers]], unit: str, subject: str, key: str
+    placed: list[Placed], scaling: list[Placed], unit: str, subject: str, key: str
 ) -> list[Picture]:
-    """Numbers at (topology, batch size) against the one and against the other."""
+    """Numbers against batch size and, those that may be compared so, against topology."""
     by_batch = _points([(where, batch, *numbers) for where, batch, numbers in placed])
     chart = charts.throughput_by_batch(by_batch, unit)
     pictures = [Picture(_highest(by_batch, unit), subject, key, chart)]
     by_topology = [
         (str(batch), where, *numbers)
-        for where, batch, numbers in sorted(placed, key=lambda one: (one[1], size(one[0])))
+        for where, batch, numbers in sorted(scaling, key=lambda one: (one[1], size(one[0])))
     ]
-    if _points(by_topology).groupby("line")["x"].nunique().max() > 1:
+    if by_topology and _points(by_topology).groupby("line")["x"].nunique().max() > 1:
         pictures.append(_scaling(by_topology, _("batch per device"), unit, subject, key))
     return pictures
 
@@ -239,16 +262,19 @@ def _times(first: "pd.Series[Any]", last: "pd.Series[Any]") -> float:
     return size(last["x"])[0] / size(first["x"])[0]
 
 
-def _leaders(cells: Iterable[Cell], row: Any) -> str:
-    """Which framework is highest in how many rows with a number of several."""
+def _leaders(cells: Iterable[Cell], row: Callable[[Cell], str]) -> str:
+    """Which framework is highest in how many rows: among those with a number at the row's own
+    batch size, two at least, of which the next is over TIE lower."""
     rows: dict[str, list[Cell]] = {}
     for cell in cells:
-        rows.setdefault(row(cell), []).append(cell)
-    contested = [some for some in rows.values() if len(some) > 1]
-    best = [max(some, key=lambda cell: cell["throughput"]) for some in contested]
-    counts = Counter(FRAMEWORK_NAMES[cell["framework"]] for cell in best)
+        if cell["batch_per_gpu"] == row_batch(cell):
+            rows.setdefault(row(cell), []).append(cell)
+    counts: Counter[str] = Counter()
+    for some in rows.values():
+        ordered = sorted(some, key=lambda cell: -cell["throughput"])
+        if len(ordered) > 1 and ordered[0]["throughput"] > ordered[1]["throughput"] * (1 + TIE):
+            counts[FRAMEWORK_NAMES[ordered[0]["framework"]]] += 1
     told = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-    return _("Highest of those published, in how many of %(count)d rows: %(told)s") % {
-        "count": len(contested),
-        "told": told,
+    return _("Highest by over 1 %% at the same batch size, in how many rows: %(told)s") % {
+        "told": told or _("none")
     }

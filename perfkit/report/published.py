@@ -101,6 +101,8 @@ DLPERF = Shape("nodes x GPUs", topology, lambda c: FRAMEWORK_NAMES[c["framework"
 DLPERF_RUNS = Shape("nodes x GPUs", topology, run_name)
 PADDLE_PERF = Shape("GPU, BS", gpus_and_batch, lambda c: FRAMEWORK_NAMES[c["framework"]])
 RUNS = "dlperf-resnet50-run"
+NO_BASE = "no base of a speed-up: auto may switch on other options than on several GPUs"
+"""What the FleetX VGG-16 page says of one GPU with the automatic strategy."""
 SHAPES = {
     "fleetx-resnet50": FLEETX,
     "fleetx-vgg16": FLEETX,
@@ -250,7 +252,7 @@ def _grid(
 def _origins(cells: list[Cell]) -> list[str]:
     """What the source says of GPU, input and statistic, with the frameworks it holds for."""
     names = {"gpu": "GPU", "input": _("input"), "statistic": _("statistic")}
-    told = []
+    told = [cells[0]["unit"]]
     for key, name in names.items():
         values = list(dict.fromkeys(cell[key] for cell in cells))
         words = [

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from perfkit import config, strategies
-from perfkit.frames import STEP_COLUMNS, load_steps
+from perfkit.frames import STEP_COLUMNS, check_raw, load_steps
 from perfkit.models import MODELS
 from perfkit.report.rendering import Section, render
 from perfkit.report.step_chart import step_chart
@@ -42,7 +42,15 @@ def parameters(measurement: Measurement) -> Section:
         for name, (default, meaning) in config.parameters().items()
         if name not in ("outputs_dir", "timeout")
     ]
-    return render("parameters.html.j2", rows=rows, command=command(result), result=result)
+    c, model = result.config, MODELS[result.config.model]
+    sampled = c.input != "synthetic" and c.data_dir == model.data_dir
+    return render(
+        "parameters.html.j2",
+        rows=rows,
+        command=command(result),
+        result=result,
+        sampled=f"perfkit samples --for {c.model}" if sampled else "",
+    )
 
 
 def effective(measurement: Measurement) -> Section:
@@ -128,7 +136,8 @@ def raw_files(measurement: Measurement) -> Section:
     files = [folder / "result.json", *sorted(folder.glob("repeats/*/*.jsonl"), key=_by_number)]
     files += sorted(folder.glob("logs/*.log"), key=_by_number)
     rows = [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
-    return render("raw_files.html.j2", rows=rows)
+    count = sum(len(repeat.ranks) for repeat in measurement.result.complete_repeats)
+    return render("raw_files.html.j2", rows=rows, trouble=check_raw(folder), count=count)
 
 
 def _by_number(path: Path) -> tuple[int, str]:

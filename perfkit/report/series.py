@@ -91,6 +91,13 @@ def size(topology: str) -> tuple[int, int]:
     return (nodes * devices, nodes)
 
 
+def resources(row: dict[str, Any]) -> int:
+    """What grows with a topology: GPUs of all nodes; on the CPU nodes, since the processes of
+    a node share its cores."""
+    devices, nodes = size(row["topology"])
+    return devices if row["device"] == "gpu" else nodes
+
+
 def device_name(row: dict[str, Any]) -> str:
     """The GPU or, of a measurement on the CPU, that; without what follows in its name."""
     fact = "gpus" if row["device"] == "gpu" else "cpu"

@@ -33,11 +33,12 @@ class MeasurementError(RuntimeError):
         return str(self).splitlines()
 
 
-def write_site(outputs: Path, progress: Callable[[int], None]) -> Path:
-    """Write every page under `outputs`, then summary and index, whose path is returned.
+def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, list[str]]:
+    """Write every page under `outputs`, then summary and index; the index's path, and what was
+    left out because it can't be read or shown.
 
-    `progress` is told 1 for each of the `parts` that is done. Results that can't be read, or
-    shown, are named in summary and index.
+    `progress` is told 1 for each of the `parts` that is done. Summary and index name what was
+    left out.
     """
     broken = []
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -49,7 +50,7 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> Path:
         write_tables(outputs, summary.measurements)
         for _page in pool.map(_write_summary, repeat(summary), LANGUAGES):
             progress(1)
-    return write_index(outputs, broken)
+    return write_index(outputs, broken), summary.unreadable
 
 
 def parts(outputs: Path) -> int:
@@ -61,7 +62,8 @@ def _write_page_of(folder: Path) -> list[str]:
     """Write a measurement's page; what kept it from that."""
     try:
         measurement = Measurement.read(folder)
-    except ResultError:
+    except ResultError as error:
+        _write_unreadable(folder, str(error).replace(f"{folder.parent}/", ""))
         return []
     try:
         write_page(measurement)
@@ -71,6 +73,19 @@ def _write_page_of(folder: Path) -> list[str]:
         reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
         return [f"{folder.name}: its page could not be written ({reason})"]
     return []
+
+
+def _write_unreadable(folder: Path, reason: str) -> None:
+    """Put the reason in the place of a page that a result had while it could be read."""
+    for language in LANGUAGES:
+        page = folder / file_name("report", language)
+        if page.exists():
+            with spoken(language):
+                title = gettext("This result can't be read")
+                text = write_out(
+                    "unreadable.html.j2", title=title, stem="report", reason=reason
+                )
+            write_atomically(page, text)
 
 
 def _write_summary(summary: Summary, language: str) -> None:

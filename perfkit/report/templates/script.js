@@ -37,9 +37,11 @@ for (const input of document.querySelectorAll("[data-filters]")) {
     copy.querySelectorAll("button").forEach((button) => button.remove());
     return copy.textContent.toLowerCase();
   });
+  const has = (text, word) =>
+    /^\d+$/.test(word) ? text.split(/\s+/).includes(word) : text.includes(word);
   const filter = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    rows.forEach((row, i) => { row.hidden = !words.every((word) => texts[i].includes(word)); });
+    rows.forEach((row, i) => { row.hidden = !words.every((word) => has(texts[i], word)); });
     const shown = rows.filter((row) => !row.hidden).length;
     count.textContent = count.dataset.says.replace("{shown}", shown).replace("{all}", rows.length);
   };
