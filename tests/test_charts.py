@@ -9,7 +9,8 @@ from made import measured, write_all
 import perfkit
 from perfkit.report import charts, pictures
 from perfkit.report.language import spoken
-from perfkit.report.published import cells_of, match
+from perfkit.report.matches import match
+from perfkit.report.published import cells_of
 from perfkit.report.series import series_of
 
 GPU = {"device": "gpu", "gpus": 8}

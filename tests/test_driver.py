@@ -50,8 +50,10 @@ RAISE_IN_STEP = """
 """
 """A worker whose first step raises, whatever its input."""
 
+# Python leaves an interrupt ignored that what started the tests ignores, as a background job.
 DRIVER = """
-import json, sys, perfkit
+import json, signal, sys, perfkit
+signal.signal(signal.SIGINT, signal.default_int_handler)
 plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
 print(perfkit.measure(plan.config, plan.protocol).result.status)
 """

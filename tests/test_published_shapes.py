@@ -7,7 +7,9 @@ import pytest
 from made import measured, write_all
 
 import perfkit
-from perfkit.report.published import SHAPES, cells_of, grids, match
+from perfkit.report.matches import match
+from perfkit.report.published import SHAPES, cells_of
+from perfkit.report.published_grids import grids
 from perfkit.report.series import series_of
 from perfkit.report.summary import Summary, published_tables
 

@@ -11,13 +11,12 @@ from markupsafe import Markup
 from perfkit.models import MODELS
 from perfkit.report import charts
 from perfkit.report.language import gettext as _
+from perfkit.report.matches import PUBLISHED_MODEL, Match
 from perfkit.report.published import (
     NO_BASE,
-    PUBLISHED_MODEL,
     RUNS,
     SHAPES,
     Cell,
-    Match,
     gpu_count,
     marks,
     part,

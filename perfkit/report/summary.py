@@ -12,7 +12,9 @@ from perfkit.frames import load
 from perfkit.models import MODELS
 from perfkit.report import charts, pictures
 from perfkit.report.grid import batch_by_topology, speedup_by_topology
-from perfkit.report.published import Cell, Match, cells_of, grids, match
+from perfkit.report.matches import Match, match
+from perfkit.report.published import Cell, cells_of
+from perfkit.report.published_grids import grids
 from perfkit.report.rendering import Section, render
 from perfkit.report.series import Series, key_name, series_of, spelt
 from perfkit.tables import published

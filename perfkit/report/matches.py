@@ -1,0 +1,116 @@
+"""Which measurement stands in which published cell, and in what the two differ."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from perfkit.models import MODELS
+from perfkit.report.language import gettext as _
+from perfkit.report.published import RUNS, Cell, accumulates, topology
+from perfkit.report.series import device_name
+
+Row = dict[str, Any]
+"""A row of perfkit.load()."""
+PUBLISHED_MODEL = {"resnet50": "resnet50", "vgg16": "vgg16", "bert": "bert-base"}
+PUBLISHED_STATISTIC = "median of 7 runs; each the mean of steps 21-120"
+"""How published.csv writes the statistic of the protocol `published`."""
+STRATEGIES = {
+    ("fleetx-resnet50", "fp32"): "fleetx-fp32",
+    ("fleetx-resnet50", "amp"): "fleetx-amp",
+    ("fleetx-resnet50", "auto"): "fleetx-auto",
+    ("fleetx-vgg16", "fp32"): "fleetx-vgg16-fp32",
+    ("fleetx-vgg16", "amp"): "fleetx-vgg16-amp",
+    ("fleetx-vgg16", "auto"): "fleetx-auto",
+}
+"""The presets of the strategies that a source prints above its tables; others print none."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A measurement that stands in a published cell, and in what the two differ."""
+
+    cell: Cell
+    row: Row
+    differs: dict[str, str]
+
+    @property
+    def is_like(self) -> bool:
+        """Whether both were made on the same GPU in the same precision."""
+        return not {"gpu", "precision"} & self.differs.keys()
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured / published; None where one of the two has no number."""
+        measured, published = self.row["throughput"], self.cell["throughput"]
+        return float(measured / published) if measured and published else None
+
+
+def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
+    """Every measurement on GPUs beside the published cells whose place it has: model, images
+    or sequences of the usual size, framework, precision, topology and batch per GPU,
+    accumulating or not. Cells of single runs are left out."""
+    places: dict[tuple[Any, ...], list[Row]] = {}
+    for row in measured:
+        usual = row["image_size"] in (None, 224) and row["sequence_length"] in (None, 128)
+        if row["device"] == "gpu" and usual:
+            keys = ("framework", "precision", "topology", "batch_size")
+            place = (PUBLISHED_MODEL[row["model"]], *(row[key] for key in keys))
+            places.setdefault((*place, row["accumulate"] > 1), []).append(row)
+    return [
+        Match(cell, row, differences(cell, row))
+        for cell in cells
+        if cell["table"] != RUNS
+        for row in places.get(
+            (
+                cell["model"],
+                cell["framework"],
+                cell["precision"],
+                topology(cell),
+                cell["batch_per_gpu"],
+                accumulates(cell) is True,
+            ),
+            [],
+        )
+    ]
+
+
+def differences(cell: Cell, row: Row) -> dict[str, str]:
+    """In what a measurement differs from the published cell: key -> words.
+
+    GPU, precision, input, strategy and statistic as far as the source tells them; layout,
+    graph, optimizer and micro-batches from what perfkit takes for the published work, as
+    parameters/ does.
+    """
+    told = {}
+    gpu = device_name(row)
+    if not set(words(cell["gpu"])) <= set(words(gpu)):
+        told["gpu"] = _against(_("on %(used)s") % {"used": gpu}, cell["gpu"])
+    used = row["effective.precision"] + (" (TF32)" if row["effective.tf32"] else "")
+    if used != cell["precision"]:
+        told["precision"] = _("really %(used)s") % {"used": used}
+    if cell["input"] and row["input"] not in cell["input"].split("/"):
+        told["input"] = _against(_("input %(used)s") % {"used": row["input"]}, cell["input"])
+    strategy = STRATEGIES.get((cell["table"], cell["precision"]), "none")
+    usual = {"layout": "NCHW", "execution": "static", "strategy": strategy, "accumulate": 1}
+    usual["optimizer"] = MODELS[row["model"]].optimizers[0]
+    told |= {key: f"{key} {row[key]}" for key in usual if row[key] not in (None, usual[key])}
+    same = (row["warmup_steps"], row["measured_steps"], row["n"]) == (20, 100, 7)
+    if row["n"] and not (same and cell["statistic"] == PUBLISHED_STATISTIC):
+        stated = cell["statistic"] or "not stated"
+        told["statistic"] = _against(statistic_of(row), _(stated))
+    return told
+
+
+def _against(used: str, published: str) -> str:
+    return _("%(used)s; published: %(published)s") % {"used": used, "published": published}
+
+
+def statistic_of(row: Row) -> str:
+    """The statistic of a measurement as published.csv writes it."""
+    first, last = row["warmup_steps"] + 1, row["warmup_steps"] + row["measured_steps"]
+    told = {"n": row["n"], "first": first, "last": last}
+    return _("median of %(n)d runs; each the mean of steps %(first)d-%(last)d") % told
+
+
+def words(name: str) -> list[str]:
+    return name.replace("-", " ").replace("GiB", "GB").split()
