@@ -29,9 +29,6 @@ COLUMNS += ["nodes_differ", "input_sha256"]
 """What `load` always has, beside a column `environment.<fact>` for each fact."""
 STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
 STEP_COLUMNS += ["loss", "measured"]
-STEPS_FILL_WINDOW = 0.02
-"""The part of a window that its steps may lack: on a CPU ranks wait for each other at its end,
-on a GPU the host's clock is not the events'."""
 
 
 def load(outputs: str | Path) -> pd.DataFrame:
@@ -160,35 +157,6 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
                 raise ResultError(f"{path}: not the events of a rank ({error!r})") from error
     frame = pd.DataFrame(rows, columns=STEP_COLUMNS)
     return frame.assign(measured=frame["step"] > result.protocol.warmup_steps)
-
-
-def check_raw(folder: str | Path) -> list[str]:
-    """In what the raw files of a measurement do not agree with its result: a file that is not
-    there or can't be read, a window of other samples or seconds, steps that do not fill it."""
-    folder = resolved_path(str(folder))
-    result = read_result(folder / "result.json")
-    told = []
-    for repeat in result.complete_repeats:
-        for rank in repeat.ranks:
-            path = raw_file(folder, repeat.index, rank.rank)
-            name = path.relative_to(folder)
-            try:
-                events = read_events(path)
-                steps = [s for s in _steps(events) if s["step"] > result.protocol.warmup_steps]
-                window = next(e for e in events if e["event"] == "window")
-                seen = (window["samples"], window["seconds"])
-            except (OSError, KeyError, TypeError, ValueError, StopIteration) as error:
-                told.append(f"{name}: {type(error).__name__}")
-                continue
-            filled = sum(step["seconds"] for step in steps) / rank.window_seconds
-            if seen != (rank.samples, rank.window_seconds):
-                told.append(f"{name}: its window is another than the result's")
-            elif (
-                abs(filled - 1) > STEPS_FILL_WINDOW
-                or len(steps) != result.protocol.measured_steps
-            ):
-                told.append(f"{name}: its steps are {filled:.1%} of the window")
-    return told
 
 
 def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

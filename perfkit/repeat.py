@@ -13,23 +13,20 @@ from typing import Protocol as Interface
 from perfkit.cause import Events, cause, failure, furthest_behind
 from perfkit.config import Config, Protocol
 from perfkit.launch import Ending, Workers
+from perfkit.numbers import numbers
 from perfkit.progress import Progress
 from perfkit.results import (
     Effective,
     Failure,
     FailureCode,
     NodeSeen,
-    Rank,
     Repeat,
     ResultError,
-    StepSeconds,
     raw_file,
     read_events,
 )
-from perfkit.statistics import median, summary
 
 POLL_SECONDS = 0.5
-STRAGGLING = 1.1
 
 
 class Started(Interface):
@@ -168,55 +165,6 @@ def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> None:
 def _rank_name(crew: Crew, config: Config, rank: int) -> str:
     node = crew.name(rank // config.devices)
     return f"rank {rank} on {node}" if node else f"rank {rank}"
-
-
-def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float) -> Repeat:
-    """The numbers of a repeat whose ranks all came to their end."""
-    ranks, steps = [], []
-    for rank, rank_events in enumerate(events):
-        by_kind: dict[str, Any] = {event["event"]: event for event in rank_events}
-        in_window = [
-            event
-            for event in rank_events
-            if event["event"] == "step" and event["step"] > protocol.warmup_steps
-        ]
-        steps += [event["seconds"] for event in in_window]
-        ranks.append(
-            Rank(
-                rank=rank,
-                samples=by_kind["window"]["samples"],
-                window_seconds=by_kind["window"]["seconds"],
-                data_wait_seconds=sum(event["data_wait_seconds"] for event in in_window),
-                memory_bytes=by_kind["end"]["memory_bytes"],
-                alone_seconds=by_kind["end"].get("alone_seconds"),
-            )
-        )
-    losses = [event["value"] for event in events[0] if event["event"] == "loss"]
-    slowest = max(rank.window_seconds for rank in ranks)
-    last = events[0][-1]
-    return Repeat(
-        index=index,
-        status="complete",
-        throughput=sum(rank.samples for rank in ranks) / slowest,
-        steps_per_second=protocol.measured_steps / slowest,
-        step_seconds=StepSeconds(**summary(steps)),
-        data_wait_share=sum(r.data_wait_seconds for r in ranks)
-        / sum(r.window_seconds for r in ranks),
-        loss_first=losses[0],
-        loss_last=losses[-1],
-        skipped_steps=last["skipped_steps"],
-        loss_scale=last["loss_scale"],
-        straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
-        ranks=ranks,
-        wall_seconds=seconds,
-    )
-
-
-def _straggler(alone: list[float]) -> int | None:
-    """The rank that takes STRAGGLING times as long alone as the others' median, if one does."""
-    slowest = alone.index(max(alone))
-    others = alone[:slowest] + alone[slowest + 1 :]
-    return slowest if others and alone[slowest] > STRAGGLING * median(others) else None
 
 
 def _effective(events: list[Events]) -> Effective | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from perfkit import environment
 from perfkit.config import Config, Protocol
 from perfkit.driver import throughput
+from perfkit.numbers import numbers
 from perfkit.results import (
     SCHEMA_VERSION,
     Effective,
@@ -17,6 +18,7 @@ from perfkit.results import (
     Repeat,
     Result,
     StepSeconds,
+    raw_file,
     write_result,
 )
 
@@ -192,9 +194,55 @@ def write_all(outputs, *results):
     return Path(outputs)
 
 
+def rank_events(seconds, samples=8, measured_steps=None, alone_seconds=None):
+    """What a rank writes that takes these seconds for its steps, the last `measured_steps` of
+    them (else all but one) in the window, a batch of `samples` each, and 0.1 s of waiting."""
+    window = seconds[-(measured_steps or len(seconds) - 1) :]
+    steps = range(1, len(seconds) + 1)
+    return [
+        {"event": "start"},
+        *(
+            {
+                "event": "step",
+                "step": k,
+                "seconds": s,
+                "data_wait_seconds": 0.1,
+                "samples": samples,
+            }
+            for k, s in zip(steps, seconds, strict=True)
+        ),
+        *({"event": "loss", "step": k, "value": 10.0 - k} for k in steps),
+        {"event": "window", "samples": samples * len(window), "seconds": sum(window)},
+        {
+            "event": "end",
+            "memory_bytes": 1,
+            "alone_seconds": alone_seconds,
+            "skipped_steps": None,
+            "loss_scale": None,
+        },
+    ]
+
+
+def with_raw_files(folder, result, events):
+    """Store in `folder` a result as `result`, with the numbers of `events`, which are those of
+    each rank of each repeat, and with them as raw files."""
+    protocol = result.protocol
+    repeats = [numbers(k, protocol, ranks, 9.5) for k, ranks in enumerate(events, 1)]
+    changes = {"id": folder.name, "repeats": repeats}
+    changes["throughput"] = throughput(repeats, result.throughput.unit)
+    folder.mkdir(parents=True)
+    for repeat, ranks in zip(repeats, events, strict=True):
+        for rank, rank_events in enumerate(ranks):
+            path = raw_file(folder, repeat.index, rank)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps(event) + "\n" for event in rank_events))
+    write_result(folder, result.model_copy(update=changes))
+    return Measurement.read(folder)
+
+
 def write_many(outputs, count, seed=0, raw=True):
-    """`count` measurements over models, precisions, batch sizes, topologies, drivers and
-    labels, of 7 repeats of 120 steps each; the raw steps too unless not `raw`."""
+    """`count` measurements over models, precisions, batch sizes, topologies of 1 to 4 ranks,
+    drivers and labels, of 7 repeats of 120 steps each; the raw files too unless not `raw`."""
     chance = random.Random(seed)
     for number in range(count):
         model = chance.choice(["resnet50", "vgg16", "bert"])
@@ -205,14 +253,21 @@ def write_many(outputs, count, seed=0, raw=True):
             device="gpu",
             precision=chance.choice(["fp32", "amp"]),
             batch_size=chance.choice([32, 64, 128, 256]),
-            nodes=chance.choice([1, 2, 4]),
-            gpus=chance.choice([1, 8]),
+            nodes=chance.choice([1, 2]),
+            gpus=chance.choice([1, 2]),
             label=f"week{number // 100}",
             facts={"driver": chance.choice(["525.60", "550.54"])},
         )
         folder = Path(outputs) / f"{result.id}-{number:05}"
-        folder.mkdir(parents=True)
-        write_result(folder, result.model_copy(update={"id": folder.name}))
         if raw:
-            for repeat in range(1, 8):
-                write_steps(folder, repeat, [chance.gauss(0.1, 0.001) for _step in range(120)])
+            events = [
+                [
+                    rank_events([chance.gauss(0.2, 0.002) for _step in range(120)], 32, 100)
+                    for _rank in range(result.config.ranks)
+                ]
+                for _repeat in range(7)
+            ]
+            with_raw_files(folder, result, events)
+        else:
+            folder.mkdir(parents=True)
+            write_result(folder, result.model_copy(update={"id": folder.name}))

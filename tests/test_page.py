@@ -1,20 +1,18 @@
 """The page: self-contained, escaped, readable in a real browser, wide and narrow."""
 
-import json
 import re
 import shlex
-from html import unescape
 from pathlib import Path
 
 import nbformat
 import pytest
-from made import made_result, measured, stored, write_all, write_steps
+from made import made_result, measured, stored
 
 from perfkit.config import Protocol
-from perfkit.report import page, sections, wording
+from perfkit.report import page, wording
 from perfkit.report.page import write_page
 from perfkit.report.site import MeasurementError, publish, write_index
-from perfkit.results import Failure, Measurement, Rank, Reading, Repeat
+from perfkit.results import Failure, Rank, Reading, Repeat
 
 HOSTILE = '<script>alert(1)</script><img src="http://evil.example/x">&"\''
 
@@ -84,50 +82,6 @@ def test_a_result_with_no_more_than_its_schema_demands_has_a_page(tmp_path):
     bare = Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0, ranks=ranks)
     text = page_of(tmp_path / "m", config=config, repeats=[bare], environment={})
     assert "4.000" in text
-
-
-def raw_section(folder):
-    text = unescape(sections.raw_files(Measurement.read(folder)).html)
-    return re.sub(r"<[^>]+>", " ", text)
-
-
-@pytest.fixture
-def with_raw_files(tmp_path):
-    """A measurement of one rank and two repeats whose raw files agree with it."""
-    result = measured([4.0, 5.0], warmup_steps=1, measured_steps=2)
-    (folder,) = write_all(tmp_path, result).iterdir()
-    for repeat in result.repeats:
-        (rank,) = repeat.ranks
-        write_steps(folder, repeat.index, [1.0, *[rank.window_seconds / 2] * 2])
-        window = {"event": "window", "samples": 100, "seconds": rank.window_seconds}
-        with (folder / "repeats" / str(repeat.index) / "rank0.jsonl").open("a") as stream:
-            stream.write(json.dumps(window) + "\n")
-    return folder
-
-
-def test_raw_files_that_agree_with_the_result_are_said_to(with_raw_files):
-    assert "The raw files of all 2 ranks and repeats agree" in raw_section(with_raw_files)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ('"samples": 100', '"samples": 101', "its window is another than the result's"),
-        ('"seconds": 12.5', '"seconds": 1.5', "its steps are 56.0% of the window"),
-        ('{"event": "window"', '{"event": "widow"', "StopIteration"),
-    ],
-)
-def test_a_raw_file_that_was_changed_is_named(with_raw_files, old, new, told):
-    path = with_raw_files / "repeats" / "1" / "rank0.jsonl"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    assert f"repeats/1/rank0.jsonl: {told}" in raw_section(with_raw_files)
-
-
-def test_a_raw_file_that_is_gone_is_named(with_raw_files):
-    (with_raw_files / "repeats" / "2" / "rank0.jsonl").unlink()
-    assert "repeats/2/rank0.jsonl: FileNotFoundError" in raw_section(with_raw_files)
 
 
 def test_publishing_what_is_not_complete_raises_after_the_page_is_written(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 import perfkit
 from perfkit.config import ROOT
+from perfkit.report.matches import STRATEGIES
 from perfkit.sweep import SweepError, expand
 
 FOLDER = ROOT / "parameters"
@@ -92,6 +93,16 @@ def test_published_tables_are_measured_with_paddles_static_graph_and_the_full_pr
 def test_each_fleetx_precision_has_the_strategy_printed_above_its_table(file, strategies):
     pairs = {(c["precision"], c["strategy"]) for c in expand(FOLDER / f"{file}.yaml")}
     assert pairs == {*strategies.items(), ("auto", "fleetx-auto")}
+
+
+def test_the_strategy_that_a_match_expects_is_the_one_of_the_tables_file():
+    named = {
+        (file, cell["precision"]): cell["strategy"]
+        for file in FILES
+        for cell in expand(FOLDER / f"{file}.yaml")
+        if cell.get("strategy", "none") != "none"
+    }
+    assert named == STRATEGIES
 
 
 def test_the_quick_sweep_runs_a_few_small_configurations_on_the_cpu():

@@ -122,12 +122,11 @@ def of_ratios(matches: list[Match]) -> list[Picture]:
         lines = [
             _divided(
                 device_name(found.row),
-                ", ".join([topology(cell), str(cell["batch_per_gpu"]), *_whose(cell)]),
+                _place(found.cell),
                 _measured(found.row),
-                cell["throughput"],
+                found.cell["throughput"],
             )
             for found in some
-            for cell in [found.cell]
         ]
         ratios = [line[2] for line in lines]
         told = {"low": number(min(ratios), 3), "high": number(max(ratios), 3)}
@@ -166,10 +165,11 @@ def _marked(cell: Cell) -> str:
     return ", ".join([FRAMEWORK_NAMES[cell["framework"]], *marks(cell)])
 
 
-def _whose(cell: Cell) -> list[str]:
-    """What else names a published cell: its precision, its GPU, its note."""
+def _place(cell: Cell) -> str:
+    """Where a published cell stands: topology, batch per GPU, precision, GPU, and its note."""
     note = cell["note"]
-    return [cell["precision"], cell["gpu"].split("-")[0], *([_(note)] if note else [])]
+    place = [topology(cell), str(cell["batch_per_gpu"]), cell["precision"]]
+    return ", ".join([*place, cell["gpu"].split("-")[0], *([_(note)] if note else [])])
 
 
 def _two(

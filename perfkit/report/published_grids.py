@@ -56,8 +56,8 @@ def _grid(
         for column in columns:
             here = found.get(column)
             line.append(_entries(here, beside.get(id(here), [])))
-            if shape.speedup and here:
-                line += _speedup(here, bases[_alike(here)])
+            if shape.speedup:
+                line += _speedup(here, bases)
         lines.append((label, line))
     return Grid(caption, _(shape.corner), headings, lines, _origins(cells))
 
@@ -78,28 +78,30 @@ def _origins(cells: list[Cell]) -> list[str]:
 
 
 def _whose(cells: list[Cell], key: str, value: str | None) -> str:
-    """The topologies that have this value, or the frameworks, whichever tells it apart."""
+    """The frameworks that have this value, if they tell it apart, or else the topologies."""
     own = [cell for cell in cells if cell[key] == value]
-    others = [cell for cell in cells if cell[key] != value]
-    for name in (lambda c: FRAMEWORK_NAMES[c["framework"]], topology):
-        if not {*map(name, own)} & {*map(name, others)}:
-            return ", ".join(dict.fromkeys(map(name, own)))
-    return ", ".join(dict.fromkeys(f"{topology(cell)}" for cell in own))
+    frameworks = {cell["framework"] for cell in cells if cell[key] != value}
+    if frameworks & {cell["framework"] for cell in own}:
+        names = [topology(cell) for cell in own]
+    else:
+        names = [FRAMEWORK_NAMES[cell["framework"]] for cell in own]
+    return ", ".join(dict.fromkeys(names))
 
 
-def _speedup(cell: Cell, base: Cell) -> list[list[Entry]]:
-    """Speed-up and efficiency over one GPU, computed from numbers of the same statistic."""
+def _speedup(cell: Cell | None, bases: dict[tuple[Any, ...], Cell]) -> list[list[Entry]]:
+    """Speed-up and efficiency over one GPU, computed from numbers of the same statistic; where
+    the source prints another speed-up, that too."""
+    base = bases.get(_alike(cell)) if cell and cell["throughput"] else None
+    if not cell or not base:
+        return [[Entry(_("not published"), kind="absent")]] * 2
     speedup, efficiency = speedup_cells(
         cell["throughput"], gpu_count(cell), base["throughput"], gpu_count(base)
     )
-    return [[_checked(speedup[0], cell["speedup"])], efficiency]
-
-
-def _checked(computed: Entry, printed: str) -> Entry:
-    """The speed-up that the throughputs give; where the source has another, that too."""
-    if float(computed.text) == float(printed):
-        return computed
-    return Entry(computed.text, [_("printed: %(printed)s") % {"printed": printed}])
+    computed, printed = speedup[0], cell["speedup"]
+    if printed and float(computed.text) != float(printed):
+        note = _("printed: %(printed)s") % {"printed": printed}
+        speedup = [Entry(computed.text, [note])]
+    return [speedup, efficiency]
 
 
 def _entries(cell: Cell | None, matches: list[Match]) -> list[Entry]:

@@ -6,8 +6,9 @@ from typing import Any
 import pandas as pd
 
 from perfkit import config, strategies
-from perfkit.frames import STEP_COLUMNS, check_raw, load_steps
+from perfkit.frames import STEP_COLUMNS, load_steps
 from perfkit.models import MODELS
+from perfkit.numbers import disagreements
 from perfkit.report.rendering import Section, render
 from perfkit.report.step_chart import step_chart
 from perfkit.report.wording import command, title
@@ -136,8 +137,12 @@ def raw_files(measurement: Measurement) -> Section:
     files = [folder / "result.json", *sorted(folder.glob("repeats/*/*.jsonl"), key=_by_number)]
     files += sorted(folder.glob("logs/*.log"), key=_by_number)
     rows = [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
-    count = sum(len(repeat.ranks) for repeat in measurement.result.complete_repeats)
-    return render("raw_files.html.j2", rows=rows, trouble=check_raw(folder), count=count)
+    repeats = len(measurement.result.complete_repeats)
+    # Of nodes that were started by hand, the first one alone has raw files.
+    elsewhere = measurement.result.config.launcher == "manual" and len(rows) == 1
+    trouble = [] if elsewhere else disagreements(measurement)
+    checked = 0 if elsewhere else repeats
+    return render("raw_files.html.j2", rows=rows, trouble=trouble, checked=checked)
 
 
 def _by_number(path: Path) -> tuple[int, str]:

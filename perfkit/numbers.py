@@ -1,0 +1,93 @@
+"""The numbers of a repeat, derived from the raw events of its ranks."""
+
+from typing import Any
+
+from perfkit.cause import Events
+from perfkit.config import Protocol
+from perfkit.results import Measurement, Rank, Repeat, ResultError, StepSeconds, read_events
+from perfkit.statistics import median, summary
+
+STRAGGLING = 1.1
+ELSEWHERE = ("nodes", "wall_seconds")
+"""Of a repeat, what its raw files do not tell."""
+
+
+def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float) -> Repeat:
+    """The numbers of a repeat whose ranks all came to their end."""
+    ranks, steps = [], []
+    for rank, rank_events in enumerate(events):
+        by_kind: dict[str, Any] = {event["event"]: event for event in rank_events}
+        in_window = [
+            event
+            for event in rank_events
+            if event["event"] == "step" and event["step"] > protocol.warmup_steps
+        ]
+        steps += [event["seconds"] for event in in_window]
+        ranks.append(
+            Rank(
+                rank=rank,
+                samples=by_kind["window"]["samples"],
+                window_seconds=by_kind["window"]["seconds"],
+                data_wait_seconds=sum(event["data_wait_seconds"] for event in in_window),
+                memory_bytes=by_kind["end"]["memory_bytes"],
+                alone_seconds=by_kind["end"].get("alone_seconds"),
+            )
+        )
+    losses = [event["value"] for event in events[0] if event["event"] == "loss"]
+    slowest = max(rank.window_seconds for rank in ranks)
+    last = events[0][-1]
+    return Repeat(
+        index=index,
+        status="complete",
+        throughput=sum(rank.samples for rank in ranks) / slowest,
+        steps_per_second=protocol.measured_steps / slowest,
+        step_seconds=StepSeconds(**summary(steps)),
+        data_wait_share=sum(r.data_wait_seconds for r in ranks)
+        / sum(r.window_seconds for r in ranks),
+        loss_first=losses[0],
+        loss_last=losses[-1],
+        skipped_steps=last["skipped_steps"],
+        loss_scale=last["loss_scale"],
+        straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
+        ranks=ranks,
+        wall_seconds=seconds,
+    )
+
+
+def _straggler(alone: list[float]) -> int | None:
+    """The rank that takes STRAGGLING times as long alone as the others' median, if one does."""
+    slowest = alone.index(max(alone))
+    others = alone[:slowest] + alone[slowest + 1 :]
+    return slowest if others and alone[slowest] > STRAGGLING * median(others) else None
+
+
+def disagreements(measurement: Measurement) -> list[str]:
+    """In what the complete repeats of a measurement are not what their raw files give: a line
+    for each repeat whose files are missing, can't be read, or give other numbers."""
+    told = []
+    for repeat in measurement.result.complete_repeats:
+        if wrong := _disagreement(measurement, repeat):
+            told.append(f"repeat {repeat.index}: {wrong}")
+    return told
+
+
+def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
+    if not repeat.ranks:
+        return "its ranks are not named"
+    events = []
+    for rank in repeat.ranks:
+        path = measurement.raw_file(repeat.index, rank.rank)
+        try:
+            events.append(read_events(path))
+        except OSError as error:
+            return f"{path.relative_to(measurement.folder)}: {error.strerror}"
+        except ResultError as error:
+            return str(error).removeprefix(f"{measurement.folder}/")
+    protocol, seconds = measurement.result.protocol, repeat.wall_seconds or 0.0
+    try:
+        given = numbers(repeat.index, protocol, events, seconds).model_dump()
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        return "the raw files are not those of a finished repeat"
+    stored = repeat.model_dump()
+    differ = [name for name in given if name not in ELSEWHERE and given[name] != stored[name]]
+    return f"the raw files give another {', '.join(differ)}" if differ else None

@@ -1,0 +1,112 @@
+"""The numbers of a repeat, from the raw events of its ranks."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+from made import measured, rank_events, with_raw_files
+
+from perfkit.config import Protocol
+from perfkit.numbers import disagreements, numbers
+from perfkit.report import sections
+
+PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
+
+
+def rank(window_seconds, alone_seconds=None):
+    return rank_events([window_seconds / 2] * 3, samples=4, alone_seconds=alone_seconds)
+
+
+def test_throughput_is_all_samples_over_the_slowest_ranks_window():
+    repeat = numbers(1, PROTOCOL, [rank(2.0), rank(2.5), rank(2.4)], 9.0)
+    assert repeat.throughput == 3 * 8 / 2.5
+    assert repeat.steps_per_second == 2 / 2.5
+
+
+def test_one_of_two_ranks_that_is_20_percent_slower_costs_what_arithmetic_says():
+    """All ranks wait for it: the throughput is that of its pace for every sample."""
+    alike = numbers(1, PROTOCOL, [rank(2.0, 1.0), rank(2.0, 1.0)], 9.0)
+    slower = numbers(1, PROTOCOL, [rank(2.4, 1.0), rank(2.4, 1.2)], 9.0)
+    assert slower.throughput / alike.throughput == pytest.approx(1 / 1.2)
+    assert (alike.straggler, slower.straggler) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("alone", "straggler"),
+    [([1.0], None), ([1.0, 1.05], None), ([1.2, 1.0], 0), ([1.0, 1.3, 1.0, 1.2], 1)],
+)
+def test_a_straggler_is_named_only_if_it_takes_a_tenth_longer_than_the_others(alone, straggler):
+    events = [rank(2.0, seconds) for seconds in alone]
+    assert numbers(1, PROTOCOL, events, 9.0).straggler == straggler
+
+
+def test_steps_of_the_warm_up_are_not_in_the_numbers():
+    events = rank(2.0)
+    events[1] |= {"seconds": 100.0, "data_wait_seconds": 100.0}
+    repeat = numbers(1, PROTOCOL, [events], 9.0)
+    assert repeat.step_seconds.maximum == 1.0
+    assert repeat.data_wait_share == pytest.approx(0.2 / 2.0)
+    assert (repeat.loss_first, repeat.loss_last) == (9.0, 7.0)
+
+
+@pytest.fixture
+def measurement(tmp_path):
+    """A measurement of two repeats of two ranks with the raw files of its numbers."""
+    result = measured(
+        [4.0, 4.0], processes=2, protocol="quick", warmup_steps=1, measured_steps=2
+    )
+    return with_raw_files(tmp_path / "m", result, [[rank(2.0), rank(2.5)]] * 2)
+
+
+def raw_section(measurement):
+    return re.sub(r"<[^>]+>", "", unescape(sections.raw_files(measurement).html))
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
+    assert disagreements(measurement) == []
+    assert "of the 2 repeats were derived from their raw files again" in raw_section(
+        measurement
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        # The first step is the warm-up's, which no number is of.
+        ('"step": 2, "seconds": 1.25', '"step": 2, "seconds": 1.0', "step_seconds"),
+        ('"samples": 8, "seconds"', '"samples": 9, "seconds"', "throughput, ranks"),
+        ('"seconds": 2.5', '"seconds": 2.4', "throughput, steps_per_second"),
+        ('{"event": "window"', '{"event": "widow"', "not those of a finished repeat"),
+        ('{"event": "window"', '{"event": "window', "rank1.jsonl:8: "),
+        ('"seconds": 2.5', '"seconds": 0', "throughput, steps_per_second"),
+    ],
+)
+def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, told):
+    change(measurement.raw_file(1, 1), old, new)
+    (line,) = disagreements(measurement)
+    assert line.startswith("repeat 1: ") and told in line
+    assert line in raw_section(measurement)
+
+
+def test_a_repeat_whose_raw_file_is_gone_is_named(measurement):
+    measurement.raw_file(2, 0).unlink()
+    assert disagreements(measurement) == [
+        "repeat 2: repeats/2/rank0.jsonl: No such file or directory"
+    ]
+
+
+def test_a_repeat_that_names_no_ranks_is_named(measurement):
+    path = measurement.folder / "result.json"
+    content = json.loads(path.read_text())
+    content["repeats"][0]["ranks"] = []
+    path.write_text(json.dumps(content))
+    assert disagreements(type(measurement).read(measurement.folder)) == [
+        "repeat 1: its ranks are not named"
+    ]
