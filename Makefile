@@ -72,7 +72,7 @@ clean:
 	@touch $@
 
 .venv/test: .venv/cpu
-	$(INSTALL) '.[cpu,lab,test]'
+	$(INSTALL) '.[cpu,lab,slurm,kubernetes,test]'
 	@touch $@
 
 .venv/lab: .venv/cpu

@@ -39,6 +39,8 @@ from perfkit.statistics import median, median_interval
 from perfkit.wire import LostError
 
 LOCK = ".lock"
+WHERE_AND_HOW_LONG = {"outputs_dir", "timeout", "port"}
+"""Parameters that do not make it another measurement."""
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
@@ -91,9 +93,8 @@ def measurement_folder(
     The id ends in a digest of configuration, protocol, environment and the training data, so
     that only repeats of one and the same measurement ever come together.
     """
-    where_and_how_long = {"outputs_dir", "timeout", "port"}
     parts = [
-        config.model_dump(exclude=where_and_how_long),
+        config.model_dump(exclude=WHERE_AND_HOW_LONG),
         protocol.model_dump(),
         identity(environment),
         digest(config),

@@ -26,7 +26,7 @@ from perfkit.results import NOT_IDENTITY, Reading
 Value = str | int | float | bool | list[str]
 
 
-NOT_MEASURING = ("report", "cli.py", "progress.py", "frames.py", "tables.py")
+NOT_MEASURING = ("report", "sweep", "cli.py", "progress.py", "frames.py", "tables.py")
 
 
 class UnreadableError(Exception):

@@ -214,12 +214,12 @@ class Workers:
         )
 
 
-def close(supervisor: subprocess.Popen[bytes]) -> None:
+def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> None:
     """End what a supervisor watches, and wait for it: not for ever, should it be stuck."""
     assert supervisor.stdin
     supervisor.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        supervisor.wait(ENDING_SECONDS)
+        supervisor.wait(grace_seconds + ENDING_SECONDS)
 
 
 def shortened(log: Path) -> str:

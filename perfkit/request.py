@@ -6,9 +6,9 @@ All that is wrong with a request is said at once, before anything starts.
 import difflib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -28,6 +28,9 @@ from perfkit.inputs.shards import shard_files
 from perfkit.models import MODELS
 from perfkit.packages import installed, paddle_build
 from perfkit.strategies import precision_of
+
+Unseen = Literal["machine", "data"]
+EXAMPLE = {"name": "quick"} | PROTOCOLS["quick"]
 
 
 class RequestError(ValueError):
@@ -51,12 +54,12 @@ class Plan:
     protocol: Protocol
 
 
-def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
+def plan(model: str, namespace: Mapping[str, Any], unseen: Collection[Unseen] = ()) -> Plan:
     """Validate the parameters found in `namespace` and fill in what they leave open.
 
     `namespace` is a notebook's `globals()` or any mapping of names to values: every public
     name that holds a plain literal counts as a parameter, so that a misspelt one is noticed.
-    Raises RequestError with all problems at once.
+    What is `unseen` from here is not judged. Raises RequestError with all problems at once.
     """
     given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
     known = parameters()
@@ -72,41 +75,65 @@ def plan(model: str, namespace: Mapping[str, Any]) -> Plan:
     protocol = steps.pop("protocol")
     if protocol is None:
         protocol = "auto"
-    if protocol not in ("auto", *PROTOCOLS):
-        problems.append(_not_available("protocol", protocol, ("auto", *PROTOCOLS)))
+    if wrong := value_problems("protocol", protocol):
+        problems += wrong
         protocol = "auto"
 
     config = _validated(
         Config, {"model": model if model in MODELS else "resnet50"} | given, problems
     )
-    example = {"name": "quick"} | PROTOCOLS["quick"]
     overrides = {name: value for name, value in steps.items() if value is not None}
-    _validated(Protocol, example | overrides, problems)
+    _validated(Protocol, EXAMPLE | overrides, problems)
     if problems or config is None:
         raise RequestError(sorted(problems))
-    config = resolve(config, len(visible_gpus()))
+    config = resolve(config, len(visible_gpus()), unseen)
     if protocol == "auto":
         protocol = "published" if config.device == "gpu" else "quick"
     return Plan(config, Protocol.named(protocol, **steps))
 
 
-def resolve(config: Config, gpus: int) -> Config:
+def value_problems(name: str, value: Any) -> list[str]:
+    """What is wrong with this value of the parameter `name`, whatever the others are."""
+    problems: list[str] = []
+    if name == "protocol":
+        if value not in ("auto", None, *PROTOCOLS):
+            problems.append(_not_available(name, value, ("auto", *PROTOCOLS)))
+    elif name not in PROTOCOL_PARAMETERS:
+        _validated(Config, {"model": "resnet50", name: value}, problems)
+    elif value is not None:
+        _validated(Protocol, EXAMPLE | {name: value}, problems)
+    return problems
+
+
+def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Config:
     """Fill in what `config` leaves open, on a machine that shows so many `gpus`.
+
+    Where that machine is `unseen` from here, only its being asked for so many is judged.
 
     Raises RequestError where the machine lacks what was asked for, or the parts of the request
     do not fit together.
     """
     problems: list[str] = []
-    filled = _model_choices(config, problems) | _node_choices(config, problems)
+    here = "machine" not in unseen
+    filled = _model_choices(config, problems) | _node_choices(config, problems, here)
     wanted = config.gpus
+    if not here:
+        gpus = wanted or 0
+        if wanted is None and config.device != "cpu":
+            problems.append(
+                "gpus: say how many per node; where it runs can't be seen from here"
+            )
     by_gpu = wanted != 0 and bool(wanted or gpus)
     if config.device == "gpu" or (config.device == "auto" and by_gpu):
         filled |= _on_gpus(config, gpus, problems)
     else:
-        filled |= _on_cpu(config, problems)
+        filled |= _on_cpu(config, problems, here)
     config = config.model_copy(update=filled)
-    problems += _framework_problems(config, gpus) + _precision_problems(config)
-    problems += _input_problems(config)
+    problems += _precision_problems(config)
+    if here:
+        problems += _framework_problems(config, gpus) + _dali_problems(config)
+    if "data" not in unseen:
+        problems += _data_problems(config)
     # Making the folder shows whether that can be done: so not for what is refused anyway.
     problems = problems or _output_problems(config)
     if problems:
@@ -142,7 +169,7 @@ def _model_choices(config: Config, problems: list[str]) -> dict[str, Any]:
     return {name: value for name, value in usual.items() if getattr(config, name) is None}
 
 
-def _node_choices(config: Config, problems: list[str]) -> dict[str, Any]:
+def _node_choices(config: Config, problems: list[str], here: bool) -> dict[str, Any]:
     """What follows from the number of nodes: how they are started, and their names."""
     launcher = config.launcher or ("local" if config.nodes == 1 else "srun")
     if (launcher == "local") != (config.nodes == 1):
@@ -152,7 +179,7 @@ def _node_choices(config: Config, problems: list[str]) -> dict[str, Any]:
         )
     elif launcher in ("local", "srun") and config.hosts is not None:
         problems.append(f"hosts: launcher={launcher} needs none; leave it out")
-    else:
+    elif here:
         problems += hosts.problems(launcher, config.nodes, config.hosts)
     return {"launcher": launcher}
 
@@ -171,7 +198,7 @@ def _on_gpus(config: Config, gpus: int, problems: list[str]) -> dict[str, Any]:
     return {"device": "gpu", "gpus": wanted, "batch_size": batch_size}
 
 
-def _on_cpu(config: Config, problems: list[str]) -> dict[str, Any]:
+def _on_cpu(config: Config, problems: list[str], here: bool) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0))
     processes = config.processes or 1
     if config.gpus:
@@ -179,7 +206,7 @@ def _on_cpu(config: Config, problems: list[str]) -> dict[str, Any]:
             f"gpus: {config.gpus} asked for with device=cpu; "
             "for several processes on the CPU set processes"
         )
-    if processes > cores:
+    if here and processes > cores:
         problems.append(f"processes: {processes} asked for, and there are {cores} cores")
     batch_size = config.batch_size or MODELS[config.model].cpu_batch_size
     return {"device": "cpu", "gpus": 0, "processes": processes, "batch_size": batch_size}
@@ -214,13 +241,17 @@ def _precision_problems(config: Config) -> list[str]:
     return problems
 
 
-def _input_problems(config: Config) -> list[str]:
-    problems = []
+def _dali_problems(config: Config) -> list[str]:
     if config.input == "dali" and not installed("nvidia.dali"):
-        problems.append(
+        return [
             "input: DALI is not installed; to install it: make report; "
             "to do without: -p input dataloader"
-        )
+        ]
+    return []
+
+
+def _data_problems(config: Config) -> list[str]:
+    problems: list[str] = []
     if config.input == "synthetic" or config.input not in MODELS[config.model].inputs:
         return problems
     if MODELS[config.model].sample == "sequence":

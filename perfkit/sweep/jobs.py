@@ -1,0 +1,204 @@
+"""Configurations as jobs: judged as a whole, named, and matched with what is measured."""
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from perfkit.config import ROOT, resolved_path
+from perfkit.driver import WHERE_AND_HOW_LONG
+from perfkit.environment import identity, read_environment
+from perfkit.inputs.data_set import digest
+from perfkit.inputs.sample_sequences import NAME as SHARD
+from perfkit.models import MODELS
+from perfkit.request import Plan, RequestError, Unseen, plan
+from perfkit.results import Measurement, ResultError, folders
+from perfkit.sweep.file import Configuration, SweepError, read_sweep
+
+NAME_LENGTH = 60
+
+
+@dataclass(frozen=True)
+class Job:
+    """One configuration of a sweep, to be measured by one run of its model's notebook."""
+
+    name: str
+    label: str
+    model: str
+    parameters: dict[str, Any]
+    plan: Plan
+
+    @property
+    def command(self) -> str:
+        """The command that measures it alone."""
+        words = ["perfkit", "run", self.model]
+        for name, value in self.parameters.items():
+            words += ["-p", name, str(value)]
+        return shlex.join(words)
+
+    @property
+    def sample_file(self) -> Path | None:
+        """The file that `perfkit samples` makes for it, if it trains on sample data."""
+        if self.parameters.get("data_dir") or self.plan.config.input == "synthetic":
+            return None
+        images = MODELS[self.model].sample == "image"
+        return self.plan.config.data_folder / ("train_list.txt" if images else SHARD)
+
+
+def read_jobs(path: Path, given: Mapping[str, Any], *, elsewhere: bool) -> list[Job]:
+    """The jobs that a parameters file names, with the parameters `given` for all of them;
+    `elsewhere` if other machines than this one will run them. Raises SweepError with all that
+    is wrong."""
+    configurations = read_sweep(path, given)
+    told: dict[str, int] = {}
+    planned = []
+    for one in configurations:
+        parameters = _with_own_hosts(one.parameters)
+        # Sample data that is not there yet will be made.
+        unseen: set[Unseen] = set() if parameters.get("data_dir") else {"data"}
+        unseen |= {"machine", "data"} if elsewhere else set()
+        try:
+            planned.append((one, parameters, plan(one.model, parameters, unseen)))
+        except RequestError as error:
+            for problem in error.problems:
+                name = problem.partition(":")[0]
+                line = f"{one.where.get(name, path)}: {problem}"
+                told[line] = told.get(line, 0) + 1
+    problems = [
+        f"{line}{f' ({n} configurations)' if n > 1 else ''}" for line, n in told.items()
+    ]
+    problems += _shared_problems(planned, path)
+    if problems:
+        raise SweepError(problems)
+    varied = _varied([parameters for _one, parameters, _plan in planned])
+    return [_job(one.model, parameters, found, varied) for one, parameters, found in planned]
+
+
+def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
+    """With as many of the hosts as the configuration has nodes; one node is this machine."""
+    if parameters.get("launcher") != "mpirun" or not parameters.get("hosts"):
+        return parameters
+    nodes = parameters.get("nodes", 1)
+    if nodes == 1:
+        return {n: v for n, v in parameters.items() if n not in ("hosts", "launcher")}
+    return parameters | {"hosts": ",".join(str(parameters["hosts"]).split(",")[:nodes])}
+
+
+def _shared_problems(
+    planned: list[tuple[Configuration, dict[str, Any], Plan]], path: Path
+) -> list[str]:
+    """What is wrong with the configurations taken together."""
+    problems = []
+    if len({found.config.outputs_dir for _one, _parameters, found in planned}) > 1:
+        problems.append(f"{path}: outputs_dir: must be the same in all configurations")
+    first: dict[Plan, dict[str, Any]] = {}
+    for one, parameters, found in planned:
+        if found.config.launcher == "manual":
+            where = one.where.get("launcher", path)
+            problems.append(f"{where}: launcher: manual is started by hand; no sweep can")
+        if found in first:
+            place = max(one.where.values(), key=_line)
+            problems.append(
+                f"{place}: the same configuration twice: {first[found]} and {parameters}"
+            )
+        first.setdefault(found, parameters)
+    return list(dict.fromkeys(problems))
+
+
+def _line(where: str) -> int:
+    line = where.rpartition(":")[2]
+    return int(line) if line.isdecimal() else 0
+
+
+def _varied(all_parameters: list[dict[str, Any]]) -> list[str]:
+    """The parameters whose values tell the configurations apart."""
+    names = dict.fromkeys(name for parameters in all_parameters for name in parameters)
+    return [n for n in names if len({repr(p.get(n)) for p in all_parameters}) > 1]
+
+
+def _job(model: str, parameters: dict[str, Any], planned: Plan, varied: list[str]) -> Job:
+    told = {name: parameters[name] for name in varied if name in parameters}
+    words = "-".join([model, *map(str, told.values())])
+    words = re.sub(r"[^A-Za-z0-9.-]+", "_", words)[:NAME_LENGTH]
+    hashed = hashlib.sha256(json.dumps([model, parameters], sort_keys=True).encode())
+    label = ", ".join(f"{name} {value}" for name, value in told.items()) or model
+    return Job(f"{words}-{hashed.hexdigest()[:8]}", label, model, parameters, planned)
+
+
+def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str, Measurement]:
+    """Job name -> the measurement of its configuration under `outputs`, complete or not, the
+    one written last if there are several. Unless it runs `elsewhere`, only one that was made
+    in the environment and with the data of now: any other would be measured anew."""
+    stored: dict[tuple[Any, Any], list[Measurement]] = {}
+    for folder in folders(outputs):
+        if found := _read(folder, (folder / "result.json").stat().st_mtime_ns):
+            config, protocol = found.result.config, found.result.protocol
+            stored.setdefault((_work(config), protocol), []).append(found)
+    matched = {}
+    for job in jobs:
+        config = job.plan.config
+        candidates = stored.get((_work(config), job.plan.protocol), [])
+        if not elsewhere and candidates:
+            here, data = _environment(config.data_folder), digest(config)
+            candidates = [c for c in candidates if _made_here(c, here, data)]
+        if candidates:
+            matched[job.name] = max(candidates, key=_written)
+    return matched
+
+
+def _work(config: Any) -> Any:
+    return config.model_copy(
+        update={name: type(config).model_fields[name].default for name in WHERE_AND_HOW_LONG}
+    )
+
+
+def _made_here(measurement: Measurement, here: dict[str, Any], data: str | None) -> bool:
+    result = measurement.result
+    same_data = result.input_data is None or result.input_data.sha256 == data
+    return same_data and identity(result.environment) == here
+
+
+def _written(measurement: Measurement) -> float:
+    return (measurement.folder / "result.json").stat().st_mtime
+
+
+@lru_cache(None)
+def _environment(data_folder: Path) -> dict[str, Any]:
+    return identity(read_environment(data_folder))
+
+
+@lru_cache(None)
+def _read(folder: Path, _changed: int) -> Measurement | None:
+    try:
+        return Measurement.read(folder)
+    except ResultError:
+        return None
+
+
+def for_snakemake(jobs: list[Job], outputs: Path) -> dict[str, Any]:
+    """What workflow/Snakefile is told."""
+    samples = {str(job.sample_file): job.model for job in jobs if job.sample_file}
+    return {
+        "outputs": str(outputs),
+        "samples": samples,
+        "jobs": [
+            {
+                "name": job.name,
+                "notebook": str(ROOT / "notebooks" / f"{job.model}.ipynb"),
+                "parameters": job.parameters,
+                "samples": [str(job.sample_file)] if job.sample_file else [],
+                "nodes": job.plan.config.nodes,
+                "gpus": job.plan.config.gpus if job.plan.config.device == "gpu" else 0,
+            }
+            for job in jobs
+        ],
+    }
+
+
+def outputs_of(jobs: list[Job]) -> Path:
+    return resolved_path(jobs[0].plan.config.outputs_dir)

@@ -1,0 +1,370 @@
+"""Sweeps: a parameters file measured through papermill by Snakemake, resumed after any end."""
+
+import fcntl
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from clusters import slurm_cluster, slurm_missing, ssh_between, ssh_missing, two_namespaces
+from conftest import SMALL
+from fake_trainer import planted
+
+import perfkit
+from perfkit.sweep import engine
+from perfkit.sweep.engine import Profile
+from perfkit.sweep.file import SweepError
+from perfkit.sweep.jobs import read_jobs
+
+COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
+FAKE = {"input": "synthetic", "repeats": 3, "measured_steps": 4}
+
+
+@pytest.fixture
+def sweep_file(samples, tmp_path):
+    """Write a sweep of small configurations: the given matrix, and parameters of its own."""
+
+    def write(matrix, name="small", exclude=(), **parameters):
+        places = {"data_dir": str(samples), "outputs_dir": str(tmp_path / "outputs")}
+        fixed = {n: v for n, v in (SMALL | places | parameters).items() if n not in matrix}
+        content = {"notebook": "resnet50", "protocol": "quick", "parameters": fixed}
+        content |= {"matrix": matrix, "exclude": list(exclude)}
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(json.dumps(content, indent=1))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def fake_trainer(plant):
+    """Every repeat of a sweep takes half a second instead of training."""
+    plant(planted(0.5))
+
+
+def sweep(*words, **settings):
+    """`perfkit sweep`, run to its end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        **settings,
+    )
+
+
+def results(outputs):
+    """Folder name -> stored result."""
+    return {p.parent.name: json.loads(p.read_text()) for p in outputs.glob("*/result.json")}
+
+
+def finished_repeats(outputs):
+    """The raw file of every finished repeat -> its content's digest and when it was written."""
+    found = {}
+    for name, result in results(outputs).items():
+        for repeat in result["repeats"]:
+            if repeat["status"] == "complete":
+                raw = outputs / name / "repeats" / str(repeat["index"]) / "rank0.jsonl"
+                digest = hashlib.sha256(raw.read_bytes()).hexdigest()
+                found[str(raw)] = (digest, raw.stat().st_mtime_ns)
+    return found
+
+
+def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep_file, tmp_path):
+    file = sweep_file({"input": ["dali", "synthetic"]})
+    done = sweep(file)
+    assert done.returncode == 0, done.stderr
+    outputs = tmp_path / "outputs"
+    measured = results(outputs).values()
+    assert {m["config"]["input"] for m in measured} == {"dali", "synthetic"}
+    assert {m["status"] for m in measured} == {"complete"}
+    assert done.stdout.strip() == str(outputs / "index.html")
+    assert (outputs / "summary" / "report.html").exists()
+    for name in results(outputs):
+        assert (outputs / name / "report.html").exists()
+        assert name in (outputs / "index.html").read_text()
+    assert "2/2 done" in done.stderr
+
+
+def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are_measured(
+    sweep_file, tmp_path
+):
+    file = sweep_file({"input": ["dali", "synthetic"]}, data_dir=str(tmp_path / "own"))
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "train_list.txt").write_text("train/missing.jpeg 0\n")
+    done = sweep(file)
+    assert done.returncode == 1
+    statuses = {
+        m["config"]["input"]: m["status"] for m in results(tmp_path / "outputs").values()
+    }
+    assert statuses == {"dali": "failed", "synthetic": "complete"}
+    assert "1 of 2 failed" in done.stderr
+    assert "input dali: bad_input: " in done.stderr
+    (line,) = [one for one in done.stderr.splitlines() if "perfkit run resnet50" in one]
+    assert "-p input dali" in line and f"-p data_dir {own}" in line
+    assert (tmp_path / "outputs" / "summary" / "report.html").exists()
+
+
+def test_the_next_call_tries_what_failed_and_nothing_else(sweep_file, tmp_path, fake_trainer):
+    file = sweep_file({"batch_size": [1, 2]}, timeout=1, **FAKE)
+    outputs = tmp_path / "outputs"
+    assert sweep(file).returncode == 0
+    before = finished_repeats(outputs)
+    wider = sweep_file({"batch_size": [1, 2, 3]}, timeout=1, **FAKE)
+    done = sweep(wider)
+    assert done.returncode == 0, done.stderr
+    after = finished_repeats(outputs)
+    assert len(before) == 6 and len(after) == 9
+    assert before.items() <= after.items()
+
+
+def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
+    sweep_file, tmp_path, fake_trainer
+):
+    outputs = tmp_path / "outputs"
+    assert sweep(sweep_file({"batch_size": [1, 2]}, **FAKE)).returncode == 0
+    before = results(outputs)
+    assert sweep(sweep_file({"batch_size": [1, 4]}, **FAKE)).returncode == 0
+    added = results(outputs).keys() - before.keys()
+    assert [results(outputs)[name]["config"]["batch_size"] for name in added] == [4]
+    assert {n: results(outputs)[n] for n in before} == before
+
+
+def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
+    sweep_file, tmp_path, fake_trainer
+):
+    """The long form, with real training and 50 kills, is `make sweep-kills`."""
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    outputs = tmp_path / "outputs"
+    file = sweep_file({"batch_size": [1, 2, 3]}, **FAKE)
+    kept = {}
+    for _kill in range(4):
+        process = subprocess.Popen([*COMMAND, str(file)], stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0.2, 10))
+        process.kill()
+        process.wait()
+        now = finished_repeats(outputs)
+        assert kept.items() <= now.items()
+        kept = now
+    done = sweep(file)
+    assert done.returncode == 0, done.stderr
+    assert kept.items() <= finished_repeats(outputs).items()
+    undisturbed = sweep(sweep_file({"batch_size": [1, 2, 3]}, **FAKE), "-p", "label", "whole")
+    assert undisturbed.returncode == 0
+    works = [
+        sorted(
+            r["config"]["batch_size"]
+            for r in results(outputs).values()
+            if r["config"]["label"] == label
+        )
+        for label in ("", "whole")
+    ]
+    assert works == [[1, 2, 3]] * 2
+    assert {r["status"] for r in results(outputs).values()} == {"complete"}
+    for path in outputs.rglob("*.ipynb"):
+        json.loads(path.read_text())
+
+
+def test_an_interrupted_sweep_leaves_no_process_and_says_how_to_go_on(
+    sweep_file, tmp_path, fake_trainer, worker_processes
+):
+    file = sweep_file({"batch_size": [1]}, **FAKE | {"repeats": 50})
+    # Whoever starts the tests in the background may have interrupts ignored; children inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen([*COMMAND, str(file)], stderr=subprocess.PIPE, text=True)
+    while not list((tmp_path / "outputs").glob("*/repeats/1/*.jsonl")):
+        time.sleep(0.1)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _out, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "the same command goes on from here" in said
+    deadline = time.monotonic() + 10
+    while worker_processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert worker_processes() == []
+
+
+def test_a_dry_run_says_what_would_run_and_for_how_long_and_starts_nothing(
+    sweep_file, tmp_path, fake_trainer
+):
+    file = sweep_file({"batch_size": [1, 2]}, **FAKE)
+    first = sweep(file, "--dry-run")
+    assert first.returncode == 0, first.stderr
+    assert "2 of 2 would run; time: unknown until one of its kind" in first.stdout
+    assert results(tmp_path / "outputs") == {}
+    assert sweep(sweep_file({"batch_size": [1]}, **FAKE)).returncode == 0
+    second = sweep(sweep_file({"batch_size": [1, 2]}, **FAKE), "-n")
+    assert "batch_size 1   left as it is" in second.stdout
+    assert "batch_size 2   run, 3 repeats" in second.stdout
+    assert "1 of 2 would run; time: about " in second.stdout
+    assert sweep(sweep_file({"batch_size": [1]}, **FAKE), "-n").stdout.endswith(
+        "all 1 are measured already\n"
+    )
+
+
+def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "LOCK_SECONDS", 0.3)
+    jobs = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, elsewhere=False)
+    outputs = tmp_path / "outputs"
+    outputs.mkdir(exist_ok=True)
+    with (outputs / ".sweep.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(SweepError, match="another sweep is at work in"):
+            engine.Engine("small", jobs, outputs, Profile.named("local")).run(print)
+    assert results(outputs) == {}
+
+
+def test_the_users_own_threads_reach_the_measurement(sweep_file, tmp_path, fake_trainer):
+    """Snakemake sets the number of threads to 1 for what it starts."""
+    variables = {n: v for n, v in os.environ.items() if not n.endswith("_NUM_THREADS")}
+    file = sweep_file({"batch_size": [1]}, **FAKE)
+    assert sweep(file, env=variables | {"OMP_NUM_THREADS": "2"}).returncode == 0
+    (result,) = results(tmp_path / "outputs").values()
+    assert result["environment"]["variables"]["value"] == ["OMP_NUM_THREADS=2"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
+    sweep_file, tmp_path, fake_trainer
+):
+    file = sweep_file({"batch_size": [1]}, **FAKE)
+    outputs = tmp_path / "outputs"
+    (outputs / "some").mkdir(parents=True)
+    old, new = (outputs / "some" / f".result.json.{end}" for end in ("abcdefgh", "stuvwxyz"))
+    for path in (old, new):
+        path.write_text("{")
+    os.utime(old, (time.time() - 100,) * 2)
+    assert sweep(file).returncode == 0
+    assert not old.exists() and new.exists()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "parameters", "told"),
+    [
+        ({"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
+        (
+            {"batch_size": [0], "input": ["dalli"]},
+            {},
+            ["batch_size: 0 is out of range", "did you mean 'dali'?"],
+        ),
+        ({"batch_size": [1]}, {"gpus": 3, "device": "gpu"}, ["gpus: 3 asked for, and this"]),
+        ({"batch_size": [1, 2]}, {"tf32": True}, ["tf32: is for GPUs", "(2 configurations)"]),
+        ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
+        ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
+        ({"batch_size": [1]}, {"launcher": "manual", "nodes": 2}, ["hosts: launcher=manual"]),
+    ],
+)
+def test_a_sweep_that_can_not_be_run_as_a_whole_is_refused_before_anything_starts(
+    sweep_file, tmp_path, matrix, parameters, told
+):
+    done = sweep(sweep_file(matrix, **parameters))
+    assert done.returncode == 2
+    assert "The sweep was refused; nothing was started." in done.stderr
+    for words in told:
+        assert words in done.stderr
+    assert results(tmp_path / "outputs") == {}
+
+
+def test_a_parameter_given_for_all_takes_the_place_of_the_files(sweep_file, tmp_path):
+    file = sweep_file({"batch_size": [1]}, seed=3)
+    (job,) = read_jobs(file, {"seed": 5}, elsewhere=False)
+    assert job.plan.config.seed == 5
+    with pytest.raises(SweepError, match="batch_size is given here and by -p"):
+        read_jobs(file, {"batch_size": 4}, elsewhere=False)
+    with pytest.raises(SweepError, match="-p: sead: no such parameter; did you mean 'seed'"):
+        read_jobs(file, {"sead": 4}, elsewhere=False)
+
+
+def test_each_configuration_gets_as_many_hosts_as_it_has_nodes(sweep_file):
+    file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts="a,b,c")
+    one, two = read_jobs(file, {}, elsewhere=True)
+    assert (one.plan.config.launcher, one.plan.config.hosts) == ("local", None)
+    assert (two.plan.config.launcher, two.plan.config.hosts) == ("mpirun", "a,b")
+
+
+def test_jobs_have_names_that_are_safe_distinct_and_the_same_each_time(sweep_file):
+    file = sweep_file({"label": ["a", "b"], "nodes": [1, 2], "seed": list(range(20))})
+    names = [job.name for job in read_jobs(file, {}, elsewhere=True)]
+    assert len(set(names)) == 80
+    assert names == [job.name for job in read_jobs(file, {}, elsewhere=True)]
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.") for name in names)
+
+
+def test_where_the_machine_can_not_be_seen_the_number_of_gpus_must_be_said(sweep_file):
+    file = sweep_file({"batch_size": [1]}, device="auto")
+    with pytest.raises(SweepError, match="gpus: say how many per node"):
+        read_jobs(file, {}, elsewhere=True)
+    (job,) = read_jobs(file, {"gpus": 8}, elsewhere=True)
+    assert (job.plan.config.device, job.plan.config.topology) == ("gpu", "1x8")
+    assert job.plan.protocol.name == "quick"
+
+
+def test_a_profile_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(SweepError, match="allowed: kubernetes, local, slurm, or a folder"):
+        Profile.named("slrum")
+
+
+@pytest.mark.timeout(400)
+def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
+    sweep_file, tmp_path, monkeypatch
+):
+    if reason := slurm_missing():
+        pytest.skip(reason)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "train_list.txt").write_text("train/missing.jpeg 0\n")
+    file = sweep_file(
+        {"nodes": [1, 2], "input": ["dali", "synthetic"]},
+        exclude=[{"nodes": 2, "input": "dali"}],
+        data_dir=str(own),
+    )
+    with slurm_cluster(4) as cluster:
+        done = sweep(file, "--profile", "slurm", env=os.environ | cluster.environment)
+    assert done.returncode == 1, done.stderr
+    found = {
+        (r["config"]["nodes"], r["config"]["input"]): r["status"]
+        for r in results(tmp_path / "outputs").values()
+    }
+    expected = {
+        (1, "dali"): "failed",
+        (1, "synthetic"): "complete",
+        (2, "synthetic"): "complete",
+    }
+    assert found == expected
+    assert "bad_input" in done.stderr
+    assert (tmp_path / "outputs" / "summary" / "report.html").exists()
+
+
+@pytest.mark.timeout(400)
+def test_mpirun_over_ssh_runs_the_configurations_of_two_hosts(sweep_file, tmp_path):
+    if reason := ssh_missing():
+        pytest.skip(reason)
+    file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", input="synthetic")
+    with two_namespaces() as namespaces, ssh_between(namespaces) as environment:
+        first, second = namespaces.nodes
+        words = [*COMMAND, str(file), "-p", "hosts", f"{first.address},{second.address}"]
+        done = subprocess.run(
+            first.command(words),
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    frame = perfkit.load(tmp_path / "outputs")
+    assert dict(zip(frame["nodes"], frame["status"], strict=True)) == {
+        1: "complete",
+        2: "complete",
+    }
