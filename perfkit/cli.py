@@ -215,6 +215,51 @@ def sweep(file: Path, given: tuple[tuple[str, str], ...], profile: str, dry_run:
     raise SystemExit(1 if failed else 0)
 
 
+@main.command(epilog=EPILOG)
+@click.argument("model", metavar="|".join(MODELS))
+@PARAMETERS
+@click.option("--image", required=True, help="The container image, with perfkit installed.")
+@click.option(
+    "--claim", required=True, help="The PersistentVolumeClaim that all pods mount (RWX)."
+)
+@click.option(
+    "--mount",
+    default="/shared",
+    show_default=True,
+    help="Where they mount it; outputs_dir is MOUNT/outputs unless given.",
+)
+def manifest(
+    model: str, given: tuple[tuple[str, str], ...], image: str, claim: str, mount: str
+) -> None:
+    """Print what measures MODEL on several nodes of Kubernetes, for `kubectl apply -f -`.
+
+    One pod a node, each with a node of its own, of an indexed Job; a Service that names them;
+    a Secret that lets them in, so the output is not for others. Nothing is asked of a cluster:
+    say how many nodes and, unless it is on the CPU, gpus.
+    """
+    import yaml
+
+    from perfkit.manifest import job_name
+    from perfkit.manifest import manifest as objects
+
+    values = {name: typed(name, value) for name, value in given}
+    try:
+        if set_by_us := {"launcher", "hosts"} & values.keys():
+            names = ", ".join(sorted(set_by_us))
+            raise RequestError([f"{names}: follow from the Job; leave them out"])
+        if values.get("nodes", 1) == 1:
+            one = "for one node: perfkit sweep --profile kubernetes"
+            raise RequestError([f"nodes: say how many, 2 or more; {one}"])
+        led = {"launcher": "manual", "hosts": "to.be.named"}
+        planned = plan(model, values | led, unseen=("machine", "data"))
+    except RequestError as error:
+        _refuse(error)
+    documents = objects(planned, values, image=image, claim=claim, mount=mount)
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+    selector = f"app.kubernetes.io/instance={job_name(planned, values)}"
+    click.echo(f"Follow it: kubectl logs --follow --prefix --selector {selector}", err=True)
+
+
 @main.command()
 @click.argument("outputs", default="outputs", type=click.Path(path_type=Path))
 def report(outputs: Path) -> None:

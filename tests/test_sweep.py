@@ -5,16 +5,19 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 from clusters import slurm_cluster, slurm_missing, ssh_between, ssh_missing, two_namespaces
 from conftest import SMALL
 from fake_trainer import planted
+from kubernetes_api import kubernetes_api
 
 import perfkit
 from perfkit.sweep import engine
@@ -345,6 +348,27 @@ def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
     assert found == expected
     assert "bad_input" in done.stderr
     assert (tmp_path / "outputs" / "summary" / "report.html").exists()
+
+
+def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measures_it(
+    sweep_file, tmp_path, fake_trainer
+):
+    if not shutil.which("rsync"):
+        pytest.skip("not installed: rsync")
+    file = sweep_file({"batch_size": [1, 2]}, **FAKE)
+    api = tmp_path / "api"
+    api.mkdir()
+    with kubernetes_api(api) as (environment, submitted):
+        done = sweep(file, "--profile", "kubernetes", env=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    assert {r["status"] for r in results(tmp_path / "outputs").values()} == {"complete"}
+    assert len(submitted) == 2
+    for job in submitted:
+        whole = {"apiVersion": "batch/v1", "kind": "Job"} | job
+        kubernetes_validate.validate(whole, "1.31", strict=True)
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["cpu"] == "8000m"
+        assert {"name": "perfkit", "mountPath": "/perfkit"} in container["volumeMounts"]
 
 
 @pytest.mark.timeout(400)

@@ -30,6 +30,7 @@ from perfkit.sweep.jobs import Job, for_snakemake, measured
 from perfkit.sweep.yaml_file import read_yaml
 
 PROFILES = ROOT / "workflow" / "profiles"
+SNAKEFILE = ROOT / "workflow" / "Snakefile"
 POLL_SECONDS = 1.0
 LOCK_SECONDS = 15.0
 """What an earlier call started is gone by then, had that been killed."""
@@ -164,6 +165,8 @@ class Engine:
                 (self.folder / f"{job.name}.log").unlink(missing_ok=True)
         told = json.dumps(for_snakemake(self.jobs, self.outputs), indent=1)
         write_atomically(self.folder / "jobs.json", told)
+        # Beside what it reads: where nothing is shared, Snakemake sends on what lies here.
+        write_atomically(self.folder / "Snakefile", SNAKEFILE.read_text("utf-8"))
 
     @contextmanager
     def _snakemake(self, lock: int) -> Iterator[subprocess.Popen[bytes]]:
@@ -174,11 +177,13 @@ class Engine:
         scratch = tempfile.mkdtemp(prefix="perfkit-sweep-")
         grace = str(CANCEL_SECONDS if self.profile.elsewhere else 0)
         command = [sys.executable, "-m", "perfkit.supervisor", scratch, grace]
-        command += [sys.executable, "-m", "snakemake", "--directory", str(self.folder)]
-        command += ["--snakefile", str(ROOT / "workflow" / "Snakefile")]
+        command += [sys.executable, "-m", "snakemake", "--snakefile", "Snakefile"]
         command += ["--workflow-profile", str(self.profile.folder), "--keep-going"]
         # Its own records are thrown away: the lock is ours, and a job is done if it has ended.
         command += ["--nolock", "--rerun-triggers", "mtime", "--scheduler", "greedy"]
+        if self.profile.executor == "kubernetes":
+            # Its plugin takes nothing to be shared, and passes files on through here.
+            command += ["--default-storage-prefix", str(self.folder)]
         environment = {n: v for n, v in os.environ.items() if n != "SNAKEMAKE_PROFILE"}
         with self.log.open("wb") as log:
             process = subprocess.Popen(
@@ -186,6 +191,7 @@ class Engine:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                cwd=self.folder,
                 env=environment,
                 start_new_session=True,
                 pass_fds=[lock],

@@ -5,6 +5,7 @@ A B B A …, in fresh processes, because the speed of a shared machine drifts; t
 the ratios pair by pair is what to quote.
 """
 
+import json
 import os
 import statistics
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from turns import Turns
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from fake_trainer import planted
 from made import write_many
 
 import perfkit
@@ -296,6 +298,33 @@ def merging():
         )
 
 
+def sweep():
+    """Seconds for each configuration of a sweep besides the run time of its trainer, a fake one
+    of 1 s: the whole of `perfkit sweep`, start and report included."""
+    run_seconds = 1.0
+    for count in [int(count) for count in os.environ.get("COUNTS", "20 200").split()]:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "sitecustomize.py").write_text(planted(run_seconds))
+            parameters = {"device": "cpu", "input": "synthetic", "repeats": 1}
+            parameters |= {"outputs_dir": f"{folder}/outputs"}
+            matrix = {"batch_size": list(range(1, count + 1))}
+            content = {"notebook": "resnet50", "protocol": "quick"}
+            content |= {"parameters": parameters, "matrix": matrix}
+            file = Path(folder) / "sweep.yaml"
+            file.write_text(json.dumps(content))
+            start = time.perf_counter()
+            subprocess.run(
+                [Path(sys.executable).parent / "perfkit", "sweep", file],
+                check=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": folder},
+            )
+            seconds = time.perf_counter() - start
+        each = seconds / count - run_seconds
+        print(f"  {count:4}: {seconds:.0f} s in all, {each:.2f} s each besides", flush=True)
+
+
 MERGE = """
 import resource, sys, time
 from perfkit.report.summary import Summary, measured_tables, published_tables, speedups
@@ -334,6 +363,7 @@ FIGURES = (
     overhead,
     merging,
     site,
+    sweep,
 )
 
 if __name__ == "__main__":

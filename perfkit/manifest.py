@@ -1,0 +1,140 @@
+"""A configuration on several nodes of Kubernetes: an indexed Job, one pod a node, each of which
+runs `perfkit run` with launcher=manual; the pods find each other by a Service's names.
+"""
+
+import hashlib
+import re
+import secrets
+from typing import Any
+
+from perfkit.config import Config
+from perfkit.node import MANUAL_PORT
+from perfkit.request import Plan
+from perfkit.wire import SECRET
+
+NAME_LENGTH = 50
+"""A pod adds its index, and a host name has up to 63 characters."""
+WAIT = (
+    "for host in $HOSTS; do "
+    'until getent hosts "$host" >/dev/null; do echo "waiting for $host"; sleep 2; done; done'
+)
+"""Until all pods have an address; before that, perfkit would refuse their names."""
+
+
+def job_name(planned: Plan, values: dict[str, Any]) -> str:
+    """A name for the Job that Kubernetes takes: a DNS label, the same for the same request."""
+    config = planned.config
+    words = [config.model, config.precision, config.topology, f"b{config.batch_size}"]
+    words += [config.label] if config.label else []
+    text = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower())[:NAME_LENGTH]
+    hashed = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()
+    return f"{text.rstrip('-')}-{hashed[:6]}"
+
+
+def hosts_of(name: str, nodes: int) -> list[str]:
+    """The names under which the pods of a Job find each other: <pod>.<service>."""
+    return [f"{name}-{index}.{name}" for index in range(nodes)]
+
+
+def manifest(
+    planned: Plan, values: dict[str, Any], *, image: str, claim: str, mount: str
+) -> list[dict[str, Any]]:
+    """The Secret, the Service and the Job that measure what was `planned` from `values`.
+
+    `image` has perfkit installed; the PersistentVolumeClaim `claim`, which all pods can mount
+    at once, is at `mount`: data and results are below it.
+    """
+    config = planned.config
+    name = job_name(planned, values)
+    # Copied below: the same one twice would be an anchor in YAML.
+    labels = {"app.kubernetes.io/name": "perfkit", "app.kubernetes.io/instance": name}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "stringData": {"secret": secrets.token_hex(16)},
+    }
+    port = config.port or MANUAL_PORT
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            # No address of its own: it only gives each pod a name, also before it is ready.
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {"app.kubernetes.io/instance": name},
+            "ports": [
+                {"name": "meeting", "port": port},
+                {"name": "workers", "port": port + 1},
+            ],
+        },
+    }
+    seconds = config.timeout * (planned.protocol.repeats + 1)
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": config.nodes,
+            "parallelism": config.nodes,
+            # A pod that fails has said why, and the others end with it.
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": seconds,
+            "template": {
+                "metadata": {"labels": dict(labels)},
+                "spec": _pod(config, name, values, image, claim, mount),
+            },
+        },
+    }
+    return [secret, service, job]
+
+
+def _pod(
+    config: Config, name: str, values: dict[str, Any], image: str, claim: str, mount: str
+) -> dict[str, Any]:
+    hosts = hosts_of(name, config.nodes)
+    given = {"outputs_dir": f"{mount}/outputs"} | values
+    given |= {"launcher": "manual", "hosts": ",".join(hosts)}
+    command = ["perfkit", "run", config.model]
+    for parameter, value in given.items():
+        command += ["-p", parameter, str(value)]
+    container: dict[str, Any] = {
+        "name": "perfkit",
+        "image": image,
+        "command": command,
+        "env": [
+            {"name": SECRET, "valueFrom": {"secretKeyRef": {"name": name, "key": "secret"}}}
+        ],
+        "volumeMounts": [
+            {"name": "shared", "mountPath": mount},
+            {"name": "memory", "mountPath": "/dev/shm"},
+        ],
+    }
+    if config.device == "gpu":
+        container["resources"] = {"limits": {"nvidia.com/gpu": config.gpus}}
+    waiting = {
+        "name": "wait-for-all",
+        "image": image,
+        "command": ["sh", "-c", WAIT],
+        "env": [{"name": "HOSTS", "value": " ".join(hosts)}],
+    }
+    own_node = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": name}},
+    }
+    return {
+        "restartPolicy": "Never",
+        "subdomain": name,
+        "affinity": {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own_node]}
+        },
+        "initContainers": [waiting],
+        "containers": [container],
+        "volumes": [
+            {"name": "shared", "persistentVolumeClaim": {"claimName": claim}},
+            # The 64 MiB that a container has of its own are too few for NCCL and loaders.
+            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        ],
+    }

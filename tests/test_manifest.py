@@ -1,0 +1,124 @@
+"""A configuration as objects of Kubernetes: valid by its schema, and what perfkit run gets."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from perfkit.manifest import NAME_LENGTH
+
+COMMAND = [str(Path(sys.executable).parent / "perfkit"), "manifest"]
+PLACES = ["--image", "registry.example/perfkit:1", "--claim", "shared-files"]
+TWO = ["-p", "nodes", "2", "-p", "gpus", "8"]
+VERSIONS = ("1.27", "1.31")
+
+
+def manifest(*words):
+    return subprocess.run(
+        [*COMMAND, *words, *PLACES], capture_output=True, text=True, check=False
+    )
+
+
+def objects(*words):
+    """The objects of a manifest by their kind."""
+    done = manifest(*words)
+    assert done.returncode == 0, done.stderr
+    return {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["resnet50", *TWO],
+        [
+            "bert",
+            *TWO,
+            "-p",
+            "precision",
+            "pure_fp16",
+            "-p",
+            "label",
+            "A_b",
+            "-p",
+            "port",
+            "31000",
+        ],
+        ["vgg16", "-p", "nodes", "64", "-p", "device", "cpu", "-p", "processes", "2"],
+    ],
+)
+def test_every_object_is_valid_by_the_schema_of_kubernetes(words, version):
+    found = objects(*words)
+    assert list(found) == ["Secret", "Service", "Job"]
+    for one in found.values():
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_a_field_that_kubernetes_does_not_know_would_be_found():
+    job = objects("resnet50", *TWO)["Job"]
+    job["spec"]["paralelism"] = 2
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
+
+
+def test_each_pod_runs_the_same_command_and_finds_the_others_by_name():
+    found = objects("resnet50", *TWO, "-p", "data_dir", "/shared/image net")
+    name = found["Job"]["metadata"]["name"]
+    spec = found["Job"]["spec"]
+    pod = spec["template"]["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (
+        2,
+        2,
+        "Indexed",
+    )
+    assert pod["subdomain"] == found["Service"]["metadata"]["name"] == name
+    assert found["Service"]["spec"]["clusterIP"] == "None"
+    selector = found["Service"]["spec"]["selector"]
+    assert selector.items() <= spec["template"]["metadata"]["labels"].items()
+    (container,) = pod["containers"]
+    command = container["command"]
+    assert command[:3] == ["perfkit", "run", "resnet50"]
+    given = dict(zip(command[4::3], command[5::3], strict=True))
+    assert given == {
+        "nodes": "2",
+        "gpus": "8",
+        "data_dir": "/shared/image net",
+        "outputs_dir": "/shared/outputs",
+        "launcher": "manual",
+        "hosts": f"{name}-0.{name},{name}-1.{name}",
+    }
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert pod["initContainers"][0]["env"][0]["value"] == given["hosts"].replace(",", " ")
+
+
+def test_each_manifest_has_a_secret_of_its_own_that_no_command_line_shows():
+    one, other = (objects("resnet50", *TWO) for _time in range(2))
+    secrets = [found["Secret"]["stringData"]["secret"] for found in (one, other)]
+    assert len(set(secrets)) == 2
+    assert secrets[0] not in str(one["Job"]) + str(one["Service"])
+
+
+def test_names_are_host_names_however_long_the_label_is():
+    found = objects("resnet50", *TWO, "-p", "label", "Very_long-" + "x" * 30)
+    name = found["Job"]["metadata"]["name"]
+    assert len(name) <= NAME_LENGTH + 7
+    assert name.replace("-", "").isalnum() and name == name.lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["resnet50"], "nodes: say how many, 2 or more"),
+        (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: follow from the Job"),
+        (["resnet50", "-p", "nodes", "2"], "gpus: say how many per node"),
+        (["resnet50", *TWO, "-p", "batchsize", "2"], "did you mean 'batch_size'?"),
+    ],
+)
+def test_a_request_that_no_job_can_be_made_of_is_refused(words, told):
+    done = manifest(*words)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""
