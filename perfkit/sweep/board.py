@@ -17,6 +17,7 @@ from perfkit.sweep.estimate import repeats_left, seconds_left
 
 STATES = ("failed", "running", "done", "waiting")
 STYLES = {"failed": "red", "running": "cyan", "done": "green", "waiting": "dim"}
+LABEL_WIDTH = 44
 FRAME_LINES = 5
 """Lines of the terminal that are not a job's: title, heading, what is left out, the prompt."""
 
@@ -70,7 +71,7 @@ def headline(name: str, standings: list[Standing], *, in_turn: bool) -> str:
     text = f"{name}: {', '.join(words) or 'starting'} of {len(standings)}"
     left = remaining(standings)
     if not any(counts[state] for state in ("running", "waiting")):
-        return text
+        return f"{text}; writing the report"
     if left is None:
         return f"{text}; time left is known after the first repeat"
     return f"{text}; about {duration(left)} of measuring left" + ("" if in_turn else ", in sum")
@@ -87,9 +88,11 @@ def table(standings: list[Standing], most: int) -> list[Table | Text]:
     then what waits; in the order of the file."""
     by_state = sorted(standings, key=lambda one: STATES.index(one.state))
     chosen = {one.job.name for one in by_state[:most]}
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("configuration", "state", "repeats", "result"):
-        shown.add_column(heading, no_wrap=heading != "result", overflow="ellipsis")
+    shown = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    shown.add_column("configuration", max_width=LABEL_WIDTH, no_wrap=True)
+    for heading in ("state", "repeats"):
+        shown.add_column(heading, min_width=len("running"), no_wrap=True)
+    shown.add_column("result", ratio=1, no_wrap=True)
     for one in standings:
         if one.job.name in chosen:
             repeats = one.job.plan.protocol.repeats

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.text import Text
+
 from perfkit.config import ROOT, portable
 from perfkit.launch import close
 from perfkit.report.site import write_index, write_site
@@ -37,6 +39,7 @@ LOCK_SECONDS = 15.0
 CANCEL_SECONDS = 20.0
 """Time to cancel what runs on other machines before Snakemake itself is killed."""
 STALE_SECONDS = 60.0
+REASON_LENGTH = 300
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}")
 """A file that was being written when its writer was killed: results.write_atomically."""
 
@@ -138,11 +141,11 @@ class Engine:
     def _reason(self, job: Job, found: Measurement | None) -> str:
         if found and (failure := found.result.failure):
             return f"{failure.code}: {failure.message}"
-        # What the notebook said last; if it never began, where who was to run it has his word.
+        # What the notebook said last; if it never began, the log of who was to run it.
         log = self.folder / f"{job.name}.log"
-        said = log.read_text(errors="replace").split("\n") if log.exists() else []
-        if words := [line.strip() for line in said if line.strip()]:
-            return portable(words[-1])
+        said = Text.from_ansi(log.read_text(errors="replace")).plain if log.exists() else ""
+        if words := [line.strip() for line in said.split("\n") if line.strip()]:
+            return portable("".join(filter(str.isprintable, words[-1]))[:REASON_LENGTH])
         logs = sorted(self.folder.glob(f".snakemake/slurm_logs/rule_run/{job.name}/*.log"))
         return f"its job did not come to its end; see {_shown((logs or [self.log])[-1])}"
 

@@ -1,0 +1,94 @@
+"""A sweep of real training, killed with -9 at random moments and resumed to its end.
+
+python tests/bench/kills.py [KILLS [SEED]]; 50 and a random seed, which is printed. Six
+configurations of small images: batch size, input, processes. After every kill all results are
+read, and the raw files of finished repeats must be the ones that were there; at the end the
+results must be those of a sweep that nobody disturbed. Half an hour on 2 cores.
+"""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PERFKIT = Path(sys.executable).parent / "perfkit"
+LONGEST_SECONDS = 25.0
+SWEEP = {
+    "notebook": "resnet50",
+    "protocol": "quick",
+    "parameters": {
+        "device": "cpu",
+        "image_size": 32,
+        "warmup_steps": 1,
+        "measured_steps": 2,
+        "repeats": 8,
+    },
+    "matrix": {"batch_size": [2, 4], "input": ["dali", "synthetic"], "processes": [1, 2]},
+    "exclude": [{"batch_size": 4, "processes": 2}],
+}
+
+
+def finished_repeats(outputs):
+    """Raw file of every finished repeat -> its digest and when it was written. Reads all
+    results and notebooks: one that is cut off raises ValueError."""
+    found = {}
+    for path in outputs.glob("*/result.json"):
+        for repeat in json.loads(path.read_text())["repeats"]:
+            if repeat["status"] == "complete":
+                for raw in (path.parent / "repeats" / str(repeat["index"])).iterdir():
+                    digest = hashlib.sha256(raw.read_bytes()).hexdigest()
+                    found[str(raw)] = (digest, raw.stat().st_mtime_ns)
+    for path in [*outputs.rglob("*.ipynb"), *outputs.glob("sweeps/*/jobs.json")]:
+        if not path.name.startswith("."):
+            json.loads(path.read_text())
+    return found
+
+
+def main(kills, seed):
+    print(f"seed {seed}", flush=True)
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "six.yaml"
+        file.write_text(json.dumps(SWEEP))
+        disturbed, whole = Path(scratch) / "disturbed", Path(scratch) / "whole"
+
+        def start(outputs, **settings):
+            command = [PERFKIT, "sweep", file, "-p", "outputs_dir", outputs]
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, **settings)
+
+        kept, rerun, ended = {}, 0, 0
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        for number in range(1, kills + 1):
+            seconds = chance.uniform(0.2, LONGEST_SECONDS)
+            process = start(disturbed, **quiet)
+            time.sleep(seconds)
+            ended += process.poll() is not None
+            process.kill()
+            process.wait()
+            now = finished_repeats(disturbed)
+            rerun += sum(now.get(raw) != seen for raw, seen in kept.items())
+            kept = now
+            print(f"  kill {number} after {seconds:4.1f} s: {len(kept)} raw files", flush=True)
+        status = start(disturbed).wait()
+        now = finished_repeats(disturbed)
+        rerun += sum(now.get(raw) != seen for raw, seen in kept.items())
+        undisturbed = start(whole).wait()
+        ids, wanted = (
+            sorted(path.parent.name for path in outputs.glob("*/result.json"))
+            for outputs in (disturbed, whole)
+        )
+        print(f"{kills} kills, {ended} of them after the end; exit {status} and {undisturbed}")
+        print(f"raw files of finished repeats that were replaced: {rerun}")
+        print(f"measurements: {len(ids)}; the same as undisturbed: {ids == wanted}")
+        sys.exit(bool(status or undisturbed or rerun or ids != wanted))
+
+
+if __name__ == "__main__":
+    words = [int(word) for word in sys.argv[1:]] + [50, random.randrange(10**6)][
+        len(sys.argv) - 1 :
+    ]
+    main(*words)
