@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: report test test-paddle2 lab lint bench schema constraints clean
+.PHONY: report test test-paddle2 lab lint bench kills schema constraints clean
 
 ## report: measure ResNet-50 on this machine's CPU and write the site, outputs/index.html
 report: .venv/cpu
@@ -37,6 +37,11 @@ lint: .venv/test
 bench: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python tests/bench/figures.py
+
+## kills: kill a sweep of real training 50 times with -9, and resume it (half an hour)
+kills: .venv/cpu
+	$(BIN)/perfkit samples
+	$(BIN)/python tests/bench/kills.py
 
 ## schema: write docs/result.schema.json from the models in perfkit/results.py
 schema: .venv/cpu

@@ -195,14 +195,15 @@ def sweep(file: Path, given: tuple[tuple[str, str], ...], profile: str, dry_run:
     try:
         where = Profile.named(profile)
         values = {name: typed(name, value) for name, value in given}
-        jobs = read_jobs(file, values, elsewhere=where.elsewhere)
+        jobs = read_jobs(file, values, where.executor)
         engine = Engine(file.stem, jobs, outputs_of(jobs), where)
         in_turn = not where.elsewhere
         if dry_run:
             Console(highlight=False).print(board.planned(engine.standings(), in_turn=in_turn))
             return
         with board.Board(console, file.stem, in_turn=in_turn) as shown:
-            standings = engine.run(shown.show)
+            standings = engine.run(shown.show, shown.say)
+            shown.show(standings, over=True)
     except SweepError as error:
         _refuse(error)
     except KeyboardInterrupt:
@@ -239,7 +240,6 @@ def manifest(
     """
     import yaml
 
-    from perfkit.manifest import job_name
     from perfkit.manifest import manifest as objects
 
     values = {name: typed(name, value) for name, value in given}
@@ -252,11 +252,13 @@ def manifest(
             raise RequestError([f"nodes: say how many, 2 or more; {one}"])
         led = {"launcher": "manual", "hosts": "to.be.named"}
         planned = plan(model, values | led, unseen=("machine", "data"))
+        if planned.config.input != "synthetic" and "data_dir" not in values:
+            raise RequestError([f"data_dir: say where the data is, below {mount}"])
     except RequestError as error:
         _refuse(error)
     documents = objects(planned, values, image=image, claim=claim, mount=mount)
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
-    selector = f"app.kubernetes.io/instance={job_name(planned, values)}"
+    selector = f"app.kubernetes.io/instance={documents[-1]['metadata']['name']}"
     click.echo(f"Follow it: kubectl logs --follow --prefix --selector {selector}", err=True)
 
 

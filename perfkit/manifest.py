@@ -2,7 +2,6 @@
 runs `perfkit run` with launcher=manual; the pods find each other by a Service's names.
 """
 
-import hashlib
 import re
 import secrets
 from typing import Any
@@ -21,19 +20,12 @@ WAIT = (
 """Until all pods have an address; before that, perfkit would refuse their names."""
 
 
-def job_name(planned: Plan, values: dict[str, Any]) -> str:
-    """A name for the Job that Kubernetes takes: a DNS label, the same for the same request."""
-    config = planned.config
+def _job_name(config: Config) -> str:
+    """A name that Kubernetes takes, a DNS label; another one each time, as a Job runs once."""
     words = [config.model, config.precision, config.topology, f"b{config.batch_size}"]
     words += [config.label] if config.label else []
     text = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower())[:NAME_LENGTH]
-    hashed = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()
-    return f"{text.rstrip('-')}-{hashed[:6]}"
-
-
-def hosts_of(name: str, nodes: int) -> list[str]:
-    """The names under which the pods of a Job find each other: <pod>.<service>."""
-    return [f"{name}-{index}.{name}" for index in range(nodes)]
+    return f"{text.rstrip('-')}-{secrets.token_hex(3)}"
 
 
 def manifest(
@@ -45,7 +37,7 @@ def manifest(
     at once, is at `mount`: data and results are below it.
     """
     config = planned.config
-    name = job_name(planned, values)
+    name = _job_name(config)
     # Copied below: the same one twice would be an anchor in YAML.
     labels = {"app.kubernetes.io/name": "perfkit", "app.kubernetes.io/instance": name}
     secret = {
@@ -70,7 +62,6 @@ def manifest(
             ],
         },
     }
-    seconds = config.timeout * (planned.protocol.repeats + 1)
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -81,7 +72,6 @@ def manifest(
             "parallelism": config.nodes,
             # A pod that fails has said why, and the others end with it.
             "backoffLimit": 0,
-            "activeDeadlineSeconds": seconds,
             "template": {
                 "metadata": {"labels": dict(labels)},
                 "spec": _pod(config, name, values, image, claim, mount),
@@ -94,7 +84,8 @@ def manifest(
 def _pod(
     config: Config, name: str, values: dict[str, Any], image: str, claim: str, mount: str
 ) -> dict[str, Any]:
-    hosts = hosts_of(name, config.nodes)
+    # <pod>.<service>
+    hosts = [f"{name}-{index}.{name}" for index in range(config.nodes)]
     given = {"outputs_dir": f"{mount}/outputs"} | values
     given |= {"launcher": "manual", "hosts": ",".join(hosts)}
     command = ["perfkit", "run", config.model]

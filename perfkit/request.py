@@ -108,7 +108,7 @@ def value_problems(name: str, value: Any) -> list[str]:
 def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Config:
     """Fill in what `config` leaves open, on a machine that shows so many `gpus`.
 
-    Where that machine is `unseen` from here, only its being asked for so many is judged.
+    What is `unseen` from here is not judged; of an unseen machine, `gpus` must be given.
 
     Raises RequestError where the machine lacks what was asked for, or the parts of the request
     do not fit together.
@@ -120,9 +120,8 @@ def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Confi
     if not here:
         gpus = wanted or 0
         if wanted is None and config.device != "cpu":
-            problems.append(
-                "gpus: say how many per node; where it runs can't be seen from here"
-            )
+            problem = "gpus: say how many per node; where it runs can't be seen from here"
+            raise RequestError([*problems, problem])
     by_gpu = wanted != 0 and bool(wanted or gpus)
     if config.device == "gpu" or (config.device == "auto" and by_gpu):
         filled |= _on_gpus(config, gpus, problems)

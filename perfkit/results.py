@@ -33,6 +33,8 @@ from perfkit.statistics import median, median_interval
 
 SCHEMA_VERSION: Literal[2] = 2
 RESERVE_BYTES = 64 * 1024
+PARTIAL = ".partial"
+"""How the name of a file ends that is being written."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't make it another measurement: `suite_source` tells whether code differs."""
 
@@ -353,7 +355,7 @@ def write_result(folder: Path, result: Result) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`: a reader sees the old file or the new one, never a part."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -2,7 +2,8 @@
 
 `python -m perfkit.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that the
 driver holds open: when the driver ends, even by kill -9, the pipe ends. COMMAND then gets a
-SIGTERM and GRACE seconds before it is killed: srun and mpirun end what runs elsewhere. As a
+SIGTERM and GRACE seconds before it is killed: srun and mpirun end what runs elsewhere. With
+`--interrupt` before COMMAND it gets a SIGINT, on which alone Snakemake cancels its jobs. As a
 "subreaper" the supervisor becomes the parent of descendants whose own parents are gone, also
 of those in a session of their own, which a launcher's workers are; so it finds all of them.
 The folder SCRATCH is the driver's to remove, unless the driver is gone. Linux only.
@@ -33,14 +34,19 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def supervise(scratch: Path, grace_seconds: float, command: list[str]) -> int:
+def supervise(
+    scratch: Path,
+    grace_seconds: float,
+    command: list[str],
+    ending: signal.Signals = signal.SIGTERM,
+) -> int:
     """Run `command` to its end, or until standard input ends; its exit status."""
     driver = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - this process has one thread
+        preexec_fn=_prepare,  # noqa: PLW1509 - this process has one thread
     )
     try:
         while process.poll() is None and not _ended(sys.stdin.fileno()):
@@ -48,13 +54,19 @@ def supervise(scratch: Path, grace_seconds: float, command: list[str]) -> int:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if grace_seconds and process.poll() is None:
-            process.terminate()
+            process.send_signal(ending)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace_seconds)
         kill_descendants()
         if os.getppid() != driver:
             shutil.rmtree(scratch, ignore_errors=True)
     return process.returncode if process.returncode is not None else -signal.SIGKILL
+
+
+def _prepare() -> None:
+    end_with_parent()
+    # Whoever started all this in the background may have had interrupts ignored.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _ended(descriptor: int) -> bool:
@@ -92,4 +104,9 @@ def kill_descendants() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(supervise(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]) & 0xFF)
+    scratch, grace, *words = sys.argv[1:]
+    ending = signal.SIGTERM
+    if words[0] == "--interrupt":
+        ending = signal.SIGINT
+        del words[0]
+    sys.exit(supervise(Path(scratch), float(grace), words, ending) & 0xFF)

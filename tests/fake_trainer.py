@@ -37,7 +37,7 @@ def main(seconds, job_file):
     job = json.loads(Path(job_file).read_text())
     config, protocol = job["config"], job["protocol"]
     steps = protocol["warmup_steps"] + protocol["measured_steps"]
-    step_seconds = (float(seconds) - running_seconds()) / steps
+    step_seconds = max(0.001, (float(seconds) - running_seconds()) / steps)
     effective = {
         "precision": config["precision"],
         "device": config["device"],

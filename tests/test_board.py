@@ -53,7 +53,7 @@ def test_the_headline_counts_and_says_what_is_left(measurement):
         standing("3", "waiting"),
     ]
     assert headline("quick", standings, in_turn=True) == (
-        "quick: 1 done, 1 running of 3; about 69 s of measuring left"
+        "quick: 1 done, 1 running of 3; about 67 s of measuring left"
     )
     assert headline("quick", standings[1:], in_turn=True).endswith(
         "known after the first repeat"

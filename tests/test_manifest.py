@@ -12,7 +12,7 @@ from perfkit.manifest import NAME_LENGTH
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "manifest"]
 PLACES = ["--image", "registry.example/perfkit:1", "--claim", "shared-files"]
-TWO = ["-p", "nodes", "2", "-p", "gpus", "8"]
+TWO = ["-p", "nodes", "2", "-p", "gpus", "8", "-p", "data_dir", "/shared/data"]
 VERSIONS = ("1.27", "1.31")
 
 
@@ -47,7 +47,7 @@ def objects(*words):
             "port",
             "31000",
         ],
-        ["vgg16", "-p", "nodes", "64", "-p", "device", "cpu", "-p", "processes", "2"],
+        ["vgg16", "-p", "nodes", "64", "-p", "device", "cpu", "-p", "input", "synthetic"],
     ],
 )
 def test_every_object_is_valid_by_the_schema_of_kubernetes(words, version):
@@ -65,7 +65,7 @@ def test_a_field_that_kubernetes_does_not_know_would_be_found():
 
 
 def test_each_pod_runs_the_same_command_and_finds_the_others_by_name():
-    found = objects("resnet50", *TWO, "-p", "data_dir", "/shared/image net")
+    found = objects("resnet50", *TWO[:-1], "/shared/image net")
     name = found["Job"]["metadata"]["name"]
     spec = found["Job"]["spec"]
     pod = spec["template"]["spec"]
@@ -94,8 +94,9 @@ def test_each_pod_runs_the_same_command_and_finds_the_others_by_name():
     assert pod["initContainers"][0]["env"][0]["value"] == given["hosts"].replace(",", " ")
 
 
-def test_each_manifest_has_a_secret_of_its_own_that_no_command_line_shows():
+def test_each_manifest_has_a_name_and_a_secret_of_its_own_that_no_command_line_shows():
     one, other = (objects("resnet50", *TWO) for _time in range(2))
+    assert one["Job"]["metadata"]["name"] != other["Job"]["metadata"]["name"]
     secrets = [found["Secret"]["stringData"]["secret"] for found in (one, other)]
     assert len(set(secrets)) == 2
     assert secrets[0] not in str(one["Job"]) + str(one["Service"])
@@ -114,6 +115,7 @@ def test_names_are_host_names_however_long_the_label_is():
         (["resnet50"], "nodes: say how many, 2 or more"),
         (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: follow from the Job"),
         (["resnet50", "-p", "nodes", "2"], "gpus: say how many per node"),
+        (["resnet50", *TWO[:-3]], "data_dir: say where the data is, below /shared"),
         (["resnet50", *TWO, "-p", "batchsize", "2"], "did you mean 'batch_size'?"),
     ],
 )

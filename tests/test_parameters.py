@@ -26,7 +26,10 @@ PLACE = ("precision", "nodes", "gpus", "batch_size")
 
 def expand(path):
     """The configurations of a parameters file, each model and parameters."""
-    return [{"model": c.model} | c.parameters for c in read_sweep(path)]
+    configurations, wrong = read_sweep(path)
+    if wrong:
+        raise SweepError(wrong)
+    return [{"model": c.model} | c.parameters for c in configurations]
 
 
 def named(file):
@@ -224,6 +227,13 @@ def test_an_excluded_combination_can_be_included_with_more_parameters(expanded):
             "seed is given twice",
         ),
         ("matrix: {gpus: [1]}\ninclude: [{seed: 1}, {seed: 2}]", "seed is given twice"),
+        ("include: [{}, {}]", "the same configuration twice"),
+        ("matrix: {gpus: [1], gpus: [2]}", "sweep.yaml:2: gpus is given twice"),
+        ("parameters: &a {gpus: 8}\nmatrix: *a", "sweep.yaml:3: the alias *a: write it out"),
+        ("? [gpus]\n: 8", "a key must be a name"),
+        ("matrix: " + "[" * 2000, "nested too deep"),
+        ("#" * 300_000, "over 256 KiB"),
+        (f"matrix: {{seed: {list(range(10_001))}}}", "over 10,000 configurations"),
         ("matrix: {gpus: [1", "not YAML: expected ',' or ']'"),
     ],
 )
@@ -257,8 +267,12 @@ def test_several_problems_of_a_file_are_told_at_once(expanded):
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused_by_name(tmp_path):
-    with pytest.raises(SweepError, match=r"missing\.yaml"):
+    with pytest.raises(SweepError, match=r"missing\.yaml: No such file"):
         expand(tmp_path / "missing.yaml")
+    with pytest.raises(SweepError, match="no file of this machine; fetch it first"):
+        expand("https://example.com/sweep.yaml")
+    with pytest.raises(SweepError, match="/dev/zero: not a file"):
+        expand("/dev/zero")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SweepError, match=r"bytes\.yaml: 'utf-8' codec"):
         expand(tmp_path / "bytes.yaml")

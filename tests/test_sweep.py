@@ -18,6 +18,7 @@ from clusters import slurm_cluster, slurm_missing, ssh_between, ssh_missing, two
 from conftest import SMALL
 from fake_trainer import planted
 from kubernetes_api import kubernetes_api
+from PIL import Image
 
 import perfkit
 from perfkit.sweep import engine
@@ -117,16 +118,24 @@ def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are
     assert (tmp_path / "outputs" / "summary" / "report.html").exists()
 
 
-def test_the_next_call_tries_what_failed_and_nothing_else(sweep_file, tmp_path, fake_trainer):
-    file = sweep_file({"batch_size": [1, 2]}, timeout=1, **FAKE)
+def test_the_next_call_tries_what_failed_again_and_nothing_else(
+    sweep_file, tmp_path, fake_trainer
+):
+    own = tmp_path / "own"
+    (own / "train").mkdir(parents=True)
+    (own / "train_list.txt").write_text("train/one.jpeg 0\n" * 4)
+    fixed = FAKE | {"data_dir": str(own)}
+    del fixed["input"]
+    file = sweep_file({"input": ["dali", "synthetic"]}, **fixed)
     outputs = tmp_path / "outputs"
-    assert sweep(file).returncode == 0
+    assert sweep(file).returncode == 1
     before = finished_repeats(outputs)
-    wider = sweep_file({"batch_size": [1, 2, 3]}, timeout=1, **FAKE)
-    done = sweep(wider)
+    assert len(before) == 3
+    Image.new("RGB", (64, 64)).save(own / "train" / "one.jpeg")
+    done = sweep(file)
     assert done.returncode == 0, done.stderr
     after = finished_repeats(outputs)
-    assert len(before) == 6 and len(after) == 9
+    assert len(after) == 6
     assert before.items() <= after.items()
 
 
@@ -145,7 +154,7 @@ def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
 def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
     sweep_file, tmp_path, fake_trainer
 ):
-    """The long form, with real training and 50 kills, is `make sweep-kills`."""
+    """The long form, with real training and 50 kills, is `make kills`."""
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
@@ -219,13 +228,17 @@ def test_a_dry_run_says_what_would_run_and_for_how_long_and_starts_nothing(
 
 def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "LOCK_SECONDS", 0.3)
-    jobs = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, elsewhere=False)
+    jobs = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, "local")
     outputs = tmp_path / "outputs"
     outputs.mkdir(exist_ok=True)
+    said = []
     with (outputs / ".sweep.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(SweepError, match="another sweep is at work in"):
-            engine.Engine("small", jobs, outputs, Profile.named("local")).run(print)
+            engine.Engine("small", jobs, outputs, Profile.named("local")).run(
+                print, said.append
+            )
+    assert said == ["Waiting for what an earlier sweep has left to end …"]
     assert results(outputs) == {}
 
 
@@ -244,7 +257,9 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
     file = sweep_file({"batch_size": [1]}, **FAKE)
     outputs = tmp_path / "outputs"
     (outputs / "some").mkdir(parents=True)
-    old, new = (outputs / "some" / f".result.json.{end}" for end in ("abcdefgh", "stuvwxyz"))
+    old, new = (
+        outputs / "some" / f".result.json.{end}" for end in ("old.partial", "new.partial")
+    )
     for path in (old, new):
         path.write_text("{")
     os.utime(old, (time.time() - 100,) * 2)
@@ -265,7 +280,9 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
         ({"batch_size": [1, 2]}, {"tf32": True}, ["tf32: is for GPUs", "(2 configurations)"]),
         ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
         ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
+        ({"timeout": [10, 20]}, {}, ["the same configuration twice"]),
         ({"batch_size": [1]}, {"launcher": "manual", "nodes": 2}, ["hosts: launcher=manual"]),
+        ({"batch_size": [0], "processes": [9999]}, {}, ["batch_size: 0", "processes: 9999"]),
     ],
 )
 def test_a_sweep_that_can_not_be_run_as_a_whole_is_refused_before_anything_starts(
@@ -281,36 +298,69 @@ def test_a_sweep_that_can_not_be_run_as_a_whole_is_refused_before_anything_start
 
 def test_a_parameter_given_for_all_takes_the_place_of_the_files(sweep_file, tmp_path):
     file = sweep_file({"batch_size": [1]}, seed=3)
-    (job,) = read_jobs(file, {"seed": 5}, elsewhere=False)
+    (job,) = read_jobs(file, {"seed": 5}, "local")
     assert job.plan.config.seed == 5
     with pytest.raises(SweepError, match="batch_size is given here and by -p"):
-        read_jobs(file, {"batch_size": 4}, elsewhere=False)
+        read_jobs(file, {"batch_size": 4}, "local")
     with pytest.raises(SweepError, match="-p: sead: no such parameter; did you mean 'seed'"):
-        read_jobs(file, {"sead": 4}, elsewhere=False)
+        read_jobs(file, {"sead": 4}, "local")
 
 
 def test_each_configuration_gets_as_many_hosts_as_it_has_nodes(sweep_file):
     file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts="a,b,c")
-    one, two = read_jobs(file, {}, elsewhere=True)
+    one, two = read_jobs(file, {}, "slurm")
     assert (one.plan.config.launcher, one.plan.config.hosts) == ("local", None)
     assert (two.plan.config.launcher, two.plan.config.hosts) == ("mpirun", "a,b")
 
 
 def test_jobs_have_names_that_are_safe_distinct_and_the_same_each_time(sweep_file):
     file = sweep_file({"label": ["a", "b"], "nodes": [1, 2], "seed": list(range(20))})
-    names = [job.name for job in read_jobs(file, {}, elsewhere=True)]
+    names = [job.name for job in read_jobs(file, {}, "slurm")]
     assert len(set(names)) == 80
-    assert names == [job.name for job in read_jobs(file, {}, elsewhere=True)]
+    assert names == [job.name for job in read_jobs(file, {}, "slurm")]
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.") for name in names)
+
+
+def test_a_profile_that_can_not_be_read_is_refused_by_name(tmp_path):
+    (tmp_path / "config.yaml").write_text("executor: [")
+    with pytest.raises(SweepError, match=r"config\.yaml: not YAML"):
+        Profile.named(str(tmp_path))
 
 
 def test_where_the_machine_can_not_be_seen_the_number_of_gpus_must_be_said(sweep_file):
     file = sweep_file({"batch_size": [1]}, device="auto")
     with pytest.raises(SweepError, match="gpus: say how many per node"):
-        read_jobs(file, {}, elsewhere=True)
-    (job,) = read_jobs(file, {"gpus": 8}, elsewhere=True)
+        read_jobs(file, {}, "slurm")
+    (job,) = read_jobs(file, {"gpus": 8}, "slurm")
     assert (job.plan.config.device, job.plan.config.topology) == ("gpu", "1x8")
     assert job.plan.protocol.name == "quick"
+
+
+@pytest.mark.parametrize(
+    ("executor", "parameters", "told"),
+    [
+        ("kubernetes", {"nodes": 2}, "for several nodes: perfkit manifest"),
+        ("slurm", {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}, "an allocation: srun"),
+    ],
+)
+def test_nodes_are_started_only_as_the_executor_can(sweep_file, executor, parameters, told):
+    file = sweep_file({"batch_size": [1]}, **parameters)
+    with pytest.raises(SweepError, match=told):
+        read_jobs(file, {}, executor)
+
+
+def test_snakemake_that_can_not_start_is_told_with_its_own_words(sweep_file, tmp_path):
+    (tmp_path / "config.yaml").write_text("executor: local\nno-such-option: 1\n")
+    done = sweep(sweep_file({"batch_size": [1]}, **FAKE), "--profile", tmp_path)
+    assert done.returncode == 2
+    assert "Snakemake ended before it began a job:" in done.stderr
+    assert "no-such-option" in done.stderr
+
+
+def test_an_executor_whose_plugin_is_missing_is_refused_with_what_to_install(tmp_path):
+    (tmp_path / "config.yaml").write_text("executor: slrm")
+    with pytest.raises(SweepError, match=r"pip install -e '\.\[slrm\]'"):
+        Profile.named(str(tmp_path))
 
 
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are():

@@ -1,7 +1,7 @@
 """What is seen of a sweep in the terminal."""
 
-import time
 from collections import Counter
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.config import portable
 from perfkit.report.wording import number
 from perfkit.results import Measurement
 from perfkit.sweep.engine import Standing
@@ -31,7 +32,6 @@ class Board:
         self.name = name
         self.in_turn = in_turn
         self.told: set[str] = set()
-        self.began = time.monotonic()
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -48,9 +48,13 @@ class Board:
         if self.live:
             self.live.stop()
 
-    def show(self, standings: list[Standing]) -> None:
+    def say(self, text: str) -> None:
+        self.console.print(Text(text))
+
+    def show(self, standings: list[Standing], *, over: bool = False) -> None:
+        """Show how it stands; when it is `over`, for the last time."""
         if self.live:
-            title = headline(self.name, standings, in_turn=self.in_turn)
+            title = headline(self.name, standings, in_turn=self.in_turn, over=over)
             most = max(3, self.console.height - FRAME_LINES)
             self.live.update(Group(Text(title), *table(standings, most)), refresh=True)
             return
@@ -62,7 +66,7 @@ class Board:
                 self.console.print(Text(words), soft_wrap=True)
 
 
-def headline(name: str, standings: list[Standing], *, in_turn: bool) -> str:
+def headline(name: str, standings: list[Standing], *, in_turn: bool, over: bool = False) -> str:
     """How many jobs are in which state, and the time that is left."""
     counts = Counter(one.state for one in standings)
     words = [
@@ -71,7 +75,7 @@ def headline(name: str, standings: list[Standing], *, in_turn: bool) -> str:
     text = f"{name}: {', '.join(words) or 'starting'} of {len(standings)}"
     left = remaining(standings)
     if not any(counts[state] for state in ("running", "waiting")):
-        return f"{text}; writing the report"
+        return text if over else f"{text}; writing the report"
     if left is None:
         return f"{text}; time left is known after the first repeat"
     return f"{text}; about {duration(left)} of measuring left" + ("" if in_turn else ", in sum")
@@ -129,6 +133,10 @@ def planned(standings: list[Standing], *, in_turn: bool) -> Group:
     time_needed = "unknown until one of its kind is measured"
     if seconds is not None:
         time_needed = f"about {duration(seconds)}" + ("" if in_turn else ", in sum")
+    missing = {str(one.sample_file) for one in jobs if one.sample_file}
+    made = sorted(portable(file) for file in missing if not Path(file).exists())
+    if made:
+        time_needed += f"; sample data would be made: {', '.join(made)}"
     count = f"{len(jobs)} of {len(standings)} would run; time: {time_needed}"
     return Group(shown, Text(count if jobs else f"all {len(standings)} are measured already"))
 

@@ -7,9 +7,9 @@ it anew from the results, so that after a kill there is nothing to unlock or to 
 
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,24 +24,24 @@ from typing import Any, Literal
 from rich.text import Text
 
 from perfkit.config import ROOT, portable
-from perfkit.launch import close
+from perfkit.launch import ENDING_SECONDS, close
 from perfkit.report.site import write_index, write_site
-from perfkit.results import Measurement, write_atomically
+from perfkit.results import PARTIAL, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import Job, for_snakemake, measured
-from perfkit.sweep.yaml_file import read_yaml
+from perfkit.sweep.yaml_file import YamlError, read_yaml
 
 PROFILES = ROOT / "workflow" / "profiles"
 SNAKEFILE = ROOT / "workflow" / "Snakefile"
 POLL_SECONDS = 1.0
-LOCK_SECONDS = 15.0
-"""What an earlier call started is gone by then, had that been killed."""
 CANCEL_SECONDS = 20.0
 """Time to cancel what runs on other machines before Snakemake itself is killed."""
+LOCK_SECONDS = CANCEL_SECONDS + ENDING_SECONDS
+"""What an earlier call started is gone by then, had that been killed."""
+CANCELLED_SECONDS = 120.0
 STALE_SECONDS = 60.0
 REASON_LENGTH = 300
-TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}")
-"""A file that was being written when its writer was killed: results.write_atomically."""
+SAID_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,18 @@ class Profile:
             raise SweepError(
                 [f"--profile: {name!r}: allowed: {known}, or a folder with a config.yaml"]
             )
-        return cls(folder, str(read_yaml(file)[0].get("executor", "local")))
+        try:
+            content, _lines = read_yaml(file)
+            if not isinstance(content, dict):
+                raise YamlError("no settings in it")
+        except YamlError as error:
+            raise SweepError([f"{file}: {error}"]) from None
+        executor = str(content.get("executor", "local"))
+        plugin = f"snakemake_executor_plugin_{executor}"
+        if executor != "local" and not importlib.util.find_spec(plugin):
+            how = f"to add it: pip install -e '.[{executor}]'"
+            raise SweepError([f"--profile: Snakemake can't use {executor} yet; {how}"])
+        return cls(folder, executor)
 
 
 @dataclass(frozen=True)
@@ -88,39 +99,67 @@ class Engine:
         self.profile = profile
         self.folder = outputs / "sweeps" / name
         self.log = self.folder / "snakemake.log"
+        self.began = 0.0
 
     def measured(self) -> dict[str, Measurement]:
         return measured(self.jobs, self.outputs, elsewhere=self.profile.elsewhere)
 
     def standings(self, *, over: bool = False) -> list[Standing]:
         """How it stands with each job; when all is `over`, nothing runs or waits any more."""
+        ended = {job.name: self._status(job) for job in self.jobs}
         found = self.measured()
-        return [self._standing(job, found.get(job.name), over) for job in self.jobs]
+        succeeded = [job.name for job in self.jobs if ended[job.name] == "0"]
+        if not all(_is_done(found.get(name)) for name in succeeded):
+            # Measured just now in another environment: something here was changed meanwhile.
+            found = measured(self.jobs, self.outputs, elsewhere=True) | {
+                name: one for name, one in found.items() if _is_done(one)
+            }
+        return [
+            self._standing(job, found.get(job.name), over or ended[job.name] is not None)
+            for job in self.jobs
+        ]
 
-    def run(self, show: Callable[[list[Standing]], None]) -> list[Standing]:
+    def run(
+        self, show: Callable[[list[Standing]], None], say: Callable[[str], None]
+    ) -> list[Standing]:
         """Run what is not measured yet, showing how it stands as it goes, and write the site;
-        how it stood at the end. Raises SweepError if another sweep is at work here."""
+        how it stands at the end. Raises SweepError if another sweep is at work here, or
+        Snakemake can't start."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _lock(self.outputs) as lock:
+        with _lock(self.outputs, say) as lock:
             self._prepare()
-            shown: list[Standing] = []
-            seen: object = None
+            self.began = time.time()
             with self._snakemake(lock) as process:
-                while process.poll() is None:
-                    # Little work as long as nothing has changed: a measurement is going on.
-                    if seen != (seen := self._files()):
-                        standings = self.standings()
-                        if _ended(standings) != _ended(shown):
-                            write_index(self.outputs)
-                        show(shown := standings)
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(POLL_SECONDS)
+                self._follow(process, show)
             standings = self.standings(over=True)
-            show(standings)
-            # Snakemake leaves the last rule out if a job of another machine was killed there.
             if process.returncode:
+                if not any((self.folder / f"{job.name}.log").exists() for job in self.jobs):
+                    said = self.log.read_text(errors="replace").splitlines()[-SAID_LINES:]
+                    raise SweepError(["Snakemake ended before it began a job:", *said])
+                # It leaves the last rule out if a job was killed where it ran.
                 write_site(self.outputs, lambda _part: None)
             return standings
+
+    def _follow(
+        self, process: subprocess.Popen[bytes], show: Callable[[list[Standing]], None]
+    ) -> None:
+        """Show how it stands until Snakemake has ended: with little work as long as nothing
+        changes, since a measurement is going on."""
+        files: list[tuple[str, float]] = []
+        failed = 0
+        while process.poll() is None:
+            before, files = files, self._files()
+            if files != before:
+                standings = self.standings()
+                show(standings)
+                # What is done has written the index itself.
+                failed_before, failed = failed, sum(one.state == "failed" for one in standings)
+                if failed > failed_before:
+                    # A page that can't be written is no reason to end what runs.
+                    with contextlib.suppress(OSError):
+                        write_index(self.outputs)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(POLL_SECONDS)
 
     def _files(self) -> list[tuple[str, float]]:
         """The files that standings are derived from, each with when it was written last."""
@@ -130,22 +169,29 @@ class Engine:
                 found.append((str(path), path.stat().st_mtime if path.suffix == ".json" else 0))
         return sorted(found)
 
-    def _standing(self, job: Job, found: Measurement | None, over: bool) -> Standing:
-        if found and found.result.status == "complete":
+    def _status(self, job: Job) -> str | None:
+        """The exit status of its notebook; None if that has not come to its end."""
+        path = self.folder / f"{job.name}.ended"
+        return path.read_text().strip() if path.exists() else None
+
+    def _standing(self, job: Job, found: Measurement | None, ended: bool) -> Standing:
+        if found and _is_done(found):
             return Standing(job, "done", found)
-        if over or (self.folder / f"{job.name}.ended").exists():
-            return Standing(job, "failed", found, self._reason(job, found))
+        if ended:
+            reason = "".join(filter(str.isprintable, self._reason(job, found)))
+            return Standing(job, "failed", found, portable(reason)[:REASON_LENGTH])
         started = (self.folder / f"{job.name}.log").exists()
         return Standing(job, "running" if started else "waiting", found)
 
     def _reason(self, job: Job, found: Measurement | None) -> str:
-        if found and (failure := found.result.failure):
-            return f"{failure.code}: {failure.message}"
-        # What the notebook said last; if it never began, the log of who was to run it.
+        """Why it failed: what its result says, what its notebook said last, or else the log
+        of who was to run it. Text from elsewhere."""
+        if found and found.result.failure and _written(found) >= self.began:
+            return f"{found.result.failure.code}: {found.result.failure.message}"
         log = self.folder / f"{job.name}.log"
         said = Text.from_ansi(log.read_text(errors="replace")).plain if log.exists() else ""
         if words := [line.strip() for line in said.split("\n") if line.strip()]:
-            return portable("".join(filter(str.isprintable, words[-1]))[:REASON_LENGTH])
+            return words[-1]
         logs = sorted(self.folder.glob(f".snakemake/slurm_logs/rule_run/{job.name}/*.log"))
         return f"its job did not come to its end; see {_shown((logs or [self.log])[-1])}"
 
@@ -155,19 +201,27 @@ class Engine:
         if self.profile.executor == "slurm":
             _cancel_jobs(self.folder)
         _remove_half_written(self.outputs)
-        for notebook in self.folder.glob(".*.ipynb"):
-            notebook.unlink()
+        names = {job.name for job in self.jobs}
+        for path in self.folder.iterdir():
+            ours = path.stem in names and not path.name.startswith(".")
+            kept = ours or path in (self.log, self.folder / "site.log")
+            if path.suffix in (".ended", ".ipynb", ".log") and not kept:
+                path.unlink()
+        # The site is written by each call: it has what was measured besides, too.
+        (self.folder / "site.written").unlink(missing_ok=True)
         found = self.measured()
         for job in self.jobs:
             ended = self.folder / f"{job.name}.ended"
-            if job.name in found and found[job.name].result.status == "complete":
+            if _is_done(found.get(job.name)):
                 if not ended.exists():
                     write_atomically(ended, "0\n")
             else:
                 ended.unlink(missing_ok=True)
                 (self.folder / f"{job.name}.log").unlink(missing_ok=True)
-        told = json.dumps(for_snakemake(self.jobs, self.outputs), indent=1)
-        write_atomically(self.folder / "jobs.json", told)
+        # Nothing here is shared with Kubernetes but what its plugin passes on: no sample data.
+        makes_samples = self.profile.executor != "kubernetes"
+        told = for_snakemake(self.jobs, self.outputs, makes_samples=makes_samples)
+        write_atomically(self.folder / "jobs.json", json.dumps(told, indent=1))
         # Beside what it reads: where nothing is shared, Snakemake sends on what lies here.
         write_atomically(self.folder / "Snakefile", SNAKEFILE.read_text("utf-8"))
 
@@ -179,11 +233,13 @@ class Engine:
         """
         scratch = tempfile.mkdtemp(prefix="perfkit-sweep-")
         grace = str(CANCEL_SECONDS if self.profile.elsewhere else 0)
-        command = [sys.executable, "-m", "perfkit.supervisor", scratch, grace]
+        command = [sys.executable, "-m", "perfkit.supervisor", scratch, grace, "--interrupt"]
         command += [sys.executable, "-m", "snakemake", "--snakefile", "Snakefile"]
         command += ["--workflow-profile", str(self.profile.folder), "--keep-going"]
         # Its own records are thrown away: the lock is ours, and a job is done if it has ended.
         command += ["--nolock", "--rerun-triggers", "mtime", "--scheduler", "greedy"]
+        if not self.profile.elsewhere:
+            command += ["--resources", "machine=1"]
         if self.profile.executor == "kubernetes":
             # Its plugin takes nothing to be shared, and passes files on through here.
             command += ["--default-storage-prefix", str(self.folder)]
@@ -206,22 +262,28 @@ class Engine:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _ended(standings: list[Standing]) -> list[str]:
-    return [one.job.name for one in standings if one.state in ("done", "failed")]
+def _is_done(found: Measurement | None) -> bool:
+    return found is not None and found.result.status == "complete"
+
+
+def _written(found: Measurement) -> float:
+    return (found.folder / "result.json").stat().st_mtime
 
 
 @contextmanager
-def _lock(outputs: Path) -> Iterator[int]:
+def _lock(outputs: Path, say: Callable[[str], None]) -> Iterator[int]:
     """The lock of the folder, as a descriptor. Raises SweepError if it can't be had."""
-    path = outputs / ".sweep.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(outputs / ".sweep.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = None
     try:
-        deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if deadline is None:
+                    deadline = time.monotonic() + LOCK_SECONDS
+                    say("Waiting for what an earlier sweep has left to end …")
                 if time.monotonic() > deadline:
                     raise SweepError(
                         [f"another sweep is at work in {_shown(outputs)}; wait for it"]
@@ -234,25 +296,37 @@ def _lock(outputs: Path) -> Iterator[int]:
 
 def _remove_half_written(outputs: Path) -> None:
     """Remove what a killed writer left; no write takes as long as STALE_SECONDS."""
-    for path in (*outputs.glob(".*"), *outputs.glob("*/.*"), *outputs.glob("sweeps/*/.*")):
-        with contextlib.suppress(FileNotFoundError):
-            old = time.time() - path.stat().st_mtime > STALE_SECONDS
-            if old and path.is_file() and TEMPORARY.fullmatch(path.name):
-                path.unlink()
+    for depth in ("", "*/", "sweeps/*/"):
+        for path in outputs.glob(f"{depth}.*{PARTIAL}"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    path.unlink()
 
 
 def _cancel_jobs(folder: Path) -> None:
-    """Cancel the Slurm jobs that an earlier, killed call has left, and wait for their end."""
+    """Cancel the Slurm jobs that an earlier, killed call has left, and wait for their end.
+    Raises SweepError."""
+
+    def slurm(*words: str) -> str:
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
     def left() -> list[str]:
-        command = ["squeue", "--noheader", "--user", str(os.getuid()), "--format", "%A %Z"]
-        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        pairs = (line.partition(" ") for line in listed.splitlines())
-        return [number for number, _blank, where in pairs if Path(where.strip()) == folder]
+        user = str(os.getuid())
+        listed = slurm("squeue", "--noheader", "--user", user, "--format", "%A %Z")
+        pairs = (line.split(maxsplit=1) for line in listed.splitlines())
+        return [number for number, where in pairs if Path(where).resolve() == folder.resolve()]
 
-    while jobs := left():
-        subprocess.run(["scancel", *jobs], check=True, capture_output=True)
-        time.sleep(1.0)
+    deadline = time.monotonic() + CANCELLED_SECONDS
+    try:
+        while jobs := left():
+            if time.monotonic() > deadline:
+                names = ", ".join(jobs)
+                raise SweepError([f"Slurm has not ended the jobs of an earlier call: {names}"])
+            slurm("scancel", *jobs)
+            time.sleep(1.0)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or error
+        raise SweepError([f"--profile: Slurm does not answer here: {said}"]) from None
 
 
 def _shown(path: Path) -> Any:

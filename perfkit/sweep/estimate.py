@@ -7,7 +7,7 @@ from perfkit.config import Config, Protocol
 from perfkit.results import Measurement
 from perfkit.sweep.jobs import Job
 
-NOTEBOOK_SECONDS = 6.0
+NOTEBOOK_SECONDS = 5.0
 """What a notebook takes besides its repeats, about: docs/figures.md."""
 Sample = tuple[float, float]
 """Work of a repeat and the seconds that it took."""

@@ -15,6 +15,8 @@ from perfkit.request import nearest, value_problems
 from perfkit.sweep.yaml_file import Place, YamlError, read_yaml
 
 MOST_CONFIGURATIONS = 10_000
+GIVEN: Place = ("-p",)
+"""The place of what was not set in the file but by -p."""
 
 
 class SweepError(ValueError):
@@ -84,41 +86,48 @@ class Configuration:
     where: dict[str, str]
 
 
-def read_sweep(path: str | Path, given: Mapping[str, Any] | None = None) -> list[Configuration]:
-    """The configurations that the parameters file `path` names.
+def read_sweep(
+    path: str | Path, given: Mapping[str, Any] | None = None
+) -> tuple[list[Configuration], list[str]]:
+    """The configurations that the parameters file `path` names, and what is wrong with it.
 
-    `given` parameters are the same in all of them, instead of what the file has for all.
-    Whether a value can be used is not judged here: `plan` does that. Raises SweepError.
+    `given` parameters are the same in all of them, instead of what the file has for all. Of a
+    file that is wrong there may be no configurations, or such as can't be used.
     """
     path = Path(path)
     try:
         content, lines = read_yaml(path)
     except YamlError as error:
-        raise SweepError([f"{path}:{error.line}: {error}".replace(":None:", ":")]) from None
+        line = f":{error.line}" if error.line else ""
+        return [], [f"{path}{line}: {error}"]
 
     def at(place: Place) -> str:
         """`file:line` of the nearest thing that stands at `place` or above it."""
+        if place == GIVEN:
+            return "-p"
         while place and place not in lines:
             place = place[:-1]
         return f"{path}:{lines[place]}" if place in lines else str(path)
 
     wrong: list[Wrong] = list(_values(content))
+    cells: list[Cell] = []
+    model = ""
     try:
         sweep = Sweep.model_validate(content)
-        cells = _cells(sweep, dict(given or {}), wrong)
+        model, cells = sweep.notebook, _cells(sweep, dict(given or {}), wrong)
     except ValidationError as error:
         wrong += map(_schema_problem, error.errors())
-    if wrong:
-        told = sorted(wrong, key=lambda one: (lines.get(one.place, 0), one.message))
-        raise SweepError([f"{at(one.place)}: {one.message}" for one in told])
+    for name, value in (given or {}).items():
+        wrong += [Wrong(GIVEN, problem) for problem in _value_problems(name, value)]
+    told = sorted(wrong, key=lambda one: (lines.get(one.place, 0), one.message))
     return [
         Configuration(
-            sweep.notebook,
+            model,
             {name: one.value for name, one in cell.items()},
-            {name: at(one.place) if one.place else "-p" for name, one in cell.items()},
+            {name: at(one.place) for name, one in cell.items()},
         )
         for cell in cells
-    ]
+    ], [f"{at(one.place)}: {one.message}" for one in told]
 
 
 class Wrong(NamedTuple):
@@ -145,9 +154,14 @@ def _values(content: Any) -> Iterator[Wrong]:
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         sets += _items(entry, ("include", index))
     for place, name, value in sets:
-        if name in parameters() and isinstance(value, str | int | float | None):
-            for problem in value_problems(name, value):
-                yield Wrong(place, problem)
+        for problem in _value_problems(name, value):
+            yield Wrong(place, problem)
+
+
+def _value_problems(name: str, value: Any) -> list[str]:
+    # Names and kinds of values that are not known are told by the schema, or by plan.
+    known = name in parameters() and isinstance(value, str | int | float | None)
+    return value_problems(name, value) if known else []
 
 
 def _items(section: Any, place: Place) -> list[tuple[Place, str, Any]]:
@@ -159,7 +173,7 @@ def _cells(sweep: Sweep, given: dict[str, Any], wrong: list[Wrong]) -> list[Cell
     fixed = {name: Set(v, ("parameters", name)) for name, v in sweep.parameters.items()}
     if sweep.protocol is not None:
         fixed = _joined(fixed, {"protocol": Set(sweep.protocol, ("protocol",))}, wrong)
-    fixed |= {name: Set(value, ()) for name, value in given.items()}
+    fixed |= {name: Set(value, GIVEN) for name, value in given.items()}
     cells = [_joined(fixed, cell, wrong) for cell in _combinations(sweep, wrong)]
     if not cells and not wrong:
         wrong.append(Wrong(("matrix",), "no configuration is left"))
@@ -167,7 +181,7 @@ def _cells(sweep: Sweep, given: dict[str, Any], wrong: list[Wrong]) -> list[Cell
     for cell in cells:
         values = frozenset((name, repr(one.value)) for name, one in cell.items())
         if values in seen:
-            place = max((one.place for one in cell.values()), key=len)
+            place = max((one.place for one in cell.values()), key=len, default=("include",))
             wrong.append(Wrong(place, f"the same configuration twice: {_shown(cell)}"))
         seen.add(values)
     return cells
@@ -216,7 +230,7 @@ def _agrees(entry: dict[str, list[Any]], cell: Cell) -> bool:
 
 def _joined(one: Cell, other: Cell, wrong: list[Wrong]) -> Cell:
     for name in one.keys() & other.keys():
-        twice = "twice" if one[name].place else "here and by -p"
+        twice = "here and by -p" if one[name].place == GIVEN else "twice"
         wrong.append(Wrong(other[name].place, f"{name} is given {twice}: {_shown(other)}"))
     return one | other
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import ROOT, resolved_path
+from perfkit.config import ROOT, Config, Protocol, resolved_path
 from perfkit.driver import WHERE_AND_HOW_LONG
 from perfkit.environment import identity, read_environment
 from perfkit.inputs.data_set import digest
@@ -21,6 +21,13 @@ from perfkit.results import Measurement, ResultError, folders
 from perfkit.sweep.file import Configuration, SweepError, read_sweep
 
 NAME_LENGTH = 60
+LAUNCHERS = {"local": ("local", "srun", "mpirun"), "slurm": ("local", "srun")}
+WAYS = {
+    "local": "manual is started by hand: perfkit run on each host",
+    "slurm": "each job is an allocation: srun",
+    "kubernetes": "for several nodes: perfkit manifest",
+}
+"""How several nodes are started where an executor of Snakemake's runs the jobs."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,12 @@ class Job:
         return self.plan.config.data_folder / ("train_list.txt" if images else SHARD)
 
 
-def read_jobs(path: Path, given: Mapping[str, Any], *, elsewhere: bool) -> list[Job]:
-    """The jobs that a parameters file names, with the parameters `given` for all of them;
-    `elsewhere` if other machines than this one will run them. Raises SweepError with all that
-    is wrong."""
-    configurations = read_sweep(path, given)
-    told: dict[str, int] = {}
+def read_jobs(path: Path, given: Mapping[str, Any], executor: str) -> list[Job]:
+    """The jobs that a parameters file names, with the parameters `given` for all of them, for
+    Snakemake's `executor` to run. Raises SweepError with all that is wrong."""
+    elsewhere = executor != "local"
+    configurations, wrong = read_sweep(path, given)
+    told = dict.fromkeys(wrong, 1)
     planned = []
     for one in configurations:
         parameters = _with_own_hosts(one.parameters)
@@ -68,11 +75,12 @@ def read_jobs(path: Path, given: Mapping[str, Any], *, elsewhere: bool) -> list[
             for problem in error.problems:
                 name = problem.partition(":")[0]
                 line = f"{one.where.get(name, path)}: {problem}"
-                told[line] = told.get(line, 0) + 1
+                if line not in wrong:
+                    told[line] = told.get(line, 0) + 1
     problems = [
         f"{line}{f' ({n} configurations)' if n > 1 else ''}" for line, n in told.items()
     ]
-    problems += _shared_problems(planned, path)
+    problems += _shared_problems(planned, path, executor)
     if problems:
         raise SweepError(problems)
     varied = _varied([parameters for _one, parameters, _plan in planned])
@@ -84,29 +92,36 @@ def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
     if parameters.get("launcher") != "mpirun" or not parameters.get("hosts"):
         return parameters
     nodes = parameters.get("nodes", 1)
+    if not isinstance(nodes, int):
+        return parameters
     if nodes == 1:
         return {n: v for n, v in parameters.items() if n not in ("hosts", "launcher")}
     return parameters | {"hosts": ",".join(str(parameters["hosts"]).split(",")[:nodes])}
 
 
 def _shared_problems(
-    planned: list[tuple[Configuration, dict[str, Any], Plan]], path: Path
+    planned: list[tuple[Configuration, dict[str, Any], Plan]], path: Path, executor: str
 ) -> list[str]:
     """What is wrong with the configurations taken together."""
     problems = []
     if len({found.config.outputs_dir for _one, _parameters, found in planned}) > 1:
         problems.append(f"{path}: outputs_dir: must be the same in all configurations")
-    first: dict[Plan, dict[str, Any]] = {}
+    first: dict[Any, dict[str, Any]] = {}
     for one, parameters, found in planned:
-        if found.config.launcher == "manual":
-            where = one.where.get("launcher", path)
-            problems.append(f"{where}: launcher: manual is started by hand; no sweep can")
-        if found in first:
-            place = max(one.where.values(), key=_line)
+        config = found.config
+        if config.launcher not in LAUNCHERS.get(executor, ("local",)):
+            name = "launcher" if "launcher" in one.where else "nodes"
             problems.append(
-                f"{place}: the same configuration twice: {first[found]} and {parameters}"
+                f"{one.where.get(name, path)}: launcher: {config.launcher} can't be used for "
+                f"nodes={config.nodes} here; {WAYS.get(executor, 'one node at a time')}"
             )
-        first.setdefault(found, parameters)
+        work = (_work(found.config), found.protocol)
+        if work in first:
+            place = max(one.where.values(), key=_line, default=path)
+            problems.append(
+                f"{place}: the same configuration twice: {first[work]} and {parameters}"
+            )
+        first.setdefault(work, parameters)
     return list(dict.fromkeys(problems))
 
 
@@ -134,9 +149,9 @@ def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str
     """Job name -> the measurement of its configuration under `outputs`, complete or not, the
     one written last if there are several. Unless it runs `elsewhere`, only one that was made
     in the environment and with the data of now: any other would be measured anew."""
-    stored: dict[tuple[Any, Any], list[Measurement]] = {}
+    stored: dict[tuple[Config, Protocol], list[Measurement]] = {}
     for folder in folders(outputs):
-        if found := _read(folder, (folder / "result.json").stat().st_mtime_ns):
+        if found := _read(folder, _written(folder)):
             config, protocol = found.result.config, found.result.protocol
             stored.setdefault((_work(config), protocol), []).append(found)
     matched = {}
@@ -147,11 +162,12 @@ def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str
             here, data = _environment(config.data_folder), digest(config)
             candidates = [c for c in candidates if _made_here(c, here, data)]
         if candidates:
-            matched[job.name] = max(candidates, key=_written)
+            matched[job.name] = max(candidates, key=lambda found: _written(found.folder))
     return matched
 
 
-def _work(config: Any) -> Any:
+def _work(config: Config) -> Config:
+    """`config` without what does not make it another measurement."""
     return config.model_copy(
         update={name: type(config).model_fields[name].default for name in WHERE_AND_HOW_LONG}
     )
@@ -163,8 +179,12 @@ def _made_here(measurement: Measurement, here: dict[str, Any], data: str | None)
     return same_data and identity(result.environment) == here
 
 
-def _written(measurement: Measurement) -> float:
-    return (measurement.folder / "result.json").stat().st_mtime
+def _written(folder: Path) -> int:
+    """When its result was written last, in nanoseconds; 0 if somebody has removed it."""
+    try:
+        return (folder / "result.json").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 @lru_cache(None)
@@ -180,18 +200,18 @@ def _read(folder: Path, _changed: int) -> Measurement | None:
         return None
 
 
-def for_snakemake(jobs: list[Job], outputs: Path) -> dict[str, Any]:
+def for_snakemake(jobs: list[Job], outputs: Path, *, makes_samples: bool) -> dict[str, Any]:
     """What workflow/Snakefile is told."""
-    samples = {str(job.sample_file): job.model for job in jobs if job.sample_file}
+    samples = {job.name: job.sample_file for job in jobs if job.sample_file and makes_samples}
     return {
         "outputs": str(outputs),
-        "samples": samples,
+        "samples": {str(samples[job.name]): job.model for job in jobs if job.name in samples},
         "jobs": [
             {
                 "name": job.name,
                 "notebook": str(ROOT / "notebooks" / f"{job.model}.ipynb"),
                 "parameters": job.parameters,
-                "samples": [str(job.sample_file)] if job.sample_file else [],
+                "samples": [str(samples[job.name])] if job.name in samples else [],
                 "nodes": job.plan.config.nodes,
                 "gpus": job.plan.config.gpus if job.plan.config.device == "gpu" else 0,
             }

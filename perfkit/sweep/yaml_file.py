@@ -1,5 +1,6 @@
 """A YAML file of a person's: read with care, and with the line of everything in it."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ def read_yaml(path: Path) -> tuple[Any, dict[Place, int]]:
         raise YamlError(f"not YAML: {error.problem}", mark.line + 1 if mark else None) from None
     except OSError as error:
         raise YamlError(str(error.strerror)) from error
+    except RecursionError:
+        raise YamlError("nested too deep for a parameters file") from None
     # Text that is not UTF-8, and what looks like a date and is none.
     except (ValueError, yaml.YAMLError) as error:
         if isinstance(error, YamlError):
@@ -43,7 +46,7 @@ def read_yaml(path: Path) -> tuple[Any, dict[Place, int]]:
 
 
 def _text(path: Path) -> str:
-    if "://" in str(path):
+    if re.match(r"[a-z]+:/", str(path)):
         raise YamlError("no file of this machine; fetch it first")
     if path.exists() and not path.is_file():
         raise YamlError("not a file")
@@ -67,6 +70,8 @@ def _lines(node: yaml.Node, place: Place) -> Iterator[tuple[Place, int]]:
         seen = set()
         for key, value in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise YamlError("a key must be a name", line)
             if key.value in seen:
                 raise YamlError(f"{key.value} is given twice", line)
             seen.add(key.value)
