@@ -307,10 +307,11 @@ def test_a_parameter_given_for_all_takes_the_place_of_the_files(sweep_file, tmp_
 
 
 def test_each_configuration_gets_as_many_hosts_as_it_has_nodes(sweep_file):
-    file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts="a,b,c")
-    one, two = read_jobs(file, {}, "slurm")
+    hosts = "127.0.0.1,127.0.0.2,127.0.0.3"
+    file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts=hosts)
+    one, two = read_jobs(file, {}, "local")
     assert (one.plan.config.launcher, one.plan.config.hosts) == ("local", None)
-    assert (two.plan.config.launcher, two.plan.config.hosts) == ("mpirun", "a,b")
+    assert (two.plan.config.launcher, two.plan.config.hosts) == ("mpirun", hosts[:19])
 
 
 def test_jobs_have_names_that_are_safe_distinct_and_the_same_each_time(sweep_file):
@@ -398,6 +399,44 @@ def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
     assert found == expected
     assert "bad_input" in done.stderr
     assert (tmp_path / "outputs" / "summary" / "report.html").exists()
+
+
+@pytest.mark.timeout(400)
+def test_slurm_jobs_end_with_an_interrupted_sweep_and_before_one_that_was_killed_goes_on(
+    sweep_file, tmp_path, monkeypatch, fake_trainer
+):
+    if reason := slurm_missing():
+        pytest.skip(reason)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    outputs = tmp_path / "outputs"
+    file = sweep_file({"batch_size": [1, 2]}, **FAKE | {"repeats": 12})
+    command = [*COMMAND, str(file), "--profile", "slurm"]
+    with slurm_cluster(2) as cluster:
+        environment = os.environ | cluster.environment
+
+        def start_until_a_repeat_is_finished():
+            before = len(finished_repeats(outputs))
+            process = subprocess.Popen(
+                command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+            while len(finished_repeats(outputs)) == before:
+                time.sleep(0.2)
+                assert process.poll() is None
+            return process
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        process = start_until_a_repeat_is_finished()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 1
+        cluster.wait_idle()
+        process = start_until_a_repeat_is_finished()
+        process.kill()
+        process.wait()
+        kept = finished_repeats(outputs)
+        done = sweep(file, "--profile", "slurm", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert kept.items() <= finished_repeats(outputs).items()
+    assert {r["status"] for r in results(outputs).values()} == {"complete"}
 
 
 def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measures_it(
