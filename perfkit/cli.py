@@ -254,12 +254,22 @@ def manifest(
         planned = plan(model, values | led, unseen=("machine", "data"))
         if planned.config.input != "synthetic" and "data_dir" not in values:
             raise RequestError([f"data_dir: say where the data is, below {mount}"])
+        outside = [
+            f"{name}: {values[name]!r} is not below {mount}, where the claim is"
+            for name in ("data_dir", "outputs_dir")
+            if name in values and not Path(values[name]).is_relative_to(mount)
+        ]
+        if not Path(mount).is_absolute():
+            outside = [f"--mount: {mount!r} must begin with a slash"]
+        if outside:
+            raise RequestError(outside)
     except RequestError as error:
         _refuse(error)
     documents = objects(planned, values, image=image, claim=claim, mount=mount)
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
     selector = f"app.kubernetes.io/instance={documents[-1]['metadata']['name']}"
     click.echo(f"Follow it: kubectl logs --follow --prefix --selector {selector}", err=True)
+    click.echo(f"Remove it: kubectl delete job,service,secret --selector {selector}", err=True)
 
 
 @main.command()

@@ -13,10 +13,15 @@ from perfkit.wire import SECRET
 
 NAME_LENGTH = 50
 """A pod adds its index, and a host name has up to 63 characters."""
-WAIT = (
-    "for host in $HOSTS; do "
-    'until getent hosts "$host" >/dev/null; do echo "waiting for $host"; sleep 2; done; done'
-)
+WAIT = """\
+end=$(($(date +%s) + TIMEOUT))
+for host in $HOSTS; do
+  until getent hosts "$host" >/dev/null; do
+    [ "$(date +%s)" -lt $end ] || { echo "$host has not come within TIMEOUT s"; exit 1; }
+    sleep 2
+  done
+done
+"""
 """Until all pods have an address; before that, perfkit would refuse their names."""
 
 
@@ -108,7 +113,7 @@ def _pod(
     waiting = {
         "name": "wait-for-all",
         "image": image,
-        "command": ["sh", "-c", WAIT],
+        "command": ["sh", "-c", WAIT.replace("TIMEOUT", str(config.timeout))],
         "env": [{"name": "HOSTS", "value": " ".join(hosts)}],
     }
     own_node = {

@@ -116,6 +116,8 @@ def test_names_are_host_names_however_long_the_label_is():
         (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: follow from the Job"),
         (["resnet50", "-p", "nodes", "2"], "gpus: say how many per node"),
         (["resnet50", *TWO[:-3]], "data_dir: say where the data is, below /shared"),
+        (["resnet50", *TWO, "-p", "outputs_dir", "out"], "outputs_dir: 'out' is not below"),
+        (["resnet50", *TWO, "--mount", "shared"], "--mount: 'shared' must begin with"),
         (["resnet50", *TWO, "-p", "batchsize", "2"], "did you mean 'batch_size'?"),
     ],
 )

@@ -238,7 +238,7 @@ def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, 
             engine.Engine("small", jobs, outputs, Profile.named("local")).run(
                 print, said.append
             )
-    assert said == ["Waiting for what an earlier sweep has left to end …"]
+    assert said == [f"Waiting for another sweep of {outputs}, or what it left …"]
     assert results(outputs) == {}
 
 
@@ -282,6 +282,7 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
         ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
         ({"timeout": [10, 20]}, {}, ["the same configuration twice"]),
         ({"batch_size": [1]}, {"launcher": "manual", "nodes": 2}, ["hosts: launcher=manual"]),
+        ({"nodes": [1, 2, 4]}, {}, ["nodes: several need a cluster: --profile slurm, or -p "]),
         ({"batch_size": [0], "processes": [9999]}, {}, ["batch_size: 0", "processes: 9999"]),
     ],
 )
@@ -300,7 +301,7 @@ def test_a_parameter_given_for_all_takes_the_place_of_the_files(sweep_file, tmp_
     file = sweep_file({"batch_size": [1]}, seed=3)
     (job,) = read_jobs(file, {"seed": 5}, "local")
     assert job.plan.config.seed == 5
-    with pytest.raises(SweepError, match="batch_size is given here and by -p"):
+    with pytest.raises(SweepError, match="batch_size is given here and at -p"):
         read_jobs(file, {"batch_size": 4}, "local")
     with pytest.raises(SweepError, match="-p: sead: no such parameter; did you mean 'seed'"):
         read_jobs(file, {"sead": 4}, "local")
@@ -358,6 +359,19 @@ def test_snakemake_that_can_not_start_is_told_with_its_own_words(sweep_file, tmp
     assert "no-such-option" in done.stderr
 
 
+def test_without_a_kubernetes_cluster_nothing_starts(sweep_file, tmp_path):
+    file = sweep_file({"batch_size": [1]}, **FAKE)
+    nowhere = {"KUBECONFIG": str(tmp_path / "none")}
+    done = sweep(file, "--profile", "kubernetes", env=os.environ | nowhere)
+    assert done.returncode == 2
+    assert "no Kubernetes cluster is known here" in done.stderr
+
+
+def test_a_file_of_the_projects_own_is_found_by_its_name(tmp_path):
+    with pytest.raises(SweepError, match=r"did you mean .*parameters/quick\.yaml"):
+        read_jobs(tmp_path / "quick.yaml", {}, "local")
+
+
 def test_an_executor_whose_plugin_is_missing_is_refused_with_what_to_install(tmp_path):
     (tmp_path / "config.yaml").write_text("executor: slrm")
     with pytest.raises(SweepError, match=r"pip install -e '\.\[slrm\]'"):
@@ -365,7 +379,7 @@ def test_an_executor_whose_plugin_is_missing_is_refused_with_what_to_install(tmp
 
 
 def test_a_profile_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(SweepError, match="allowed: kubernetes, local, slurm, or a folder"):
+    with pytest.raises(SweepError, match=r"allowed: kubernetes, local, slurm, .* did you mean"):
         Profile.named("slrum")
 
 

@@ -26,6 +26,7 @@ from rich.text import Text
 from perfkit.config import ROOT, portable
 from perfkit.launch import ENDING_SECONDS, close
 from perfkit.report.site import write_index, write_site
+from perfkit.request import nearest
 from perfkit.results import PARTIAL, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import Job, for_snakemake, measured
@@ -62,9 +63,12 @@ class Profile:
         folder = PROFILES / name if (PROFILES / name).is_dir() else Path(name).resolve()
         file = folder / "config.yaml"
         if not file.is_file():
-            known = ", ".join(sorted(path.name for path in PROFILES.iterdir()))
+            known = sorted(path.name for path in PROFILES.iterdir())
             raise SweepError(
-                [f"--profile: {name!r}: allowed: {known}, or a folder with a config.yaml"]
+                [
+                    f"--profile: {name!r}: allowed: {', '.join(known)}, or a folder with a "
+                    f"config.yaml{nearest(name, known)}"
+                ]
             )
         try:
             content, _lines = read_yaml(file)
@@ -200,13 +204,11 @@ class Engine:
         shutil.rmtree(self.folder / ".snakemake", ignore_errors=True)
         if self.profile.executor == "slurm":
             _cancel_jobs(self.folder)
+        if self.profile.executor == "kubernetes":
+            _find_cluster()
         _remove_half_written(self.outputs)
-        names = {job.name for job in self.jobs}
-        for path in self.folder.iterdir():
-            ours = path.stem in names and not path.name.startswith(".")
-            kept = ours or path in (self.log, self.folder / "site.log")
-            if path.suffix in (".ended", ".ipynb", ".log") and not kept:
-                path.unlink()
+        for notebook in self.folder.glob(".*.ipynb"):
+            notebook.unlink()
         # The site is written by each call: it has what was measured besides, too.
         (self.folder / "site.written").unlink(missing_ok=True)
         found = self.measured()
@@ -283,7 +285,7 @@ def _lock(outputs: Path, say: Callable[[str], None]) -> Iterator[int]:
             except BlockingIOError:
                 if deadline is None:
                     deadline = time.monotonic() + LOCK_SECONDS
-                    say("Waiting for what an earlier sweep has left to end …")
+                    say(f"Waiting for another sweep of {_shown(outputs)}, or what it left …")
                 if time.monotonic() > deadline:
                     raise SweepError(
                         [f"another sweep is at work in {_shown(outputs)}; wait for it"]
@@ -327,6 +329,15 @@ def _cancel_jobs(folder: Path) -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", None) or error
         raise SweepError([f"--profile: Slurm does not answer here: {said}"]) from None
+
+
+def _find_cluster() -> None:
+    """Raises SweepError if nothing here says where a Kubernetes cluster is."""
+    config = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
+    if not config.exists() and "KUBERNETES_SERVICE_HOST" not in os.environ:
+        raise SweepError(
+            [f"--profile: no Kubernetes cluster is known here, no {config}: kubectl get nodes"]
+        )
 
 
 def _shown(path: Path) -> Any:

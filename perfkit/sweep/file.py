@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
-from perfkit.config import parameters
+from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
 from perfkit.request import nearest, value_problems
 from perfkit.sweep.yaml_file import Place, YamlError, read_yaml
@@ -17,6 +17,16 @@ from perfkit.sweep.yaml_file import Place, YamlError, read_yaml
 MOST_CONFIGURATIONS = 10_000
 GIVEN: Place = ("-p",)
 """The place of what was not set in the file but by -p."""
+PARAMETERS = ROOT / "parameters"
+WORDS = {
+    "extra_forbidden": "no such name",
+    "missing": "is missing",
+    "dict_type": "must hold names with values: indent what belongs to it",
+    "list_type": "must be a list: [A, B]",
+    "too_short": "is empty",
+    "model_type": "must hold names with values, `notebook` among them",
+}
+"""What is wrong, by pydantic's type of error, where its own words are for programmers."""
 
 
 class SweepError(ValueError):
@@ -99,7 +109,9 @@ def read_sweep(
         content, lines = read_yaml(path)
     except YamlError as error:
         line = f":{error.line}" if error.line else ""
-        return [], [f"{path}{line}: {error}"]
+        ours = PARAMETERS / path.name
+        meant = f"; did you mean {ours}?" if not path.exists() and ours.exists() else ""
+        return [], [f"{path}{line}: {error}{meant}"]
 
     def at(place: Place) -> str:
         """`file:line` of the nearest thing that stands at `place` or above it."""
@@ -127,7 +139,7 @@ def read_sweep(
             {name: at(one.place) for name, one in cell.items()},
         )
         for cell in cells
-    ], [f"{at(one.place)}: {one.message}" for one in told]
+    ], list(dict.fromkeys(f"{at(one.place)}: {one.message}" for one in told))
 
 
 class Wrong(NamedTuple):
@@ -138,7 +150,10 @@ class Wrong(NamedTuple):
 def _schema_problem(error: Any) -> Wrong:
     place = tuple(part for part in error["loc"] if part != "[key]")
     name = ".".join(map(str, place)) + (": " if place else "")
-    return Wrong(place, f"{name}{error['msg'].removeprefix('Value error, ')}")
+    message = WORDS.get(error["type"], error["msg"].removeprefix("Value error, "))
+    if error["type"] == "extra_forbidden":
+        message += nearest(place[-1], Sweep.model_fields)
+    return Wrong(place, name + message)
 
 
 def _values(content: Any) -> Iterator[Wrong]:
@@ -230,8 +245,9 @@ def _agrees(entry: dict[str, list[Any]], cell: Cell) -> bool:
 
 def _joined(one: Cell, other: Cell, wrong: list[Wrong]) -> Cell:
     for name in one.keys() & other.keys():
-        twice = "here and by -p" if one[name].place == GIVEN else "twice"
-        wrong.append(Wrong(other[name].place, f"{name} is given {twice}: {_shown(other)}"))
+        elsewhere = ".".join(map(str, one[name].place))
+        message = f"{name} is given here and at {elsewhere}: keep one"
+        wrong.append(Wrong(other[name].place[:2], message))
     return one | other
 
 

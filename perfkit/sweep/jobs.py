@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,9 @@ WAYS = {
     "kubernetes": "for several nodes: perfkit manifest",
 }
 """How several nodes are started where an executor of Snakemake's runs the jobs."""
+CLUSTER = (
+    "nodes: several need a cluster: --profile slurm, or -p launcher mpirun -p hosts NODE1,NODE2"
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,9 @@ def read_jobs(path: Path, given: Mapping[str, Any], executor: str) -> list[Job]:
         # Sample data that is not there yet will be made.
         unseen: set[Unseen] = set() if parameters.get("data_dir") else {"data"}
         unseen |= {"machine", "data"} if elsewhere else set()
+        if executor == "local" and _want_a_cluster(parameters):
+            told[f"{one.where['nodes']}: {CLUSTER}"] = 1
+            continue
         try:
             planned.append((one, parameters, plan(one.model, parameters, unseen)))
         except RequestError as error:
@@ -80,11 +87,19 @@ def read_jobs(path: Path, given: Mapping[str, Any], executor: str) -> list[Job]:
     problems = [
         f"{line}{f' ({n} configurations)' if n > 1 else ''}" for line, n in told.items()
     ]
-    problems += _shared_problems(planned, path, executor)
+    if not wrong:
+        problems += _shared_problems(planned, path, executor)
     if problems:
         raise SweepError(problems)
     varied = _varied([parameters for _one, parameters, _plan in planned])
     return [_job(one.model, parameters, found, varied) for one, parameters, found in planned]
+
+
+def _want_a_cluster(parameters: dict[str, Any]) -> bool:
+    """Whether several nodes are asked for, nothing says how they are started, and this is no
+    Slurm allocation."""
+    several = "nodes" in parameters and parameters["nodes"] not in (None, 1)
+    return several and not parameters.get("launcher") and "SLURM_JOB_ID" not in os.environ
 
 
 def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +121,8 @@ def _shared_problems(
     problems = []
     if len({found.config.outputs_dir for _one, _parameters, found in planned}) > 1:
         problems.append(f"{path}: outputs_dir: must be the same in all configurations")
-    first: dict[Any, dict[str, Any]] = {}
+    varied = _varied([parameters for _one, parameters, _plan in planned])
+    first: dict[Any, str] = {}
     for one, parameters, found in planned:
         config = found.config
         if config.launcher not in LAUNCHERS.get(executor, ("local",)):
@@ -118,10 +134,9 @@ def _shared_problems(
         work = (_work(found.config), found.protocol)
         if work in first:
             place = max(one.where.values(), key=_line, default=path)
-            problems.append(
-                f"{place}: the same configuration twice: {first[work]} and {parameters}"
-            )
-        first.setdefault(work, parameters)
+            both = f"{first[work]}; and {_label(parameters, varied)}"
+            problems.append(f"{place}: the same configuration twice: {both}")
+        first.setdefault(work, _label(parameters, varied))
     return list(dict.fromkeys(problems))
 
 
@@ -141,8 +156,12 @@ def _job(model: str, parameters: dict[str, Any], planned: Plan, varied: list[str
     words = "-".join([model, *map(str, told.values())])
     words = re.sub(r"[^A-Za-z0-9.-]+", "_", words)[:NAME_LENGTH]
     hashed = hashlib.sha256(json.dumps([model, parameters], sort_keys=True).encode())
-    label = ", ".join(f"{name} {value}" for name, value in told.items()) or model
+    label = _label(parameters, varied) or model
     return Job(f"{words}-{hashed.hexdigest()[:8]}", label, model, parameters, planned)
+
+
+def _label(parameters: dict[str, Any], varied: list[str]) -> str:
+    return ", ".join(f"{name} {parameters[name]}" for name in varied if name in parameters)
 
 
 def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str, Measurement]:
