@@ -187,9 +187,10 @@ def sweep(file: Path, given: tuple[tuple[str, str], ...], profile: str, dry_run:
     from rich.console import Console
 
     from perfkit.sweep import board
-    from perfkit.sweep.engine import Engine, Profile
+    from perfkit.sweep.engine import Engine
     from perfkit.sweep.file import SweepError
     from perfkit.sweep.jobs import outputs_of, read_jobs
+    from perfkit.sweep.profile import Profile
 
     console = Console(stderr=True, highlight=False)
     try:

@@ -22,9 +22,9 @@ from PIL import Image
 
 import perfkit
 from perfkit.sweep import engine
-from perfkit.sweep.engine import Profile
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import read_jobs
+from perfkit.sweep.profile import Profile
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
 FAKE = {"input": "synthetic", "repeats": 3, "measured_steps": 4}
@@ -131,6 +131,8 @@ def test_the_next_call_tries_what_failed_again_and_nothing_else(
     assert sweep(file).returncode == 1
     before = finished_repeats(outputs)
     assert len(before) == 3
+    planned = sweep(file, "--dry-run").stdout
+    assert "run again, 3 repeats" in planned and "bad_input: " in planned
     Image.new("RGB", (64, 64)).save(own / "train" / "one.jpeg")
     done = sweep(file)
     assert done.returncode == 0, done.stderr

@@ -126,8 +126,9 @@ def planned(standings: list[Standing], *, in_turn: bool) -> Group:
     for one in standings:
         done = one.state == "done"
         left = repeats_left(one.job, _found([one]))
-        state = "left as it is" if done else f"run, {left} repeat{'s' * (left != 1)}"
-        shown.add_row(Text(one.job.label), state, Text(_result(one) if done else ""))
+        verb = "run again" if one.state == "failed" else "run"
+        state = "left as it is" if done else f"{verb}, {left} repeat{'s' * (left != 1)}"
+        shown.add_row(Text(one.job.label), state, Text(_result(one)))
     jobs = [one.job for one in standings if one.state != "done"]
     seconds = seconds_left(jobs, _found(standings))
     time_needed = "unknown until one of its kind is measured"

@@ -7,7 +7,6 @@ it anew from the results, so that after a kill there is nothing to unlock or to 
 
 import contextlib
 import fcntl
-import importlib.util
 import json
 import os
 import shutil
@@ -26,62 +25,20 @@ from rich.text import Text
 from perfkit.config import ROOT, portable
 from perfkit.launch import ENDING_SECONDS, close
 from perfkit.report.site import write_index, write_site
-from perfkit.request import nearest
 from perfkit.results import PARTIAL, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import Job, for_snakemake, measured
-from perfkit.sweep.yaml_file import YamlError, read_yaml
+from perfkit.sweep.profile import Profile, cancel_slurm_jobs, find_kubernetes
 
-PROFILES = ROOT / "workflow" / "profiles"
 SNAKEFILE = ROOT / "workflow" / "Snakefile"
 POLL_SECONDS = 1.0
 CANCEL_SECONDS = 20.0
 """Time to cancel what runs on other machines before Snakemake itself is killed."""
 LOCK_SECONDS = CANCEL_SECONDS + ENDING_SECONDS
 """What an earlier call started is gone by then, had that been killed."""
-CANCELLED_SECONDS = 120.0
 STALE_SECONDS = 60.0
 REASON_LENGTH = 300
 SAID_LINES = 8
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Who runs the jobs, and where: a folder of Snakemake's."""
-
-    folder: Path
-    executor: str
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether the jobs run on other machines than this one."""
-        return self.executor != "local"
-
-    @classmethod
-    def named(cls, name: str) -> "Profile":
-        """The profile of workflow/profiles, or in the folder `name`. Raises SweepError."""
-        folder = PROFILES / name if (PROFILES / name).is_dir() else Path(name).resolve()
-        file = folder / "config.yaml"
-        if not file.is_file():
-            known = sorted(path.name for path in PROFILES.iterdir())
-            raise SweepError(
-                [
-                    f"--profile: {name!r}: allowed: {', '.join(known)}, or a folder with a "
-                    f"config.yaml{nearest(name, known)}"
-                ]
-            )
-        try:
-            content, _lines = read_yaml(file)
-            if not isinstance(content, dict):
-                raise YamlError("no settings in it")
-        except YamlError as error:
-            raise SweepError([f"{file}: {error}"]) from None
-        executor = str(content.get("executor", "local"))
-        plugin = f"snakemake_executor_plugin_{executor}"
-        if executor != "local" and not importlib.util.find_spec(plugin):
-            how = f"to add it: pip install -e '.[{executor}]'"
-            raise SweepError([f"--profile: Snakemake can't use {executor} yet; {how}"])
-        return cls(folder, executor)
 
 
 @dataclass(frozen=True)
@@ -203,9 +160,9 @@ class Engine:
         """Leave of earlier calls what is true now, and nothing else."""
         shutil.rmtree(self.folder / ".snakemake", ignore_errors=True)
         if self.profile.executor == "slurm":
-            _cancel_jobs(self.folder)
+            cancel_slurm_jobs(self.folder)
         if self.profile.executor == "kubernetes":
-            _find_cluster()
+            find_kubernetes()
         _remove_half_written(self.outputs)
         for notebook in self.folder.glob(".*.ipynb"):
             notebook.unlink()
@@ -303,41 +260,6 @@ def _remove_half_written(outputs: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > STALE_SECONDS:
                     path.unlink()
-
-
-def _cancel_jobs(folder: Path) -> None:
-    """Cancel the Slurm jobs that an earlier, killed call has left, and wait for their end.
-    Raises SweepError."""
-
-    def slurm(*words: str) -> str:
-        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
-
-    def left() -> list[str]:
-        user = str(os.getuid())
-        listed = slurm("squeue", "--noheader", "--user", user, "--format", "%A %Z")
-        pairs = (line.split(maxsplit=1) for line in listed.splitlines())
-        return [number for number, where in pairs if Path(where).resolve() == folder.resolve()]
-
-    deadline = time.monotonic() + CANCELLED_SECONDS
-    try:
-        while jobs := left():
-            if time.monotonic() > deadline:
-                names = ", ".join(jobs)
-                raise SweepError([f"Slurm has not ended the jobs of an earlier call: {names}"])
-            slurm("scancel", *jobs)
-            time.sleep(1.0)
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or error
-        raise SweepError([f"--profile: Slurm does not answer here: {said}"]) from None
-
-
-def _find_cluster() -> None:
-    """Raises SweepError if nothing here says where a Kubernetes cluster is."""
-    config = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
-    if not config.exists() and "KUBERNETES_SERVICE_HOST" not in os.environ:
-        raise SweepError(
-            [f"--profile: no Kubernetes cluster is known here, no {config}: kubectl get nodes"]
-        )
 
 
 def _shown(path: Path) -> Any:
