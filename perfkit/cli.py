@@ -241,32 +241,13 @@ def manifest(
     """
     import yaml
 
-    from perfkit.manifest import manifest as objects
+    from perfkit.manifest import objects
 
     values = {name: typed(name, value) for name, value in given}
     try:
-        if set_by_us := {"launcher", "hosts"} & values.keys():
-            names = ", ".join(sorted(set_by_us))
-            raise RequestError([f"{names}: follow from the Job; leave them out"])
-        if values.get("nodes", 1) == 1:
-            one = "for one node: perfkit sweep --profile kubernetes"
-            raise RequestError([f"nodes: say how many, 2 or more; {one}"])
-        led = {"launcher": "manual", "hosts": "to.be.named"}
-        planned = plan(model, values | led, unseen=("machine", "data"))
-        if planned.config.input != "synthetic" and "data_dir" not in values:
-            raise RequestError([f"data_dir: say where the data is, below {mount}"])
-        outside = [
-            f"{name}: {values[name]!r} is not below {mount}, where the claim is"
-            for name in ("data_dir", "outputs_dir")
-            if name in values and not Path(values[name]).is_relative_to(mount)
-        ]
-        if not Path(mount).is_absolute():
-            outside = [f"--mount: {mount!r} must begin with a slash"]
-        if outside:
-            raise RequestError(outside)
+        documents = objects(model, values, image=image, claim=claim, mount=mount)
     except RequestError as error:
         _refuse(error)
-    documents = objects(planned, values, image=image, claim=claim, mount=mount)
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
     selector = f"app.kubernetes.io/instance={documents[-1]['metadata']['name']}"
     click.echo(f"Follow it: kubectl logs --follow --prefix --selector {selector}", err=True)

@@ -257,6 +257,12 @@ def parameters() -> dict[str, tuple[Any, str]]:
     return known
 
 
+def run_command(model: str, values: dict[str, Any]) -> list[str]:
+    """The words of the `perfkit run` that measures `model` with these parameters."""
+    options = [word for name, value in values.items() for word in ("-p", name, str(value))]
+    return ["perfkit", "run", model, *options]
+
+
 def _meaning(field: Any) -> str:
     """A field's description, with the words that it may have."""
     words = [word for word in choices(field.annotation) if isinstance(word, str)]

@@ -4,11 +4,12 @@ runs `perfkit run` with launcher=manual; the pods find each other by a Service's
 
 import re
 import secrets
+from pathlib import Path
 from typing import Any
 
-from perfkit.config import Config
+from perfkit.config import Config, run_command
 from perfkit.node import MANUAL_PORT
-from perfkit.request import Plan
+from perfkit.request import RequestError, plan
 from perfkit.wire import SECRET
 
 NAME_LENGTH = 50
@@ -25,6 +26,32 @@ done
 """Until all pods have an address; before that, perfkit would refuse their names."""
 
 
+def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
+    """The configuration, as far as it can be judged from here."""
+    problems = [
+        f"{name}: follows from the Job; leave it out"
+        for name in ("launcher", "hosts")
+        if name in values
+    ]
+    if values.get("nodes", 1) == 1:
+        one = "for one node: perfkit sweep --profile kubernetes"
+        problems.append(f"nodes: say how many, 2 or more; {one}")
+    if not Path(mount).is_absolute():
+        problems.append(f"--mount: {mount!r} must begin with a slash")
+    problems += [
+        f"{name}: {values[name]!r} is not below {mount}, where the claim is"
+        for name in ("data_dir", "outputs_dir")
+        if name in values and not Path(str(values[name])).is_relative_to(mount)
+    ]
+    if problems:
+        raise RequestError(problems)
+    led = {"launcher": "manual", "hosts": "named.later"}
+    config = plan(model, values | led, unseen=("machine", "data")).config
+    if config.input != "synthetic" and "data_dir" not in values:
+        raise RequestError([f"data_dir: say where the data is, below {mount}"])
+    return config
+
+
 def _job_name(config: Config) -> str:
     """A name that Kubernetes takes, a DNS label; another one each time, as a Job runs once."""
     words = [config.model, config.precision, config.topology, f"b{config.batch_size}"]
@@ -33,15 +60,15 @@ def _job_name(config: Config) -> str:
     return f"{text.rstrip('-')}-{secrets.token_hex(3)}"
 
 
-def manifest(
-    planned: Plan, values: dict[str, Any], *, image: str, claim: str, mount: str
+def objects(
+    model: str, values: dict[str, Any], *, image: str, claim: str, mount: str
 ) -> list[dict[str, Any]]:
-    """The Secret, the Service and the Job that measure what was `planned` from `values`.
+    """The Secret, the Service and the Job that measure `model` with the parameters `values`.
 
     `image` has perfkit installed; the PersistentVolumeClaim `claim`, which all pods can mount
-    at once, is at `mount`: data and results are below it.
+    at once, is at `mount`: data and results are below it. Raises RequestError.
     """
-    config = planned.config
+    config = _planned(model, values, mount)
     name = _job_name(config)
     # Copied below: the same one twice would be an anchor in YAML.
     labels = {"app.kubernetes.io/name": "perfkit", "app.kubernetes.io/instance": name}
@@ -93,13 +120,10 @@ def _pod(
     hosts = [f"{name}-{index}.{name}" for index in range(config.nodes)]
     given = {"outputs_dir": f"{mount}/outputs"} | values
     given |= {"launcher": "manual", "hosts": ",".join(hosts)}
-    command = ["perfkit", "run", config.model]
-    for parameter, value in given.items():
-        command += ["-p", parameter, str(value)]
     container: dict[str, Any] = {
         "name": "perfkit",
         "image": image,
-        "command": command,
+        "command": run_command(config.model, given),
         "env": [
             {"name": SECRET, "valueFrom": {"secretKeyRef": {"name": name, "key": "secret"}}}
         ],

@@ -113,7 +113,7 @@ def test_names_are_host_names_however_long_the_label_is():
     ("words", "told"),
     [
         (["resnet50"], "nodes: say how many, 2 or more"),
-        (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: follow from the Job"),
+        (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: follows from the Job"),
         (["resnet50", "-p", "nodes", "2"], "gpus: say how many per node"),
         (["resnet50", *TWO[:-3]], "data_dir: say where the data is, below /shared"),
         (["resnet50", *TWO, "-p", "outputs_dir", "out"], "outputs_dir: 'out' is not below"),

@@ -112,7 +112,4 @@ def command(result: Result) -> str:
         for name in ("warmup_steps", "measured_steps", "repeats")
         if getattr(p, name) != getattr(usual, name)
     }
-    words = ["perfkit", "run", c.model]
-    for name, value in given.items():
-        words += ["-p", name, str(value)]
-    return shlex.join(words)
+    return shlex.join(config.run_command(c.model, given))

@@ -73,18 +73,13 @@ def headline(name: str, standings: list[Standing], *, in_turn: bool, over: bool 
         f"{counts[state]} {state}" for state in ("done", "failed", "running") if counts[state]
     ]
     text = f"{name}: {', '.join(words) or 'starting'} of {len(standings)}"
-    left = remaining(standings)
-    if not any(counts[state] for state in ("running", "waiting")):
+    jobs = [one.job for one in standings if one.state in ("running", "waiting")]
+    if not jobs:
         return text if over else f"{text}; writing the report"
+    left = seconds_left(jobs, _found(standings))
     if left is None:
         return f"{text}; time left is known after the first repeat"
     return f"{text}; about {duration(left)} of measuring left" + ("" if in_turn else ", in sum")
-
-
-def remaining(standings: list[Standing]) -> float | None:
-    """Seconds of measuring that are left."""
-    jobs = [one.job for one in standings if one.state in ("running", "waiting")]
-    return seconds_left(jobs, _found(standings))
 
 
 def table(standings: list[Standing], most: int) -> list[Table | Text]:

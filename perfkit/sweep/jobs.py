@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import ROOT, Config, Protocol, resolved_path
+from perfkit.config import ROOT, Config, Protocol, resolved_path, run_command
 from perfkit.driver import WHERE_AND_HOW_LONG
 from perfkit.environment import identity, read_environment
 from perfkit.inputs.data_set import digest
@@ -47,10 +47,7 @@ class Job:
     @property
     def command(self) -> str:
         """The command that measures it alone."""
-        words = ["perfkit", "run", self.model]
-        for name, value in self.parameters.items():
-            words += ["-p", name, str(value)]
-        return shlex.join(words)
+        return shlex.join(run_command(self.model, self.parameters))
 
     @property
     def sample_file(self) -> Path | None:

@@ -6,7 +6,7 @@ read, and the raw files of finished repeats must be the ones that were there; at
 results must be those of a sweep that nobody disturbed. Half an hour on 2 cores.
 """
 
-import hashlib
+import argparse
 import json
 import random
 import subprocess
@@ -14,6 +14,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from kept import finished_repeats
 
 PERFKIT = Path(sys.executable).parent / "perfkit"
 LONGEST_SECONDS = 25.0
@@ -30,22 +33,6 @@ SWEEP = {
     "matrix": {"batch_size": [2, 4], "input": ["dali", "synthetic"], "processes": [1, 2]},
     "exclude": [{"batch_size": 4, "processes": 2}],
 }
-
-
-def finished_repeats(outputs):
-    """Raw file of every finished repeat -> its digest and when it was written. Reads all
-    results and notebooks: one that is cut off raises ValueError."""
-    found = {}
-    for path in outputs.glob("*/result.json"):
-        for repeat in json.loads(path.read_text())["repeats"]:
-            if repeat["status"] == "complete":
-                for raw in (path.parent / "repeats" / str(repeat["index"])).iterdir():
-                    digest = hashlib.sha256(raw.read_bytes()).hexdigest()
-                    found[str(raw)] = (digest, raw.stat().st_mtime_ns)
-    for path in [*outputs.rglob("*.ipynb"), *outputs.glob("sweeps/*/jobs.json")]:
-        if not path.name.startswith("."):
-            json.loads(path.read_text())
-    return found
 
 
 def main(kills, seed):
@@ -88,7 +75,8 @@ def main(kills, seed):
 
 
 if __name__ == "__main__":
-    words = [int(word) for word in sys.argv[1:]] + [50, random.randrange(10**6)][
-        len(sys.argv) - 1 :
-    ]
-    main(*words)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kills", type=int, nargs="?", default=50)
+    parser.add_argument("seed", type=int, nargs="?", default=random.randrange(10**6))
+    asked = parser.parse_args()
+    main(asked.kills, asked.seed)
