@@ -97,7 +97,7 @@ def test_topologies_of_as_many_devices_stand_apart_and_nothing_is_averaged(axes)
     charts.efficiency_by_topology(points(*((*row, None, None, ()) for row in rows)), "batch")
     _ideal, line = axes[0].get_lines()
     assert [text.get_text() for text in axes[0].get_xticklabels()] == ["1x1", "1x8", "2x4"]
-    assert list(line.get_xydata().ravel()) == [0, 100, 1, 50, 2, 75, 2, 100]
+    assert list(line.get_xydata().ravel()) == [0, 100, 1, 50, 2, 100, 2, 75]
 
 
 def many(count):

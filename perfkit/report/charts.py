@@ -16,7 +16,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
-import seaborn
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -137,7 +136,7 @@ def dots(points: pd.DataFrame, label: str, reference: float | None = None) -> Ma
                 axes.plot(row.repeats, [y] * len(row.repeats), ".", color=colour, markersize=3)
             heights = [rows.index(x) + beside for x in group["x"]]
             look = {"color": colour, "marker": marker, "s": 30, "linewidth": 0, "zorder": 3}
-            seaborn.scatterplot(x=group["value"], y=heights, ax=axes, label=line, **look)
+            axes.scatter(group["value"], heights, label=line, **look)
         axes.set(xlabel=label, ylabel="")
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -163,11 +162,9 @@ def _lines(axes: Axes, points: pd.DataFrame) -> None:
         )
         spread = group.assign(x=back(across(x) + step / 3))[["x", "repeats"]]
         spread = spread.explode("repeats").dropna().astype(float)
-        dot = {"color": colour, "s": 8, "linewidth": 0, "legend": False}
-        seaborn.scatterplot(x=spread["x"], y=spread["repeats"], ax=axes, **dot)
+        axes.scatter(spread["x"], spread["repeats"], color=colour, s=8, linewidth=0)
         look = {"color": colour, "marker": marker, "markersize": 5, "markeredgewidth": 0}
-        look |= {"linewidth": 1.2, "estimator": None, "label": line}
-        seaborn.lineplot(x=x, y=group["value"], ax=axes, **look)
+        axes.plot(x, group["value"], linewidth=1.2, label=line, **look)
 
 
 def _looks(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, str, str]]:
