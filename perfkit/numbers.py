@@ -4,7 +4,16 @@ from typing import Any
 
 from perfkit.cause import Events
 from perfkit.config import Protocol
-from perfkit.results import Measurement, Rank, Repeat, ResultError, StepSeconds, read_events
+from perfkit.results import (
+    Ceiling,
+    Evaluation,
+    Measurement,
+    Rank,
+    Repeat,
+    ResultError,
+    StepSeconds,
+    read_events,
+)
 from perfkit.statistics import median, summary
 
 STRAGGLING = 1.1
@@ -31,11 +40,13 @@ def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float
                 data_wait_seconds=sum(event["data_wait_seconds"] for event in in_window),
                 memory_bytes=by_kind["end"]["memory_bytes"],
                 alone_seconds=by_kind["end"].get("alone_seconds"),
+                samples_seen=by_kind["end"].get("samples_seen"),
             )
         )
     losses = [event["value"] for event in events[0] if event["event"] == "loss"]
     slowest = max(rank.window_seconds for rank in ranks)
     last = events[0][-1]
+    evaluated = [event for event in events[0] if event["event"] == "evaluation"]
     return Repeat(
         index=index,
         status="complete",
@@ -49,9 +60,27 @@ def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float
         skipped_steps=last["skipped_steps"],
         loss_scale=last["loss_scale"],
         straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
+        evaluation=Evaluation(**_fields(evaluated[0])) if evaluated else None,
+        ceiling=_ceiling(events),
         ranks=ranks,
         wall_seconds=seconds,
     )
+
+
+def _ceiling(events: list[Events]) -> Ceiling | None:
+    """The ceilings of all ranks' devices together; None unless all of them have one."""
+    found = [e for rank in events for e in rank if e["event"] == "ceiling"]
+    if len(found) < len(events) or any("missing" in event for event in found):
+        return None
+    each = [Ceiling(**_fields(event)) for event in found]
+    return Ceiling(
+        matmul_flops_per_second=sum(one.matmul_flops_per_second for one in each),
+        copy_bytes_per_second=sum(one.copy_bytes_per_second for one in each),
+    )
+
+
+def _fields(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name != "event"}
 
 
 def _straggler(alone: list[float]) -> int | None:

@@ -1,7 +1,7 @@
 """One rank of one repeat: `python -m perfkit.worker JOB`, started by a launcher.
 
 Reads the file JOB for what to do and appends what happens to its own raw file: start, step,
-loss, window, end, or failure. `docs/results.md` describes the events.
+loss, window, evaluation, ceiling, end, or failure. `docs/results.md` describes the events.
 """
 
 import errno
@@ -12,13 +12,15 @@ import resource
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from perfkit.ceiling import Workloads, measure_ceiling
 from perfkit.config import Config, Protocol, portable
 from perfkit.inputs.files import InputError
-from perfkit.loop import LossNotFiniteError, seconds_alone, train
+from perfkit.loop import Device, LossNotFiniteError, seconds_alone, train
 from perfkit.results import FailureCode
 from perfkit.supervisor import end_with_parent
 
@@ -79,9 +81,10 @@ def run(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
     effective = backend.effective(trainer, next(batches))
     check(config, effective)
     raw.write({"event": "effective", **effective})
+    counted = Counted(batches)
     window = train(
         trainer,
-        batches,
+        counted,
         device,
         raw.write,
         samples=config.samples,
@@ -94,12 +97,42 @@ def run(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
     raw.write({"event": "window", "samples": window.samples, "seconds": window.seconds})
     skipped = trainer.skipped_steps if effective["loss_scaling"] else None
     end = {"skipped_steps": skipped, "loss_scale": trainer.loss_scale}
+    end["samples_seen"] = counted.samples
     if config.ranks > 1:
         end["alone_seconds"] = seconds_alone(
             trainer, batches, device, accumulate=config.accumulate
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    raw.write({"event": "end", "memory_bytes": backend.memory_bytes(config) or peak, **end})
+    end["memory_bytes"] = backend.memory_bytes(config) or peak
+    loss, accuracy = trainer.evaluate(next(batches))
+    raw.write({"event": "evaluation", "loss": loss, "accuracy": accuracy})
+    raw.write({"event": "ceiling", **ceiling(backend.Workloads(config), device)})
+    raw.write({"event": "end", **end})
+
+
+class Counted:
+    """Batches, and how many samples were really in them."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self.batches = batches
+        self.samples = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self.batches)
+        self.samples += batch[0].shape[0]
+        return batch
+
+
+def ceiling(workloads: Workloads, device: Device) -> dict[str, Any]:
+    """The device's ceilings, or why they could not be measured: what was measured before them
+    stays a result."""
+    try:
+        return measure_ceiling(workloads, device)
+    except Exception as error:
+        return {"missing": failure(error)[1]}
 
 
 def check(config: Config, effective: dict[str, Any]) -> None:

@@ -118,6 +118,14 @@ class Trainer:
         """Drop the gradients."""
         self.optimizer.clear_grad()
 
+    def evaluate(self, batch: Batch) -> tuple[float, float]:
+        """Loss and accuracy on a batch, from one forward pass as training makes it."""
+        targets = batch[self.network.inputs :]
+        with paddle.no_grad(), self._auto_cast():
+            scores = self.network(*batch[: self.network.inputs])
+            loss = self.network.loss(scores, *targets)
+        return float(loss), float(self.network.accuracy(scores, *targets))
+
     @property
     def loss_scale(self) -> float | None:
         """The factor by which losses are multiplied; None without loss scaling."""
@@ -152,9 +160,25 @@ class Trainer:
         return counts
 
 
+class Workloads:
+    """Pieces of work of known size, for perfkit.ceiling."""
+
+    def __init__(self, config: Config) -> None:
+        _level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
+
+    def product(self, size: int) -> Any:
+        one, other = (paddle.randn([size, size]).astype(self.dtype) for _ in range(2))
+        return lambda: paddle.matmul(one, other)
+
+    def copy(self, size_bytes: int) -> Any:
+        source = paddle.zeros([size_bytes], "int8")
+        target = paddle.empty_like(source)
+        return lambda: paddle.assign(source, target)
+
+
 def build_model(config: Config) -> Any:
     """The network: `inputs` says how many of a batch's tensors it takes; the rest go to its
-    `loss`, after what it returned."""
+    `loss` and `accuracy`, after what it returned."""
     if config.model == "bert":
         return Bert()
     return {"resnet50": ResNet50, "vgg16": VGG16}[config.model](str(config.layout))

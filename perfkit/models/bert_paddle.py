@@ -12,12 +12,12 @@ from paddle import nn
 from paddle.nn import functional
 
 from perfkit.inputs import VOCABULARY
+from perfkit.models.architecture import BERT_HEADS as HEADS
+from perfkit.models.architecture import BERT_INNER as INNER
+from perfkit.models.architecture import BERT_LAYERS as LAYERS
+from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
+from perfkit.models.architecture import BERT_WIDTH as WIDTH
 
-POSITIONS = 512
-WIDTH = 768
-HEADS = 12
-LAYERS = 12
-INNER = 3072
 DROPOUT = 0.1
 EPSILON = 1e-12
 MASKED = -1e4
@@ -113,3 +113,14 @@ class Bert(nn.Layer):
         return functional.cross_entropy(
             words, masked_ids.flatten(), ignore_index=PADDING
         ) + functional.cross_entropy(pairs, next_sentence)
+
+    def accuracy(
+        self,
+        scores: tuple[paddle.Tensor, paddle.Tensor],
+        masked_ids: paddle.Tensor,
+        _next_sentence: paddle.Tensor,
+    ) -> paddle.Tensor:
+        """The share of masked words that have the highest score."""
+        words, wanted = scores[0], masked_ids.flatten()
+        used = (wanted != PADDING).astype("float32")
+        return ((words.argmax(-1) == wanted).astype("float32") * used).sum() / used.sum()

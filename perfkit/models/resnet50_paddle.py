@@ -9,9 +9,9 @@ import paddle
 from paddle import nn
 from paddle.nn import functional
 
-BLOCKS = (3, 4, 6, 3)
-WIDTHS = (64, 128, 256, 512)
-EXPANSION = 4
+from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
+from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
+from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
 
 
 class ConvNorm(nn.Sequential):
@@ -82,3 +82,7 @@ class ResNet50(nn.Layer):
 
     def loss(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         return functional.cross_entropy(scores, labels)
+
+    def accuracy(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """The share of images whose label has the highest score."""
+        return (scores.argmax(-1) == labels.flatten()).astype("float32").mean()

@@ -9,10 +9,9 @@ import paddle
 from paddle import nn
 from paddle.nn import functional
 
-STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-"""Channels and number of convolutions; a 2x2 max-pool ends each stage."""
-POOLED = 7
-DENSE = 4096
+from perfkit.models.architecture import VGG16_DENSE as DENSE
+from perfkit.models.architecture import VGG16_POOLED as POOLED
+from perfkit.models.architecture import VGG16_STAGES as STAGES
 
 
 class VGG16(nn.Layer):
@@ -61,6 +60,10 @@ class VGG16(nn.Layer):
 
     def loss(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
         return functional.cross_entropy(scores, labels)
+
+    def accuracy(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """The share of images whose label has the highest score."""
+        return (scores.argmax(-1) == labels.flatten()).astype("float32").mean()
 
 
 def _dense(inputs: int, outputs: int) -> nn.Linear:
