@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout. Relative paths in parameters start here, wherever a notebook runs."""
@@ -213,17 +213,44 @@ class Protocol(BaseModel):
     measured_steps: int = Field(
         ge=1, le=10**6, description="steps in the window, after the warm-up"
     )
-    repeats: int = Field(ge=1, le=1000, description="fresh runs of the workers")
+    repeats: int = Field(
+        ge=1,
+        le=1000,
+        description="fresh runs of the workers; auto: as many as interval_target needs",
+    )
+    interval_target: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="end before all repeats once the interval is narrower than this share of "
+        "the median; None: make them all, for repeats=auto 0.02",
+    )
+    budget: int | None = Field(
+        None,
+        ge=1,
+        le=30 * 24 * 3600,
+        description="with interval_target, begin no repeat after so many seconds of measuring; "
+        "None: no limit, for repeats=auto 3600",
+    )
     statistic: Literal["median"] = "median"
 
     @property
     def steps(self) -> int:
         return self.warmup_steps + self.measured_steps
 
+    @model_validator(mode="after")
+    def _budget_has_a_target(self) -> Self:
+        if self.budget is not None and self.interval_target is None:
+            raise ValueError("budget: is for interval_target or repeats=auto")
+        return self
+
     @classmethod
-    def named(cls, name: str, **overrides: int | None) -> Self:
-        """The protocol `name` (one of PROTOCOLS) with the overrides that are not None."""
+    def named(cls, name: str, **overrides: float | str | None) -> Self:
+        """The protocol `name` (one of PROTOCOLS) with the overrides that are not None, of which
+        `repeats` may be "auto"."""
         given = {field: value for field, value in overrides.items() if value is not None}
+        if given.get("repeats") == "auto":
+            given = AUTO | given | {"repeats": AUTO["repeats"]}
         return cls.model_validate({"name": name} | PROTOCOLS[name] | given)
 
 
@@ -235,7 +262,17 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "quick": {"warmup_steps": 2, "measured_steps": 5, "repeats": 5},
 }
 
-PROTOCOL_PARAMETERS = ("protocol", "warmup_steps", "measured_steps", "repeats")
+AUTO: dict[str, Any] = {"repeats": 100, "interval_target": 0.02, "budget": 3600}
+"""What repeats=auto stands for."""
+
+PROTOCOL_PARAMETERS = (
+    "protocol",
+    "warmup_steps",
+    "measured_steps",
+    "repeats",
+    "interval_target",
+    "budget",
+)
 
 
 @cache
@@ -253,7 +290,8 @@ def parameters() -> dict[str, tuple[Any, str]]:
     known["protocol"] = ("auto", f"auto: published on a GPU, quick on the CPU; {summary}")
     for name in PROTOCOL_PARAMETERS[1:]:
         field = Protocol.model_fields[name]
-        known[name] = (None, f"{field.description}; None: as the protocol has it")
+        usual = "" if field.default is None else "; None: as the protocol has it"
+        known[name] = (None, f"{field.description}{usual}")
     return known
 
 

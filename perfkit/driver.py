@@ -120,7 +120,7 @@ def _measure(
     result = _begin(config, protocol, environment, folder)
     done = {repeat.index for repeat in result.complete_repeats}
     missing = [k for k in range(1, protocol.repeats + 1) if k not in done]
-    if not missing:
+    if result.ended_by:
         return
     write_result(folder, result)
     if config.input != "synthetic":
@@ -142,7 +142,7 @@ def _measure(
                 result = _with_repeat(result, config, crew, folder, index, progress)
                 crew.result = result.model_dump_json(indent=1)
                 write_result(folder, result)
-                if result.failure:
+                if result.failure or result.ended_by:
                     break
     except NodeError as error:
         write_result(folder, _concluded(result, error.failure))
@@ -203,7 +203,7 @@ def _begin(
 def _concluded(result: Result, failure: Failure | None) -> Result:
     """`result` with status, failure and throughput as its repeats have them."""
     complete = result.complete_repeats
-    if len(complete) == result.protocol.repeats:
+    if result.ended_by:
         status = "complete"
     else:
         status = "partial" if complete or not failure else "failed"

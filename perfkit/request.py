@@ -30,7 +30,6 @@ from perfkit.packages import installed, paddle_build
 from perfkit.strategies import precision_of
 
 Unseen = Literal["machine", "data"]
-EXAMPLE = {"name": "quick"} | PROTOCOLS["quick"]
 
 
 class RequestError(ValueError):
@@ -82,8 +81,7 @@ def plan(model: str, namespace: Mapping[str, Any], unseen: Collection[Unseen] = 
     config = _validated(
         Config, {"model": model if model in MODELS else "resnet50"} | given, problems
     )
-    overrides = {name: value for name, value in steps.items() if value is not None}
-    _validated(Protocol, EXAMPLE | overrides, problems)
+    _validated(Protocol.named, {"name": "quick"} | steps, problems)
     if problems or config is None:
         raise RequestError(sorted(problems))
     config = resolve(config, len(visible_gpus()), unseen)
@@ -100,8 +98,9 @@ def value_problems(name: str, value: Any) -> list[str]:
             problems.append(_not_available(name, value, ("auto", *PROTOCOLS)))
     elif name not in PROTOCOL_PARAMETERS:
         _validated(Config, {"model": "resnet50", name: value}, problems)
-    elif value is not None:
-        _validated(Protocol, EXAMPLE | {name: value}, problems)
+    else:
+        target = {"interval_target": 0.02} if name == "budget" else {}
+        _validated(Protocol.named, {"name": "quick", name: value} | target, problems)
     return problems
 
 
@@ -303,7 +302,12 @@ def _validated(model: Callable[..., Any], values: dict[str, Any], problems: list
         return None
 
 
-TYPES = {"int_type": "a whole number", "bool_type": "True or False", "string_type": "text"}
+TYPES = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "True or False",
+    "string_type": "text",
+}
 PATTERNS = {
     "label": "up to 40 letters, digits, - and _",
     "hosts": "names or addresses with a comma between: node1,node2",
@@ -313,6 +317,8 @@ BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than
 
 def _sentence(error: Any) -> str:
     """One pydantic error as: parameter, what is wrong, what is allowed."""
+    if not error["loc"]:
+        return str(error["ctx"]["error"])
     name, value, kind = error["loc"][0], error["input"], error["type"]
     if kind == "literal_error":
         return _not_available(name, value, choices(Config.model_fields[name].annotation))

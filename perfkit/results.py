@@ -29,12 +29,16 @@ from pydantic import (
 )
 
 from perfkit.config import Config, Protocol
-from perfkit.statistics import median, median_interval
+from perfkit.statistics import median, median_interval, relative_width
 
 SCHEMA_VERSION: Literal[2] = 2
 RESERVE_BYTES = 64 * 1024
 PARTIAL = ".partial"
 """How the name of a file ends that is being written."""
+STOPPING_LEVEL = 0.98
+"""Of the interval by whose width repeats end. A rule that ends when an interval happens to be
+narrow would leave the printed one of 95 % with 92; by a wider one, that one keeps its 95
+(tests/bench/simulations.py)."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't make it another measurement: `suite_source` tells whether code differs."""
 
@@ -88,6 +92,25 @@ class Rank(_Stored):
         float | None,
         Field(description="a step's forward and backward without waiting for other ranks"),
     ] = None
+    samples_seen: Annotated[
+        int | None, Field(description="samples really in the batches, warm-up included")
+    ] = None
+
+
+class Ceiling(_Stored):
+    """What all ranks' devices can do at most, by the framework's own product and copy."""
+
+    matmul_flops_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    copy_bytes_per_second: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="read and written")
+    ]
+
+
+class Evaluation(_Stored):
+    """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
+
+    loss: float
+    accuracy: Annotated[float, Field(description="share of labels or masked words guessed")]
 
 
 class StepSeconds(_Stored):
@@ -136,6 +159,8 @@ class Repeat(_Stored):
             description="the rank with over 1.1 times the alone_seconds of the others' median"
         ),
     ] = None
+    evaluation: Evaluation | None = None
+    ceiling: Ceiling | None = None
     ranks: list[Rank] = []
     nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []
     wall_seconds: Annotated[
@@ -166,6 +191,14 @@ class Throughput(_Stored):
     steps_per_second: Annotated[
         float, Field(description="optimizer steps per second, the same statistic")
     ]
+
+    @property
+    def relative_width(self) -> float | None:
+        """The interval's width as a share of the value."""
+        if not self.interval:
+            return None
+        low, high = self.interval
+        return (high - low) / self.value
 
 
 class Option(_Stored):
@@ -250,9 +283,9 @@ class Result(_Stored):
 
     @model_validator(mode="after")
     def _throughput_follows_from_repeats(self) -> Self:
-        values = [r.throughput for r in self.complete_repeats if r.throughput is not None]
         if not self.throughput:
             return self
+        values = self.throughputs
         found, stored = median_interval(values), self.throughput
         ends = (found.low, found.high) if found else None
         if stored.n != len(values) or stored.interval != ends:
@@ -275,6 +308,25 @@ class Result(_Stored):
     @property
     def complete_repeats(self) -> list[Repeat]:
         return [repeat for repeat in self.repeats if repeat.status == "complete"]
+
+    @property
+    def throughputs(self) -> list[float]:
+        """Those of the complete repeats."""
+        return [r.throughput for r in self.complete_repeats if r.throughput is not None]
+
+    @property
+    def ended_by(self) -> Literal["repeats", "interval", "budget"] | None:
+        """Which part of the protocol says that no repeat is missing; None while one is."""
+        protocol, complete = self.protocol, self.complete_repeats
+        if len(complete) == protocol.repeats:
+            return "repeats"
+        if protocol.interval_target is None or not complete:
+            return None
+        width = relative_width(self.throughputs, STOPPING_LEVEL)
+        if width is not None and width <= protocol.interval_target:
+            return "interval"
+        spent = sum(repeat.wall_seconds or 0.0 for repeat in complete)
+        return "budget" if protocol.budget and spent >= protocol.budget else None
 
 
 @dataclass(frozen=True)

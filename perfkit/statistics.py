@@ -5,7 +5,7 @@ from math import comb
 from statistics import median, quantiles
 from typing import NamedTuple
 
-__all__ = ["Interval", "median", "median_interval", "summary"]
+__all__ = ["Interval", "median", "median_interval", "outliers", "relative_width", "summary"]
 
 
 class Interval(NamedTuple):
@@ -33,6 +33,27 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | 
     }
     k = max((k for k in achieved if achieved[k] >= level), default=1)
     return Interval(ordered[k - 1], ordered[n - k], achieved[k])
+
+
+def relative_width(values: Sequence[float], level: float = 0.95) -> float | None:
+    """The width of the median's interval as a share of the median; None where so few values
+    have no interval of that level."""
+    interval = median_interval(values, level)
+    if not interval or interval.level < level:
+        return None
+    return (interval.high - interval.low) / median(values)
+
+
+def outliers(values: Sequence[float]) -> list[int]:
+    """The positions of values with a modified z-score over 3.5.
+
+    That is 0.6745 |value - median| / (median of |value - median|): Iglewicz and Hoaglin, How to
+    detect and handle outliers, 1993. None of values half of which are the same.
+    """
+    middle = median(values)
+    deviations = [abs(value - middle) for value in values]
+    usual = median(deviations)
+    return [k for k, far in enumerate(deviations) if usual and 0.6745 * far / usual > 3.5]
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

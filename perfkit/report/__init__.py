@@ -5,12 +5,14 @@ from perfkit.report.sections import (
     effective,
     environment,
     headline,
+    limits,
     method,
     parameters,
     plan,
     raw_files,
     repeats,
     step_times,
+    warnings,
 )
 from perfkit.report.site import publish, publish_summary
 from perfkit.report.summary import (
@@ -30,6 +32,7 @@ __all__ = [
     "environment",
     "headline",
     "left_out",
+    "limits",
     "measured_charts",
     "measured_tables",
     "method",
@@ -45,4 +48,5 @@ __all__ = [
     "speak",
     "speedups",
     "step_times",
+    "warnings",
 ]

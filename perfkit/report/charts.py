@@ -135,7 +135,13 @@ def dots(points: pd.DataFrame, label: str, reference: float | None = None) -> Ma
                     axes.plot([row.low, row.high], [y, y], color=colour, linewidth=1.4)
                 axes.plot(row.repeats, [y] * len(row.repeats), ".", color=colour, markersize=3)
             heights = [rows.index(x) + beside for x in group["x"]]
-            look = {"color": colour, "marker": marker, "s": 30, "linewidth": 0, "zorder": 3}
+            look: dict[str, Any] = {
+                "color": colour,
+                "marker": marker,
+                "s": 30,
+                "linewidth": 0,
+                "zorder": 3,
+            }
             axes.scatter(group["value"], heights, label=line, **look)
         axes.set(xlabel=label, ylabel="")
         axes.set_yticks(range(len(rows)), rows)
@@ -163,8 +169,8 @@ def _lines(axes: Axes, points: pd.DataFrame) -> None:
         spread = group.assign(x=back(across(x) + step / 3))[["x", "repeats"]]
         spread = spread.explode("repeats").dropna().astype(float)
         axes.scatter(spread["x"], spread["repeats"], color=colour, s=8, linewidth=0)
-        look = {"color": colour, "marker": marker, "markersize": 5, "markeredgewidth": 0}
-        axes.plot(x, group["value"], linewidth=1.2, label=line, **look)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
+        axes.plot(x, group["value"], linewidth=1.2, markeredgewidth=0, label=line, **look)
 
 
 def _looks(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, str, str]]:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit.report import language, wording
+from perfkit.statistics import median
 
 FOLDER = Path(__file__).parent / "templates"
 
@@ -29,6 +30,8 @@ TEMPLATES.filters |= {
     "number": wording.number,
     "protocol_name": wording.protocol_name,
     "percent": wording.percent,
+    "changes": wording.changes,
+    "median": median,
     "fact_name": wording.fact_name,
     "measurement_title": wording.title,
     "translated": language.gettext,

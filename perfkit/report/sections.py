@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit import config, strategies
+from perfkit import config, steady, strategies
 from perfkit.frames import STEP_COLUMNS, load_steps
 from perfkit.models import MODELS
 from perfkit.numbers import disagreements
@@ -14,6 +14,8 @@ from perfkit.report.step_chart import step_chart
 from perfkit.report.wording import command, title
 from perfkit.request import Plan
 from perfkit.results import Measurement, Result, ResultError
+from perfkit.sanity import warnings_of
+from perfkit.utilization import datasheet, share_of_datasheet, utilization
 
 NO_STEPS = pd.DataFrame(columns=STEP_COLUMNS)
 
@@ -30,7 +32,48 @@ def headline(measurement: Measurement) -> Section:
     waits = [share for share in shares if share is not None]
     sample = MODELS[result.config.model].sample
     return render(
-        "headline.html.j2", result=result, title=title(result), waits=waits, sample=sample
+        "headline.html.j2",
+        result=result,
+        title=title(result),
+        waits=waits,
+        width=result.throughput.relative_width if result.throughput else None,
+        used=utilization(result),
+        sample=sample,
+    )
+
+
+def warnings(measurement: Measurement) -> Section:
+    """What speaks against believing the number, each by its name."""
+    result = measurement.result
+    try:
+        courses = steady.courses(load_steps(measurement.folder))
+    except ResultError:
+        courses = []
+    return render(
+        "warnings.html.j2",
+        result=result,
+        warnings=warnings_of(result, courses),
+        judged=bool(result.complete_repeats),
+        short=result.protocol.steps < steady.FEWEST_STEPS,
+        fewest=steady.FEWEST_STEPS,
+    )
+
+
+def limits(measurement: Measurement) -> Section:
+    """What limited the throughput, and how near it came to what the devices can do."""
+    result = measurement.result
+    sheet = datasheet(result)
+    return render(
+        "limits.html.j2",
+        result=result,
+        waits=[
+            r.data_wait_share for r in result.complete_repeats if r.data_wait_share is not None
+        ],
+        used=utilization(result),
+        sheet=sheet,
+        of_sheet=share_of_datasheet(result, sheet) if sheet else None,
+        diagnose=command(result).replace("perfkit run", "perfkit diagnose", 1),
+        sample=MODELS[result.config.model].sample,
     )
 
 
@@ -117,7 +160,12 @@ def step_times(measurement: Measurement) -> Section:
         for index, group in steps.groupby("repeat")
     ]
     return render(
-        "step_times.html.j2", charts=charts, result=measurement.result, unreadable=unreadable
+        "step_times.html.j2",
+        charts=charts,
+        courses=[course for course in steady.courses(steps) if course.steadiness],
+        result=measurement.result,
+        unit=MODELS[measurement.result.config.model].unit,
+        unreadable=unreadable,
     )
 
 

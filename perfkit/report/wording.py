@@ -1,6 +1,7 @@
 """Numbers, names and commands as a reader is to see them."""
 
 import shlex
+from collections.abc import Iterable
 from math import isfinite
 from typing import Any
 
@@ -29,6 +30,11 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def percent(share: float | None, digits: int = 3) -> str:
     return "–" if share is None else f"{share * 100:.{digits}g} %"
+
+
+def changes(shares: Iterable[float]) -> str:
+    """Relative differences with their signs."""
+    return ", ".join(f"{share * 100:+.2g} %" for share in shares)
 
 
 def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
@@ -109,7 +115,7 @@ def command(result: Result) -> str:
     usual = config.Protocol.named(p.name)
     given |= {
         name: getattr(p, name)
-        for name in ("warmup_steps", "measured_steps", "repeats")
+        for name in config.PROTOCOL_PARAMETERS[1:]
         if getattr(p, name) != getattr(usual, name)
     }
     return shlex.join(config.run_command(c.model, given))

@@ -1,0 +1,135 @@
+"""What speaks against believing a measurement: each warning has a name and its figures."""
+
+from collections.abc import Iterable, Iterator
+from math import log
+from typing import Any, NamedTuple
+
+from perfkit.inputs import CLASSES, VOCABULARY
+from perfkit.models import MODELS
+from perfkit.results import Repeat, Result
+from perfkit.statistics import median, outliers
+from perfkit.steady import TOLERANCE, Course
+from perfkit.utilization import datasheet, share_of_ceiling, share_of_datasheet, utilization
+
+WIDE = 0.05
+"""An interval as wide as this share of the median is called wide."""
+NEAR_CHANCE = (0.75, 1.5)
+"""Between which multiples of a guesser's loss an untrained network's first one lies."""
+ROUNDING = 0.01
+
+
+class NamedWarning(NamedTuple):
+    """One reason for doubt: its name and, by name, the figures that the report tells of it."""
+
+    name: str
+    figures: dict[str, Any]
+
+
+def warnings_of(result: Result, courses: Iterable[Course]) -> list[NamedWarning]:
+    """All warnings about a measurement, whose repeats went as `courses` says."""
+    found = [*_about_repeats(result), *_about_courses(result, list(courses))]
+    return [*found, *_about_training(result), *_about_ceilings(result)]
+
+
+def _about_repeats(result: Result) -> Iterator[NamedWarning]:
+    values = result.throughputs
+    if len(values) == 1:
+        yield NamedWarning("single_repeat", {})
+    width = result.throughput.relative_width if result.throughput else None
+    if width is not None and width > WIDE:
+        yield NamedWarning("wide_interval", {"share": width})
+    if far := outliers(values) if values else []:
+        indices = [result.complete_repeats[k].index for k in far]
+        ratios = [values[k] / median(values) - 1 for k in far]
+        yield NamedWarning("outlier", {"repeats": indices, "shares": ratios})
+    if result.ended_by == "budget":
+        target = result.protocol.interval_target
+        yield NamedWarning("budget_ended", {"target": target, "budget": result.protocol.budget})
+
+
+def _about_courses(result: Result, courses: list[Course]) -> Iterator[NamedWarning]:
+    """What the step times of the repeats show."""
+    known = [(c.repeat, c.steadiness) for c in courses if c.steadiness]
+    if unsettled := [repeat for repeat, seen in known if not seen.settled]:
+        yield NamedWarning("never_steady", {"repeats": unsettled})
+    if drifting := [(repeat, seen.drift) for repeat, seen in known if seen.drift]:
+        yield NamedWarning("drift", _by_repeat(drifting))
+    warmup = result.protocol.warmup_steps
+    late = [(r, seen.begin) for r, seen in known if seen.settled and seen.begin > warmup]
+    if late:
+        begins = max(begin for _repeat, begin in late)
+        yield NamedWarning(
+            "warm_up_longer",
+            {"repeats": [r for r, _begin in late], "steps": begins, "warmup": warmup},
+        )
+    differing = [(c.repeat, c.disagreement) for c in courses if abs(c.disagreement) > TOLERANCE]
+    if differing:
+        yield NamedWarning("steady_differs", _by_repeat(differing))
+
+
+def _by_repeat(found: list[tuple[int, float]]) -> dict[str, Any]:
+    return {"repeats": [k for k, _share in found], "shares": [share for _k, share in found]}
+
+
+def _about_training(result: Result) -> Iterator[NamedWarning]:
+    """Whether it was training at all."""
+    repeats, config = result.complete_repeats, result.config
+    firsts = [repeat.loss_first for repeat in repeats if repeat.loss_first is not None]
+    low, high = (factor * guessing_loss(config.model) for factor in NEAR_CHANCE)
+    if odd := [loss for loss in firsts if not low <= loss <= high]:
+        yield NamedWarning("first_loss", {"loss": odd[0], "low": low, "high": high})
+    if config.input == "synthetic":
+        rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
+        if rising:
+            yield NamedWarning("loss_not_falling", {"repeats": rising})
+    if odd_repeats := [repeat.index for repeat in repeats if not accuracy_is_possible(repeat)]:
+        yield NamedWarning("accuracy", {"repeats": odd_repeats})
+    if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):
+        steps = len(repeats) * result.protocol.steps
+        yield NamedWarning("skipped_steps", {"count": skipped, "steps": steps})
+    wanted = result.protocol.steps * config.samples
+    seen = [
+        rank.samples_seen
+        for repeat in repeats
+        for rank in repeat.ranks
+        if rank.samples_seen is not None
+    ]
+    if seen and min(seen) < wanted:
+        yield NamedWarning("fewer_samples", {"seen": min(seen), "wanted": wanted})
+
+
+def guessing_loss(model: str) -> float:
+    """The cross entropy of a network that guesses: all classes alike or, for BERT, all words
+    and both answers about the pair."""
+    if MODELS[model].sample == "image":
+        return log(CLASSES)
+    return log(VOCABULARY) + log(2)
+
+
+def accuracy_is_possible(repeat: Repeat) -> bool:
+    """Whether accuracy and loss of one forward pass fit together.
+
+    A sample that is not guessed right has a probability of at most one half, and so a loss of
+    log 2 at least: the share of those is at most the mean loss over log 2.
+    """
+    if not repeat.evaluation:
+        return True
+    least = 1 - repeat.evaluation.loss / log(2)
+    return (
+        least - ROUNDING <= repeat.evaluation.accuracy <= 1 and repeat.evaluation.accuracy >= 0
+    )
+
+
+def _about_ceilings(result: Result) -> Iterator[NamedWarning]:
+    """Whether it was faster than the devices can be."""
+    if known := utilization(result):
+        over = [
+            (repeat.index, share)
+            for repeat in result.complete_repeats
+            if repeat.ceiling and (share := share_of_ceiling(repeat, known.flops)) > 1
+        ]
+        if over:
+            yield NamedWarning("above_ceiling", _by_repeat(over))
+    sheet = datasheet(result)
+    if sheet and (share := share_of_datasheet(result, sheet) or 0.0) > 1:
+        yield NamedWarning("above_datasheet", {"share": share, "gpu": sheet.gpu})

@@ -1,0 +1,176 @@
+"""When the steps of a repeat become steady, and whether they stay so.
+
+Step times are cut where their level changes: at penalized change points (Killick, Fearnhead and
+Eckley, PELT, 2012, by the ruptures package). As Barrett et al., Virtual machine warmup blows
+hot and cold, 2017, have it, a repeat is steady from where all later segments are at the level
+of the end; unlike there, levels that differ by under TOLERANCE are one. A trend is tested by
+Kendall's tau and sized by the Theil-Sen slope: neither is moved by spikes.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pandas import DataFrame, Series
+
+FEWEST_STEPS = 30
+"""Of fewer, nothing is said."""
+TOLERANCE = 0.01
+"""Differences of level, and drifts, that are smaller do not count."""
+PENALTY = 20.0
+"""Of a change point, in variances of the noise: high enough for false ones to be rare."""
+NEIGHBOURS = 9
+"""Steps whose median says what is usual around one."""
+SPIKE = 6.0
+CLIPPED = 3.0
+"""In standard deviations of the noise: what is called a spike, and how much of it counts."""
+LIKELY, SURE = 0.05, 0.005
+"""Levels of the test for a trend: to look further, and to say so."""
+MOST_BLOCKS = 1000
+"""More steps than this are looked at in blocks, by their means: a trend takes their square."""
+
+
+class Steadiness(NamedTuple):
+    """What was found in a repeat's step times; steps are counted from 0.
+
+    `begin` is the first steady step. It is `settled` if a third of the steps at least are
+    steady. `drift` is the relative change of the step time from `begin` to the end, where there
+    is a trend; `spikes` are single slow steps from `begin` on.
+    """
+
+    begin: int
+    settled: bool
+    drift: float | None
+    spikes: list[int]
+
+
+def steadiness(seconds: Sequence[float]) -> Steadiness | None:
+    """What the step times (seconds, in order) of a repeat say; None of fewer than
+    FEWEST_STEPS."""
+    if len(seconds) < FEWEST_STEPS:
+        return None
+    # Not above: SciPy's statistics take half a second to import, and short runs need none.
+    from scipy.ndimage import median_filter
+
+    width = -(-len(seconds) // MOST_BLOCKS)
+    steps = _blocks(np.asarray(seconds, float), width)
+    steps /= np.median(steps)
+    usual = median_filter(steps, NEIGHBOURS, mode="mirror")
+    noise = max(1.4826 * float(np.median(np.abs(np.diff(steps)))) / sqrt(2), 1e-4)
+    spikes = [int(step) for step in np.flatnonzero(np.abs(steps - usual) > SPIKE * noise)]
+    clipped = np.clip(steps, usual - CLIPPED * noise, usual + CLIPPED * noise)
+
+    begin, drift = _settling(clipped, noise)
+    begin = max(begin, _leading(spikes))
+    return Steadiness(
+        begin=begin * width,
+        settled=_is_settled(begin, len(steps)),
+        drift=drift,
+        spikes=[step * width for step in spikes if step >= begin and steps[step] > 1],
+    )
+
+
+def _blocks(steps: "NDArray[Any]", width: int) -> "NDArray[Any]":
+    """Means of `width` steps each; a rest at the end is left out."""
+    whole = len(steps) // width * width
+    means: NDArray[Any] = steps[:whole].reshape(-1, width).mean(axis=1)
+    return means
+
+
+def _settling(steps: "NDArray[Any]", noise: float) -> tuple[int, float | None]:
+    """The first steady step, and the drift from there on.
+
+    A drift would be cut into segments like a warm-up. So where the second half, in which no
+    warm-up is looked for, has a trend, that is taken out first; unless what then is steady does
+    not have it.
+    """
+    count = len(steps)
+    if slope := _trend(steps[count // 2 :], LIKELY):
+        begin = _first_steady(steps - slope * np.arange(count), noise)
+        if _is_settled(begin, count) and (slope := _trend(steps[begin:], SURE)):
+            return begin, slope * (count - begin)
+    begin = _first_steady(steps, noise)
+    return begin, _trend(steps[begin:], SURE) * (count - begin) or None
+
+
+def _trend(steps: "NDArray[Any]", level: float) -> float:
+    """Relative change per step; 0 unless it is significant and, over all steps, matters."""
+    from scipy.stats import kendalltau, theilslopes
+
+    if len(steps) < 3 or kendalltau(np.arange(len(steps)), steps).pvalue > level:
+        return 0.0
+    slope = float(theilslopes(steps).slope)
+    return slope if abs(slope) * len(steps) > TOLERANCE else 0.0
+
+
+def _first_steady(steps: "NDArray[Any]", noise: float) -> int:
+    """Where the last of the segments begin that are all at the level of the end."""
+    from ruptures import KernelCPD
+
+    found = KernelCPD("linear", min_size=2).fit(steps[:, None])
+    *changes, _end = found.predict(pen=PENALTY * noise**2)
+    begin = changes[-1] if changes else 0
+    for first, end in reversed([*pairwise([0, *changes])]):
+        if abs(steps[first:end].mean() - np.median(steps[begin:])) > TOLERANCE:
+            break
+        begin = first
+    return int(begin)
+
+
+def _leading(spikes: list[int]) -> int:
+    """How many steps from the first on are spikes."""
+    return next(step for step in range(len(spikes) + 1) if step not in spikes)
+
+
+def _is_settled(begin: int, count: int) -> bool:
+    return count - begin >= count / 3
+
+
+class Course(NamedTuple):
+    """How a repeat went: what its steps show, and its throughput (samples per second) from the
+    window's steps as the protocol has it and from the steady steps. The latter is None where no
+    steady steps are known; on several ranks a step takes what the slowest one takes."""
+
+    repeat: int
+    steadiness: Steadiness | None
+    fixed: float
+    steady: float | None
+
+    @property
+    def disagreement(self) -> float:
+        """By which share the steady throughput differs from the fixed one."""
+        return (self.steady or self.fixed) / self.fixed - 1
+
+
+def courses(steps: "DataFrame") -> list[Course]:
+    """The course of every repeat in `steps`, as frames.load_steps gives them, that has measured
+    steps on all ranks."""
+    found = []
+    for repeat, rows in steps.groupby("repeat"):
+        seconds = rows.pivot(index="step", columns="rank", values="seconds")
+        window = rows.loc[rows["measured"], "step"]
+        if window.empty or seconds.isna().any(axis=None):
+            continue
+        samples = rows.groupby("step")["samples"].sum()
+        seen = steadiness(seconds.max(axis=1).to_list())
+        found.append(
+            Course(
+                repeat=int(repeat),
+                steadiness=seen,
+                fixed=_rate(samples, seconds, window.min()),
+                steady=_rate(samples, seconds, seconds.index[seen.begin])
+                if seen and seen.settled
+                else None,
+            )
+        )
+    return found
+
+
+def _rate(samples: "Series[Any]", seconds: "DataFrame", first: int) -> float:
+    """Samples of all ranks from the step `first` on over the slowest rank's seconds."""
+    return float(samples.loc[first:].sum() / seconds.loc[first:].sum().max())
