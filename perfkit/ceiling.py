@@ -49,8 +49,9 @@ def measure_ceiling(
 
 def _shortest(call: Callable[[], Any], device: Device, clock: Clock) -> float:
     """The shortest of FEWEST calls or more that take MEASURING_SECONDS."""
-    seconds: list[float] = []
-    while len(seconds) < FEWEST or sum(seconds) < MEASURING_SECONDS:
+    seconds = [_seconds(call, device, clock)]
+    ending = clock() + MEASURING_SECONDS
+    while len(seconds) < FEWEST or clock() < ending:
         seconds.append(_seconds(call, device, clock))
     return min(seconds)
 

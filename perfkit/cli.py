@@ -161,6 +161,38 @@ def doctor(model: str, given: tuple[tuple[str, str], ...]) -> None:
     raise SystemExit(0 if well else 1)
 
 
+@main.command(epilog=_parameter_help())
+@click.argument("model", metavar="|".join(MODELS))
+@PARAMETERS
+def diagnose(model: str, given: tuple[tuple[str, str], ...]) -> None:
+    """Say what limits MODEL: its input, its arithmetic, or both.
+
+    Takes what `perfkit run` takes. Measures with the input and with synthetic input (as `run`
+    does, so that what is measured already is not measured again), then the input alone with
+    more and fewer threads, and the parts of a step by the framework's own profiler, in a run of
+    its own. The page of the measurement then has it too.
+    """
+    from perfkit.diagnose import DiagnosisError
+    from perfkit.diagnose import diagnose as make
+    from perfkit.report.page import write_page
+    from perfkit.report.wording import diagnosis_lines
+
+    try:
+        planned = plan(model, {name: typed(name, value) for name, value in given})
+        measurement, diagnosis = make(
+            planned.config, planned.protocol, lambda text: click.echo(f"{text} …", err=True)
+        )
+    except RequestError as error:
+        _refuse(error)
+    except DiagnosisError as error:
+        click.echo(error, err=True)
+        raise SystemExit(1) from None
+    write_page(measurement)
+    for line in diagnosis_lines(diagnosis, measurement.result.config):
+        click.echo(textwrap.fill(line, 79, subsequent_indent="  "))
+    click.echo(measurement.folder / "report.html")
+
+
 @main.command(epilog=EPILOG)
 @click.argument("file", type=click.Path(path_type=Path))
 @PARAMETERS

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import psutil
 
@@ -110,6 +110,7 @@ class Workers:
         raw_folder: Path,
         job: str,
         place: Place | None = None,
+        task: str = "measure",
     ) -> None:
         self.config = config
         self.place = place or Place()
@@ -120,7 +121,8 @@ class Workers:
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
         self.supervisor_log = (self.scratch / "supervisor.log").open("wb")
         job_file = self.scratch / "job.json"
-        work = {"config": config.model_dump(), "protocol": protocol.model_dump()}
+        work: dict[str, Any] = {"task": task, "config": config.model_dump()}
+        work["protocol"] = protocol.model_dump()
         job_file.write_text(json.dumps(work | {"raw_folder": str(raw_folder.resolve())}))
         worker = [sys.executable, "-m", "perfkit.worker", str(job_file)]
         command = launcher_command(config, self.place, self.scratch, job, worker)

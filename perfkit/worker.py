@@ -1,7 +1,8 @@
 """One rank of one repeat: `python -m perfkit.worker JOB`, started by a launcher.
 
-Reads the file JOB for what to do and appends what happens to its own raw file: start, step,
-loss, window, evaluation, ceiling, end, or failure. `docs/results.md` describes the events.
+Reads the file JOB for what to do and appends what happens to its own raw file; of a repeat
+start, effective, step, loss, window, evaluation, ceiling, end, or failure. `docs/results.md`
+describes the events.
 """
 
 import errno
@@ -11,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
@@ -24,6 +26,9 @@ from perfkit.loop import Device, LossNotFiniteError, seconds_alone, train
 from perfkit.results import FailureCode
 from perfkit.supervisor import end_with_parent
 
+READ_BATCHES, READ_SECONDS = 12, 3.0
+"""How many batches at least, and for how long, the input is read alone."""
+PROFILED_STEPS = 5
 OUT_OF_MEMORY = ("out of memory", "resourceexhausted", "bad_alloc", "unable to allocate")
 
 
@@ -57,7 +62,7 @@ def main(job_file: Path) -> None:
     protocol = Protocol.model_validate_json(json.dumps(job["protocol"]))
     raw = RawFile(Path(job["raw_folder"]) / f"rank{rank}.jsonl")
     try:
-        run(config, protocol, rank, raw)
+        TASKS[job["task"]](config, protocol, rank, raw)
     except BaseException as error:
         code, message = failure(error)
         traceback.print_exc()
@@ -70,7 +75,8 @@ def main(job_file: Path) -> None:
             os._exit(1)
 
 
-def run(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
+def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
+    """Train under the protocol: a repeat."""
     raw.write({"event": "start", "pid": os.getpid()})
     backend = import_module(f"perfkit.backends.{config.framework}")
     device = backend.open_device(config)
@@ -108,6 +114,47 @@ def run(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
     raw.write({"event": "evaluation", "loss": loss, "accuracy": accuracy})
     raw.write({"event": "ceiling", **ceiling(backend.Workloads(config), device)})
     raw.write({"event": "end", **end})
+
+
+def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> None:
+    """Take batches as fast as the input gives them, and train on none."""
+    raw.write({"event": "start", "pid": os.getpid()})
+    backend = import_module(f"perfkit.backends.{config.framework}")
+    device = backend.open_device(config)
+    opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
+    batches = map(backend.as_tensors, opened)
+    # What was prepared while nobody asked says nothing.
+    for _ in range(config.dali_prefetch + 2):
+        next(batches)
+    intervals: list[float] = []
+    while len(intervals) < READ_BATCHES or sum(intervals) < READ_SECONDS:
+        began = time.perf_counter()
+        next(batches)
+        device.synchronize()
+        intervals.append(time.perf_counter() - began)
+    raw.write({"event": "input", "intervals": intervals})
+    raw.write({"event": "end"})
+
+
+def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
+    """Train some steps under the framework's own profiler, which makes them slower."""
+    raw.write({"event": "start", "pid": os.getpid()})
+    backend = import_module(f"perfkit.backends.{config.framework}")
+    backend.open_device(config)
+    trainer = backend.Trainer(config)
+    opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
+    batches = map(backend.as_tensors, opened)
+    for _ in range(max(1, protocol.warmup_steps)):
+        for micro_batch in range(1, config.accumulate + 1):
+            trainer.backward(next(batches), exchange=micro_batch == config.accumulate)
+        trainer.update()
+    seconds = backend.profile(trainer, batches, PROFILED_STEPS)
+    raw.write({"event": "profile", "seconds": seconds})
+    raw.write({"event": "end"})
+
+
+TASKS = {"measure": measure, "read_input": read_input, "profile": profile}
+"""What a worker can be started for."""
 
 
 class Counted:

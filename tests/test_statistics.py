@@ -1,10 +1,11 @@
 """The interval for the median, against textbook levels and by simulation-free facts."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.statistics import median_interval, summary
+from perfkit.statistics import median_interval, outliers, relative_width, summary
 
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=30)
 
@@ -45,3 +46,44 @@ def test_a_summary_is_in_order(values):
 
 def test_a_summary_of_one_value_is_that_value():
     assert set(summary([3.0]).values()) == {3.0}
+
+
+def test_outliers_are_what_lies_far_from_the_median_in_units_of_the_usual_deviation():
+    values = [10.0, 10.1, 9.9, 10.2, 9.8, 10.05, 15.0]
+    assert outliers(values) == [6]
+    # 0.6745 * 0.3 / 0.05 is over 3.5, 0.6745 * 0.25 / 0.05 is not.
+    assert outliers([1.0, 1.05, 0.95, 1.0, 1.05, 0.95, 1.3, 1.25]) == [6]
+    assert outliers([1.0, 1.0, 1.0, 2.0]) == []
+
+
+def test_the_relative_width_is_that_of_an_interval_of_the_level_or_none():
+    values = [98.0, 99.0, 100.0, 101.0, 102.0]
+    assert relative_width(values, 0.9) == pytest.approx(0.04)
+    assert relative_width(values, 0.95) is None
+    assert relative_width([1.0]) is None
+
+
+DRAWS = {
+    "normal": (lambda random, shape: random.normal(0, 0.02, shape), 0.0),
+    "lognormal": (lambda random, shape: random.lognormal(0, 0.5, shape), 1.0),
+    "bimodal": (
+        lambda random, shape: (
+            random.normal(0, 0.01, shape) + np.where(random.random(shape) < 0.7, 0.0, 0.2)
+        ),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize("n", [5, 7, 10])
+def test_the_interval_covers_the_median_as_often_as_it_says(kind, n):
+    draw, middle = DRAWS[kind]
+    random = np.random.default_rng(20261122)
+    if middle is None:
+        middle = float(np.median(draw(random, 2_000_000)))
+    covered = []
+    for values in draw(random, (10_000, n)).tolist():
+        low, high, level = median_interval(values)
+        covered.append(low <= middle <= high)
+    assert sum(covered) / len(covered) == pytest.approx(level, abs=0.01)

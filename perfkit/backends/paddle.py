@@ -1,6 +1,8 @@
 """The Paddle backend: device, model, optimizer, one training step, and what really happened."""
 
 import os
+import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -174,6 +176,38 @@ class Workloads:
         source = paddle.zeros([size_bytes], "int8")
         target = paddle.empty_like(source)
         return lambda: paddle.assign(source, target)
+
+
+def profile(trainer: Trainer, batches: Iterator[Batch], steps: int) -> dict[str, float]:
+    """Seconds of a step and of its parts, by Paddle's own profiler: the device's time on a GPU,
+    else the host's. Communication may lie within the backward pass, and overlap it."""
+    from paddle import profiler
+    from paddle.profiler.profiler_statistic import StatisticData, sum_ranges
+
+    gpu = paddle.device.get_device().startswith("gpu")
+    targets = [profiler.ProfilerTarget.CPU, *([profiler.ProfilerTarget.GPU] if gpu else [])]
+    # Its usual way to end is to write all events into the working folder.
+    recorder = profiler.Profiler(targets=targets, on_trace_ready=lambda _profiler: None)
+    recorder.start()
+    began = time.perf_counter()
+    for _ in range(steps):
+        for micro_batch in range(1, trainer.accumulate + 1):
+            trainer.backward(next(batches), exchange=micro_batch == trainer.accumulate)
+        trainer.update()
+        recorder.step()
+    if gpu:
+        paddle.device.synchronize()
+    seconds = time.perf_counter() - began
+    recorder.stop()
+    result = recorder.profiler_result
+    seen = StatisticData(result.get_data(), result.get_extra_info())
+    parts = {"forward": "Forward", "backward": "Backward", "optimizer": "Optimization"}
+    found = {"step": seconds * 1e9}
+    for part, name in parts.items():
+        item = seen.event_summary.model_perspective_items.get(name)
+        found[part] = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
+    found["communication"] = sum_ranges(seen.distributed_summary.communication_range)
+    return {part: nanoseconds / 1e9 / steps for part, nanoseconds in found.items()}
 
 
 def build_model(config: Config) -> Any:

@@ -6,12 +6,13 @@ from typing import Any
 import pandas as pd
 
 from perfkit import config, steady, strategies
+from perfkit.diagnosis import read_diagnosis
 from perfkit.frames import STEP_COLUMNS, load_steps
 from perfkit.models import MODELS
 from perfkit.numbers import disagreements
 from perfkit.report.rendering import Section, render
 from perfkit.report.step_chart import step_chart
-from perfkit.report.wording import command, title
+from perfkit.report.wording import command, diagnosis_lines, title
 from perfkit.request import Plan
 from perfkit.results import Measurement, Result, ResultError
 from perfkit.sanity import warnings_of
@@ -63,6 +64,10 @@ def limits(measurement: Measurement) -> Section:
     """What limited the throughput, and how near it came to what the devices can do."""
     result = measurement.result
     sheet = datasheet(result)
+    try:
+        found, unreadable = read_diagnosis(measurement.folder), ""
+    except ResultError as error:
+        found, unreadable = None, str(error)
     return render(
         "limits.html.j2",
         result=result,
@@ -72,6 +77,8 @@ def limits(measurement: Measurement) -> Section:
         used=utilization(result),
         sheet=sheet,
         of_sheet=share_of_datasheet(result, sheet) if sheet else None,
+        diagnosis=diagnosis_lines(found, result.config) if found else [],
+        unreadable=unreadable,
         diagnose=command(result).replace("perfkit run", "perfkit diagnose", 1),
         sample=MODELS[result.config.model].sample,
     )

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 
 from perfkit import config
+from perfkit.diagnosis import Diagnosis, InputAlone
 from perfkit.models import MODELS
 from perfkit.report.language import gettext as _
 from perfkit.results import Result
@@ -119,3 +120,73 @@ def command(result: Result) -> str:
         if getattr(p, name) != getattr(usual, name)
     }
     return shlex.join(config.run_command(c.model, given))
+
+
+def diagnosis_lines(found: Diagnosis, c: config.Config) -> list[str]:
+    """A diagnosis in sentences: verdict, figures, what would end it, the parts of a step."""
+    unit = MODELS[c.model].unit
+    told = {
+        "unit": unit,
+        "input": c.input,
+        "both": number(found.throughput),
+        "synthetic": number(found.synthetic),
+        "cost": percent(max(0.0, found.cost), 2),
+    }
+    verdicts = {
+        "compute-bound": _("Compute-bound: the input costs next to nothing."),
+        "input-bound": _("Input-bound: training is as fast as the input alone."),
+        "mixed": _("Mixed: the input alone is faster than training with it, and still costs."),
+    }
+    figures = _(
+        "%(both)s %(unit)s with %(input)s, %(synthetic)s with synthetic input: the input takes "
+        "%(cost)s away."
+    )
+    lines = [verdicts[found.verdict], figures % told]
+    lines += [_alone(one, unit) for one in found.input_alone]
+    return [*lines, *_advice(found, c), _step_parts(found)]
+
+
+def _alone(one: InputAlone, unit: str) -> str:
+    told = {
+        "setting": one.setting,
+        "count": one.count,
+        "rate": number(one.samples_per_second),
+        "unit": unit,
+    }
+    return _("The input alone, %(setting)s %(count)d: %(rate)s %(unit)s.") % told
+
+
+def _advice(found: Diagnosis, c: config.Config) -> list[str]:
+    """Which setting would end the limit, where the input is one."""
+    if found.verdict == "compute-bound":
+        return []
+    lines = []
+    if enough := found.enough:
+        told = {"setting": enough.setting, "count": enough.count, "depth": enough.depth}
+        lines.append(
+            _("Fast enough for this training is %(setting)s=%(count)d or more.") % told
+        )
+        if enough.setting == "dali_threads" and enough.depth:
+            lines.append(
+                _("dali_prefetch=%(depth)d or more covers how uneven its batches come.") % told
+            )
+    else:
+        lines.append(
+            _("No setting that was tried is fast enough: it takes more or faster cores.")
+        )
+    if c.device == "cpu":
+        lines.append(_("Input and training share these cores, so that no setting ends it all."))
+    return lines
+
+
+def _step_parts(found: Diagnosis) -> str:
+    parts, step = found.step_parts, found.step_parts["step"]
+    shares = {name: percent(parts[name] / step, 2) for name in parts}
+    return (
+        _(
+            "Of a step under the profiler: forward %(forward)s, backward %(backward)s, "
+            "optimizer %(optimizer)s; communication %(communication)s, which may overlap the "
+            "others."
+        )
+        % shares
+    )

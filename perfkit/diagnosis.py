@@ -1,0 +1,117 @@
+"""What limits a measurement, judged by what was measured of its parts.
+
+`outputs/<id>/diagnosis.json` is a Diagnosis, beside the measurement that it is about.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perfkit.results import ResultError
+
+FILE = "diagnosis.json"
+SLIGHT = 0.05
+"""What the input costs, as a share of the throughput without it, to be called nothing; and how
+near training with an input is to that input alone, to be called as fast."""
+HEADROOM = 1.1
+"""By how much an input must be faster than training needs to be enough: its speed varies."""
+DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+WAITING = 0.01
+"""The share of the time that may be waiting with a depth that is enough."""
+
+Verdict = Literal["input-bound", "compute-bound", "mixed"]
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InputAlone(_Stored):
+    """The input without training, on all ranks together."""
+
+    setting: Literal["dali_threads", "dataloader_workers"]
+    count: Annotated[int, Field(ge=1, description="of the setting, per rank")]
+    samples_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    depth: Annotated[
+        int | None,
+        Field(description="batches made ahead that training would not wait with; None: none"),
+    ]
+
+
+class Diagnosis(_Stored):
+    """What `perfkit diagnose` found. Throughputs are in samples per second of all ranks."""
+
+    schema_version: Literal[1]
+    created: Annotated[str, Field(description="UTC, ISO 8601")]
+    verdict: Verdict
+    throughput: Annotated[float, Field(gt=0, description="with the input")]
+    synthetic: Annotated[float, Field(gt=0, description="the same with synthetic input")]
+    synthetic_id: str
+    input_alone: Annotated[
+        list[InputAlone], Field(min_length=1, description="the first as it was measured")
+    ]
+    step_parts: Annotated[
+        dict[str, float],
+        Field(
+            description="seconds of a step and of its forward, backward, optimizer and "
+            "communication, by the framework's own profiler in a run of its own"
+        ),
+    ]
+
+    @property
+    def cost(self) -> float:
+        """The share of the synthetic throughput that the input takes away."""
+        return 1 - self.throughput / self.synthetic
+
+    @property
+    def enough(self) -> InputAlone | None:
+        """The input with the smallest setting that is fast enough for training."""
+        able = [one for one in self.input_alone if suffices(one, self.synthetic)]
+        return min(able, key=lambda one: one.count, default=None)
+
+
+def suffices(alone: InputAlone, synthetic: float) -> bool:
+    return alone.samples_per_second >= HEADROOM * synthetic
+
+
+def verdict(throughput: float, synthetic: float, alone: float) -> Verdict:
+    """What limits: nothing but the training if the input costs next to nothing; the input if
+    training is as fast as the input alone; else both, which share cores or hardly overlap."""
+    if throughput >= (1 - SLIGHT) * synthetic:
+        return "compute-bound"
+    return "input-bound" if throughput >= (1 - SLIGHT) * min(alone, synthetic) else "mixed"
+
+
+def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
+    """The least of DEPTHS with which training that takes `step_seconds` for a batch would wait
+    for under WAITING of its time, if batches took these `intervals` to make, one after another;
+    None if it would wait with all of them."""
+    for depth in DEPTHS:
+        ready = waited = now = 0.0
+        taken = [0.0] * depth
+        for number, interval in enumerate(intervals):
+            # A batch is begun when there is room for it.
+            ready = max(ready, taken[number % depth]) + interval
+            if number >= depth:
+                waited += max(0.0, ready - now)
+            now = max(now, ready)
+            taken[number % depth] = now
+            now += step_seconds
+        if waited <= WAITING * now:
+            return depth
+    return None
+
+
+def read_diagnosis(folder: Path) -> Diagnosis | None:
+    """The diagnosis of the measurement in `folder`; None without one. Raises ResultError."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        return Diagnosis.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ResultError(f"{FILE}: {where}: {first['msg']}"[:200]) from error

@@ -1,0 +1,71 @@
+"""The ceilings' arithmetic, on devices of known speed."""
+
+import pytest
+
+from perfkit.ceiling import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_ceiling
+from perfkit.loop import CpuDevice
+
+
+class Machine:
+    """Works at known speeds on a clock of its own; every third call is disturbed."""
+
+    def __init__(self, flops_per_second, bytes_per_second):
+        self.speeds = flops_per_second, bytes_per_second
+        self.now = 0.0
+        self.sizes = []
+        self.calls = 0
+
+    def clock(self):
+        return self.now
+
+    def take(self, seconds):
+        self.calls += 1
+        self.now += seconds * (2 if self.calls % 3 == 0 else 1)
+
+    def product(self, size):
+        self.sizes.append(size)
+        return lambda: self.take(2 * size**3 / self.speeds[0])
+
+    def copy(self, size_bytes):
+        return lambda: self.take(2 * size_bytes / self.speeds[1])
+
+
+@pytest.mark.parametrize("flops_per_second", [1e10, 2e11, 1e15])
+def test_the_ceilings_are_the_devices_speed_however_calls_are_disturbed(flops_per_second):
+    machine = Machine(flops_per_second, 2.5e10)
+    found = measure_ceiling(machine, CpuDevice(machine.clock), machine.clock)
+    assert found["matmul_flops_per_second"] == pytest.approx(flops_per_second)
+    assert found["copy_bytes_per_second"] == pytest.approx(2.5e10)
+
+
+def test_matrices_grow_until_a_call_is_long_enough_and_no_further():
+    slow, fast = Machine(1e10, 1e10), Machine(1e16, 1e10)
+    for machine in (slow, fast):
+        measure_ceiling(machine, CpuDevice(machine.clock), machine.clock)
+    assert max(slow.sizes) == 512
+    assert max(fast.sizes) == LARGEST
+
+
+def test_it_takes_about_as_long_as_it_should():
+    machine = Machine(1e11, 1e10)
+    measure_ceiling(machine, CpuDevice(machine.clock), machine.clock)
+    assert machine.now < 4 * MEASURING_SECONDS + 4 * 2 * COPIED_BYTES / 1e10
+
+
+def test_an_asynchronous_device_is_waited_for():
+    class Asynchronous(CpuDevice):
+        """Calls only hand work over; the time passes in synchronize."""
+
+        def synchronize(self):
+            machine.now += machine.pending
+            machine.pending = 0.0
+
+    machine = Machine(1e11, 1e10)
+    machine.pending = 0.0
+
+    def take(seconds):
+        machine.pending += seconds
+
+    machine.take = take
+    found = measure_ceiling(machine, Asynchronous(machine.clock), machine.clock)
+    assert found["matmul_flops_per_second"] == pytest.approx(1e11)

@@ -1,0 +1,136 @@
+"""What is said to limit a measurement, and what would end it, on known parts."""
+
+import json
+
+import pytest
+from conftest import as_options
+
+import perfkit
+from perfkit.cli import main
+from perfkit.diagnose import diagnose
+from perfkit.diagnosis import (
+    FILE,
+    Diagnosis,
+    InputAlone,
+    needed_depth,
+    read_diagnosis,
+    verdict,
+)
+from perfkit.results import ResultError
+
+
+@pytest.mark.parametrize(
+    ("with_input", "synthetic", "alone", "limit"),
+    [
+        (98.0, 100.0, 1000.0, "compute-bound"),
+        (49.0, 100.0, 50.0, "input-bound"),
+        (80.0, 100.0, 500.0, "mixed"),
+        (80.0, 100.0, 99.0, "mixed"),
+        (103.0, 100.0, 90.0, "compute-bound"),
+    ],
+)
+def test_what_limits_follows_from_the_parts(with_input, synthetic, alone, limit):
+    assert verdict(with_input, synthetic, alone) == limit
+
+
+def test_even_batches_need_no_depth_and_a_stall_needs_as_much_as_covers_it():
+    assert needed_depth([0.5] * 100, 1.0) == 1
+    stalls = ([0.5] * 20 + [4.0]) * 5
+    # While 4 s pass, training takes 4 batches; the rest of the time the input is ahead.
+    assert needed_depth(stalls, 1.0) == 4
+
+
+def test_no_depth_helps_an_input_that_is_slower_than_training():
+    assert needed_depth([1.1] * 200, 1.0) is None
+
+
+def alone(count, rate):
+    return InputAlone(setting="dali_threads", count=count, samples_per_second=rate, depth=2)
+
+
+def made(**changes):
+    values = {
+        "schema_version": 1,
+        "created": "2026-01-01T00:00:00+00:00",
+        "verdict": "input-bound",
+        "throughput": 50.0,
+        "synthetic": 100.0,
+        "synthetic_id": "other",
+        "input_alone": [alone(4, 51.0), alone(8, 105.0), alone(16, 200.0), alone(32, 300.0)],
+        "step_parts": {
+            "step": 1.0,
+            "forward": 0.3,
+            "backward": 0.6,
+            "optimizer": 0.1,
+            "communication": 0.0,
+        },
+    }
+    return Diagnosis(**values | changes)
+
+
+def test_enough_is_the_smallest_setting_that_is_faster_than_training_with_headroom():
+    assert made().enough.count == 16
+    assert made(synthetic=1000.0).enough is None
+    assert made().cost == pytest.approx(0.5)
+
+
+def test_a_diagnosis_that_can_not_be_read_is_a_named_error(tmp_path):
+    assert read_diagnosis(tmp_path) is None
+    (tmp_path / FILE).write_text(made().model_dump_json())
+    assert read_diagnosis(tmp_path) == made()
+    (tmp_path / FILE).write_text(made().model_dump_json()[:-9])
+    with pytest.raises(ResultError, match=FILE):
+        read_diagnosis(tmp_path)
+    changed = json.loads(made().model_dump_json()) | {"verdict": "<b>fine</b>"}
+    (tmp_path / FILE).write_text(json.dumps(changed))
+    with pytest.raises(ResultError, match="verdict"):
+        read_diagnosis(tmp_path)
+
+
+def run(parameters, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["diagnose", "resnet50", *as_options(parameters)])
+    return ended.value.code, capsys.readouterr()
+
+
+def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(small, tmp_path, capsys):
+    status, printed = run(small(dali_threads=2, batch_size=4), capsys)
+    assert status == 0
+    assert max(map(len, printed.out.splitlines()[:-1])) < 80
+    (file,) = (tmp_path / "outputs").glob(f"*/{FILE}")
+    found = read_diagnosis(file.parent)
+    assert found.throughput > 0
+    assert found.input_alone[0].count == 2
+    parts = found.step_parts
+    assert parts["communication"] == 0
+    assert 0 < parts["optimizer"] < parts["backward"] < parts["step"]
+    assert parts["forward"] + parts["backward"] + parts["optimizer"] <= parts["step"]
+    page = (file.parent / "report.html").read_text()
+    assert "The input alone, dali_threads 2" in page
+    assert (tmp_path / "outputs" / found.synthetic_id / "result.json").exists()
+
+
+def test_synthetic_input_and_several_nodes_are_refused(small, capsys):
+    status, printed = run(small(input="synthetic"), capsys)
+    assert status == 2
+    assert "input: synthetic is what an input is compared with" in printed.err
+    planned = perfkit.plan("resnet50", small())
+    with pytest.raises(perfkit.RequestError, match="one node"):
+        diagnose(planned.config.model_copy(update={"nodes": 2}), planned.protocol, print)
+
+
+def test_a_part_that_fails_is_told_with_its_code_and_leaves_no_diagnosis(
+    small, plant, tmp_path, capsys
+):
+    plant(
+        "import sys\n"
+        "if 'perfkit.worker' in sys.orig_argv:\n"
+        "    import perfkit.worker, perfkit.backends.paddle as backend\n"
+        "    def profile(*_):\n"
+        "        raise MemoryError('out of memory: planted')\n"
+        "    backend.profile = profile\n"
+    )
+    status, printed = run(small(), capsys)
+    assert status == 1
+    assert "out_of_memory" in printed.err
+    assert not list((tmp_path / "outputs").glob(f"*/{FILE}"))

@@ -1,0 +1,124 @@
+"""Where steps become steady, whether they drift: planted courses of known shape.
+
+tests/bench/simulations.py has the same claims at full length; here a short form, fixed seed.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from perfkit.frames import STEP_COLUMNS
+from perfkit.steady import FEWEST_STEPS, MOST_BLOCKS, courses, steadiness
+
+STEPS = 120
+RUNS = 200
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(20261122)
+
+
+def flat(random, sigma, count=STEPS):
+    return 1 + random.normal(0, sigma, count)
+
+
+def share(outcomes):
+    return sum(outcomes) / len(outcomes)
+
+
+def test_a_planted_warm_up_is_found_within_five_steps(random):
+    found = []
+    for _ in range(RUNS):
+        length, height = random.integers(5, 61), random.uniform(0.2, 1)
+        steps = flat(random, random.uniform(0.002, 0.015))
+        steps[:length] += height
+        seen = steadiness(steps)
+        found.append(abs(seen.begin - length) <= 5 and seen.settled)
+    assert share(found) >= 0.95
+
+
+def test_a_warm_up_that_falls_in_a_line_is_found_within_five_steps(random):
+    found = []
+    for _ in range(RUNS):
+        length, height = random.integers(5, 61), random.uniform(0.2, 1)
+        steps = flat(random, random.uniform(0.002, 0.015))
+        steps += height * np.clip(1 - np.arange(STEPS) / length, 0, 1)
+        seen = steadiness(steps)
+        found.append(abs(seen.begin - length) <= 5 and seen.settled)
+    assert share(found) >= 0.95
+
+
+def test_a_planted_drift_is_flagged_with_its_sign_behind_a_warm_up_too(random):
+    found = []
+    for _ in range(RUNS):
+        total = random.uniform(0.03, 0.1) * random.choice([-1, 1])
+        steps = flat(random, random.uniform(0.002, 0.01)) + total * np.arange(STEPS) / STEPS
+        steps[: random.integers(0, 21)] += 0.5
+        drift = steadiness(steps).drift
+        found.append(drift is not None and drift * total > 0)
+    assert share(found) >= 0.95
+
+
+@pytest.mark.parametrize("count", [FEWEST_STEPS, STEPS, 1000])
+def test_flat_noise_is_rarely_called_anything_else(random, count):
+    wrong = []
+    for _ in range(RUNS):
+        seen = steadiness(flat(random, random.uniform(0.002, 0.03), count))
+        wrong.append(seen.begin > 0 or not seen.settled or seen.drift is not None)
+    assert share(wrong) <= 0.05
+
+
+def test_the_first_slow_step_is_warm_up_and_a_later_one_a_spike(random):
+    steps = flat(random, 0.01)
+    steps[0] = 9.0
+    steps[70] = 1.5
+    seen = steadiness(steps)
+    assert (seen.begin, seen.spikes, seen.drift) == (1, [70], None)
+
+
+def test_steps_whose_level_changes_near_the_end_never_settle(random):
+    steps = flat(random, 0.01)
+    steps[100:] += 0.2
+    assert not steadiness(steps).settled
+
+
+def test_of_few_steps_nothing_is_said():
+    assert steadiness([1.0] * (FEWEST_STEPS - 1)) is None
+    assert steadiness([1.0] * FEWEST_STEPS) == (0, True, None, [])
+
+
+def test_of_very_many_steps_blocks_are_looked_at(random):
+    steps = flat(random, 0.01, 20 * MOST_BLOCKS)
+    steps[:2000] += 0.3
+    assert steadiness(steps).begin == pytest.approx(2000, abs=5 * 20)
+
+
+def frame(*repeats, warmup):
+    """Steps as frames.load_steps gives them; of each repeat the seconds of every rank."""
+    rows = [
+        (index, rank, step, seconds, 0.0, 4, 7.0, step > warmup)
+        for index, ranks in enumerate(repeats, 1)
+        for rank, times in enumerate(ranks)
+        for step, seconds in enumerate(times, 1)
+    ]
+    return pd.DataFrame(rows, columns=STEP_COLUMNS)
+
+
+def test_the_fixed_window_equals_hand_arithmetic_and_steady_steps_are_told_beside_it():
+    times = [3.0] * 30 + [1.0] * 90
+    (course,) = courses(frame([times], warmup=20))
+    # 100 steps of 4 samples: 10 steps of 3 s, 90 of 1 s.
+    assert course.fixed == pytest.approx(400 / 120)
+    assert course.steady == pytest.approx(4.0)
+    assert course.disagreement == pytest.approx(0.2)
+
+
+def test_of_several_ranks_the_slowest_counts():
+    (course,) = courses(frame([[1.0] * 40, [2.0] * 40], warmup=10))
+    assert course.fixed == pytest.approx(8 / 2)
+
+
+def test_a_repeat_that_lacks_steps_of_a_rank_has_no_course():
+    assert courses(frame([[1.0] * 40, [2.0] * 39], warmup=10)) == []
+    assert courses(frame([[1.0] * 5], warmup=10)) == []
