@@ -103,8 +103,9 @@ def across_problems(keys: Iterable[str]) -> list[str]:
 def beside(key: str, one: Value, other: Value) -> str:
     """Two values as text, A's first: whole if they are short, else from near where they begin
     to differ."""
+    names = key == "gpus" and any("; " in str(value) for value in (one, other))
     texts = [
-        plain(in_words("environment.gpus", value) if key == "gpus" and value else spelt(value))
+        plain(in_words("environment.gpus", value) if names and value else spelt(value))
         for value in (one, other)
     ]
     alike = sum(

@@ -20,6 +20,7 @@ from perfkit.frames import row_of
 from perfkit.models import MODELS
 from perfkit.report import matches
 from perfkit.report.published import Cell, topology
+from perfkit.report.series import place
 from perfkit.results import Measurement
 
 Unit = Literal["images/s", "sequences/s"]
@@ -160,8 +161,8 @@ def differences(one: Side, other: Side) -> Differences:
 
 
 def _from_published(one: Published, other: Measured) -> Differences:
-    if place := differing(matches.place_of(one.cell), matches.place(other.row)):
-        return place
+    if elsewhere := differing(matches.place_of(one.cell), matches.place(other.row)):
+        return elsewhere
     found = matches.differing(one.cell, other.row)
     return {"gpus" if key == "gpu" else key: values for key, values in found.items()}
 
@@ -176,8 +177,9 @@ def _also(one: Side, other: Side) -> Differences:
 
 
 def _with_numbers(source: Source) -> tuple[list[Side], list[Measured]]:
-    """The sides with a number, and the measurements without."""
+    """The sides with a number, and the measurements without, in the order of a series."""
     measured = [Measured(one) for one in source.measurements]
+    measured.sort(key=lambda one: (one.row["model"], *place(one.row)))
     sides: list[Side] = [Published(cell) for cell in source.cells]
     sides += [one for one in measured if one.measurement.result.throughput]
     return sides, [one for one in measured if not one.measurement.result.throughput]
@@ -189,7 +191,7 @@ def _in_one_place(
     """Those that may be pairs: alike in all that both have for sure and that is not crossed."""
     open_keys = {*across, "input_sha256"}
 
-    def place(side: Side) -> tuple[Any, ...]:
+    def where(side: Side) -> tuple[Any, ...]:
         if isinstance(side, Published):
             return tuple(matches.place_of(side.cell).values())
         if table:
@@ -198,9 +200,9 @@ def _in_one_place(
 
     places: dict[tuple[Any, ...], list[Side]] = {}
     for other in others:
-        places.setdefault(place(other), []).append(other)
+        places.setdefault(where(other), []).append(other)
     for one in ones:
-        for other in places.get(place(one), []):
+        for other in places.get(where(one), []):
             yield one, other
 
 
@@ -231,7 +233,7 @@ def _refusal(ones: list[Side], others: list[Side], near: list[Pair], table: bool
     if table and not near:
         return [*lines, "a published number stands against measurements in its own place only"]
     options = " ".join(f"--across {key}" for key in nearest.across)
-    return [*lines, f"to compare them nevertheless, and have the result say so: {options}"]
+    return [*lines, "to compare them nevertheless, and have the result say so:", f"  {options}"]
 
 
 def _same(pairs: list[Pair]) -> list[str]:

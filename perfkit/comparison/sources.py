@@ -91,9 +91,10 @@ def _labelled(label: str, outputs: str | Path, before: Sequence[str] = ()) -> So
     found = [one for one in there if one.result.config.label == label]
     if not found:
         known = sorted({one.result.config.label for one in there} - {""})
-        folders = [str(Path(outputs) / one.folder.name) for one in there] if before else []
         problem = f"no label {label!r} under {resolved_path(str(outputs))}, which has "
-        problem += f"{', '.join(known) or 'none'}{nearest(label, [*known, *folders])}"
+        problem += f"{', '.join(known) or 'none'}{nearest(label, known)}"
+        if any(one.folder.name == label for one in there):
+            problem += f"; the measurement {label} is named by its folder, {outputs}/{label}"
         raise ComparisonError([*before, problem, *left_out])
     return Source(f"{LABEL}{label}", "label", found, left_out=left_out)
 

@@ -114,16 +114,21 @@ def _table(pairs: list[Judged]) -> list[str]:
     for heading in ("A", "B", "B / A"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("interval", no_wrap=True)
-    table.add_column("B is", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for name, pair in zip(_names(pairs), pairs, strict=True):
         low, high = map(number, pair.interval)
-        said = "slower: regression" if pair.regressed else pair.verdict
+        said = "regression" if pair.regressed else pair.verdict
         values = (number(pair.a.value), number(pair.b.value), number(pair.ratio))
         table.add_row(*map(Text, (name, *values, f"{low} – {high}", said)))
     written = StringIO()
     Console(file=written, width=WIDTH, highlight=False).print(table)
     lines = [line.rstrip() for line in written.getvalue().splitlines()]
-    return [*lines, "", f"A and B are medians in {units}."]
+    levels = sorted({percent(pair.interval_level, 4) for pair in pairs})
+    return [
+        *lines,
+        "",
+        wrapped(f"A and B are medians in {units}; intervals achieve {', '.join(levels)}."),
+    ]
 
 
 def _names(pairs: list[Judged]) -> list[str]:
