@@ -14,8 +14,9 @@ from scipy.stats import mannwhitneyu
 import perfkit
 from perfkit.cli import main
 from perfkit.comparison.keys import HARDWARE, KEYS
-from perfkit.comparison.verdict import Comparison, Judged, Number, verdict
+from perfkit.comparison.verdict import Comparison, Failure, Judged, Named, Number, verdict
 from perfkit.config import ROOT
+from perfkit.results import Failure as Failed
 from perfkit.results import InputData, write_result
 from perfkit.statistics import Ratio, mann_whitney_counts, ratio_interval
 
@@ -309,9 +310,13 @@ def test_samples_of_another_unit_are_not_compared_across_the_model(compare):
         compare([measured(BASE)], [bert], across=across)
 
 
-def test_a_failed_measurement_is_refused_with_its_code(compare):
-    with pytest.raises(perfkit.ComparisonError, match=r"B resnet50.*: out_of_memory: no room"):
-        compare([measured(BASE)], [measured([])])
+def test_a_failed_measurement_is_refused_with_its_code_on_one_line(compare):
+    failure = Failed(code="worker_error", message="Traceback:\n  no room")
+    failed = measured([]).model_copy(update={"failure": failure})
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        compare([measured(BASE)], [failed])
+    told = "B resnet50-fp32-1x1-b32-0 has no number: worker_error: Traceback: no room"
+    assert told in " ".join(str(refused.value).split())
 
 
 def test_a_failure_where_the_base_has_a_number_is_a_regression(compare):
@@ -320,6 +325,13 @@ def test_a_failure_where_the_base_has_a_number_is_a_regression(compare):
     assert found.regressed and not found.pairs[0].regressed
     assert found.failed[0].partner == "resnet50-fp32-1x1-b8-1"
     assert "out_of_memory: no room; A has the number" in " ".join(str(found).split())
+
+
+def test_a_failure_of_other_work_is_no_regression_unless_across_it(compare):
+    ones = [measured(BASE), measured(BASE, batch_size=4)]
+    others = [measured(times(1.1), batch_size=4), measured([], precision="amp")]
+    assert not compare(ones, others).regressed
+    assert compare([], [], across=["precision"]).regressed
 
 
 def test_a_failure_that_the_base_had_too_is_named_and_no_regression(compare):
@@ -554,6 +566,6 @@ def test_a_result_that_would_steer_the_terminal_does_not(tmp_path):
 def test_every_field_of_the_json_is_documented():
     text = (ROOT / "docs" / "results.md").read_text()
     section = text.partition("## perfkit compare")[2].partition("\n## ")[0]
-    for model in (Comparison, Judged, Number):
+    for model in (Comparison, Failure, Judged, Named, Number):
         for name in model.model_fields:
             assert f"`{name}`" in section, name

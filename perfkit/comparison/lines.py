@@ -18,5 +18,6 @@ def wrapped(line: str, indent: str = "") -> str:
 
 
 def plain(text: str) -> str:
-    """Foreign text without what would steer the terminal."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    """Foreign text on one line, without what would steer the terminal."""
+    line = " ".join(text.split())
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)

@@ -44,8 +44,14 @@ class Measured:
 
     @cached_property
     def asked(self) -> dict[str, Value]:
-        """What it has of the keys before workers show more."""
-        return {key: value for key, value in self.keys.items() if key not in SEEN}
+        """The keys as they are before workers show more."""
+        asked = {key: value for key, value in self.keys.items() if key not in SEEN}
+        config = self.measurement.result.config
+        return asked | {"precision": config.precision, "tf32": config.tf32}
+
+    @cached_property
+    def also(self) -> dict[str, Value]:
+        return may_differ(self.measurement)
 
     @cached_property
     def row(self) -> dict[str, Any]:
@@ -133,14 +139,14 @@ def paired(a: Source, b: Source, across: frozenset[str]) -> Pairing:
     taken = {id(side) for pair in pairs for side in (pair.a, pair.b)}
     alone_a = [one for one in ones if id(one) not in taken]
     alone_b = [other for other in others if id(other) not in taken]
-    failed = [Failed("A", one, _partner(one, alone_b)) for one in failed_a]
-    failed += [Failed("B", one, _partner(one, alone_a)) for one in failed_b]
+    failed = [Failed("A", one, _partner(one, alone_b, across)) for one in failed_a]
+    failed += [Failed("B", one, _partner(one, alone_a, across)) for one in failed_b]
     if not pairs:
         problems = [
-            f"{one.side} {one.measured.name} has no number: {one.why}" for one in failed
+            f"{one.side} {one.measured.name} has no number: {one.why}" for one in failed[:SHOWN]
         ]
         if ones and others:
-            problems = problems[:SHOWN] + _refusal(ones, others, near, table)
+            problems += _refusal(ones, others, near, table)
         raise ComparisonError(problems)
     if problems := [*_same(pairs), *_units(pairs), *([] if table else _ambiguous(pairs))]:
         raise ComparisonError(problems)
@@ -171,8 +177,7 @@ def _also(one: Side, other: Side) -> Differences:
     """In what two measurements differ that may; of a published number that is not known."""
     if isinstance(one, Published) or isinstance(other, Published):
         return {}
-    x, y = may_differ(one.measurement), may_differ(other.measurement)
-    values = {key: (x.get(key), y.get(key)) for key in x | y}
+    values = {key: (one.also.get(key), other.also.get(key)) for key in one.also | other.also}
     return {key: (value, its) for key, (value, its) in values.items() if value != its}
 
 
@@ -206,10 +211,12 @@ def _in_one_place(
             yield one, other
 
 
-def _partner(failed: Measured, sides: Iterable[Side]) -> str | None:
+def _partner(failed: Measured, sides: Iterable[Side], across: frozenset[str]) -> str | None:
     """Who did the work that `failed` was asked for, on the same hardware."""
-    found = (side for side in sides if isinstance(side, Measured))
-    return next((side.name for side in found if side.asked == failed.asked), None)
+    for side in sides:
+        if isinstance(side, Measured) and differing(failed.asked, side.asked).keys() <= across:
+            return side.name
+    return None
 
 
 def _refusal(ones: list[Side], others: list[Side], near: list[Pair], table: bool) -> list[str]:
@@ -218,18 +225,10 @@ def _refusal(ones: list[Side], others: list[Side], near: list[Pair], table: bool
         Pair(one, other, differences(one, other), {}) for one in ones for other in others
     )
     nearest = min(found, key=lambda pair: len(pair.across))
-    several = len(ones) > 1 or len(others) > 1
-    lines = [
-        *(
-            ["none of A agrees with one of B in all that must; the nearest two:"]
-            if several
-            else []
-        ),
-        f"A {nearest.a.name}",
-        f"B {nearest.b.name}",
-        "differ in",
-        *(f"  {key}: {beside(key, *values)}" for key, values in nearest.across.items()),
-    ]
+    lines = [f"A {nearest.a.name}", f"B {nearest.b.name}", "differ in"]
+    lines += [f"  {key}: {beside(key, *values)}" for key, values in nearest.across.items()]
+    if len(ones) > 1 or len(others) > 1:
+        lines.insert(0, "none of A agrees with one of B in all that must; the nearest two:")
     if table and not near:
         return [*lines, "a published number stands against measurements in its own place only"]
     options = " ".join(f"--across {key}" for key in nearest.across)
@@ -262,8 +261,8 @@ def _ambiguous(pairs: list[Pair]) -> list[str]:
         of_b.setdefault(pair.b.name, []).append(pair.a.name)
         of_a.setdefault(pair.a.name, []).append(pair.b.name)
     return [
-        f"{side} has {len(partners)} to stand against {name}: {', '.join(partners)}; name one "
-        "by its folder, or those of one label"
+        f"{side} has {len(partners)} to stand against {name}: {', '.join(partners[:SHOWN])}"
+        f"{' …' if partners[SHOWN:] else ''}; name one by its folder, or those of one label"
         for side, found in (("A", of_b), ("B", of_a))
         for name, partners in found.items()
         if len(partners) > 1

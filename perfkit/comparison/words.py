@@ -50,14 +50,14 @@ def _heading(side: str, named: Named) -> str:
 
 def _block(pair: Judged, comparison: Comparison) -> list[str]:
     """One pair with all that is known of its number."""
-    value = f"{number(pair.ratio)}"
     width = max(len(f"{number(one.value)} {one.unit}") for one in (pair.a, pair.b))
-    interval = f"{number(pair.interval[0])} – {number(pair.interval[1])}"
+    level = percent(pair.interval_level, 4)
+    interval = f"{number(pair.interval[0])} – {number(pair.interval[1])} ({level})"
     return [
         ", ".join(word(pair.keys[key]) for key, word in TITLE.items() if key in pair.keys),
         *_number("A", pair.a, width),
         *_number("B", pair.b, width),
-        f"  B / A  {value:{width}}  {interval} ({percent(pair.interval_level, 4)})",
+        f"  B / A  {number(pair.ratio):{width}}  {interval}",
         wrapped(_sentence(pair, comparison), "  "),
     ]
 

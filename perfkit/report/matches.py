@@ -110,7 +110,8 @@ def differing(cell: Cell, row: Row) -> dict[str, tuple[str, str]]:
             found[key] = (str(value), str(row[key]))
     same = (row["warmup_steps"], row["measured_steps"], row["n"]) == (20, 100, 7)
     if row["n"] and not (same and cell["statistic"] == PUBLISHED_STATISTIC):
-        found["statistic"] = (_(cell["statistic"] or "not stated"), statistic_of(row))
+        stated = cell["statistic"] or "not stated"
+        found["statistic"] = (_(stated), statistic_of(row))
     return found
 
 
