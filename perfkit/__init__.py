@@ -9,10 +9,13 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
+    "Comparison": "comparison",
+    "ComparisonError": "comparison",
     "Config": "config",
     "Plan": "request",
     "Protocol": "config",
     "RequestError": "request",
+    "compare": "comparison",
     "plan": "request",
     "measure": "driver",
     "Measurement": "results",

@@ -308,6 +308,93 @@ def report(outputs: Path) -> None:
     click.echo(index)
 
 
+@main.command(
+    epilog="\b\nExit status: 0 done, 1 a regression, 2 refused or the request was wrong."
+)
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--across",
+    multiple=True,
+    metavar="KEY",
+    help="Compare though this differs; may be given many times. The result says so.",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 100, max_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How much slower B may be: beyond that, it is a regression.",
+)
+@click.option(
+    "--level",
+    type=click.FloatRange(50, 100, max_open=True),
+    default=95.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="The level of interval and verdict.",
+)
+@click.option(
+    "--outputs",
+    default="outputs",
+    show_default=True,
+    metavar="FOLDER",
+    help="Where labels are looked for.",
+)
+@click.option(
+    "--json", "file", metavar="FILE", help="Write all of it as JSON too; - for the output."
+)
+def compare(
+    a: str,
+    b: str,
+    across: tuple[str, ...],
+    threshold: float,
+    level: float,
+    outputs: str,
+    file: str | None,
+) -> None:
+    """Say whether B is faster than A, by how much, and how sure that is.
+
+    A is the base: a ratio of throughputs B / A above 1 means that B is faster. Each of the two
+    is the first of these that there is:
+
+    \b
+      label:NAME     the measurements under --outputs with this label;
+                     label: alone, those without one
+      a file         a result.json, whatever it is called
+      a folder       of one measurement, or of many
+      a table        published numbers: fleetx-resnet50, dlperf-resnet50 …
+      NAME           the same as label:NAME
+
+    Relative paths start at the checkout, as in the parameters. Of many, those are compared
+    that agree in all that must: work, protocol, precision, threads, input, hardware.
+    Versions, driver, label and the like may differ, and are told.
+
+    It is a regression, and ends with 1, where B is slower at the level and by more than the
+    threshold; or has failed where A has a number.
+    """
+    from perfkit.comparison import ComparisonError
+    from perfkit.comparison import compare as compared
+    from perfkit.results import write_atomically
+
+    path = resolved_path(file) if file and file != "-" else None
+    try:
+        found = compared(
+            a, b, across=across, level=level / 100, threshold=threshold / 100, outputs=outputs
+        )
+        if path:
+            write_atomically(path, found.model_dump_json(indent=1) + "\n")
+    except ComparisonError as error:
+        _refuse(error)
+    except OSError as error:
+        _refuse(ComparisonError([f"--json {path}: {error.strerror}"]))
+    if file == "-":
+        click.echo(found.model_dump_json(indent=1))
+    click.echo(found, err=file == "-")
+    raise SystemExit(found.regressed)
+
+
 @main.command()
 @click.argument("folder", required=False)
 @click.option(

@@ -44,7 +44,7 @@ def load(outputs: str | Path) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     with _without_looking_for_cycles():
         for count, measurement in enumerate(measurements(outputs, unreadable)):
-            row = _row(measurement)
+            row = row_of(measurement)
             for name in row.keys() - columns.keys():
                 columns[name] = [None] * count
             for name, values in columns.items():
@@ -89,7 +89,8 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
             unreadable.append(f"{folder.name!a}: the folder's name is not UTF-8")
 
 
-def _row(measurement: Measurement) -> dict[str, Any]:
+def row_of(measurement: Measurement) -> dict[str, Any]:
+    """The row of `load` for one measurement; what it lacks is not in it."""
     result = measurement.result
     number = result.throughput
     row = {

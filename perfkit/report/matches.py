@@ -23,6 +23,8 @@ STRATEGIES = {
     ("fleetx-vgg16", "auto"): "fleetx-auto",
 }
 """The presets of the strategies that a source prints above its tables; others print none."""
+USUAL_SIZE = {"image": {"image_size": 224}, "sequence": {"sequence_length": 128}}
+"""Of the samples behind all published numbers; pixels and tokens."""
 
 
 @dataclass(frozen=True)
@@ -51,53 +53,83 @@ def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
     accumulating or not. Cells of single runs are left out."""
     places: dict[tuple[Any, ...], list[Row]] = {}
     for row in measured:
-        usual = row["image_size"] in (None, 224) and row["sequence_length"] in (None, 128)
-        if row["device"] == "gpu" and usual:
-            keys = ("framework", "precision", "topology", "batch_size")
-            place = (PUBLISHED_MODEL[row["model"]], *(row[key] for key in keys))
-            places.setdefault((*place, row["accumulate"] > 1), []).append(row)
+        places.setdefault(tuple(place(row).values()), []).append(row)
     return [
         Match(cell, row, differences(cell, row))
         for cell in cells
         if cell["table"] != RUNS
-        for row in places.get(
-            (
-                cell["model"],
-                cell["framework"],
-                cell["precision"],
-                topology(cell),
-                cell["batch_per_gpu"],
-                accumulates(cell) is True,
-            ),
-            [],
-        )
+        for row in places.get(tuple(place_of(cell).values()), [])
     ]
 
 
-def differences(cell: Cell, row: Row) -> dict[str, str]:
-    """In what a measurement differs from the published cell: key -> words.
+def place(row: Row) -> dict[str, Any]:
+    """Where a measurement would stand in a published table: parameter -> value."""
+    keys = ("model", "device", "framework", "precision", "topology", "batch_size")
+    usual = USUAL_SIZE[MODELS[row["model"]].sample]
+    sizes = {key: row[key] or usual[key] for key in usual}
+    return {key: row[key] for key in keys} | sizes | {"accumulates": row["accumulate"] > 1}
+
+
+def place_of(cell: Cell) -> dict[str, Any]:
+    """Where a published number stands, with the keys of `place`. All are of GPUs, and of
+    images and sequences of the usual size."""
+    model = {name: own for own, name in PUBLISHED_MODEL.items()}[cell["model"]]
+    return {
+        "model": model,
+        "device": "gpu",
+        "framework": cell["framework"],
+        "precision": cell["precision"],
+        "topology": topology(cell),
+        "batch_size": cell["batch_per_gpu"],
+        **USUAL_SIZE[MODELS[model].sample],
+        "accumulates": accumulates(cell) is True,
+    }
+
+
+def differing(cell: Cell, row: Row) -> dict[str, tuple[str, str]]:
+    """In what a measurement differs from the published cell: key -> published, used.
 
     GPU, precision, input, strategy and statistic as far as the source tells them; layout,
     graph, optimizer and micro-batches from what perfkit takes for the published work, as
     parameters/ does.
     """
-    told = {}
+    found: dict[str, tuple[str, str]] = {}
     gpu = device_name(row)
     if not set(words(cell["gpu"])) <= set(words(gpu)):
-        told["gpu"] = _against(_("on %(used)s") % {"used": gpu}, cell["gpu"])
+        found["gpu"] = (cell["gpu"], gpu)
     used = row["effective.precision"] + (" (TF32)" if row["effective.tf32"] else "")
     if used != cell["precision"]:
-        told["precision"] = _("really %(used)s") % {"used": used}
+        found["precision"] = (cell["precision"], used)
     if cell["input"] and row["input"] not in cell["input"].split("/"):
-        told["input"] = _against(_("input %(used)s") % {"used": row["input"]}, cell["input"])
+        found["input"] = (cell["input"], row["input"])
     strategy = STRATEGIES.get((cell["table"], cell["precision"]), "none")
     usual = {"layout": "NCHW", "execution": "static", "strategy": strategy, "accumulate": 1}
     usual["optimizer"] = MODELS[row["model"]].optimizers[0]
-    told |= {key: f"{key} {row[key]}" for key in usual if row[key] not in (None, usual[key])}
+    for key, value in usual.items():
+        if row[key] not in (None, value):
+            found[key] = (str(value), str(row[key]))
     same = (row["warmup_steps"], row["measured_steps"], row["n"]) == (20, 100, 7)
     if row["n"] and not (same and cell["statistic"] == PUBLISHED_STATISTIC):
         stated = cell["statistic"] or "not stated"
-        told["statistic"] = _against(statistic_of(row), _(stated))
+        found["statistic"] = (_(stated), statistic_of(row))
+    return found
+
+
+def differences(cell: Cell, row: Row) -> dict[str, str]:
+    """In what a measurement differs from the published cell, in words."""
+    told: dict[str, str] = {}
+    for key, (published, used) in differing(cell, row).items():
+        match key:
+            case "gpu":
+                told[key] = _against(_("on %(used)s") % {"used": used}, published)
+            case "precision":
+                told[key] = _("really %(used)s") % {"used": used}
+            case "input":
+                told[key] = _against(_("input %(used)s") % {"used": used}, published)
+            case "statistic":
+                told[key] = _against(used, published)
+            case _:
+                told[key] = f"{key} {used}"
     return told
 
 

@@ -1,0 +1,118 @@
+"""In what two measurements must agree to be compared, and in what they may differ."""
+
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
+from typing import Any
+
+from perfkit.comparison.lines import plain
+from perfkit.config import Config
+from perfkit.frames import row_of
+from perfkit.report.series import in_words, spelt
+from perfkit.request import nearest
+from perfkit.results import Measurement
+
+Value = str | int | float | bool | None
+Differences = dict[str, tuple[Value, Value]]
+"""Key -> A's value and B's."""
+
+MAY_DIFFER = ("label", "launcher", "hosts", "data_dir")
+"""Parameters that don't define the work. What `data_dir` holds is told by `input_sha256`."""
+UNHEARD = ("timeout", "port", "outputs_dir", "protocol", "repeats")
+"""Parameters whose differences are not told: they matter to nobody, or other keys and the
+number of repeats tell them."""
+SAID_BY = {"nodes": "topology", "processes": "topology"}
+"""Parameters that another key says. `gpus`, as a key, is what GPUs there are; how many are
+used is in `topology`."""
+HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gpus"]
+HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
+"""Facts of the environment that must agree; all others are software, which may differ."""
+SEEN = ("precision", "tf32", "threads", "parameters", "input_sha256")
+"""Of what must agree, what only the workers see: precision and TF32 as really used, thread
+pools, the number of trainable parameters, the input's list of files."""
+PROTOCOL = ("warmup_steps", "measured_steps", "statistic")
+WORK = tuple(
+    name
+    for name in Config.model_fields
+    if name not in (*MAY_DIFFER, *UNHEARD, *SAID_BY, *SEEN, "gpus")
+)
+KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ")
+"""In these two measurements must agree, or the comparison is said to be across them."""
+
+WIDTH = 40
+"""Characters of a value that are shown."""
+
+
+def must_agree(measurement: Measurement) -> dict[str, Value]:
+    """The values of KEYS. Without `input_sha256` where there are no files: it then says no
+    more than `input`."""
+    row, used = row_of(measurement), measurement.result.effective
+    values = {name: row.get(name) for name in (*WORK, "topology", *PROTOCOL, "nodes_differ")}
+    values |= {name: row.get(f"environment.{name}") for name in HARDWARE}
+    values |= {"precision": row.get("effective.precision"), "tf32": row.get("effective.tf32")}
+    values["threads"] = _listed(used.threads) if used else None
+    values["parameters"] = used.parameters if used else None
+    values["input_sha256"] = row["input_sha256"]
+    return {
+        key: values[key] for key in KEYS if key != "input_sha256" or values[key] is not None
+    }
+
+
+def may_differ(measurement: Measurement) -> dict[str, Value]:
+    """What is told where it differs, and keeps nothing from being compared."""
+    row, used = row_of(measurement), measurement.result.effective
+    values = {name: row[name] for name in MAY_DIFFER}
+    for name in measurement.result.environment:
+        if name not in HARDWARE:
+            values[name] = row[f"environment.{name}"]
+    if used:
+        values |= {"recipe": used.recipe, "loss_scaling": used.loss_scaling}
+        values["worker_variables"] = _listed(used.variables)
+        values |= {f"strategy.{name}": one.state for name, one in used.strategy.items()}
+    return values
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
+
+
+def differing(one: Mapping[str, Value], other: Mapping[str, Value]) -> Differences:
+    """In what two differ, of the keys that both have."""
+    return {
+        key: (value, other[key])
+        for key, value in one.items()
+        if key in other and value != other[key]
+    }
+
+
+def across_problems(keys: Iterable[str]) -> list[str]:
+    """What is wrong with these keys after `--across`."""
+    problems = []
+    for key in keys:
+        if key in SAID_BY:
+            problems.append(f"--across {key}: say --across {SAID_BY[key]}, which tells it")
+        elif key in (*MAY_DIFFER, *UNHEARD):
+            problems.append(f"--across {key}: needs no saying, it may differ")
+        elif key not in KEYS:
+            problems.append(
+                f"--across {key}: no key that must agree{nearest(key, KEYS)} "
+                f"(software may differ anyway); those are {', '.join(KEYS)}"
+            )
+    return problems
+
+
+def beside(key: str, one: Value, other: Value) -> str:
+    """Two values as text, A's first: whole if they are short, else from near where they begin
+    to differ."""
+    names = key == "gpus" and any("; " in str(value) for value in (one, other))
+    texts = [
+        plain(in_words("environment.gpus", value) if names and value else spelt(value))
+        for value in (one, other)
+    ]
+    alike = sum(
+        1 for _pair in takewhile(lambda both: both[0] == both[1], zip(*texts, strict=False))
+    )
+    start = max(0, alike - WIDTH // 4) if max(map(len, texts)) > WIDTH else 0
+    end = start + WIDTH
+    return " | ".join(
+        ("…" if start else "") + text[start:end] + ("…" if text[end:] else "") for text in texts
+    )

@@ -1,0 +1,103 @@
+"""What A and B of a comparison name: stored measurements, or a published table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from perfkit.comparison.lines import wrapped
+from perfkit.config import resolved_path
+from perfkit.frames import measurements
+from perfkit.report.published import RUNS, SHAPES, Cell, cells_of
+from perfkit.request import nearest
+from perfkit.results import Measurement, ResultError, read_result
+from perfkit.tables import published
+
+LABEL = "label:"
+TABLES = [table for table in SHAPES if table != RUNS]
+"""Single runs are no numbers to compare with: another table has their average."""
+
+TakenAs = Literal["result", "folder", "label", "published table"]
+
+
+class ComparisonError(ValueError):
+    """Nothing was compared; `problems` says why, a line or more each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        lines = [wrapped(problem, "  ") for problem in problems]
+        super().__init__("\n".join(["Not compared.", *lines]))
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks for this: a notebook's reader needs the problems, not our stack.
+        return str(self).splitlines()
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a name stands for: measurements, or cells of a published table with a number."""
+
+    name: str
+    taken_as: TakenAs
+    measurements: list[Measurement] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def source(name: str, outputs: str | Path) -> Source:
+    """What `name` stands for; the first of these that there is:
+
+    `label:NAME`, the measurements under `outputs` that have this label, or none if NAME is
+    empty; a file, which is a result.json; a folder, of one measurement or of many; a published
+    table; a label. A relative path starts at the checkout. Raises ComparisonError.
+    """
+    if name.startswith(LABEL):
+        return _labelled(name.removeprefix(LABEL), outputs)
+    path = resolved_path(name)
+    if path.is_file() or (path / "result.json").is_file():
+        return _single(name, path)
+    if path.is_dir():
+        return _folder(name, path)
+    if name in TABLES:
+        cells = cells_of(published())
+        numbers = [cell for cell in cells if cell["table"] == name and cell["throughput"]]
+        return Source(name, "published table", cells=numbers)
+    return _labelled(name, outputs, [f"no file or folder {path}", _no_table(name)])
+
+
+def _single(name: str, path: Path) -> Source:
+    file = path if path.is_file() else path / "result.json"
+    try:
+        return Source(name, "result", [Measurement(file.parent, read_result(file))])
+    except ResultError as error:
+        raise ComparisonError([str(error)]) from None
+
+
+def _folder(name: str, path: Path) -> Source:
+    left_out: list[str] = []
+    found = list(measurements(path, left_out))
+    if not found:
+        raise ComparisonError([f"no measurement that can be read in {path}", *left_out])
+    return Source(name, "folder", found, left_out=left_out)
+
+
+def _labelled(label: str, outputs: str | Path, before: Sequence[str] = ()) -> Source:
+    """The measurements of a label; `before` says what else there is not."""
+    left_out: list[str] = []
+    try:
+        there = list(measurements(outputs, left_out))
+    except ResultError as error:
+        raise ComparisonError([*before, f"no label {label!r}: {error}"]) from None
+    found = [one for one in there if one.result.config.label == label]
+    if not found:
+        known = sorted({one.result.config.label for one in there} - {""})
+        problem = f"no label {label!r} under {resolved_path(str(outputs))}, which has "
+        problem += f"{', '.join(known) or 'none'}{nearest(label, known)}"
+        if any(one.folder.name == label for one in there):
+            problem += f"; the measurement {label} is named by its folder, {outputs}/{label}"
+        raise ComparisonError([*before, problem, *left_out])
+    return Source(f"{LABEL}{label}", "label", found, left_out=left_out)
+
+
+def _no_table(name: str) -> str:
+    return f"no published table; those are {', '.join(TABLES)}{nearest(name, TABLES)}"

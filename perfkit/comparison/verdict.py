@@ -1,0 +1,230 @@
+"""Ratio, interval and verdict of each pair: a comparison as it is stored."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perfkit.comparison.keys import Value
+from perfkit.comparison.lines import plain
+from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
+from perfkit.comparison.sources import Source, TakenAs
+from perfkit.report import matches
+from perfkit.statistics import Ratio, median, median_interval, ratio_interval
+
+Verdict = Literal["faster", "slower", "no difference", "undecided"]
+Both = Annotated[dict[str, tuple[Value, Value]], Field(description="key -> A's value and B's")]
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Named(_Stored):
+    """What A or B is: a name and what it was taken for."""
+
+    name: str
+    taken_as: TakenAs
+    count: Annotated[int, Field(description="measurements, or published numbers")]
+    left_out: Annotated[list[str], Field(description="files that could not be read, and why")]
+
+
+class Number(_Stored):
+    """A measurement of a pair, or a published number, which has only what is not None."""
+
+    name: Annotated[str, Field(description="a measurement's id; a published number's place")]
+    value: float
+    unit: Unit
+    interval: tuple[float, float] | None = None
+    interval_level: float | None = None
+    n: Annotated[int | None, Field(description="complete repeats")] = None
+    repeats: Annotated[int | None, Field(description="repeats asked for")] = None
+    status: Literal["complete", "partial"] | None = None
+    created: str | None = None
+    label: str | None = None
+    source: Annotated[str | None, Field(description="where it was published")] = None
+
+
+class Judged(_Stored):
+    """B against A."""
+
+    keys: Annotated[dict[str, Value], Field(description="in what both agree")]
+    a: Number
+    b: Number
+    ratio: Annotated[float, Field(gt=0, description="B / A; Hodges-Lehmann if both repeat")]
+    interval: tuple[float, float]
+    interval_level: Annotated[float, Field(description="coverage achieved, 0 to 1")]
+    verdict: Annotated[Verdict, Field(description="of B, at the comparison's level")]
+    regressed: Annotated[bool, Field(description="slower, and by more than the threshold")]
+    across: Both
+    differs: Both
+
+    @property
+    def published(self) -> bool:
+        return self.a.source is not None or self.b.source is not None
+
+    @property
+    def seconds_apart(self) -> int | None:
+        """From the beginning of one measurement to that of the other."""
+        if not (self.a.created and self.b.created):
+            return None
+        moments = map(datetime.fromisoformat, (self.a.created, self.b.created))
+        return abs(round(next(moments).timestamp() - next(moments).timestamp()))
+
+
+class Failure(_Stored):
+    """A measurement without a number."""
+
+    side: Literal["A", "B"]
+    name: str
+    why: Annotated[str, Field(description="the failure's code and message")]
+    partner: Annotated[
+        str | None,
+        Field(description="who has the number on the other side, and no other partner"),
+    ]
+
+
+class Comparison(_Stored):
+    """B against A, the base; ratios above 1 say that B is faster. Shares are 0 to 1."""
+
+    schema_version: Literal[1] = 1
+    a: Named
+    b: Named
+    level: Annotated[float, Field(description="that was asked for")]
+    threshold: float
+    across: Annotated[list[str], Field(description="keys that were allowed to differ")]
+    pairs: list[Judged]
+    alone_a: Annotated[list[str], Field(description="with a number, but without partner in B")]
+    alone_b: list[str]
+    failed: list[Failure]
+    regressed: Annotated[
+        bool, Field(description="a pair has, or B failed where A has a number: exit status 1")
+    ]
+
+    def __str__(self) -> str:
+        from perfkit.comparison.words import text
+
+        return text(self)
+
+
+def judged(
+    pairing: Pairing,
+    a: Source,
+    b: Source,
+    across: Sequence[str],
+    level: float,
+    threshold: float,
+) -> Comparison:
+    """The comparison of these pairs."""
+    pairs = [_judged(pair, level, threshold) for pair in pairing.pairs]
+    failed = [
+        Failure(side=one.side, name=one.measured.name, why=one.why, partner=one.partner)
+        for one in pairing.failed
+    ]
+    lost = any(one.side == "B" and one.partner for one in failed)
+    return Comparison(
+        a=_named(a),
+        b=_named(b),
+        level=level,
+        threshold=threshold,
+        across=list(dict.fromkeys(across)),
+        pairs=pairs,
+        alone_a=[side.name for side in pairing.alone_a],
+        alone_b=[side.name for side in pairing.alone_b],
+        failed=failed,
+        regressed=lost or any(pair.regressed for pair in pairs),
+    )
+
+
+def verdict(ratio: Ratio, level: float) -> Verdict:
+    """What the interval says of B at `level`: it has 1 in it, or not."""
+    if ratio.level < level:
+        return "undecided"
+    if ratio.low > 1:
+        return "faster"
+    return "slower" if ratio.high < 1 else "no difference"
+
+
+def _judged(pair: Pair, level: float, threshold: float) -> Judged:
+    ratio = _ratio(pair.a, pair.b, level)
+    said = verdict(ratio, level)
+    return Judged(
+        keys=_agreed(pair.a, pair.b),
+        a=_number(pair.a),
+        b=_number(pair.b),
+        ratio=ratio.ratio,
+        interval=(ratio.low, ratio.high),
+        interval_level=ratio.level,
+        verdict=said,
+        regressed=said == "slower" and ratio.ratio < 1 - threshold,
+        across=pair.across,
+        differs=pair.differs,
+    )
+
+
+def _ratio(base: Side, other: Side, level: float) -> Ratio:
+    """`other` / `base`. A published number has no repeats: then the interval is that of the
+    measured median, as if what was published were exact."""
+    match base, other:
+        case Measured(), Measured():
+            return ratio_interval(_throughputs(other), _throughputs(base), level)
+        case Published(cell), Measured():
+            own, published = _median(other, level), cell["throughput"]
+            ends = (own.ratio / published, own.low / published, own.high / published)
+            return Ratio(*ends, own.level)
+        case Measured(), Published(cell):
+            own, published = _median(base, level), cell["throughput"]
+            ends = (published / own.ratio, published / own.high, published / own.low)
+            return Ratio(*ends, own.level)
+    raise TypeError("two published numbers")
+
+
+def _median(side: Measured, level: float) -> Ratio:
+    """The median with its interval; one repeat has the interval of itself, at level 0."""
+    values = _throughputs(side)
+    middle = median(values)
+    return Ratio(middle, *(median_interval(values, level) or (middle, middle, 0.0)))
+
+
+def _throughputs(side: Measured) -> list[float]:
+    repeats = side.measurement.result.complete_repeats
+    return [one.throughput for one in repeats if one.throughput is not None]
+
+
+def _agreed(one: Side, other: Side) -> dict[str, Value]:
+    if isinstance(one, Measured) and isinstance(other, Measured):
+        return {key: value for key, value in one.keys.items() if value == other.keys.get(key)}
+    cell = next(side.cell for side in (one, other) if isinstance(side, Published))
+    return matches.place_of(cell)
+
+
+def _number(side: Side) -> Number:
+    if isinstance(side, Published):
+        cell = side.cell
+        return Number(
+            name=side.name, value=cell["throughput"], unit=side.unit, source=cell["source"]
+        )
+    result = side.measurement.result
+    assert result.throughput and result.status != "failed"
+    return Number(
+        name=side.name,
+        value=result.throughput.value,
+        unit=side.unit,
+        interval=result.throughput.interval,
+        interval_level=result.throughput.interval_level,
+        n=result.throughput.n,
+        repeats=result.protocol.repeats,
+        status=result.status,
+        created=result.created,
+        label=result.config.label,
+    )
+
+
+def _named(source: Source) -> Named:
+    return Named(
+        name=plain(source.name),
+        taken_as=source.taken_as,
+        count=len(source.cells or source.measurements),
+        left_out=[plain(reason) for reason in source.left_out],
+    )

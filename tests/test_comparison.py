@@ -1,0 +1,571 @@
+"""Comparisons: the ratio and its interval, what may be compared with what, and the verdict."""
+
+import json
+import random
+from itertools import combinations
+from math import comb, exp, log
+
+import pytest
+from bench import simulations
+from click.testing import CliRunner
+from made import FACTS, V100, measured, write_all
+from scipy.stats import mannwhitneyu
+
+import perfkit
+from perfkit.cli import main
+from perfkit.comparison.keys import HARDWARE, KEYS
+from perfkit.comparison.verdict import Comparison, Failure, Judged, Named, Number, verdict
+from perfkit.config import ROOT
+from perfkit.results import Failure as Failed
+from perfkit.results import InputData, write_result
+from perfkit.statistics import Ratio, mann_whitney_counts, ratio_interval
+
+BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
+"""Throughputs of five repeats that lie close together."""
+SYNTHETIC = {"input": "synthetic"}
+FLEETX = {"device": "gpu", "gpus": 8, "batch_size": 128, "execution": "static"}
+FLEETX |= {"strategy": "fleetx-fp32"}
+"""The configuration behind the 2506.47 images/s of the FleetX ResNet-50 page."""
+
+
+def times(factor, values=BASE):
+    return [factor * value for value in values]
+
+
+@pytest.fixture
+def compare(tmp_path):
+    """Compare results made by hand, those of A with those of B."""
+
+    def run(ones, others, **how):
+        sides = []
+        for name, results in (("a", ones), ("b", others)):
+            folder = tmp_path / name
+            write_all(folder, *results)
+            sides.append(folder)
+        return perfkit.compare(*sides, **how)
+
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two stored measurements, the second 3 % slower: their folders."""
+    base = measured(BASE, label="base")
+    slower = measured(times(0.97), label="new", facts={"paddle": "3.4.0"})
+    write_all(tmp_path / "outputs", base, slower)
+    return [str(path) for path in sorted((tmp_path / "outputs").iterdir())]
+
+
+def command(*words):
+    done = CliRunner().invoke(main, ["compare", *map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+    return done
+
+
+# The ratio and its interval.
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 4), (3, 3), (4, 3), (5, 5)])
+def test_the_counts_of_u_are_those_of_all_orders(m, n):
+    found = [0] * (m * n + 1)
+    for places in combinations(range(m + n), m):
+        found[sum(place - rank for rank, place in enumerate(places))] += 1
+    assert mann_whitney_counts(m, n) == found
+
+
+def test_the_counts_of_u_add_up_to_all_orders_and_are_symmetric():
+    counts = mann_whitney_counts(10, 7)
+    assert sum(counts) == comb(17, 7) and counts == counts[::-1]
+
+
+def test_estimate_and_interval_are_those_of_the_textbook():
+    # Permeability of the membrane, Hollander, Wolfe and Chicken, example 4.1; a shift there
+    # is a factor here. R's wilcox.test(x, y, conf.int = TRUE) gives the same.
+    x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]
+    y = [1.15, 0.88, 0.90, 0.74, 1.21]
+    found = ratio_interval([*map(exp, x)], [*map(exp, y)])
+    assert [log(end) for end in found[:3]] == pytest.approx([0.305, -0.15, 0.76])
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "level"),
+    [  # The largest U that is significant at 5 % on two sides is k - 1, as tables print it.
+        (4, 4, 1, 1 - 2 / 70),
+        (5, 5, 3, 1 - 8 / 252),
+        (7, 7, 9, 1 - 130 / 3432),
+        (10, 10, 24, 0.9567),
+    ],
+)
+def test_the_interval_lies_between_the_order_statistics_of_the_tables(m, n, k, level):
+    # Powers of 2 whose pairwise ratios are all different, so that their order tells k.
+    values = [2.0**i for i in range(m)]
+    base = [2.0 ** (i / (m + 1) / 2) for i in range(n)]
+    ratios = sorted(value / one for value in values for one in base)
+    found = ratio_interval(values, base)
+    assert (found.low, found.high) == pytest.approx((ratios[k - 1], ratios[-k]))
+    assert found.level == pytest.approx(level, abs=5e-5)
+
+
+def test_the_interval_excludes_1_exactly_where_the_exact_test_rejects():
+    chance = random.Random(7)
+    said = []
+    for _simulation in range(300):
+        m, n = chance.choice([(4, 4), (5, 5), (5, 7), (7, 7)])
+        base = [chance.gauss(100, 1) for _repeat in range(n)]
+        values = [chance.gauss(101, 1) for _repeat in range(m)]
+        found = ratio_interval(values, base)
+        rejected = mannwhitneyu(values, base, method="exact").pvalue <= 0.05
+        assert (not found.low <= 1 <= found.high) == rejected
+        said.append(rejected)
+    assert 50 < sum(said) < 250
+
+
+def test_the_ratio_turned_over_is_that_of_the_sides_turned_over():
+    found = ratio_interval([3.0, 4.0, 5.5, 7.0], BASE)
+    other = ratio_interval(BASE, [3.0, 4.0, 5.5, 7.0])
+    turned = (1 / other.ratio, 1 / other.high, 1 / other.low)
+    assert found[:3] == pytest.approx(turned) and found.level == other.level
+
+
+@pytest.mark.parametrize(("m", "n", "level"), [(1, 1, 0.0), (1, 7, 0.75), (3, 3, 0.9)])
+def test_too_few_repeats_give_the_range_and_the_level_that_it_has(m, n, level):
+    base = [*BASE[:3], 98.0, 97.0, 96.0, 95.0]
+    found = ratio_interval(times(1.5, base[:m]), base[:n])
+    assert found.level == pytest.approx(level)
+    assert verdict(found, 0.95) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(1.001, 1.1, "faster"), (0.9, 0.999, "slower"), (0.9, 1.1, "no difference")],
+)
+def test_the_verdict_is_whether_the_shown_interval_has_1_in_it(low, high, said):
+    assert verdict(Ratio(1.0, low, high, 0.96), 0.95) == said
+
+
+# What is claimed of it, in short; `tests/bench/simulations.py` shows more.
+
+
+@pytest.mark.parametrize("noise", simulations.NOISE)
+@pytest.mark.parametrize("n", simulations.REPEATS)
+def test_a_against_a_is_called_different_in_6_percent_at_most(noise, n):
+    assert 0 < simulations.called_different(noise, n, simulations=3000) <= 0.06
+
+
+@pytest.mark.parametrize("noise", simulations.NOISE)
+@pytest.mark.parametrize("shift", [0.97, 1.03])
+def test_3_percent_is_found_in_90_of_100_with_7_repeats_of_half_a_percent(noise, shift):
+    assert simulations.called_different(noise, 7, shift, simulations=1000) >= 0.9
+
+
+@pytest.mark.parametrize("noise", simulations.NOISE)
+@pytest.mark.parametrize(("m", "n"), [(5, 7), (7, 7)])
+def test_the_ratio_is_covered_as_often_as_the_level_says(noise, m, n):
+    covered, printed = simulations.ratio_coverage(noise, m, n, simulations=10_000)
+    assert abs(covered - printed) <= 0.01
+
+
+# What may be compared with what.
+
+
+def test_a_slower_b_is_a_regression_beyond_the_threshold(compare):
+    found = compare([measured(BASE)], [measured(times(0.97))])
+    (pair,) = found.pairs
+    assert (pair.verdict, pair.regressed, found.regressed) == ("slower", True, True)
+    assert pair.ratio == pytest.approx(0.97) and pair.interval[1] < 1
+    assert pair.interval_level == pytest.approx(1 - 8 / 252)
+
+
+def test_a_slower_b_within_the_threshold_is_none(compare):
+    found = compare([measured(BASE)], [measured(times(0.97))], threshold=0.04)
+    assert found.pairs[0].verdict == "slower" and not found.regressed
+
+
+def test_a_large_drop_that_may_be_noise_is_no_regression(compare):
+    found = compare([measured([100.0, 60.0, 140.0, 80.0])], [measured(times(0.9))])
+    assert found.pairs[0].verdict == "no difference" and not found.regressed
+
+
+def test_too_few_repeats_are_no_regression_and_it_is_said_how_many_would_do(compare):
+    found = compare([measured(BASE[:3])], [measured(times(0.5, BASE[:3]))])
+    assert found.pairs[0].verdict == "undecided" and not found.regressed
+    assert "n=3 and n=3 repeats reach 90 % at most, 4 of each" in " ".join(str(found).split())
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "values"),
+    [
+        ("batch_size", {"batch_size": 16}, "32 | 16"),
+        ("input", SYNTHETIC, "dali | synthetic"),
+        ("tf32", {"tf32_used": True}, "False | True"),
+        ("precision", {"used": "bf16"}, "fp32 | bf16"),
+        ("warmup_steps", {"warmup_steps": 5}, "20 | 5"),
+        ("measured_steps", {"measured_steps": 50}, "100 | 50"),
+        ("cpu", {"facts": {"cpu": "AMD EPYC 9"}}, "AMD EPYC (family 25 model 17) | AMD EPYC 9"),
+        ("gpus", {"facts": {"gpus": [V100] * 2}}, f"– | 2 × {V100.split(',')[0]}"),
+        ("memory", {"facts": {"memory": None}}, "1.0 | –"),
+        ("layout", {"layout": "NHWC"}, "NCHW | NHWC"),
+        ("seed", {"seed": 1}, "0 | 1"),
+    ],
+)
+def test_what_differs_is_refused_with_both_values_unless_across_it(
+    compare, key, changes, values
+):
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        compare([measured(BASE)], [measured(times(1.1), **changes)])
+    told = str(refused.value)
+    assert f"{key}: {values}" in told and told.endswith(f"say so:\n    --across {key}")
+    found = compare([], [], across=[key])
+    assert [*found.pairs[0].across] == [key] and key not in found.pairs[0].keys
+    assert f"across {key}: {values}" in str(found) and found.pairs[0].verdict == "faster"
+
+
+def test_all_that_differs_is_told_at_once_and_one_across_is_not_enough(compare):
+    other = measured(BASE, batch_size=8, layout="NHWC")
+    with pytest.raises(perfkit.ComparisonError, match=r"batch_size: 32 \| 8") as refused:
+        compare([measured(BASE)], [other], across=["layout"])
+    assert "--across layout --across batch_size" in str(refused.value)
+
+
+def test_another_data_set_is_not_crossed_by_crossing_the_input(compare):
+    data = InputData(samples=512, sha256="1" * 64)
+    other = measured(BASE, input="dataloader").model_copy(update={"input_data": data})
+    with pytest.raises(perfkit.ComparisonError, match=r"input_sha256: 0+… [|]\s+1+…"):
+        compare([measured(BASE)], [other], across=["input"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"facts": {"paddle": "3.4.0"}}, "differs: paddle 3.3.1 | 3.4.0"),
+        ({"facts": {"driver": "550.54"}}, "differs: driver – | 550.54"),
+        ({"label": "new"}, "differs: label – | new"),
+        ({"timeout": 7}, None),
+    ],
+)
+def test_software_and_label_may_differ_and_are_told(compare, changes, told):
+    found = compare([measured(BASE)], [measured(times(1.01), **changes)])
+    assert found.pairs[0].across == {}
+    lines = [line for line in str(found).splitlines() if line.startswith("differs")]
+    assert lines == ([told] if told else [])
+
+
+def test_every_fact_of_the_environment_is_hardware_or_known_to_be_software():
+    software = {"os", "kernel", "driver", "driver_cuda", "python", "paddle", "paddle_commit"}
+    software |= {"cuda", "cudnn", "nccl", "dali", "h5py", "pillow", "variables", "numpy"}
+    software |= {"suite", "suite_source", "suite_commit", "suite_modified"}
+    assert {*FACTS, "data_disk"} - {*HARDWARE} == software
+
+
+def test_every_parameter_must_agree_or_is_known_not_to_define_the_work():
+    elsewhere = {"label", "launcher", "hosts", "data_dir", "timeout", "port", "outputs_dir"}
+    in_topology = {"nodes", "processes", "gpus"}
+    work = {*perfkit.Config.model_fields} - elsewhere - in_topology
+    assert work <= {*KEYS} and not elsewhere & {*KEYS} and "topology" in KEYS
+
+
+def test_long_values_are_shown_from_where_they_differ(compare):
+    matrix = "GPU0 X NV1 NV2 NV1 SYS SYS SYS SYS " * 3
+    facts = [{"gpu_topology": matrix + end} for end in ("PIX", "NODE")]
+    with pytest.raises(perfkit.ComparisonError, match=r"gpu_topology: ….*PIX \| ….*NODE"):
+        compare(*([measured(BASE, facts=one)] for one in facts))
+
+
+def test_sets_are_paired_by_what_must_agree_and_the_rest_is_named(compare):
+    ones = [measured(times(size), batch_size=size) for size in (4, 8, 16)]
+    others = [measured(times(1.0001 * size), batch_size=size) for size in (16, 8, 32)]
+    found = compare(ones, others)
+    assert [pair.keys["batch_size"] for pair in found.pairs] == [8, 16]
+    assert found.alone_a == ["resnet50-fp32-1x1-b4-0"]
+    assert found.alone_b == ["resnet50-fp32-1x1-b32-2"]
+    assert "1 of A without partner in B" in str(found) and found.alone_b[0] in str(found)
+    assert "2 pairs at 95 %: 2 no difference; 0 slower by more than 2 %" in str(found)
+
+
+def test_one_regression_among_many_is_one(compare):
+    ones = [measured(BASE, batch_size=size) for size in (4, 8)]
+    others = [measured(times(0.999), batch_size=4), measured(times(0.9), batch_size=8)]
+    found = compare(ones, others)
+    assert [pair.regressed for pair in found.pairs] == [False, True] and found.regressed
+    assert "1 slower by more than 2 %" in str(found)
+
+
+def test_two_with_the_same_keys_are_refused_and_both_named(compare):
+    ones = [measured(BASE, label=label) for label in ("monday", "tuesday")]
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        compare(ones, [measured(BASE)])
+    assert "A has 2 to stand against" in str(refused.value)
+    assert all(f"b32-{number}" in str(refused.value) for number in (0, 1))
+
+
+def test_a_measurement_is_not_compared_with_itself(files):
+    with pytest.raises(perfkit.ComparisonError, match="the same measurement"):
+        perfkit.compare(files[0], files[0])
+
+
+def test_samples_of_another_unit_are_not_compared_across_the_model(compare):
+    across = ["model", "optimizer", "input", "input_sha256", "layout", "image_size"]
+    bert = measured(BASE, model="bert", input="synthetic", optimizer=None)
+    with pytest.raises(perfkit.ComparisonError, match=r"in images/s, .* in sequences/s"):
+        compare([measured(BASE)], [bert], across=across)
+
+
+def test_a_failed_measurement_is_refused_with_its_code_on_one_line(compare):
+    failure = Failed(code="worker_error", message="Traceback:\n  no room")
+    failed = measured([]).model_copy(update={"failure": failure})
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        compare([measured(BASE)], [failed])
+    told = "B resnet50-fp32-1x1-b32-0 has no number: worker_error: Traceback: no room"
+    assert told in " ".join(str(refused.value).split())
+
+
+def test_a_failure_where_the_base_has_a_number_is_a_regression(compare):
+    ones = [measured(BASE, batch_size=size) for size in (4, 8)]
+    found = compare(ones, [measured(times(1.1), batch_size=4), measured([], batch_size=8)])
+    assert found.regressed and not found.pairs[0].regressed
+    assert found.failed[0].partner == "resnet50-fp32-1x1-b8-1"
+    assert "out_of_memory: no room; A has the number" in " ".join(str(found).split())
+
+
+def test_a_failure_of_other_work_is_no_regression_unless_across_it(compare):
+    ones = [measured(BASE), measured(BASE, batch_size=4)]
+    others = [measured(times(1.1), batch_size=4), measured([], precision="amp")]
+    assert not compare(ones, others).regressed
+    assert compare([], [], across=["precision"]).regressed
+
+
+def test_a_failure_that_the_base_had_too_is_named_and_no_regression(compare):
+    some = [measured(BASE, batch_size=4), measured([], batch_size=8)]
+    found = compare(some, [measured(times(1.01), batch_size=4), some[1]])
+    assert not found.regressed and [one.side for one in found.failed] == ["A", "B"]
+
+
+def test_a_partial_measurement_is_compared_as_it_is_and_called_so(compare):
+    partial = measured(times(1.1)).model_copy(update={"status": "partial"})
+    protocol = partial.protocol.model_copy(update={"repeats": 7})
+    found = compare([measured(BASE)], [partial.model_copy(update={"protocol": protocol})])
+    assert found.pairs[0].verdict == "faster"
+    assert "B is partial: 5 of 7 repeats" in str(found)
+
+
+def test_how_far_apart_the_two_were_measured_is_told(compare):
+    later = measured(times(1.1)).model_copy(update={"created": "2026-01-04T05:00:00+00:00"})
+    found = compare([measured(BASE)], [later])
+    assert "A and B were begun 3 days apart and not in turn" in str(found)
+
+
+# Against a published table.
+
+
+def test_a_measurement_is_compared_with_the_published_number_of_its_place(tmp_path):
+    write_all(tmp_path, measured(times(1.1, [2506.47] * 7), **FLEETX))
+    found = perfkit.compare("fleetx-resnet50", tmp_path)
+    (pair,) = found.pairs
+    assert (pair.a.value, pair.a.n, pair.a.interval) == (2506.47, None, None)
+    assert pair.a.source == "FleetX ResNet-50 benchmark page"
+    assert pair.verdict == "faster" and pair.ratio == pytest.approx(1.1)
+    assert pair.interval_level == pytest.approx(0.984375)
+    assert "The published number has no interval" in str(found)
+    assert len(found.alone_a) == 25
+
+
+def test_a_published_number_may_be_judged_too(tmp_path):
+    values = [2000.0, 2010.0, 2020.0, 2030.0, 2040.0, 2050.0, 2060.0]
+    write_all(tmp_path, measured(values, **FLEETX))
+    (pair,) = perfkit.compare(tmp_path, "fleetx-resnet50").pairs
+    expected = (2506.47 / 2030, 2506.47 / 2060, 2506.47 / 2000)
+    assert (pair.ratio, *pair.interval) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "values"),
+    [
+        (
+            "gpus",
+            {"facts": {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"] * 8}},
+            "V100 | NVIDIA H100 80GB HBM3",
+        ),
+        ("execution", {"execution": "dynamic"}, "static | dynamic"),
+        ("strategy", {"strategy": "none"}, "fleetx-fp32 | none"),
+    ],
+)
+def test_what_differs_from_the_published_is_refused_unless_across_it(
+    tmp_path, key, changes, values
+):
+    write_all(tmp_path, measured([2600.0] * 7, **FLEETX | changes))
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        perfkit.compare("fleetx-resnet50", tmp_path)
+    assert f"{key}: {values}" in str(refused.value)
+    (pair,) = perfkit.compare("fleetx-resnet50", tmp_path, across=[key]).pairs
+    assert [*pair.across] == [key]
+
+
+def test_few_repeats_beside_a_published_number_are_undecided(tmp_path):
+    write_all(tmp_path, measured([2600.0] * 5, **FLEETX))
+    found = perfkit.compare("fleetx-resnet50", tmp_path, across=["statistic"])
+    assert found.pairs[0].verdict == "undecided"
+    assert "n=5 reaches 93.75 % at most, n=6 would do" in str(found)
+
+
+def test_a_published_number_is_compared_in_its_place_only(tmp_path):
+    write_all(tmp_path, measured(BASE))
+    with pytest.raises(perfkit.ComparisonError, match="in its own place only") as refused:
+        perfkit.compare(tmp_path, "fleetx-resnet50", across=["device"])
+    assert "device: cpu | gpu" in str(refused.value)
+
+
+def test_two_published_tables_are_not_compared():
+    with pytest.raises(perfkit.ComparisonError, match="both published"):
+        perfkit.compare("fleetx-resnet50", "dlperf-resnet50")
+
+
+# What A and B name.
+
+
+def test_a_name_may_be_a_file_a_folder_or_a_label(files, tmp_path):
+    outputs = tmp_path / "outputs"
+    copy = tmp_path / "base.json"
+    copy.write_text((outputs / "resnet50-fp32-1x1-b32-0" / "result.json").read_text())
+    names = [copy, f"{files[0]}/result.json", files[0], "label:base", "base"]
+    found = [perfkit.compare(name, "new", outputs=outputs) for name in names]
+    assert all(one.pairs == found[0].pairs for one in found)
+    taken = ["result", "result", "result", "label", "label"]
+    assert [one.a.taken_as for one in found] == taken
+
+
+def test_no_label_is_a_label_too(tmp_path):
+    write_all(tmp_path, measured(BASE), measured(times(1.1), label="new"))
+    found = perfkit.compare("label:", "label:new", outputs=tmp_path)
+    assert found.pairs[0].verdict == "faster"
+
+
+def test_a_path_comes_before_a_table_and_a_table_before_a_label(tmp_path, monkeypatch):
+    labelled = measured(BASE, label="fleetx-vgg16")
+    write_all(tmp_path / "outputs", labelled, measured(times(1.1), label="new"))
+    with pytest.raises(perfkit.ComparisonError, match="in its own place only"):
+        perfkit.compare("fleetx-vgg16", "new", outputs=tmp_path / "outputs")
+    found = perfkit.compare("label:fleetx-vgg16", "new", outputs=tmp_path / "outputs")
+    assert found.a.taken_as == "label"
+    write_all(tmp_path / "fleetx-vgg16", labelled)
+    monkeypatch.setattr("perfkit.config.ROOT", tmp_path)
+    found = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
+    assert found.a.taken_as == "folder"
+
+
+def test_a_name_of_nothing_is_told_with_what_was_looked_for_and_what_there_is(files, tmp_path):
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        perfkit.compare("fleetx-resnet5", "label:nwe", outputs=tmp_path / "outputs")
+    told = " ".join(str(refused.value).split())
+    assert f"A: no file or folder {ROOT / 'fleetx-resnet5'}" in told
+    assert "did you mean 'fleetx-resnet50'?" in told
+    assert "which has base, new; did you mean 'new'?" in told
+
+
+def test_who_names_a_measurement_without_its_folder_is_told_that(files, tmp_path):
+    outputs = tmp_path / "outputs"
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        perfkit.compare("resnet50-fp32-1x1-b32-0", "new", outputs=outputs)
+    assert f"named by its folder, {files[0]}" in " ".join(str(refused.value).split())
+
+
+def test_a_file_that_is_no_result_is_told(files, tmp_path):
+    path = tmp_path / "cut.json"
+    path.write_text('{"schema_version": 2, "id"')
+    with pytest.raises(perfkit.ComparisonError, match="not JSON, perhaps cut off"):
+        perfkit.compare(path, files[0])
+
+
+def test_what_can_not_be_read_among_many_is_left_out_and_named(files, tmp_path):
+    bad = tmp_path / "outputs" / "bad"
+    bad.mkdir()
+    (bad / "result.json").write_text("{")
+    found = perfkit.compare("base", "new", outputs=tmp_path / "outputs")
+    assert "left out: bad/result.json: not JSON" in str(found)
+
+
+def test_an_empty_or_missing_folder_is_told(tmp_path, files):
+    with pytest.raises(perfkit.ComparisonError, match="no measurement that can be read"):
+        perfkit.compare(tmp_path, files[0])
+    with pytest.raises(perfkit.ComparisonError, match="no label 'x': no folder"):
+        perfkit.compare("label:x", files[0], outputs=tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("bach_size", "did you mean 'batch_size'?"),
+        ("paddle", "software may differ anyway"),
+        ("label", "needs no saying, it may differ"),
+        ("nodes", "say --across topology"),
+    ],
+)
+def test_a_key_that_can_not_be_crossed_is_told(files, key, told):
+    with pytest.raises(perfkit.ComparisonError) as refused:
+        perfkit.compare(*files, across=[key])
+    assert told in " ".join(str(refused.value).split())
+
+
+def test_a_key_across_which_nothing_differs_is_noted(files):
+    found = perfkit.compare(*files, across=["gpus"])
+    assert found.pairs[0].across == {} and "across gpus: it does not differ" in str(found)
+
+
+# The command.
+
+
+def test_the_command_ends_with_1_on_a_regression_and_with_0_without(files):
+    done = command(*files)
+    assert (done.exit_code, done.stderr) == (1, "")
+    assert "B is 3 % slower than A, at 95 %; a regression: more than 2 %." in done.stdout
+    assert command(*files, "--threshold", 4).exit_code == 0
+    assert command(*reversed(files)).exit_code == 0
+
+
+def test_the_command_ends_with_2_if_it_refuses(files):
+    done = command(files[0], "nothing")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Not compared.")
+    assert command(*files, "--level", 0.95).exit_code == 2
+
+
+def test_the_text_fits_80_columns(compare):
+    ones, others = (
+        [measured(times(f), batch_size=size) for size in (4, 128)] for f in (1.0, 1.1)
+    )
+    for found in (compare(ones, others), compare([], [], across=["gpus"])):
+        names = [name for name in (found.a.name, found.b.name) if len(name) > 60]
+        lines = [line for line in str(found).splitlines() if not any(n in line for n in names)]
+        assert max(map(len, lines)) <= 80
+
+
+def test_the_json_has_all_of_it(files, tmp_path):
+    path = tmp_path / "comparison.json"
+    assert command(*files, "--json", path).exit_code == 1
+    found = Comparison.model_validate_json(path.read_text())
+    assert found == perfkit.compare(*files)
+    done = command(*files, "--json", "-")
+    assert json.loads(done.stdout) == json.loads(path.read_text())
+    assert "B is 3 % slower" in done.stderr
+
+
+def test_json_that_can_not_be_written_is_told_and_leaves_nothing(files, tmp_path):
+    done = command(*files, "--json", tmp_path / "none" / "x.json")
+    assert done.exit_code == 2 and "No such file or directory" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
+
+
+def test_a_result_that_would_steer_the_terminal_does_not(tmp_path):
+    evil = {"facts": {"paddle": "3\x1b[2J\x1b]0;x\x07"}}
+    for name, result in (("a", measured(BASE)), ("b", measured(times(1.1), **evil))):
+        (tmp_path / name).mkdir()
+        write_result(tmp_path / name, result.model_copy(update={"id": f"{name}\x1b[31m"}))
+    done = command(tmp_path / "a", tmp_path / "b")
+    assert done.exit_code == 0 and "\x1b" not in done.output + done.stderr
+
+
+def test_every_field_of_the_json_is_documented():
+    text = (ROOT / "docs" / "results.md").read_text()
+    section = text.partition("## perfkit compare")[2].partition("\n## ")[0]
+    for model in (Comparison, Failure, Judged, Named, Number):
+        for name in model.model_fields:
+            assert f"`{name}`" in section, name
