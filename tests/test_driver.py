@@ -14,6 +14,8 @@ from conftest import IN_WORKER
 from made import forget_repeats
 
 import perfkit
+from perfkit.models.architecture import training_flops
+from perfkit.numbers import disagreements
 from perfkit.report import publish
 from perfkit.results import Measurement, read_events
 
@@ -97,12 +99,19 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
     for repeat in result.repeats:
         events = read_events(measurement.raw_file(repeat.index, 0))
         kinds = [event["event"] for event in events]
-        assert kinds == ["start", "effective", *["step", "loss"] * 3, "window", "end"]
+        after = ["window", "evaluation", "ceiling", "end"]
+        assert kinds == ["start", "effective", *["step", "loss"] * 3, *after]
         window = next(event for event in events if event["event"] == "window")
         assert window["samples"] == 4
         assert repeat.throughput == window["samples"] / window["seconds"]
         measured = [e["seconds"] for e in events if e["event"] == "step"][1:]
         assert sum(measured) == pytest.approx(window["seconds"], rel=1e-2)
+        assert repeat.ranks[0].samples_seen == 6
+        assert 0 <= repeat.evaluation.accuracy <= 1
+        # The ceiling is no number of a machine that could not have made the steps.
+        flops = training_flops(result.config)
+        assert repeat.ceiling.matmul_flops_per_second > repeat.throughput * flops
+        assert repeat.ceiling.copy_bytes_per_second > 1e8
     assert result.repeats[0].loss_first == result.repeats[1].loss_first
     steps = perfkit.load_steps(measurement.folder)
     assert len(steps) == 6
@@ -126,6 +135,37 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
     third = measure(input="synthetic", repeats=2, label="again")
     assert third.folder != first.folder
     assert third.result.repeats[0].wall_seconds != first.result.repeats[0].wall_seconds
+
+
+def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
+    plant(
+        IN_WORKER + "    import perfkit.worker\n"
+        "    def measure_ceiling(*_):\n"
+        "        raise MemoryError('out of memory: planted')\n"
+        "    perfkit.worker.measure_ceiling = measure_ceiling\n"
+    )
+    measurement = measure()
+    assert measurement.result.status == "complete"
+    assert measurement.result.repeats[0].ceiling is None
+    (event,) = [
+        event
+        for event in read_events(measurement.raw_file(1, 0))
+        if event["event"] == "ceiling"
+    ]
+    assert event["missing"] == "out of memory: planted"
+    assert disagreements(measurement) == []
+
+
+def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure):
+    narrow = measure(repeats="auto", interval_target=0.9, input="synthetic")
+    assert narrow.result.status == "complete"
+    assert narrow.result.ended_by == "interval"
+    assert 7 <= narrow.result.throughput.n < 100
+    spent = measure(repeats="auto", budget=1)
+    assert (spent.result.status, spent.result.ended_by) == ("complete", "budget")
+    assert spent.result.throughput.n == 1
+    again = measure(repeats="auto", budget=1)
+    assert again.result == spent.result
 
 
 def test_a_complete_measurement_is_not_run_again(measure):

@@ -16,6 +16,7 @@ from perfkit.backends.paddle import (
 from perfkit.config import Config
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS, bert_paddle, vgg16_paddle
+from perfkit.models.architecture import training_flops
 from perfkit.models.bert_paddle import Bert
 from perfkit.models.resnet50_paddle import Bottleneck, ResNet50
 from perfkit.models.vgg16_paddle import VGG16
@@ -324,3 +325,45 @@ def test_looking_at_the_layers_does_not_change_the_training(narrow, model, execu
             trainer.produced_dtypes(batch(model))
         after.append([step(trainer, batch(model)) for _ in range(2)])
     assert after[0] == after[1]
+
+
+def counted_multiply_adds(network, *inputs):
+    """Those of one forward pass of convolutions and dense layers, by their outputs' sizes."""
+    counts = []
+
+    def count(layer, _inputs, output):
+        places = output.size // output.shape[1 if isinstance(layer, nn.Conv2D) else -1]
+        counts.append(places * layer.weight.size)
+
+    for layer in network.sublayers():
+        if isinstance(layer, nn.Conv2D | nn.Linear):
+            layer.register_forward_post_hook(count)
+    network.eval()
+    with paddle.no_grad():
+        network(*inputs)
+    return counts
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
+@pytest.mark.parametrize("size", [64, 75])
+def test_the_arithmetic_of_a_step_is_that_of_the_networks_own_layers(model, size):
+    found = counted_multiply_adds(build_model(config(model)), paddle.randn([1, 3, size, size]))
+    # Two operations each, in the forward pass and in both parts of the backward pass; the
+    # first convolution has no gradient of the images.
+    assert training_flops(config(model, image_size=size)) == 6 * sum(found) - 2 * found[0]
+
+
+def test_the_arithmetic_of_bert_is_that_of_its_layers_attention_and_words():
+    length, words = 32, 20
+    one = batch("bert", size=1, sequence_length=length)
+    layers = counted_multiply_adds(Bert(), *one[:4])
+    attention = bert_paddle.LAYERS * 2 * length * length * bert_paddle.WIDTH
+    scores = words * bert_paddle.WIDTH * bert_paddle.VOCABULARY
+    expected = 6 * (sum(layers) + attention + scores)
+    assert training_flops(config("bert", sequence_length=length)) == expected
+
+
+def test_resnet50_takes_24_gigaflop_an_image():
+    # 4.09 billion multiply-adds forward, as its reference implementations count.
+    flops = training_flops(config("resnet50", image_size=224))
+    assert flops / 6e9 == pytest.approx(4.09, rel=0.01)

@@ -1,0 +1,153 @@
+"""What is warned of: every warning planted once, and none where all is well."""
+
+import numpy as np
+import pytest
+from made import V100, measured, rank_events, with_raw_files
+
+from perfkit.frames import load_steps
+from perfkit.results import Ceiling, Evaluation
+from perfkit.sanity import guessing_loss, warnings_of
+from perfkit.steady import courses
+from perfkit.utilization import datasheet, utilization
+
+QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
+
+
+def names(result, course=()):
+    return [warning.name for warning in warnings_of(result, course)]
+
+
+def changed(result, **changes):
+    """`result` with these fields of every repeat."""
+    repeats = [repeat.model_copy(update=changes) for repeat in result.repeats]
+    return result.model_copy(update={"repeats": repeats})
+
+
+def test_a_quiet_measurement_has_no_warning():
+    ceiling = Ceiling(matmul_flops_per_second=1e13, copy_bytes_per_second=1e11)
+    evaluation = Evaluation(loss=0.5, accuracy=0.9)
+    assert names(changed(measured(QUIET), ceiling=ceiling, evaluation=evaluation)) == []
+
+
+def test_a_single_repeat_and_a_wide_interval_are_told():
+    assert names(measured([100.0])) == ["single_repeat"]
+    wide = measured([90.0, 110.0, 95.0, 105.0, 100.0])
+    (warning,) = warnings_of(wide, ())
+    assert warning.name == "wide_interval"
+    assert warning.figures["share"] == pytest.approx(0.2)
+
+
+def test_an_outlier_is_named_with_its_distance_and_still_counts():
+    result = measured([*QUIET[:6], 103.0])
+    (warning,) = warnings_of(result, ())
+    assert warning.name == "outlier"
+    assert warning.figures["repeats"] == [7]
+    assert warning.figures["shares"] == [pytest.approx(0.03)]
+    assert result.throughput.n == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("first_loss", {"loss_first": 30.0}),
+        ("first_loss", {"loss_first": 0.1}),
+        ("accuracy", {"evaluation": Evaluation(loss=0.01, accuracy=0.5)}),
+        ("accuracy", {"evaluation": Evaluation(loss=5.0, accuracy=1.2)}),
+        ("skipped_steps", {"skipped_steps": 3}),
+        (
+            "above_ceiling",
+            {"ceiling": Ceiling(matmul_flops_per_second=1e12, copy_bytes_per_second=1e11)},
+        ),
+    ],
+)
+def test_what_can_not_be_training_at_that_speed_is_told(name, changes):
+    assert names(changed(measured(QUIET), **changes)) == [name]
+
+
+def test_a_loss_that_rises_is_told_where_every_step_has_the_same_batch():
+    rising = {"loss_first": 6.5, "loss_last": 7.0}
+    synthetic = changed(measured(QUIET, input="synthetic"), **rising)
+    assert names(synthetic) == ["loss_not_falling"]
+    assert names(changed(measured(QUIET), **rising)) == []
+
+
+def test_fewer_samples_than_steps_times_batch_are_told():
+    result = measured(QUIET)
+    (rank,) = result.repeats[0].ranks
+    wanted = result.protocol.steps * result.config.samples
+    for seen, told in ((wanted, []), (wanted - 1, ["fewer_samples"])):
+        ranks = [rank.model_copy(update={"samples_seen": seen})]
+        assert names(changed(result, ranks=ranks)) == told
+
+
+def test_more_than_the_datasheet_allows_is_told_and_an_unknown_gpu_has_none():
+    assert names(measured([400.0] * 7, device="gpu", gpus=1)) == []
+    # 15.7 TFLOP/s over 24.3 GFLOP an image are 646 images/s.
+    assert names(measured([700.0] * 7, device="gpu", gpus=1)) == ["above_datasheet"]
+    assert names(measured([700.0] * 7, device="gpu", gpus=2)) == []
+    facts = {"gpus": ["Some GPU, 32 GiB"]}
+    assert names(measured([9e9] * 7, device="gpu", gpus=1, facts=facts)) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "tf32", "teraflops"),
+    [
+        (V100, "fp32", False, 15.7),
+        (V100, "amp", False, 125),
+        ("NVIDIA A100-SXM4-80GB, 80 GiB", "fp32", False, 19.5),
+        ("NVIDIA A100-SXM4-80GB, 80 GiB", "fp32", True, 156),
+        ("NVIDIA A100 80GB PCIe, 80 GiB", "bf16", False, 312),
+        ("NVIDIA H100 80GB HBM3, 80 GiB", "bf16", False, 989.5),
+        ("NVIDIA H100 PCIe, 80 GiB", "bf16", False, 756.5),
+    ],
+)
+def test_the_datasheet_is_that_of_the_gpu_and_the_precision_really_used(
+    gpu, precision, tf32, teraflops
+):
+    result = measured(
+        QUIET, device="gpu", gpus=1, precision=precision, tf32=tf32, facts={"gpus": [gpu]}
+    )
+    assert datasheet(result).flops_per_second == teraflops * 1e12
+
+
+def test_a_share_of_the_ceiling_is_taken_repeat_by_repeat():
+    result = measured([100.0, 200.0])
+    repeats = [
+        repeat.model_copy(
+            update={
+                "ceiling": Ceiling(matmul_flops_per_second=speed, copy_bytes_per_second=1e9)
+            }
+        )
+        for repeat, speed in zip(result.repeats, (1e13, 4e13), strict=True)
+    ]
+    used = utilization(result.model_copy(update={"repeats": repeats}))
+    # 24.3 GFLOP an image: 2.43 of 10 TFLOP/s, 4.86 of 40.
+    assert used.shares == [pytest.approx(0.243, rel=1e-3), pytest.approx(0.1215, rel=1e-3)]
+    assert utilization(result) is None
+
+
+def test_a_guessers_loss_is_that_of_equal_odds():
+    assert guessing_loss("resnet50") == pytest.approx(6.9078, abs=1e-4)
+    assert guessing_loss("bert") == pytest.approx(11.0193, abs=1e-4)
+
+
+def went(tmp_path, seconds):
+    """The warnings of a measurement of one repeat that takes these seconds for its steps."""
+    result = measured([1.0], protocol="published")
+    events = [[rank_events(list(seconds), measured_steps=100)]]
+    found = with_raw_files(tmp_path / "m", result, events)
+    return names(found.result, courses(load_steps(found.folder)))
+
+
+def test_steps_that_drift_or_never_settle_or_warm_up_for_longer_are_told(tmp_path):
+    noise = np.random.default_rng(20261122).normal(0, 0.005, 120)
+    steps = np.arange(120)
+    usual = ["single_repeat", "first_loss"]
+    assert went(tmp_path / "flat", 1 + noise) == usual
+    assert went(tmp_path / "short", 1 + noise + (steps < 15)) == usual
+    drifting = went(tmp_path / "drift", 1 + noise + steps * 0.0008)
+    assert drifting == ["single_repeat", "drift", "first_loss"]
+    longer = went(tmp_path / "long", 1 + noise + (steps < 60))
+    assert longer == ["single_repeat", "warm_up_longer", "steady_differs", "first_loss"]
+    never = went(tmp_path / "never", 1 + noise + (steps > 100) * 0.3)
+    assert never == ["single_repeat", "never_steady", "first_loss"]
