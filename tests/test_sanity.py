@@ -142,12 +142,12 @@ def went(tmp_path, seconds):
 def test_steps_that_drift_or_never_settle_or_warm_up_for_longer_are_told(tmp_path):
     noise = np.random.default_rng(20261122).normal(0, 0.005, 120)
     steps = np.arange(120)
-    usual = ["single_repeat", "first_loss"]
+    usual = ["single_repeat"]
     assert went(tmp_path / "flat", 1 + noise) == usual
     assert went(tmp_path / "short", 1 + noise + (steps < 15)) == usual
     drifting = went(tmp_path / "drift", 1 + noise + steps * 0.0008)
-    assert drifting == ["single_repeat", "drift", "first_loss"]
+    assert drifting == ["single_repeat", "drift"]
     longer = went(tmp_path / "long", 1 + noise + (steps < 60))
-    assert longer == ["single_repeat", "warm_up_longer", "steady_differs", "first_loss"]
+    assert longer == ["single_repeat", "warm_up_longer", "steady_differs"]
     never = went(tmp_path / "never", 1 + noise + (steps > 100) * 0.3)
-    assert never == ["single_repeat", "never_steady", "first_loss"]
+    assert never == ["single_repeat", "never_steady"]

@@ -80,7 +80,6 @@ def limits(measurement: Measurement) -> Section:
         diagnosis=diagnosis_lines(found, result.config) if found else [],
         unreadable=unreadable,
         diagnose=command(result).replace("perfkit run", "perfkit diagnose", 1),
-        sample=MODELS[result.config.model].sample,
     )
 
 
