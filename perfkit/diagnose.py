@@ -20,6 +20,7 @@ from perfkit.driver import measure
 from perfkit.launch import Workers
 from perfkit.request import RequestError
 from perfkit.results import Measurement, read_events, write_atomically
+from perfkit.statistics import ratio_interval
 
 
 class DiagnosisError(RuntimeError):
@@ -48,12 +49,13 @@ def diagnose(
     twin = _complete(measure(config.model_copy(update={"input": "synthetic"}), protocol))
     assert measured.result.throughput and twin.result.throughput
     throughput, synthetic = measured.result.throughput.value, twin.result.throughput.value
+    ratio = ratio_interval(measured.result.throughputs, twin.result.throughputs)
     found: list[InputAlone] = []
     for candidate in _candidates(config):
         setting, count = _setting(candidate)
         say(f"The input alone, {setting} {count}")
         found.append(_input_alone(candidate, protocol, synthetic))
-        judged = verdict(throughput, synthetic, found[0].samples_per_second)
+        judged = verdict(ratio.ratio, synthetic, found[0].samples_per_second)
         if judged == "compute-bound" or (len(found) > 1 and suffices(found[-1], synthetic)):
             break
     say("The parts of a step")
@@ -65,6 +67,9 @@ def diagnose(
         throughput=throughput,
         synthetic=synthetic,
         synthetic_id=twin.result.id,
+        ratio=ratio.ratio,
+        interval=(ratio.low, ratio.high),
+        interval_level=ratio.level,
         input_alone=found,
         step_parts=profiled["seconds"],
     )

@@ -49,6 +49,9 @@ class Diagnosis(_Stored):
     throughput: Annotated[float, Field(gt=0, description="with the input")]
     synthetic: Annotated[float, Field(gt=0, description="the same with synthetic input")]
     synthetic_id: str
+    ratio: Annotated[float, Field(gt=0, description="with the input / with synthetic input")]
+    interval: Annotated[tuple[float, float], Field(description="of the ratio")]
+    interval_level: float
     input_alone: Annotated[
         list[InputAlone], Field(min_length=1, description="the first as it was measured")
     ]
@@ -61,11 +64,6 @@ class Diagnosis(_Stored):
     ]
 
     @property
-    def cost(self) -> float:
-        """The share of the synthetic throughput that the input takes away."""
-        return 1 - self.throughput / self.synthetic
-
-    @property
     def enough(self) -> InputAlone | None:
         """The input with the smallest setting that is fast enough for training."""
         able = [one for one in self.input_alone if suffices(one, self.synthetic)]
@@ -76,12 +74,13 @@ def suffices(alone: InputAlone, synthetic: float) -> bool:
     return alone.samples_per_second >= HEADROOM * synthetic
 
 
-def verdict(throughput: float, synthetic: float, alone: float) -> Verdict:
-    """What limits: nothing but the training if the input costs next to nothing; the input if
-    training is as fast as the input alone; else both, which share cores or hardly overlap."""
-    if throughput >= (1 - SLIGHT) * synthetic:
+def verdict(ratio: float, synthetic: float, alone: float) -> Verdict:
+    """What limits: nothing but the training if with the input it has next to the whole
+    (`ratio`) of its `synthetic` throughput; the input if training is as fast as the input `alone`; else
+    both, which share cores or hardly overlap."""
+    if ratio >= 1 - SLIGHT:
         return "compute-bound"
-    return "input-bound" if throughput >= (1 - SLIGHT) * min(alone, synthetic) else "mixed"
+    return "input-bound" if ratio * synthetic >= (1 - SLIGHT) * alone else "mixed"
 
 
 def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:

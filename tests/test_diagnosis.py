@@ -20,17 +20,17 @@ from perfkit.results import ResultError
 
 
 @pytest.mark.parametrize(
-    ("with_input", "synthetic", "alone", "limit"),
+    ("ratio", "synthetic", "alone", "limit"),
     [
-        (98.0, 100.0, 1000.0, "compute-bound"),
-        (49.0, 100.0, 50.0, "input-bound"),
-        (80.0, 100.0, 500.0, "mixed"),
-        (80.0, 100.0, 99.0, "mixed"),
-        (103.0, 100.0, 90.0, "compute-bound"),
+        (0.98, 100.0, 1000.0, "compute-bound"),
+        (0.49, 100.0, 50.0, "input-bound"),
+        (0.80, 100.0, 500.0, "mixed"),
+        (0.80, 100.0, 99.0, "mixed"),
+        (1.03, 100.0, 90.0, "compute-bound"),
     ],
 )
-def test_what_limits_follows_from_the_parts(with_input, synthetic, alone, limit):
-    assert verdict(with_input, synthetic, alone) == limit
+def test_what_limits_follows_from_the_parts(ratio, synthetic, alone, limit):
+    assert verdict(ratio, synthetic, alone) == limit
 
 
 def test_even_batches_need_no_depth_and_a_stall_needs_as_much_as_covers_it():
@@ -56,6 +56,9 @@ def made(**changes):
         "throughput": 50.0,
         "synthetic": 100.0,
         "synthetic_id": "other",
+        "ratio": 0.5,
+        "interval": (0.49, 0.51),
+        "interval_level": 0.98,
         "input_alone": [alone(4, 51.0), alone(8, 105.0), alone(16, 200.0), alone(32, 300.0)],
         "step_parts": {
             "step": 1.0,
@@ -71,7 +74,6 @@ def made(**changes):
 def test_enough_is_the_smallest_setting_that_is_faster_than_training_with_headroom():
     assert made().enough.count == 16
     assert made(synthetic=1000.0).enough is None
-    assert made().cost == pytest.approx(0.5)
 
 
 def test_a_diagnosis_that_can_not_be_read_is_a_named_error(tmp_path):

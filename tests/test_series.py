@@ -240,3 +240,12 @@ def test_no_cell_of_a_table_is_ever_empty(tmp_path):
     assert len(cells) == 4
     assert all(cell and all(entry.text for entry in cell) for cell in cells)
     assert cells.count([Entry("not run", kind="absent")]) == 2
+
+
+def test_more_than_linear_scaling_is_warned_of_unless_the_intervals_allow_it(tmp_path):
+    base = measured([100.0, 101.0], device="gpu", gpus=1)
+    for values, notes in (([210.0, 211.0], ["warning: above linear"]), ([201.0, 300.0], [])):
+        outputs = tmp_path / str(len(notes))
+        (one,) = series(outputs, base, measured(values, device="gpu", gpus=2))
+        *_others, (_label, line) = speedup_by_topology(one).rows
+        assert line[-1][0].notes == notes

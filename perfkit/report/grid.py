@@ -110,11 +110,21 @@ def speedup_by_topology(series: Series) -> Grid | None:
                 speedup = [Entry(speedup[0].text, [_("the base")])]
             elif resources(row) == resources(base):
                 efficiency = [Entry(_("the same cores"), kind="absent")]
+            elif _is_above_linear(row, base):
+                efficiency = [Entry(efficiency[0].text, [_("warning: above linear")])]
             line = [[measured_entry(row, *words)], speedup, efficiency]
             rows.append((f"{batch}, {row['topology']}", line))
     columns = [series.rows[0]["unit"], _("speed-up"), _("efficiency")]
     corner = _("batch per device, topology")
     return Grid(series.name, corner, columns, rows, origin(series)) if rows else None
+
+
+def _is_above_linear(row: dict[str, Any], base: dict[str, Any]) -> bool:
+    """Whether more devices gave more than their share, beyond what both intervals allow."""
+    if row["throughput_low"] is None or base["throughput_high"] is None:
+        return False
+    least = row["throughput_low"] / base["throughput_high"]
+    return bool(least > resources(row) / resources(base))
 
 
 def speedup_cells(

@@ -130,7 +130,10 @@ def diagnosis_lines(found: Diagnosis, c: config.Config) -> list[str]:
         "input": c.input,
         "both": number(found.throughput),
         "synthetic": number(found.synthetic),
-        "cost": percent(max(0.0, found.cost), 2),
+        "ratio": percent(found.ratio),
+        "low": percent(found.interval[0]),
+        "high": percent(found.interval[1]),
+        "level": percent(found.interval_level, 4),
     }
     verdicts = {
         "compute-bound": _("Compute-bound: the input costs next to nothing."),
@@ -138,8 +141,8 @@ def diagnosis_lines(found: Diagnosis, c: config.Config) -> list[str]:
         "mixed": _("Mixed: the input alone is faster than training with it, and still costs."),
     }
     figures = _(
-        "%(both)s %(unit)s with %(input)s, %(synthetic)s with synthetic input: the input takes "
-        "%(cost)s away."
+        "%(both)s %(unit)s with %(input)s, %(synthetic)s with synthetic input: %(ratio)s of it "
+        "(%(level)s interval %(low)s to %(high)s)."
     )
     lines = [verdicts[found.verdict], figures % told]
     lines += [_alone(one, unit) for one in found.input_alone]
