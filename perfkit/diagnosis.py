@@ -76,8 +76,8 @@ def suffices(alone: InputAlone, synthetic: float) -> bool:
 
 def verdict(ratio: float, synthetic: float, alone: float) -> Verdict:
     """What limits: nothing but the training if with the input it has next to the whole
-    (`ratio`) of its `synthetic` throughput; the input if training is as fast as the input `alone`; else
-    both, which share cores or hardly overlap."""
+    (`ratio`) of its `synthetic` throughput; the input if training is as fast as the input
+    `alone`; else both, which share cores or hardly overlap."""
     if ratio >= 1 - SLIGHT:
         return "compute-bound"
     return "input-bound" if ratio * synthetic >= (1 - SLIGHT) * alone else "mixed"

@@ -1,7 +1,7 @@
 """The interval for the median, against textbook levels and by simulation-free facts."""
 
-import numpy as np
 import pytest
+from bench import simulations
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,27 +63,16 @@ def test_the_relative_width_is_that_of_an_interval_of_the_level_or_none():
     assert relative_width([1.0]) is None
 
 
-DRAWS = {
-    "normal": (lambda random, shape: random.normal(0, 0.02, shape), 0.0),
-    "lognormal": (lambda random, shape: random.lognormal(0, 0.5, shape), 1.0),
-    "bimodal": (
-        lambda random, shape: (
-            random.normal(0, 0.01, shape) + np.where(random.random(shape) < 0.7, 0.0, 0.2)
-        ),
-        None,
-    ),
-}
+@pytest.mark.parametrize("noise", simulations.NOISE)
+@pytest.mark.parametrize("n", simulations.REPEATS)
+def test_the_interval_covers_the_median_as_often_as_it_says(noise, n):
+    covered, printed = simulations.median_coverage(noise, n, simulations=10_000)
+    assert covered == pytest.approx(printed, abs=0.01)
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize("n", [5, 7, 10])
-def test_the_interval_covers_the_median_as_often_as_it_says(kind, n):
-    draw, middle = DRAWS[kind]
-    random = np.random.default_rng(20261122)
-    if middle is None:
-        middle = float(np.median(draw(random, 2_000_000)))
-    covered = []
-    for values in draw(random, (10_000, n)).tolist():
-        low, high, level = median_interval(values)
-        covered.append(low <= middle <= high)
-    assert sum(covered) / len(covered) == pytest.approx(level, abs=0.01)
+@pytest.mark.parametrize("noise", simulations.NOISE)
+def test_repeats_that_end_by_their_interval_leave_it_its_level(noise):
+    covered, _level, repeats = simulations.stopped(noise, 0.01, simulations=500)
+    # 500 simulations are sure to about 2 points.
+    assert covered >= 0.93
+    assert repeats < 100

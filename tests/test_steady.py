@@ -6,11 +6,11 @@ tests/bench/simulations.py has the same claims at full length; here a short form
 import numpy as np
 import pandas as pd
 import pytest
+from bench import simulations
 
 from perfkit.frames import STEP_COLUMNS
 from perfkit.steady import FEWEST_STEPS, MOST_BLOCKS, courses, steadiness
 
-STEPS = 120
 RUNS = 200
 
 
@@ -19,54 +19,22 @@ def random():
     return np.random.default_rng(20261122)
 
 
-def flat(random, sigma, count=STEPS):
+def flat(random, sigma, count=simulations.STEPS):
     return 1 + random.normal(0, sigma, count)
 
 
-def share(outcomes):
-    return sum(outcomes) / len(outcomes)
+@pytest.mark.parametrize("form", ["step", "ramp"])
+def test_a_planted_warm_up_is_found_within_five_steps(form):
+    assert simulations.found_warm_up(form, RUNS) >= 0.95
 
 
-def test_a_planted_warm_up_is_found_within_five_steps(random):
-    found = []
-    for _ in range(RUNS):
-        length, height = random.integers(5, 61), random.uniform(0.2, 1)
-        steps = flat(random, random.uniform(0.002, 0.015))
-        steps[:length] += height
-        seen = steadiness(steps)
-        found.append(abs(seen.begin - length) <= 5 and seen.settled)
-    assert share(found) >= 0.95
+def test_a_planted_drift_is_flagged_with_its_sign_behind_a_warm_up_too():
+    assert simulations.found_drift(RUNS) >= 0.95
 
 
-def test_a_warm_up_that_falls_in_a_line_is_found_within_five_steps(random):
-    found = []
-    for _ in range(RUNS):
-        length, height = random.integers(5, 61), random.uniform(0.2, 1)
-        steps = flat(random, random.uniform(0.002, 0.015))
-        steps += height * np.clip(1 - np.arange(STEPS) / length, 0, 1)
-        seen = steadiness(steps)
-        found.append(abs(seen.begin - length) <= 5 and seen.settled)
-    assert share(found) >= 0.95
-
-
-def test_a_planted_drift_is_flagged_with_its_sign_behind_a_warm_up_too(random):
-    found = []
-    for _ in range(RUNS):
-        total = random.uniform(0.03, 0.1) * random.choice([-1, 1])
-        steps = flat(random, random.uniform(0.002, 0.01)) + total * np.arange(STEPS) / STEPS
-        steps[: random.integers(0, 21)] += 0.5
-        drift = steadiness(steps).drift
-        found.append(drift is not None and drift * total > 0)
-    assert share(found) >= 0.95
-
-
-@pytest.mark.parametrize("count", [FEWEST_STEPS, STEPS, 1000])
-def test_flat_noise_is_rarely_called_anything_else(random, count):
-    wrong = []
-    for _ in range(RUNS):
-        seen = steadiness(flat(random, random.uniform(0.002, 0.03), count))
-        wrong.append(seen.begin > 0 or not seen.settled or seen.drift is not None)
-    assert share(wrong) <= 0.05
+@pytest.mark.parametrize("count", [FEWEST_STEPS, 120, 1000])
+def test_flat_noise_is_rarely_called_anything_else(count):
+    assert simulations.called_unsteady(RUNS, count=count) <= 0.05
 
 
 def test_the_first_slow_step_is_warm_up_and_a_later_one_a_spike(random):

@@ -12,7 +12,10 @@ import time
 import numpy as np
 
 from perfkit.comparison.verdict import verdict
-from perfkit.statistics import ratio_interval
+from perfkit.config import AUTO
+from perfkit.results import STOPPING_LEVEL
+from perfkit.statistics import median_interval, outliers, ratio_interval, relative_width
+from perfkit.steady import FEWEST_STEPS, steadiness
 
 SEED = int(os.environ.get("SEED", "20261122"))
 SIMULATIONS = int(os.environ.get("SIMULATIONS", "10000"))
@@ -98,8 +101,129 @@ def coverage_of_ratios():
             yield f"{noise}, n={m} and n={n}: {covered:.2%}, printed {printed:.2%}"
 
 
-CLAIMS = {"false_alarms": false_alarms, "power": power}
-CLAIMS |= {"coverage_of_ratios": coverage_of_ratios}
+def median_coverage(noise, n, **how):
+    """Share of simulations whose interval has the true median in it, and the printed level."""
+    middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000)))
+    (values,) = draws(noise, (n,), **how)
+    found = [median_interval(one) for one in values.tolist()]
+    (printed,) = {one.level for one in found}
+    return share([one.low <= middle <= one.high for one in found]), printed
+
+
+def coverage_of_medians():
+    """A measurement's interval covers as often as it prints, within 1 point."""
+    for noise in NOISE:
+        for n in REPEATS:
+            covered, printed = median_coverage(noise, n)
+            yield f"{noise}, n={n}: {covered:.2%}, printed {printed:.2%}"
+
+
+def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
+    """repeats=auto: the share of simulations whose interval covers the median, the mean level
+    that it prints, and the mean number of repeats."""
+    middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000, spread)))
+    random = np.random.default_rng([seed, [*NOISE].index(noise)])
+    found, most = [], AUTO["repeats"]
+    for values in NOISE[noise](random, (simulations, most), spread).tolist():
+        n = next(
+            (
+                n
+                for n in range(2, most)
+                if (width := relative_width(values[:n], STOPPING_LEVEL)) is not None
+                and width <= target
+            ),
+            most,
+        )
+        low, high, level = median_interval(values[:n])
+        found.append((low <= middle <= high, level, n))
+    return [share(column) for column in zip(*found, strict=True)]
+
+
+def stopping():
+    """repeats=auto ends by an interval's width, and its printed interval keeps its 95 %."""
+    for noise in NOISE:
+        for spread in (0.005, 0.01, 0.02, 0.03):
+            covered, level, n = stopped(noise, spread, simulations=SIMULATIONS // 5)
+            yield (
+                f"{noise}, {spread:.1%} of noise: covers {covered:.2%}, prints {level:.2%} "
+                f"in the mean, {n:.1f} repeats"
+            )
+
+
+def outlying(noise, n, **how):
+    """Share of simulations in which a repeat is flagged as an outlier, though none is one."""
+    (values,) = draws(noise, (n,), **how)
+    return share([bool(outliers(one)) for one in values.tolist()])
+
+
+def flagged_outliers():
+    """How often the modified z-score flags a repeat where none is an outlier."""
+    for noise in NOISE:
+        yield f"{noise}: {', '.join(f'n={n} {outlying(noise, n):.1%}' for n in REPEATS)}"
+
+
+STEPS = 120
+
+
+def flat(random, most=0.03, count=STEPS):
+    """Step times without any course, of a noise of up to `most`."""
+    return 1 + random.normal(0, random.uniform(0.002, most), count)
+
+
+def called_unsteady(simulations, seed=SEED, count=STEPS):
+    """Share of flat courses in which a warm-up, a drift or no steady state is seen."""
+    random = np.random.default_rng(seed)
+    seen = [steadiness(flat(random, count=count)) for _ in range(simulations)]
+    return share([one.begin > 0 or not one.settled or one.drift is not None for one in seen])
+
+
+def found_warm_up(form, simulations, seed=SEED):
+    """Share of planted warm-ups of 5 to 60 steps, 20 to 100 % slower at first, whose end is
+    found within 5 steps; `form` is `step` or `ramp`."""
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(simulations):
+        length, height = random.integers(5, 61), random.uniform(0.2, 1)
+        left = 1 - np.arange(STEPS) / length
+        slower = left > 0 if form == "step" else np.clip(left, 0, 1)
+        seen = steadiness(flat(random, 0.015) + height * slower)
+        found.append(seen.settled and abs(seen.begin - length) <= 5)
+    return share(found)
+
+
+def found_drift(simulations, seed=SEED):
+    """Share of planted drifts of 3 to 10 % over the steps, up or down, behind warm-ups of 0 to
+    20 steps, that are seen with their sign."""
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(simulations):
+        steps, total = np.arange(STEPS), random.uniform(0.03, 0.1) * random.choice([-1, 1])
+        course = flat(random, 0.01) + total * steps / STEPS
+        course[: random.integers(0, 21)] += 0.5
+        drift = steadiness(course).drift
+        found.append(drift is not None and drift * total > 0)
+    return share(found)
+
+
+def steady_state():
+    """Warm-ups are found within 5 steps and drifts seen in at least 95 %; flat noise is called
+    unsteady in at most 5 %."""
+    for form in ("step", "ramp"):
+        yield f"warm-up, {form}: {found_warm_up(form, SIMULATIONS):.2%}"
+    yield f"drift: {found_drift(SIMULATIONS):.2%}"
+    for count in (FEWEST_STEPS, STEPS, 1000):
+        yield f"flat noise, {count} steps: {called_unsteady(SIMULATIONS // 5, count=count):.2%}"
+
+
+CLAIMS = {
+    "coverage_of_medians": coverage_of_medians,
+    "stopping": stopping,
+    "flagged_outliers": flagged_outliers,
+    "steady_state": steady_state,
+    "false_alarms": false_alarms,
+    "power": power,
+    "coverage_of_ratios": coverage_of_ratios,
+}
 
 
 if __name__ == "__main__":
