@@ -1,10 +1,20 @@
 """The numbers of a repeat, derived from the raw events of its ranks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from perfkit.cause import Events
+from perfkit.conditions import summarize
 from perfkit.config import Protocol
-from perfkit.results import Measurement, Rank, Repeat, ResultError, StepSeconds, read_events
+from perfkit.results import (
+    Conditions,
+    Measurement,
+    Rank,
+    Repeat,
+    ResultError,
+    StepSeconds,
+    read_events,
+)
 from perfkit.statistics import median, summary
 
 STRAGGLING = 1.1
@@ -12,8 +22,15 @@ ELSEWHERE = ("nodes", "wall_seconds")
 """Of a repeat, what its raw files do not tell."""
 
 
-def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float) -> Repeat:
-    """The numbers of a repeat whose ranks all came to their end."""
+def numbers(
+    index: int,
+    protocol: Protocol,
+    events: list[Events],
+    seconds: float,
+    sampled: Sequence[dict[str, Any]] = (),
+) -> Repeat:
+    """The numbers of a repeat whose ranks all came to their end; `sampled` is what its
+    conditions file has, if there is one."""
     ranks, steps = [], []
     for rank, rank_events in enumerate(events):
         by_kind: dict[str, Any] = {event["event"]: event for event in rank_events}
@@ -36,6 +53,7 @@ def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float
     losses = [event["value"] for event in events[0] if event["event"] == "loss"]
     slowest = max(rank.window_seconds for rank in ranks)
     last = events[0][-1]
+    window = next(event for event in events[0] if event["event"] == "window")
     return Repeat(
         index=index,
         status="complete",
@@ -50,8 +68,17 @@ def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float
         loss_scale=last["loss_scale"],
         straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
         ranks=ranks,
+        conditions=_conditions(sampled, window, [rank.samples for rank in ranks]),
         wall_seconds=seconds,
     )
+
+
+def _conditions(
+    sampled: Sequence[dict[str, Any]], window: dict[str, Any], samples: list[int]
+) -> Conditions | None:
+    # Older raw files don't tell when the window began, and have no conditions beside them.
+    began = window.get("began")
+    return None if began is None else summarize(sampled, began, window["seconds"], samples)
 
 
 def _straggler(alone: list[float]) -> int | None:
@@ -74,9 +101,12 @@ def disagreements(measurement: Measurement) -> list[str]:
 def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
     if not repeat.ranks:
         return "its ranks are not named"
+    paths = [measurement.raw_file(repeat.index, rank.rank) for rank in repeat.ranks]
+    conditions = measurement.conditions_file(repeat.index)
+    if repeat.conditions or conditions.exists():
+        paths.append(conditions)
     events = []
-    for rank in repeat.ranks:
-        path = measurement.raw_file(repeat.index, rank.rank)
+    for path in paths:
         try:
             events.append(read_events(path))
         except OSError as error:
@@ -84,8 +114,9 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
         except ResultError as error:
             return str(error).removeprefix(f"{measurement.folder}/")
     protocol, seconds = measurement.result.protocol, repeat.wall_seconds or 0.0
+    of_ranks, sampled = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
     try:
-        given = numbers(repeat.index, protocol, events, seconds).model_dump()
+        given = numbers(repeat.index, protocol, of_ranks, seconds, *sampled).model_dump()
     except (LookupError, TypeError, ValueError, ArithmeticError):
         return "the raw files are not those of a finished repeat"
     stored = repeat.model_dump()
