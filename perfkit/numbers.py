@@ -117,7 +117,7 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
     of_ranks, sampled = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
     try:
         given = numbers(repeat.index, protocol, of_ranks, seconds, *sampled).model_dump()
-    except (LookupError, TypeError, ValueError, ArithmeticError):
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return "the raw files are not those of a finished repeat"
     stored = repeat.model_dump()
     differ = [name for name in given if name not in ELSEWHERE and given[name] != stored[name]]
