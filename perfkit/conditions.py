@@ -1,5 +1,5 @@
 """What the machine did in the window of a repeat, and which repeats that disturbed: pure
-functions on what `sampler` wrote down."""
+functions on what `lookout` wrote down."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ PROTECTING |= {"power_brake"}
 """Or if clocks were lowered for one of these reasons. A GPU at its power cap, or whose owner
 has set its clocks, is in its usual state."""
 Look = dict[str, Any]
-"""A `sample` event of a conditions file."""
+"""A `look` event of a conditions file."""
 
 
 def summarize(
@@ -32,7 +32,7 @@ def summarize(
     """
     if not events:
         return None
-    begin, looks = events[0], [event for event in events if event["event"] == "sample"]
+    begin, looks = events[0], [event for event in events if event["event"] == "look"]
     ended = began + seconds
     within = [look for look in looks if began <= look["at"] <= ended]
     before = [look for look in looks if look["at"] < began][-1:]
@@ -62,7 +62,7 @@ def summarize(
     }
     seen = within or around
     return Conditions(
-        samples=len(within),
+        looks=len(within),
         cores=begin["cores"],
         own_cores=own / seconds,
         # Two ways to count: where there is no other load, the difference may be below zero.
@@ -144,7 +144,7 @@ def _per_sample(
 
 class Disturbance(NamedTuple):
     """One way in which a repeat was disturbed: `value` over `limit`, in cores for `other_load`,
-    as a share for `stolen`, in samples for `throttled`; of that one, `device` and `reason`."""
+    as a share for `stolen`, in looks for `throttled`; of that one, `device` and `reason`."""
 
     repeat: int
     what: Literal["other_load", "stolen", "throttled"]

@@ -23,7 +23,7 @@ UNTOLD = (NotToldError, OSError, ValueError, IndexError)
 
 
 class Gauge(NamedTuple):
-    """Something to be read again and again: `what` of which `device`, as a sample has them."""
+    """Something to be read again and again: `what` of which `device`, as a look has them."""
 
     what: str
     device: str

@@ -27,9 +27,9 @@ def numbers(
     protocol: Protocol,
     events: list[Events],
     seconds: float,
-    sampled: Sequence[dict[str, Any]] = (),
+    looks: Sequence[dict[str, Any]] = (),
 ) -> Repeat:
-    """The numbers of a repeat whose ranks all came to their end; `sampled` is what its
+    """The numbers of a repeat whose ranks all came to their end; `looks` is what its
     conditions file has, if there is one."""
     ranks, steps = [], []
     for rank, rank_events in enumerate(events):
@@ -68,17 +68,17 @@ def numbers(
         loss_scale=last["loss_scale"],
         straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
         ranks=ranks,
-        conditions=_conditions(sampled, window, [rank.samples for rank in ranks]),
+        conditions=_conditions(looks, window, [rank.samples for rank in ranks]),
         wall_seconds=seconds,
     )
 
 
 def _conditions(
-    sampled: Sequence[dict[str, Any]], window: dict[str, Any], samples: list[int]
+    looks: Sequence[dict[str, Any]], window: dict[str, Any], samples: list[int]
 ) -> Conditions | None:
     # Older raw files don't tell when the window began, and have no conditions beside them.
     began = window.get("began")
-    return None if began is None else summarize(sampled, began, window["seconds"], samples)
+    return None if began is None else summarize(looks, began, window["seconds"], samples)
 
 
 def _straggler(alone: list[float]) -> int | None:
@@ -114,9 +114,9 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
         except ResultError as error:
             return str(error).removeprefix(f"{measurement.folder}/")
     protocol, seconds = measurement.result.protocol, repeat.wall_seconds or 0.0
-    of_ranks, sampled = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
+    of_ranks, looks = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
     try:
-        given = numbers(repeat.index, protocol, of_ranks, seconds, *sampled).model_dump()
+        given = numbers(repeat.index, protocol, of_ranks, seconds, *looks).model_dump()
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return "the raw files are not those of a finished repeat"
     stored = repeat.model_dump()

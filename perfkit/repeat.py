@@ -13,6 +13,7 @@ from typing import Protocol as Interface
 from perfkit.cause import Events, cause, failure, furthest_behind
 from perfkit.config import Config, Protocol
 from perfkit.launch import Ending, Workers
+from perfkit.lookout import Lookout
 from perfkit.numbers import numbers
 from perfkit.progress import Progress
 from perfkit.results import (
@@ -26,7 +27,6 @@ from perfkit.results import (
     raw_file,
     read_events,
 )
-from perfkit.sampler import Sampler
 
 POLL_SECONDS = 0.5
 
@@ -110,10 +110,10 @@ def _run_repeat(
     ]
     ended: Failure | None = None
     status: int | None = None
-    sampled = conditions_file(folder, index)
+    looked = conditions_file(folder, index)
     with (
         crew.start(index, raw_folder, f"{folder.name}-{index}") as workers,
-        Sampler(sampled, config) as sampler,
+        Lookout(looked, config) as lookout,
     ):
         try:
             while status is None:
@@ -122,7 +122,7 @@ def _run_repeat(
                 for rank in ranks:
                     rank.read_on()
                 # Rank 0 is on this machine, also of several nodes.
-                sampler.look(ranks[0].pid)
+                lookout.look(ranks[0].pid)
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
                 progress.show(index, ranks[0].step, so_far, seconds)
                 if status is None and seconds > config.timeout:
@@ -155,7 +155,7 @@ def _run_repeat(
         return Repeat(
             index=index, status="failed", failure=ended, wall_seconds=seconds
         ), effective
-    repeat = numbers(index, protocol, events, seconds, _events(sampled))
+    repeat = numbers(index, protocol, events, seconds, _events(looked))
     progress.show(index, protocol.steps, repeat.throughput, seconds, last=True)
     return repeat, effective
 

@@ -105,7 +105,7 @@ class Conditions(_Stored):
     """What the machine did in the window of a repeat, seen from outside the training; of
     several nodes, the driver's. What it does not tell is None, or not in the dict."""
 
-    samples: Annotated[int, Field(description="times that it was looked at in the window")]
+    looks: Annotated[int, Field(description="times that it was looked at in the window")]
     cores: Annotated[int, Field(description="usable ones; figures of cores are of these")]
     own_cores: Annotated[
         float, Field(description="cores that the measurement's processes were busy on")
@@ -124,7 +124,7 @@ class Conditions(_Stored):
     ]
     throttled: Annotated[
         dict[str, dict[str, int]],
-        Field(description="device -> reason for a lower clock -> samples that showed it"),
+        Field(description="device -> reason for a lower clock -> looks that showed it"),
     ]
     energy_joules: Annotated[
         dict[str, float], Field(description="GPU, package or memory -> energy in the window")

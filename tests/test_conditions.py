@@ -25,7 +25,7 @@ def looks(count=7, **of):
     """Looks at 0, 1, 2 … s; of each reading what `of` makes of its moment."""
     of = {"own_seconds": lambda at: 2.0 * at} | of
     return [
-        {"event": "sample", "at": float(at)} | {what: made(at) for what, made in of.items()}
+        {"event": "look", "at": float(at)} | {what: made(at) for what, made in of.items()}
         for at in range(count)
     ]
 
@@ -41,7 +41,7 @@ def test_load_is_what_counters_rose_by_between_the_windows_ends():
         busy_seconds=lambda at: 5000 + 3.0 * at,
         stolen_seconds=lambda at: 7 + 0.2 * at,
     )
-    assert seen.samples == 3
+    assert seen.looks == 3
     assert seen.own_cores == pytest.approx(2.5)
     assert seen.other_load_cores == pytest.approx(0.5)
     assert seen.stolen_share == pytest.approx(0.2 / 4)
@@ -60,7 +60,7 @@ def test_a_window_between_two_looks_is_judged_by_these():
         busy_seconds=lambda at: 3.0 * at,
         clock_mhz=lambda at: {"cpu": 1000.0 + at},
     )
-    assert (seen.samples, seen.clock_mhz) == (0, {"cpu": (1002.0, 1003.0)})
+    assert (seen.looks, seen.clock_mhz) == (0, {"cpu": (1002.0, 1003.0)})
     assert seen.other_load_cores == pytest.approx(1.0)
 
 
@@ -70,7 +70,7 @@ def test_a_window_that_was_not_looked_at_from_both_ends_has_no_conditions(began,
 
 
 def test_a_machine_on_which_the_measurement_does_not_run_has_no_conditions():
-    lines = [{"event": "sample", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
+    lines = [{"event": "look", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
     assert summarize([BEGIN, *lines], 1.5, 3.0, [30]) is None
     assert summarize([], 1.5, 3.0, [30]) is None
 
@@ -152,7 +152,7 @@ def with_conditions(*seen):
 
 def made(**changes):
     quiet = {
-        "samples": 40,
+        "looks": 40,
         "cores": 4,
         "own_cores": 3.9,
         "other_load_cores": 0.4,

@@ -109,15 +109,15 @@ def looked_at(tmp_path):
     next(e for e in events if e["event"] == "window")["began"] = 10.5
     begin = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 2, "missing": {}}
     begin["energy_wraps_joules"] = {}
-    sampled = [begin]
+    looks = [begin]
     for at in range(9, 15):
         counters = {"own_seconds": 1.5 * at, "busy_seconds": 1.75 * at, "stolen_seconds": 1.0}
-        sampled.append({"event": "sample", "at": float(at), **counters})
+        looks.append({"event": "look", "at": float(at), **counters})
     result = measured([4.0], protocol="quick", warmup_steps=1, measured_steps=2)
     measurement = with_raw_files(tmp_path / "m", result, [[events]])
-    lines = "".join(json.dumps(line) + "\n" for line in sampled)
+    lines = "".join(json.dumps(line) + "\n" for line in looks)
     measurement.conditions_file(1).write_text(lines)
-    repeat = numbers(1, PROTOCOL, [events], 9.5, sampled)
+    repeat = numbers(1, PROTOCOL, [events], 9.5, looks)
     path = measurement.folder / "result.json"
     content = json.loads(path.read_text()) | {"repeats": [repeat.model_dump(mode="json")]}
     path.write_text(json.dumps(content))

@@ -12,7 +12,7 @@ Row = dict[str, str]
 
 def row(seen: Conditions) -> Row:
     cells = {
-        _("Looks"): str(seen.samples),
+        _("Looks"): str(seen.looks),
         _("Measurement (cores)"): f"{seen.own_cores:.2f}",
         _("Other load (cores)"): _unless_none(seen.other_load_cores, "{:.2f}".format),
         _("Stolen by the hypervisor"): _unless_none(

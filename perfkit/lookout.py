@@ -24,7 +24,7 @@ UNTOLD = (*gauges.UNTOLD, gpus.NoDriverError)
 T = TypeVar("T")
 
 
-class Sampler:
+class Lookout:
     """Appends what it sees to `path`; a line that can't be written is the last.
 
     A measurement goes on without it: of a full disk, its own raw files tell. `root` is where
@@ -67,16 +67,16 @@ class Sampler:
         None before there is one."""
         if not self.writing:
             return
-        sample: dict[str, Any] = {"event": "sample", "at": time.monotonic()}
-        sample |= _told(self._core_seconds) or {}
+        seen: dict[str, Any] = {"event": "look", "at": time.monotonic()}
+        seen |= _told(self._core_seconds) or {}
         own_seconds = _told(partial(self._own_seconds, rank)) if rank else None
         if own_seconds is not None:
-            sample["own_seconds"] = own_seconds
+            seen["own_seconds"] = own_seconds
         for gauge in self.gauges:
             value = _told(gauge.read)
             if value is not None:
-                sample.setdefault(gauge.what, {})[gauge.device] = value
-        self._write(sample)
+                seen.setdefault(gauge.what, {})[gauge.device] = value
+        self._write(seen)
 
     def _own_seconds(self, rank: int) -> float:
         self.tree = self.tree or Tree(self.root, rank)

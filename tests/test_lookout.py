@@ -8,25 +8,25 @@ import pynvml
 import pytest
 
 from perfkit.config import Config
+from perfkit.lookout import Lookout
 from perfkit.results import read_events
-from perfkit.sampler import Sampler
 
 CPU = Config(model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="dali")
 TWO_GPUS = Config(model="resnet50", device="gpu", gpus=2, batch_size=4, input="dali")
 
 
-def sampled(tmp_path, config=CPU, looks=1, **root):
+def looked(tmp_path, config=CPU, looks=1, **root):
     """The lines of so many looks at the machine below `root`, or at this one."""
     path = tmp_path / "conditions.jsonl"
-    with Sampler(path, config, **root) as sampler:
+    with Lookout(path, config, **root) as lookout:
         for _ in range(looks):
-            sampler.look(None)
+            lookout.look(None)
     return read_events(path)
 
 
 def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(tmp_path):
     (tmp_path / "proc").mkdir()
-    begin, *samples = sampled(tmp_path, looks=2, root=tmp_path)
+    begin, *looks = looked(tmp_path, looks=2, root=tmp_path)
     assert begin == {
         "event": "begin",
         "device": "cpu",
@@ -41,7 +41,7 @@ def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(tmp_
             "cpu_energy": "no RAPL under /sys/class/powercap",
         },
     }
-    assert [{*sample} for sample in samples] == [{"event", "at"}] * 2
+    assert [{*look} for look in looks] == [{"event", "at"}] * 2
 
 
 def test_what_is_there_and_may_not_be_read_says_so(tmp_path):
@@ -49,7 +49,7 @@ def test_what_is_there_and_may_not_be_read_says_so(tmp_path):
     (zone / "energy_uj").mkdir(parents=True)
     (zone / "name").write_text("package-0\n")
     (zone / "max_energy_range_uj").write_text("1000000\n")
-    begin, _sample = sampled(tmp_path, root=tmp_path)
+    begin, _look = looked(tmp_path, root=tmp_path)
     assert begin["missing"]["cpu_energy"] == f"{zone}/energy_uj: Is a directory"
 
 
@@ -58,20 +58,20 @@ def test_a_sensor_that_falls_silent_is_left_out_from_then_on_and_the_rest_goes_o
     sensor.mkdir(parents=True)
     (sensor / "name").write_text("k10temp\n")
     (sensor / "temp1_input").write_text("55000\n")
-    with Sampler(tmp_path / "c.jsonl", CPU, tmp_path) as sampler:
-        sampler.look(None)
+    with Lookout(tmp_path / "c.jsonl", CPU, tmp_path) as lookout:
+        lookout.look(None)
         (sensor / "temp1_input").write_text("")
-        sampler.look(None)
+        lookout.look(None)
         (sensor / "temp1_input").unlink()
-        sampler.look(None)
-    _begin, *samples = read_events(tmp_path / "c.jsonl")
-    seen = [sample.get("temperature_celsius") for sample in samples]
+        lookout.look(None)
+    _begin, *looks = read_events(tmp_path / "c.jsonl")
+    seen = [look.get("temperature_celsius") for look in looks]
     assert seen == [{"cpu": 55.0}, None, None]
 
 
 def test_this_machine_is_looked_at_by_the_monotonic_clock(tmp_path):
     before = time.monotonic()
-    _begin, first, second = sampled(tmp_path, looks=2)
+    _begin, first, second = looked(tmp_path, looks=2)
     assert before <= first["at"] <= second["at"] <= time.monotonic()
     assert first["busy_seconds"] > 0
     # No rank has shown itself.
@@ -82,22 +82,22 @@ def test_a_line_that_cannot_be_written_is_the_last_and_nothing_else_happens(tmp_
     """As on a disk that fills up and has room again: what was written stays readable."""
     path = tmp_path / "conditions.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Sampler(path, CPU) as sampler:
-        sampler.look(None)
+    with Lookout(path, CPU) as lookout:
+        lookout.look(None)
         whole = path.stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 10, hard))
         try:
-            sampler.look(None)
+            lookout.look(None)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        sampler.look(None)
+        lookout.look(None)
     assert path.stat().st_size == whole + 10
-    assert [event["event"] for event in read_events(path)] == ["begin", "sample"]
+    assert [event["event"] for event in read_events(path)] == ["begin", "look"]
 
 
 def test_a_file_that_cannot_be_made_is_done_without(tmp_path):
-    with Sampler(tmp_path / "no folder" / "conditions.jsonl", CPU) as sampler:
-        sampler.look(None)
+    with Lookout(tmp_path / "no folder" / "conditions.jsonl", CPU) as lookout:
+        lookout.look(None)
     assert [*tmp_path.iterdir()] == []
 
 
@@ -122,13 +122,13 @@ def nvml(monkeypatch):
 
 
 def test_gpus_are_asked_for_clock_temperature_energy_and_reasons(tmp_path, nvml):
-    begin, sample = sampled(tmp_path, TWO_GPUS, root=tmp_path)
+    begin, look = looked(tmp_path, TWO_GPUS, root=tmp_path)
     assert not {name for name in begin["missing"] if name.startswith("gpu")}
     assert (begin["device"], begin["ranks"]) == ("gpu", 2)
-    assert sample["clock_mhz"] == {"gpu0": 1400, "gpu1": 1401}
-    assert sample["temperature_celsius"] == {"gpu0": 60, "gpu1": 61}
-    assert sample["energy_joules"] == {"gpu0": 5.5, "gpu1": 5.501}
-    assert sample["throttled"] == {"gpu0": [], "gpu1": ["power_cap", "hardware_thermal"]}
+    assert look["clock_mhz"] == {"gpu0": 1400, "gpu1": 1401}
+    assert look["temperature_celsius"] == {"gpu0": 60, "gpu1": 61}
+    assert look["energy_joules"] == {"gpu0": 5.5, "gpu1": 5.501}
+    assert look["throttled"] == {"gpu0": [], "gpu1": ["power_cap", "hardware_thermal"]}
     assert nvml["open"] is False
 
 
@@ -137,9 +137,9 @@ def test_what_one_gpu_does_not_support_is_missing_with_nvmls_reason(tmp_path, nv
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     nvml["nvmlDeviceGetTotalEnergyConsumption"] = unsupported
-    begin, sample = sampled(tmp_path, TWO_GPUS, root=tmp_path)
+    begin, look = looked(tmp_path, TWO_GPUS, root=tmp_path)
     assert begin["missing"]["gpu_energy"] == "NVML: Not Supported"
-    assert "energy_joules" not in sample and "clock_mhz" in sample
+    assert "energy_joules" not in look and "clock_mhz" in look
 
 
 def test_gpus_without_a_driver_are_missing_and_a_cpus_measurement_asks_for_none(tmp_path, nvml):
@@ -147,8 +147,8 @@ def test_gpus_without_a_driver_are_missing_and_a_cpus_measurement_asks_for_none(
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     nvml["nvmlInit"] = no_driver
-    begin, _sample = sampled(tmp_path, TWO_GPUS, root=tmp_path)
+    begin, _look = looked(tmp_path, TWO_GPUS, root=tmp_path)
     assert begin["missing"]["gpus"] == "NVML: Driver Not Loaded"
     (tmp_path / "conditions.jsonl").unlink()
-    begin, _sample = sampled(tmp_path, CPU, root=tmp_path)
+    begin, _look = looked(tmp_path, CPU, root=tmp_path)
     assert "gpus" not in begin["missing"]
