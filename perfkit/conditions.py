@@ -51,7 +51,7 @@ def summarize(
         return None
     busy, stolen = seconds_of("busy_seconds"), seconds_of("stolen_seconds")
     missing = dict(begin["missing"])
-    if stolen is not None and not after[-1]["stolen_seconds"]:
+    if stolen is not None and not around[-1]["stolen_seconds"]:
         # What hides it from its guests looks the same as no hypervisor.
         stolen, missing["stolen"] = None, "none was counted since the machine started"
     wraps = begin["energy_wraps_joules"]

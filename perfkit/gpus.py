@@ -89,15 +89,15 @@ def select(variable: str | None, uuids: list[str]) -> dict[str, int]:
 
 
 def gauges(count: int) -> dict[str, Callable[[], list[Gauge]]]:
-    """By name, what the first `count` visible GPUs tell of themselves, within a `session`. To
-    read one may raise NoDriverError."""
+    """By name, what the first `count` visible GPUs tell of themselves, within a `session`.
+    Raises NoDriverError, as reading one of them may."""
     readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "gpu_clock": ("clock_mhz", _sm_clock),
         "gpu_temperature": ("temperature_celsius", _temperature),
         "gpu_throttling": ("throttled", _throttled),
         "gpu_energy": ("energy_joules", _energy),
     }
-    handles = list(_visible().values())[:count]
+    handles = list(_told(_visible).values())[:count]
 
     def of_all(what: str, read: Callable[[Any], Any]) -> list[Gauge]:
         return [
@@ -135,7 +135,7 @@ def _energy(handle: Any) -> float:
 
 
 def _visible() -> dict[str, Any]:
-    """Label -> NVML handle; within `ask`."""
+    """Label -> NVML handle; within a `session`."""
     count = pynvml.nvmlDeviceGetCount()
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
     uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]

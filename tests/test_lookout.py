@@ -142,6 +142,17 @@ def test_what_one_gpu_does_not_support_is_missing_with_nvmls_reason(tmp_path, nv
     assert "energy_joules" not in look and "clock_mhz" in look
 
 
+def test_gpus_that_may_not_be_asked_are_missing_and_the_rest_is_looked_at(tmp_path, nvml):
+    def forbidden(_index):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+
+    nvml["nvmlDeviceGetHandleByIndex"] = forbidden
+    begin, look = looked(tmp_path, TWO_GPUS, root=tmp_path)
+    assert begin["missing"]["gpus"] == "NVML: Insufficient Permissions"
+    assert look["at"] > 0
+    assert nvml["open"] is False
+
+
 def test_gpus_without_a_driver_are_missing_and_a_cpus_measurement_asks_for_none(tmp_path, nvml):
     def no_driver():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
