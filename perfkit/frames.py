@@ -23,6 +23,7 @@ from perfkit.results import (
 
 MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
 MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
+MEASURED += ["other_load_cores", "energy_joules_per_sample"]
 COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
 COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32"]
 COLUMNS += ["nodes_differ", "input_sha256"]
@@ -53,6 +54,7 @@ def load(outputs: str | Path) -> pd.DataFrame:
     frame = pd.DataFrame(columns, columns=[*COLUMNS, *facts], dtype=object)
     numbers = ["throughput", "throughput_low", "throughput_high", "interval_level"]
     numbers += ["steps_per_second", "data_wait_share"]
+    numbers += ["other_load_cores", "energy_joules_per_sample"]
     frame = frame.astype(dict.fromkeys(numbers, float))
     frame.attrs["unreadable"] = unreadable
     return frame
@@ -104,6 +106,8 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
         "topology": result.config.topology,
         "repeat_throughputs": tuple(r.throughput for r in result.complete_repeats),
         "data_wait_share": result.data_wait_share,
+        "other_load_cores": result.other_load_cores,
+        "energy_joules_per_sample": result.energy_joules_per_sample,
         "statistic": result.protocol.statistic,
         "unit": MODELS[result.config.model].unit,
         "nodes_differ": _differences_of_nodes(result),

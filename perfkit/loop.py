@@ -69,10 +69,12 @@ class LossNotFiniteError(ArithmeticError):
 
 
 class Window(NamedTuple):
-    """What was measured: samples of this rank and host seconds between synchronized ends."""
+    """What was measured: samples of this rank and host seconds between synchronized ends.
+    `began` is the clock's reading at the first of them."""
 
     samples: int
     seconds: float
+    began: float
 
 
 class Step(NamedTuple):
@@ -186,7 +188,7 @@ def train(
     for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
         take(step)
     device.synchronize()
-    window = Window(samples * measured_steps, clock() - began)
+    window = Window(samples * measured_steps, clock() - began, began)
 
     timer.write_passed()
     timer.write_losses()

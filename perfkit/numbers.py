@@ -1,11 +1,14 @@
 """The numbers of a repeat, derived from the raw events of its ranks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from perfkit.cause import Events
+from perfkit.conditions import summarize
 from perfkit.config import Protocol
 from perfkit.results import (
     Ceiling,
+    Conditions,
     Evaluation,
     Measurement,
     Rank,
@@ -21,8 +24,15 @@ ELSEWHERE = ("nodes", "wall_seconds")
 """Of a repeat, what its raw files do not tell."""
 
 
-def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float) -> Repeat:
-    """The numbers of a repeat whose ranks all came to their end."""
+def numbers(
+    index: int,
+    protocol: Protocol,
+    events: list[Events],
+    seconds: float,
+    looks: Sequence[dict[str, Any]] = (),
+) -> Repeat:
+    """The numbers of a repeat whose ranks all came to their end; `looks` is what its
+    conditions file has, if there is one."""
     ranks, steps = [], []
     for rank, rank_events in enumerate(events):
         by_kind: dict[str, Any] = {event["event"]: event for event in rank_events}
@@ -47,6 +57,7 @@ def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float
     slowest = max(rank.window_seconds for rank in ranks)
     last = events[0][-1]
     evaluated = [event for event in events[0] if event["event"] == "evaluation"]
+    window = next(event for event in events[0] if event["event"] == "window")
     return Repeat(
         index=index,
         status="complete",
@@ -63,6 +74,7 @@ def numbers(index: int, protocol: Protocol, events: list[Events], seconds: float
         evaluation=Evaluation(**_fields(evaluated[0])) if evaluated else None,
         ceiling=_ceiling(events),
         ranks=ranks,
+        conditions=_conditions(looks, window, [rank.samples for rank in ranks]),
         wall_seconds=seconds,
     )
 
@@ -81,6 +93,14 @@ def _ceiling(events: list[Events]) -> Ceiling | None:
 
 def _fields(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "event"}
+
+
+def _conditions(
+    looks: Sequence[dict[str, Any]], window: dict[str, Any], samples: list[int]
+) -> Conditions | None:
+    # Older raw files don't tell when the window began, and have no conditions beside them.
+    began = window.get("began")
+    return None if began is None else summarize(looks, began, window["seconds"], samples)
 
 
 def _straggler(alone: list[float]) -> int | None:
@@ -103,9 +123,12 @@ def disagreements(measurement: Measurement) -> list[str]:
 def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
     if not repeat.ranks:
         return "its ranks are not named"
+    paths = [measurement.raw_file(repeat.index, rank.rank) for rank in repeat.ranks]
+    conditions = measurement.conditions_file(repeat.index)
+    if repeat.conditions or conditions.exists():
+        paths.append(conditions)
     events = []
-    for rank in repeat.ranks:
-        path = measurement.raw_file(repeat.index, rank.rank)
+    for path in paths:
         try:
             events.append(read_events(path))
         except OSError as error:
@@ -113,9 +136,10 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
         except ResultError as error:
             return str(error).removeprefix(f"{measurement.folder}/")
     protocol, seconds = measurement.result.protocol, repeat.wall_seconds or 0.0
+    of_ranks, looks = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
     try:
-        given = numbers(repeat.index, protocol, events, seconds).model_dump()
-    except (LookupError, TypeError, ValueError, ArithmeticError):
+        given = numbers(repeat.index, protocol, of_ranks, seconds, *looks).model_dump()
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return "the raw files are not those of a finished repeat"
     stored = repeat.model_dump()
     differ = [name for name in given if name not in ELSEWHERE and given[name] != stored[name]]

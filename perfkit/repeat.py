@@ -13,6 +13,7 @@ from typing import Protocol as Interface
 from perfkit.cause import Events, cause, failure, furthest_behind
 from perfkit.config import Config, Protocol
 from perfkit.launch import Ending, Workers
+from perfkit.lookout import Lookout
 from perfkit.numbers import numbers
 from perfkit.progress import Progress
 from perfkit.results import (
@@ -22,6 +23,7 @@ from perfkit.results import (
     NodeSeen,
     Repeat,
     ResultError,
+    conditions_file,
     raw_file,
     read_events,
 )
@@ -108,13 +110,19 @@ def _run_repeat(
     ]
     ended: Failure | None = None
     status: int | None = None
-    with crew.start(index, raw_folder, f"{folder.name}-{index}") as workers:
+    looked = conditions_file(folder, index)
+    with (
+        crew.start(index, raw_folder, f"{folder.name}-{index}") as workers,
+        Lookout(looked, config) as lookout,
+    ):
         try:
             while status is None:
                 status = workers.wait(POLL_SECONDS)
                 seconds = time.monotonic() - began
                 for rank in ranks:
                     rank.read_on()
+                # Rank 0 is on this machine, also of several nodes.
+                lookout.look(ranks[0].pid)
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
                 progress.show(index, ranks[0].step, so_far, seconds)
                 if status is None and seconds > config.timeout:
@@ -147,7 +155,7 @@ def _run_repeat(
         return Repeat(
             index=index, status="failed", failure=ended, wall_seconds=seconds
         ), effective
-    repeat = numbers(index, protocol, events, seconds)
+    repeat = numbers(index, protocol, events, seconds, _events(looked))
     progress.show(index, protocol.steps, repeat.throughput, seconds, last=True)
     return repeat, effective
 
@@ -188,6 +196,7 @@ class Follower:
         self.path = path
         self.warmup_steps = warmup_steps
         self.offset = 0
+        self.pid: int | None = None
         self.step = 0
         self.samples = 0
         self.seconds = 0.0
@@ -209,7 +218,9 @@ class Follower:
                     self._take(json.loads(line))
 
     def _take(self, event: dict[str, Any]) -> None:
-        if event["event"] == "step":
+        if event["event"] == "start":
+            self.pid = int(event["pid"])
+        elif event["event"] == "step":
             self.step = event["step"]
             if self.step > self.warmup_steps:
                 self.samples += event["samples"]

@@ -2,6 +2,7 @@
 
     outputs/<id>/result.json              one measurement (Result), replaced atomically
     outputs/<id>/repeats/<k>/rank<r>.jsonl  raw events of one rank, appended as they happen
+    outputs/<id>/repeats/<k>/conditions.jsonl  what the machine showed meanwhile
     outputs/<id>/logs/<k>-rank<r>.log       what the worker printed
 
 `docs/results.md` describes both formats, `docs/result.schema.json` is Result's JSON Schema.
@@ -123,6 +124,44 @@ class StepSeconds(_Stored):
     maximum: float
 
 
+class Conditions(_Stored):
+    """What the machine did in the window of a repeat, seen from outside the training; of
+    several nodes, the driver's. What it does not tell is None, or not in the dict."""
+
+    looks: Annotated[int, Field(description="times that it was looked at in the window")]
+    cores: Annotated[int, Field(description="usable ones; figures of cores are of these")]
+    own_cores: Annotated[
+        float, Field(description="cores that the measurement's processes were busy on")
+    ]
+    other_load_cores: Annotated[
+        float | None, Field(description="cores that all other processes were busy on")
+    ]
+    stolen_share: Annotated[
+        float | None, Field(description="of the cores' time, what the hypervisor withheld")
+    ]
+    clock_mhz: Annotated[
+        dict[str, tuple[float, float]], Field(description="device -> lowest, highest seen")
+    ]
+    temperature_celsius: Annotated[
+        dict[str, float], Field(description="device -> highest seen")
+    ]
+    throttled: Annotated[
+        dict[str, dict[str, int]],
+        Field(description="device -> reason for a lower clock -> looks that showed it"),
+    ]
+    energy_joules: Annotated[
+        dict[str, float], Field(description="GPU, package or memory -> energy in the window")
+    ]
+    energy_joules_per_sample: Annotated[
+        float | None,
+        Field(
+            description="of the GPUs, or in a CPU's measurement of packages and memory / "
+            "samples of the ranks on this machine"
+        ),
+    ]
+    missing: Annotated[dict[str, str], Field(description="what is not told -> why")]
+
+
 class Repeat(_Stored):
     """One fresh run of the worker processes. Numbers are None unless it is complete."""
 
@@ -162,6 +201,10 @@ class Repeat(_Stored):
     evaluation: Evaluation | None = None
     ceiling: Ceiling | None = None
     ranks: list[Rank] = []
+    conditions: Annotated[
+        Conditions | None,
+        Field(description="None where a window is too short for them, or of older results"),
+    ] = None
     nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []
     wall_seconds: Annotated[
         float | None, Field(description="from starting the launcher to its end")
@@ -306,6 +349,24 @@ class Result(_Stored):
         return max((share for share in shares if share is not None), default=None)
 
     @property
+    def conditions(self) -> list[Conditions]:
+        """Those of the complete repeats that have them."""
+        return [r.conditions for r in self.complete_repeats if r.conditions]
+
+    @property
+    def other_load_cores(self) -> float | None:
+        """The highest other load that a complete repeat met."""
+        loads = [conditions.other_load_cores for conditions in self.conditions]
+        return max((load for load in loads if load is not None), default=None)
+
+    @property
+    def energy_joules_per_sample(self) -> float | None:
+        """The median over the complete repeats that tell it."""
+        energies = [conditions.energy_joules_per_sample for conditions in self.conditions]
+        told = [energy for energy in energies if energy is not None]
+        return median(told) if told else None
+
+    @property
     def complete_repeats(self) -> list[Repeat]:
         return [repeat for repeat in self.repeats if repeat.status == "complete"]
 
@@ -349,6 +410,9 @@ class Measurement:
     def raw_file(self, repeat: int, rank: int) -> Path:
         return raw_file(self.folder, repeat, rank)
 
+    def conditions_file(self, repeat: int) -> Path:
+        return conditions_file(self.folder, repeat)
+
     def __repr__(self) -> str:
         number = self.result.throughput
         shown = f"{number.value:.4g} {number.unit}" if number else "no number"
@@ -357,6 +421,10 @@ class Measurement:
 
 def raw_file(folder: Path, repeat: int, rank: int) -> Path:
     return folder / "repeats" / str(repeat) / f"rank{rank}.jsonl"
+
+
+def conditions_file(folder: Path, repeat: int) -> Path:
+    return folder / "repeats" / str(repeat) / "conditions.jsonl"
 
 
 def read_result(path: Path) -> Result:

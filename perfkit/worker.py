@@ -100,7 +100,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         read_losses_at_once=config.device == "cpu",
         announce=config.ranks > 1,
     )
-    raw.write({"event": "window", "samples": window.samples, "seconds": window.seconds})
+    raw.write({"event": "window", **window._asdict()})
     skipped = trainer.skipped_steps if effective["loss_scaling"] else None
     end = {"skipped_steps": skipped, "loss_scale": trainer.loss_scale}
     end["samples_seen"] = counted.samples

@@ -18,6 +18,9 @@ from perfkit.results import Option
 from perfkit.tables import published
 
 METHODS = [("**.py", "python"), ("**.j2", "jinja2.ext:babel_extract")]
+UNTOLD = "cpu_time stolen cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
+UNTOLD += " gpu_temperature gpu_throttling gpu_energy"
+"""What a machine may not tell of its conditions."""
 KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2)}
 
 
@@ -47,7 +50,7 @@ def headings():
 def looked_up():
     """The messages that come from elsewhere: parameters, facts, the published tables."""
     cells = published()
-    facts = {*FACTS, "data_disk"}
+    facts = {*FACTS, "data_disk", *UNTOLD.split()}
     with language.spoken("en"):
         messages = {fact_name(fact) for fact in facts}
     messages |= {meaning for _default, meaning in parameters().values()}

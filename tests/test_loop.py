@@ -1,5 +1,6 @@
 """The timer, on a fake trainer of known step time and a fake clock."""
 
+import time
 from itertools import count
 
 import pytest
@@ -115,6 +116,7 @@ def test_a_known_step_time_is_measured_exactly_and_warm_up_stays_out_of_the_wind
     window, events = run(clock, FakeTrainer(clock), CpuDevice(clock))
     assert window.samples == 80
     assert window.seconds == pytest.approx(10 * STEP_SECONDS)
+    assert window.began + window.seconds == pytest.approx(clock())
     steps = of_kind(events, "step")
     assert [step["step"] for step in steps] == list(range(1, 13))
     assert [step["seconds"] for step in steps] == pytest.approx([5.0] * 2 + [STEP_SECONDS] * 10)
@@ -126,6 +128,11 @@ def test_waiting_for_input_is_told_apart_and_belongs_to_the_step():
     steps = of_kind(events, "step")
     assert all(step["data_wait_seconds"] == pytest.approx(WAIT_SECONDS) for step in steps)
     assert window.seconds == pytest.approx(10 * (STEP_SECONDS + WAIT_SECONDS))
+
+
+def test_the_windows_clock_is_the_one_by_which_the_machine_is_looked_at():
+    clocks = [time.get_clock_info(name) for name in ("perf_counter", "monotonic")]
+    assert {clock.implementation for clock in clocks} == {"clock_gettime(CLOCK_MONOTONIC)"}
 
 
 def test_on_a_cpu_the_steps_add_up_to_the_window():

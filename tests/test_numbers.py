@@ -102,6 +102,59 @@ def test_a_repeat_whose_raw_file_is_gone_is_named(measurement):
     ]
 
 
+@pytest.fixture
+def looked_at(tmp_path):
+    """A measurement of one repeat of one rank, whose machine was looked at once a second."""
+    events = rank(2.0)
+    next(e for e in events if e["event"] == "window")["began"] = 10.5
+    begin = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 2, "missing": {}}
+    begin["energy_wraps_joules"] = {}
+    looks = [begin]
+    for at in range(9, 15):
+        counters = {"own_seconds": 1.5 * at, "busy_seconds": 1.75 * at, "stolen_seconds": 1.0}
+        looks.append({"event": "look", "at": float(at), **counters})
+    result = measured([4.0], protocol="quick", warmup_steps=1, measured_steps=2)
+    measurement = with_raw_files(tmp_path / "m", result, [[events]])
+    lines = "".join(json.dumps(line) + "\n" for line in looks)
+    measurement.conditions_file(1).write_text(lines)
+    repeat = numbers(1, PROTOCOL, [events], 9.5, looks)
+    path = measurement.folder / "result.json"
+    content = json.loads(path.read_text()) | {"repeats": [repeat.model_dump(mode="json")]}
+    path.write_text(json.dumps(content))
+    return type(measurement).read(measurement.folder)
+
+
+def test_the_conditions_of_a_repeat_are_derived_from_its_file_again(looked_at):
+    (repeat,) = looked_at.result.repeats
+    assert (repeat.conditions.own_cores, repeat.conditions.other_load_cores) == (1.5, 0.25)
+    assert disagreements(looked_at) == []
+    # The third look, of those in the window.
+    change(looked_at.conditions_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
+    assert disagreements(looked_at) == ["repeat 1: the raw files give another conditions"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('{"event": "begin"', '{"event": "begun', "conditions.jsonl:1: "),
+        ('"own_seconds": 15.0', '"own_seconds": "x"', "not those of a finished repeat"),
+        ('17.5, "stolen_seconds"', '17.5, "energy_joules"', "not those of a finished repeat"),
+        ('"cores": 2', '"gores": 2', "not those of a finished repeat"),
+    ],
+)
+def test_a_conditions_file_that_is_none_is_named(looked_at, old, new, told):
+    change(looked_at.conditions_file(1), old, new)
+    (line,) = disagreements(looked_at)
+    assert line.startswith("repeat 1: ") and told in line
+
+
+def test_conditions_whose_file_is_gone_are_named(looked_at):
+    looked_at.conditions_file(1).unlink()
+    assert disagreements(looked_at) == [
+        "repeat 1: repeats/1/conditions.jsonl: No such file or directory"
+    ]
+
+
 def test_a_repeat_that_names_no_ranks_is_named(measurement):
     path = measurement.folder / "result.json"
     content = json.loads(path.read_text())

@@ -2,6 +2,7 @@
 
 from perfkit.report.language import speak
 from perfkit.report.sections import (
+    conditions,
     effective,
     environment,
     headline,
@@ -28,6 +29,7 @@ from perfkit.report.summary import (
 
 __all__ = [
     "Summary",
+    "conditions",
     "effective",
     "environment",
     "headline",

@@ -10,6 +10,7 @@ from perfkit.diagnosis import read_diagnosis
 from perfkit.frames import STEP_COLUMNS, load_steps
 from perfkit.models import MODELS
 from perfkit.numbers import disagreements
+from perfkit.report.conditions_table import row
 from perfkit.report.rendering import Section, render
 from perfkit.report.step_chart import step_chart
 from perfkit.report.wording import command, diagnosis_lines, title
@@ -172,6 +173,26 @@ def step_times(measurement: Measurement) -> Section:
         result=measurement.result,
         unit=MODELS[measurement.result.config.model].unit,
         unreadable=unreadable,
+    )
+
+
+def conditions(measurement: Measurement) -> Section:
+    """What the machine did in each window: other load, clocks, temperatures, energy."""
+    result = measurement.result
+    repeats = result.complete_repeats
+    rows = [(r.index, row(r.conditions) if r.conditions else {}) for r in repeats]
+    seen = result.conditions
+    missing: dict[str, str] = {}
+    for one in seen:
+        missing |= one.missing
+    return render(
+        "conditions.html.j2",
+        result=result,
+        headings=list(dict.fromkeys(heading for _index, cells in rows for heading in cells)),
+        rows=rows,
+        cores=seen[0].cores if seen else None,
+        energy=result.energy_joules_per_sample,
+        missing=missing,
     )
 
 
