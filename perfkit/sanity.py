@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from math import log
 from typing import Any, NamedTuple
 
+from perfkit.conditions import disturbances
 from perfkit.inputs import CLASSES, VOCABULARY
 from perfkit.models import MODELS
 from perfkit.results import Repeat, Result
@@ -28,7 +29,8 @@ class NamedWarning(NamedTuple):
 def warnings_of(result: Result, courses: Iterable[Course]) -> list[NamedWarning]:
     """All warnings about a measurement, whose repeats went as `courses` says."""
     found = [*_about_repeats(result), *_about_courses(result, list(courses))]
-    return [*found, *_about_training(result), *_about_ceilings(result)]
+    found += [*_about_conditions(result), *_about_training(result)]
+    return [*found, *_about_ceilings(result)]
 
 
 def _about_repeats(result: Result) -> Iterator[NamedWarning]:
@@ -38,13 +40,30 @@ def _about_repeats(result: Result) -> Iterator[NamedWarning]:
     width = result.throughput.relative_width if result.throughput else None
     if width is not None and width > WIDE:
         yield NamedWarning("wide_interval", {"share": width})
-    if far := outliers(values) if values else []:
+    # Among few repeats of a quiet machine one is often far in units of their own small spread.
+    usual = median(values) if values else 0.0
+    far = [k for k in outliers(values) if abs(values[k] / usual - 1) > TOLERANCE]
+    if far:
         indices = [result.complete_repeats[k].index for k in far]
-        ratios = [values[k] / median(values) - 1 for k in far]
+        ratios = [values[k] / usual - 1 for k in far]
         yield NamedWarning("outlier", {"repeats": indices, "shares": ratios})
     if result.ended_by == "budget":
         target = result.protocol.interval_target
         yield NamedWarning("budget_ended", {"target": target, "budget": result.protocol.budget})
+
+
+def _about_conditions(result: Result) -> Iterator[NamedWarning]:
+    """What else the machine did."""
+    found = disturbances(result)
+    for name in ("other_load", "stolen"):
+        if some := [one for one in found if one.what == name]:
+            figures = {"repeats": [one.repeat for one in some]}
+            most = max(some, key=lambda one: one.value)
+            yield NamedWarning(name, figures | {"most": most.value, "limit": most.limit})
+    if throttled := [one for one in found if one.what == "throttled"]:
+        reasons = sorted({f"{one.device}: {one.reason}" for one in throttled})
+        repeats = sorted({one.repeat for one in throttled})
+        yield NamedWarning("throttled", {"repeats": repeats, "reasons": reasons})
 
 
 def _about_courses(result: Result, courses: list[Course]) -> Iterator[NamedWarning]:

@@ -52,6 +52,8 @@ def outliers(values: Sequence[float]) -> list[int]:
     That is 0.6745 |value - median| / (median of |value - median|): Iglewicz and Hoaglin, How to
     detect and handle outliers, 1993. None of values half of which are the same.
     """
+    if not values:
+        return []
     middle = median(values)
     deviations = [abs(value - middle) for value in values]
     usual = median(deviations)

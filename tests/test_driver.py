@@ -9,11 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import fake_trainer
 import pytest
 from conftest import IN_WORKER
 from made import forget_repeats
 
 import perfkit
+from perfkit import launch
 from perfkit.models.architecture import training_flops
 from perfkit.numbers import disagreements
 from perfkit.report import publish
@@ -139,10 +141,10 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
 
 def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
     plant(
-        IN_WORKER + "    import perfkit.worker\n"
+        IN_WORKER + "    import perfkit.ceiling\n"
         "    def measure_ceiling(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
-        "    perfkit.worker.measure_ceiling = measure_ceiling\n"
+        "    perfkit.ceiling.measure_ceiling = measure_ceiling\n"
     )
     measurement = measure()
     assert measurement.result.status == "complete"
@@ -156,16 +158,22 @@ def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
     assert disagreements(measurement) == []
 
 
-def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure):
-    narrow = measure(repeats="auto", interval_target=0.9, input="synthetic")
-    assert narrow.result.status == "complete"
-    assert narrow.result.ended_by == "interval"
+def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure, monkeypatch):
+    def command(_config, _place, _log_dir, _job, worker):
+        return [sys.executable, fake_trainer.__file__, "0.5", worker[-1]]
+
+    monkeypatch.setattr(launch, "launcher_command", command)
+    narrow = measure(repeats="auto", interval_target=0.5, input="synthetic")
+    assert (narrow.result.status, narrow.result.ended_by) == ("complete", "interval")
+    # Seven are the fewest whose range is an interval of 98 %.
     assert 7 <= narrow.result.throughput.n < 100
-    spent = measure(repeats="auto", budget=1)
+    spent = measure(repeats="auto", budget=1, input="synthetic")
     assert (spent.result.status, spent.result.ended_by) == ("complete", "budget")
-    assert spent.result.throughput.n == 1
-    again = measure(repeats="auto", budget=1)
+    assert 1 <= spent.result.throughput.n <= 3
+    again = measure(repeats="auto", budget=1, input="synthetic")
     assert again.result == spent.result
+    few = measure(repeats=2, interval_target=0.5, input="synthetic")
+    assert (few.result.ended_by, few.result.throughput.n) == ("repeats", 2)
 
 
 def test_a_complete_measurement_is_not_run_again(measure):

@@ -5,7 +5,7 @@ import pytest
 from made import V100, measured, rank_events, with_raw_files
 
 from perfkit.frames import load_steps
-from perfkit.results import Ceiling, Evaluation
+from perfkit.results import Ceiling, Conditions, Evaluation
 from perfkit.sanity import guessing_loss, warnings_of
 from perfkit.steady import courses
 from perfkit.utilization import datasheet, utilization
@@ -37,6 +37,10 @@ def test_a_single_repeat_and_a_wide_interval_are_told():
     assert warning.figures["share"] == pytest.approx(0.2)
 
 
+def test_a_repeat_that_is_far_only_in_units_of_a_tiny_spread_is_no_outlier():
+    assert names(measured([100.0, 100.01, 100.02, 99.99, 100.5])) == []
+
+
 def test_an_outlier_is_named_with_its_distance_and_still_counts():
     result = measured([*QUIET[:6], 103.0])
     (warning,) = warnings_of(result, ())
@@ -62,6 +66,25 @@ def test_an_outlier_is_named_with_its_distance_and_still_counts():
 )
 def test_what_can_not_be_training_at_that_speed_is_told(name, changes):
     assert names(changed(measured(QUIET), **changes)) == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("other_load", {"other_load_cores": 0.5}),
+        ("stolen", {"stolen_share": 0.1}),
+        ("throttled", {"throttled": {"gpu0": {"software_thermal": 2}}}),
+    ],
+)
+def test_what_disturbed_the_machine_is_told(name, changes):
+    quiet = {"looks": 9, "cores": 2, "own_cores": 1.9, "other_load_cores": 0.01}
+    quiet |= {"stolen_share": 0.0, "clock_mhz": {}, "temperature_celsius": {}, "throttled": {}}
+    quiet |= {"energy_joules": {}, "energy_joules_per_sample": None, "missing": {}}
+    result = measured(QUIET)
+    assert names(changed(result, conditions=Conditions(**quiet))) == []
+    (warning,) = warnings_of(changed(result, conditions=Conditions(**quiet | changes)), ())
+    assert warning.name == name
+    assert warning.figures["repeats"] == list(range(1, 8))
 
 
 def test_a_loss_that_rises_is_told_where_every_step_has_the_same_batch():
