@@ -138,7 +138,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"No space left on device: '.*/file'"):
         write_atomically(path, "new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
