@@ -392,7 +392,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             event = json.loads(line)
             if not isinstance(event, dict):
                 raise ValueError("not an object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ResultError(f"{path}:{number}: {error}") from error
         events.append(event)
     return events
