@@ -38,9 +38,7 @@ class _Commands(click.Group):
             if error.errno not in NO_ROOM:
                 raise
             click.echo(f"disk_full: {portable(str(error))}", err=True)
-            click.echo(
-                "What was measured is kept. Make room; the same command goes on.", err=True
-            )
+            click.echo("What was measured is kept. Make room, and try again.", err=True)
             raise SystemExit(1) from None
 
 

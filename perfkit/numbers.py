@@ -9,6 +9,7 @@ from perfkit.statistics import median, summary
 
 STRAGGLING = 1.1
 SAME_WINDOW = 0.02
+"""By how much of it a window may differ from its steps' sum."""
 ELSEWHERE = ("nodes", "wall_seconds")
 """Of a repeat, what its raw files do not tell."""
 
@@ -63,7 +64,7 @@ def _straggler(alone: list[float]) -> int | None:
 
 
 def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
-    """Whether the steps of one rank's window do not add up to it, by over SAME_WINDOW.
+    """Whether the steps of one rank's window do not add up to it, to SAME_WINDOW.
 
     On a GPU the window is the host's time and the steps are the device's: where they differ,
     the device was not synchronized at the window's ends, or one of the clocks is wrong.

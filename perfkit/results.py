@@ -363,7 +363,7 @@ def write_last_result(folder: Path, result: Result) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`: a reader sees the old file or the new one, never a part.
 
-    Raises OSError, which names `path`.
+    Raises OSError, which names the file.
     """
     descriptor, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
     try:
