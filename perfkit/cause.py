@@ -10,7 +10,7 @@ from typing import Any
 
 from perfkit.config import portable
 from perfkit.launch import Ending
-from perfkit.results import Failure, FailureCode
+from perfkit.results import NO_ROOM, Failure, FailureCode
 
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for so long has stalled; gloo waits for it for 30 seconds."""
@@ -25,6 +25,12 @@ Events = list[dict[str, Any]]
 def failure(code: FailureCode, message: str) -> Failure:
     """A Failure whose message gives away no path of this machine."""
     return Failure(code=code, message=portable(message))
+
+
+def unwritten(error: OSError) -> Failure:
+    """The driver itself could not write a file, make a folder or start a process."""
+    code: FailureCode = "disk_full" if error.errno in NO_ROOM else "worker_error"
+    return failure(code, str(error))
 
 
 def cause(
@@ -54,9 +60,19 @@ def cause(
         return trouble
     if ending.free_bytes < os.sysconf("SC_PAGE_SIZE"):
         return failure("disk_full", "no space left where the results are written")
+    if line := _no_room(logs):
+        return failure("disk_full", line)
     if ending.killed_for_memory:
         return failure("out_of_memory", "the kernel killed a worker for want of memory")
     return _silent(events, names, ending, quiet, logs, reported)
+
+
+def _no_room(logs: dict[str, str]) -> str | None:
+    """Where a process says last that it had no room to write, which may be so where there are
+    free bytes, too: for another file, or in the user's share of the disk."""
+    signs = tuple(f"OSError: [Errno {number}]" for number in NO_ROOM)
+    lines = [line for log in logs.values() for line in log.splitlines()]
+    return next((line for line in reversed(lines) if line.startswith(signs)), None)
 
 
 def _silent(

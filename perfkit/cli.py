@@ -26,7 +26,25 @@ def _parameter_help() -> str:
     return "\b\nParameters, as in the notebook:\n" + "\n".join(lines) + "\n\n" + EPILOG
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+class _Commands(click.Group):
+    """Commands that end with 1 and a word where a disk is full: no stack tells more."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except OSError as error:
+            from perfkit.results import NO_ROOM
+
+            if error.errno not in NO_ROOM:
+                raise
+            click.echo(f"disk_full: {portable(str(error))}", err=True)
+            click.echo("What was measured is kept. Make room, and try again.", err=True)
+            raise SystemExit(1) from None
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG
+)
 @click.version_option(package_name="perfkit")
 def main() -> None:
     """Reproducible reports on deep-learning training throughput."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from perfkit.cause import failure, unwritten
 from perfkit.config import Config, Protocol, portable, resolved_path
 from perfkit.environment import identity, read_environment
 from perfkit.gpus import visible_gpus
@@ -18,7 +19,7 @@ from perfkit.models import MODELS
 from perfkit.node import join
 from perfkit.nodes import NodeError, Nodes
 from perfkit.progress import Progress
-from perfkit.repeat import Crew, OneNode, failure, run_repeat
+from perfkit.repeat import Crew, OneNode, run_repeat
 from perfkit.request import RequestError, resolve
 from perfkit.results import (
     SCHEMA_VERSION,
@@ -33,6 +34,7 @@ from perfkit.results import (
     Throughput,
     read_result,
     write_atomically,
+    write_last_result,
     write_result,
 )
 from perfkit.statistics import median, median_interval
@@ -122,12 +124,14 @@ def _measure(
     missing = [k for k in range(1, protocol.repeats + 1) if k not in done]
     if result.ended_by:
         return
-    write_result(folder, result)
+    result = _stored(folder, result)
+    if result.failure:
+        return
     if config.input != "synthetic":
         try:
             data = examine(config)
         except InputError as error:
-            write_result(folder, _concluded(result, failure("bad_input", str(error))))
+            _stored(folder, _concluded(result, failure("bad_input", str(error))))
             return
         found = InputData(samples=data.samples, sha256=data.sha256)
         result = result.model_copy(update={"input_data": found})
@@ -139,18 +143,33 @@ def _measure(
             _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})
             for index in missing:
-                result = _with_repeat(result, config, crew, folder, index, progress)
+                result = _stored(
+                    folder, _with_repeat(result, config, crew, folder, index, progress)
+                )
                 crew.result = result.model_dump_json(indent=1)
-                write_result(folder, result)
                 if result.failure or result.ended_by:
                     break
     except NodeError as error:
-        write_result(folder, _concluded(result, error.failure))
+        _stored(folder, _concluded(result, error.failure))
     except KeyboardInterrupt:
-        write_result(folder, _concluded(result, failure("interrupted", "interrupted")))
+        _stored(folder, _concluded(result, failure("interrupted", "interrupted")))
         raise
     if result.failure and result.failure.code == "interrupted":
         raise KeyboardInterrupt
+
+
+def _stored(folder: Path, result: Result) -> Result:
+    """`result`, stored; with a failure, should more be to come and no room be left for it.
+
+    Raises OSError if not even that can be stored.
+    """
+    try:
+        write_result(folder, result)
+    except OSError as error:
+        if result.status != "complete":
+            result = _concluded(result, result.failure or unwritten(error))
+        write_last_result(folder, result)
+    return result
 
 
 def _check_same_nodes(result: Result, seen: list[NodeSeen]) -> None:

@@ -68,6 +68,10 @@ class LossNotFiniteError(ArithmeticError):
     """The loss became NaN or infinite: what follows is no training."""
 
 
+class NotSynchronizedError(RuntimeError):
+    """The device still had work after it was synchronized: no window can be told from it."""
+
+
 class Window(NamedTuple):
     """What was measured: samples of this rank and host seconds between synchronized ends.
     `began` is the clock's reading at the first of them."""
@@ -104,8 +108,7 @@ class StepTimer:
     def restart(self) -> float:
         """Let the next step begin now, with the device idle; the clock's reading, seconds."""
         self.device.synchronize()
-        self.write_passed()
-        self.write_losses()
+        self.write_rest()
         self.begin = self.device.mark()
         return self.clock()
 
@@ -129,6 +132,17 @@ class StepTimer:
                 }
             )
             self.unread.append((done.step, done.loss))
+
+    def write_rest(self) -> None:
+        """Write what is left, the device being synchronized. Raises NotSynchronizedError if it
+        is not."""
+        self.write_passed()
+        if self.pending:
+            step = self.pending[0].step
+            raise NotSynchronizedError(
+                f"synchronized, the device was not done with step {step}"
+            )
+        self.write_losses()
 
     def write_losses(self) -> None:
         """Read the losses of the steps written so far; on a GPU this waits for the device."""
@@ -160,8 +174,8 @@ def train(
     `data_wait_seconds` of a step is host time spent waiting for its batches. Losses are read
     at once only where that does not make the host wait for the device (a CPU); elsewhere
     after the window. With `announce` a `batch` event says that a step has its batches, which
-    tells a rank that hangs from those that wait for it. Raises LossNotFiniteError, and
-    whatever trainer and batches raise.
+    tells a rank that hangs from those that wait for it. Raises LossNotFiniteError,
+    NotSynchronizedError, and whatever trainer and batches raise.
     """
     timer = StepTimer(device, clock, record, samples)
 
@@ -190,8 +204,7 @@ def train(
     device.synchronize()
     window = Window(samples * measured_steps, clock() - began, began)
 
-    timer.write_passed()
-    timer.write_losses()
+    timer.write_rest()
     return window
 
 

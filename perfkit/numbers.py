@@ -20,6 +20,8 @@ from perfkit.results import (
 from perfkit.statistics import median, summary
 
 STRAGGLING = 1.1
+SAME_WINDOW = 0.02
+"""By how much of it a window may differ from its steps' sum."""
 ELSEWHERE = ("nodes", "wall_seconds")
 """Of a repeat, what its raw files do not tell."""
 
@@ -108,6 +110,15 @@ def _straggler(alone: list[float]) -> int | None:
     slowest = alone.index(max(alone))
     others = alone[:slowest] + alone[slowest + 1 :]
     return slowest if others and alone[slowest] > STRAGGLING * median(others) else None
+
+
+def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
+    """Whether the steps of one rank's window do not add up to it, to SAME_WINDOW.
+
+    On a GPU the window is the host's time and the steps are the device's: where they differ,
+    the device was not synchronized at the window's ends, or one of the clocks is wrong.
+    """
+    return not abs(sum(step_seconds) - window_seconds) <= SAME_WINDOW * window_seconds
 
 
 def disagreements(measurement: Measurement) -> list[str]:

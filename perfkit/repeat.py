@@ -1,7 +1,6 @@
 """One repeat: fresh worker processes, watched to their end, and what came of them."""
 
 import contextlib
-import errno
 import json
 import shutil
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 from typing import Protocol as Interface
 
-from perfkit.cause import Events, cause, failure, furthest_behind
+from perfkit.cause import Events, cause, failure, furthest_behind, unwritten
 from perfkit.config import Config, Protocol
 from perfkit.launch import Ending, Workers
 from perfkit.lookout import Lookout
@@ -19,13 +18,13 @@ from perfkit.progress import Progress
 from perfkit.results import (
     Effective,
     Failure,
-    FailureCode,
     NodeSeen,
     Repeat,
     ResultError,
     conditions_file,
     raw_file,
     read_events,
+    write_atomically,
 )
 
 POLL_SECONDS = 0.5
@@ -93,9 +92,7 @@ def run_repeat(
     try:
         return _run_repeat(crew, config, protocol, folder, index, progress)
     except OSError as error:
-        # The driver itself could not make a folder or start a process.
-        code: FailureCode = "disk_full" if error.errno == errno.ENOSPC else "worker_error"
-        return Repeat(index=index, status="failed", failure=failure(code, str(error))), None
+        return Repeat(index=index, status="failed", failure=unwritten(error)), None
 
 
 def _run_repeat(
@@ -139,7 +136,7 @@ def _run_repeat(
         # Before the scratch folder goes, which may lie on the same disk.
         ending = workers.ending()
         logs = workers.logs()
-        _store_logs(logs, folder / "logs", index)
+        unstored = _store_logs(logs, folder / "logs", index)
     events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
     whole = all(e and e[-1]["event"] == "end" for e in events)
     names = [_rank_name(crew, config, rank) for rank in range(config.ranks)]
@@ -150,6 +147,7 @@ def _run_repeat(
         ended = failure("time_out", f"{ended.message}; {furthest_behind(events, names)}")
     if not whole and not ended:
         ended = cause(events, names, ending, quiet, logs, trouble)
+    ended = ended or unstored
     effective = _effective(events)
     if ended:
         return Repeat(
@@ -160,14 +158,16 @@ def _run_repeat(
     return repeat, effective
 
 
-def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> None:
+def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> Failure | None:
+    """What kept the logs from being stored: not raised, for it must not hide what they would
+    have explained."""
     try:
         folder.mkdir(exist_ok=True)
         for name, text in logs.items():
-            (folder / f"{repeat}-{name}.log").write_text(text)
-    except OSError:
-        # A full disk must not hide what the logs would have explained.
-        return
+            write_atomically(folder / f"{repeat}-{name}.log", text)
+    except OSError as error:
+        return unwritten(error)
+    return None
 
 
 def _rank_name(crew: Crew, config: Config, rank: int) -> str:

@@ -9,6 +9,7 @@
 """
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -34,6 +35,8 @@ from perfkit.statistics import median, median_interval, relative_width
 
 SCHEMA_VERSION: Literal[2] = 2
 RESERVE_BYTES = 64 * 1024
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What a write fails with for want of room: on the disk, or in the user's share of it."""
 PARTIAL = ".partial"
 """How the name of a file ends that is being written."""
 STOPPING_LEVEL = 0.98
@@ -457,24 +460,31 @@ def _why_unreadable(text: bytes, error: ValidationError) -> str:
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Replace `folder/result.json` atomically.
+    """Replace `folder/result.json` atomically, with a reserve file beside it.
 
-    A reserve file lies beside it, so that on a full disk the status can still be written:
-    the reserve is given up for it.
+    Raises OSError if there is no room for both. The reserve is given up then, so that a last
+    word, `write_last_result`, can still be written.
     """
-    text = result.model_dump_json(indent=1)
-    path, reserve = folder / "result.json", folder / ".reserve"
+    reserve = folder / ".reserve"
     try:
-        write_atomically(path, text)
         if not reserve.exists():
             write_atomically(reserve, " " * RESERVE_BYTES)
+        write_last_result(folder, result)
     except OSError:
         reserve.unlink(missing_ok=True)
-        write_atomically(path, text)
+        raise
+
+
+def write_last_result(folder: Path, result: Result) -> None:
+    """Replace `folder/result.json` atomically, reserve or not. Raises OSError."""
+    write_atomically(folder / "result.json", result.model_dump_json(indent=1))
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write `text` to `path`: a reader sees the old file or the new one, never a part."""
+    """Write `text` to `path`: a reader sees the old file or the new one, never a part.
+
+    Raises OSError, which names the file.
+    """
     descriptor, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
@@ -483,9 +493,12 @@ def write_atomically(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
+        if isinstance(error, OSError):
+            # A write that fails does not name the file, unlike an open.
+            error.filename = str(path)
         raise
 
 
@@ -499,7 +512,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             event = json.loads(line)
             if not isinstance(event, dict):
                 raise ValueError("not an object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ResultError(f"{path}:{number}: {error}") from error
         events.append(event)
     return events

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from perfkit.conditions import disturbances
 from perfkit.inputs import CLASSES, VOCABULARY
 from perfkit.models import MODELS
+from perfkit.numbers import window_disagrees
 from perfkit.results import Repeat, Result
 from perfkit.statistics import median, outliers
 from perfkit.steady import TOLERANCE, Course
@@ -16,6 +17,9 @@ WIDE = 0.05
 """An interval as wide as this share of the median is called wide."""
 NEAR_CHANCE = (0.75, 1.5)
 """Between which multiples of a guesser's loss an untrained network's first one lies."""
+STANDING = 1e-4
+"""A loss that differs by less from the first step to the last does not move: NaN in images or
+weights can leave it finite, where operators take NaN for zero."""
 ROUNDING = 0.01
 
 
@@ -73,6 +77,18 @@ def _about_courses(result: Result, courses: list[Course]) -> Iterator[NamedWarni
         yield NamedWarning("never_steady", {"repeats": unsettled})
     if drifting := [(repeat, seen.drift) for repeat, seen in known if seen.drift]:
         yield NamedWarning("drift", _by_repeat(drifting))
+    windows = {
+        (r.index, rank.rank): rank.window_seconds for r in result.repeats for rank in r.ranks
+    }
+    apart = {
+        course.repeat
+        for course in courses
+        for rank, seconds in course.window_steps.items()
+        if (course.repeat, rank) in windows
+        and window_disagrees(windows[course.repeat, rank], seconds)
+    }
+    if apart:
+        yield NamedWarning("window_not_its_steps", {"repeats": sorted(apart)})
     warmup = result.protocol.warmup_steps
     late = [(r, seen.begin) for r, seen in known if seen.settled and seen.begin > warmup]
     if late:
@@ -101,6 +117,15 @@ def _about_training(result: Result) -> Iterator[NamedWarning]:
         rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
         if rising:
             yield NamedWarning("loss_not_falling", {"repeats": rising})
+    standing = [
+        repeat.index
+        for repeat in repeats
+        if repeat.loss_first is not None
+        and repeat.loss_last is not None
+        and abs(repeat.loss_last - repeat.loss_first) < STANDING
+    ]
+    if standing:
+        yield NamedWarning("loss_standing", {"repeats": standing})
     if odd_repeats := [repeat.index for repeat in repeats if not accuracy_is_possible(repeat)]:
         yield NamedWarning("accuracy", {"repeats": odd_repeats})
     if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):

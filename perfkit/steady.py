@@ -134,12 +134,14 @@ def _is_settled(begin: int, count: int) -> bool:
 class Course(NamedTuple):
     """How a repeat went: what its steps show, and its throughput (samples per second) from the
     window's steps as the protocol has it and from the steady steps. The latter is None where no
-    steady steps are known; on several ranks a step takes what the slowest one takes."""
+    steady steps are known; on several ranks a step takes what the slowest one takes.
+    `window_steps` are the step times in the window, seconds, by rank."""
 
     repeat: int
     steadiness: Steadiness | None
     fixed: float
     steady: float | None
+    window_steps: dict[int, list[float]]
 
     @property
     def disagreement(self) -> float:
@@ -166,6 +168,7 @@ def courses(steps: "DataFrame") -> list[Course]:
                 steady=_rate(samples, seconds, seconds.index[seen.begin])
                 if seen and seen.settled
                 else None,
+                window_steps=seconds.loc[window.min() :].to_dict("list"),
             )
         )
     return found

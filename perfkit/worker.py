@@ -23,7 +23,7 @@ from perfkit.ceiling import Workloads, measure_ceiling
 from perfkit.config import Config, Protocol, portable
 from perfkit.inputs.files import InputError
 from perfkit.loop import Device, LossNotFiniteError, seconds_alone, train
-from perfkit.results import FailureCode
+from perfkit.results import NO_ROOM, FailureCode
 from perfkit.supervisor import end_with_parent
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
@@ -210,7 +210,7 @@ def failure(error: BaseException) -> tuple[FailureCode, str]:
         return "out_of_memory", message
     if isinstance(error, InputError):
         return "bad_input", message
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         return "disk_full", message
     return "worker_error", f"{type(error).__name__}: {message}"
 

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from clusters import Namespaces, namespaces_missing, two_namespaces
+from disks import SmallDisk, small_disk
 
 import perfkit
 from perfkit.config import ROOT
@@ -107,6 +108,13 @@ def pair() -> Iterator[Namespaces]:
         pytest.skip(reason)
     with two_namespaces() as namespaces:
         yield namespaces
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of a megabyte."""
+    with small_disk(tmp_path / "disk") as mounted:
+        yield mounted
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
-"""A trainer of known run time in the place of launcher and workers: for what is around them.
+"""A trainer of known run time in the place of Paddle: for what is around the training.
 
-`planted(seconds)` is the text of a sitecustomize.py that has every notebook's kernel start this
-file instead: one repeat takes `seconds`, from the start of the process to its last event.
+Launcher and framework are fake; the worker is perfkit's own, with its raw file, its loop and
+its failures. `planted(seconds)` is the text of a sitecustomize.py that has every notebook's
+kernel start this file instead: one repeat takes `seconds`, from the start of the process to
+its last event.
 """
 
 import json
@@ -9,21 +11,38 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import perfkit.launch
+from perfkit import worker
+from perfkit.loop import CpuDevice
 
 PLANTED = """
 import sys
 if "ipykernel_launcher" in sys.orig_argv:
-    import perfkit.launch
+    sys.path.append({folder!r})
+    import fake_trainer
 
-    def command(_config, _place, _log_dir, _job, worker):
-        return [sys.executable, {file!r}, {seconds!r}, worker[-1]]
-
-    perfkit.launch.launcher_command = command
+    fake_trainer.plant({seconds!r})
 """
 
 
 def planted(seconds):
-    return PLANTED.format(file=__file__, seconds=str(seconds))
+    return PLANTED.format(folder=str(Path(__file__).parent), seconds=seconds)
+
+
+def plant(seconds):
+    """Have measurements of this process train with the fake."""
+    perfkit.launch.launcher_command = launcher_command(seconds)
+
+
+def launcher_command(seconds):
+    """What stands in for perfkit.launch's function of that name."""
+
+    def command(_config, _place, _log_dir, _job, worker_command):
+        return [sys.executable, __file__, str(seconds), worker_command[-1]]
+
+    return command
 
 
 def running_seconds():
@@ -33,40 +52,68 @@ def running_seconds():
     return now - ticks / os.sysconf("SC_CLK_TCK")
 
 
+class Trainer:
+    """Has its loss fall from 7 and sleeps through its steps, of which `seconds` are left."""
+
+    skipped_steps = 0
+    loss_scale = None
+
+    def __init__(self, seconds, steps):
+        self.seconds, self.steps, self.step = seconds, steps, 0
+        self.step_seconds = 0.0
+
+    def backward(self, batch, *, exchange):
+        return 7.0 - self.step / self.steps
+
+    def update(self):
+        if not self.step:
+            left = self.seconds - running_seconds()
+            self.step_seconds = max(0.001, left / self.steps)
+        self.step += 1
+        time.sleep(self.step_seconds)
+
+    def evaluate(self, batch):
+        return 7.0 - self.step / self.steps, 0.0
+
+
+class Workloads:
+    """None: measuring ceilings takes time."""
+
+    def __init__(self, _config):
+        pass
+
+    def product(self, size):
+        raise NotImplementedError("a fake has no ceiling")
+
+
+def backend(seconds, steps):
+    """What stands in for perfkit.backends.paddle."""
+    return SimpleNamespace(
+        open_device=lambda _config: CpuDevice(),
+        Trainer=lambda config: Trainer(seconds, steps),
+        Workloads=Workloads,
+        as_tensors=lambda batch: batch,
+        memory_bytes=lambda _config: 1,
+        effective=lambda _trainer, _batch: {
+            "precision": "fp32",
+            "device": "cpu",
+            "dtypes": {},
+            "threads": {},
+            "variables": {},
+            "parameters": 1,
+            "recipe": "none: a fake",
+            "tf32": False,
+            "loss_scaling": None,
+        },
+    )
+
+
 def main(seconds, job_file):
-    job = json.loads(Path(job_file).read_text())
-    config, protocol = job["config"], job["protocol"]
+    protocol = json.loads(job_file.read_text())["protocol"]
     steps = protocol["warmup_steps"] + protocol["measured_steps"]
-    step_seconds = max(0.001, (float(seconds) - running_seconds()) / steps)
-    effective = {
-        "precision": config["precision"],
-        "device": config["device"],
-        "dtypes": {},
-        "threads": {},
-        "variables": {},
-        "parameters": 1,
-        "recipe": "none: a fake",
-        "tf32": config["tf32"],
-        "loss_scaling": None,
-    }
-    with (Path(job["raw_folder"]) / "rank0.jsonl").open("x") as raw:
-
-        def write(event, **fields):
-            raw.write(json.dumps({"event": event, **fields}) + "\n")
-            raw.flush()
-
-        write("start", pid=os.getpid())
-        write("effective", **effective)
-        samples = config["batch_size"]
-        for step in range(1, steps + 1):
-            time.sleep(step_seconds)
-            fields = {"step": step, "samples": samples, "data_wait_seconds": 0.0}
-            write("step", seconds=step_seconds, **fields)
-            write("loss", step=step, value=7.0 - step / steps)
-        measured = protocol["measured_steps"]
-        write("window", samples=samples * measured, seconds=step_seconds * measured)
-        write("end", memory_bytes=1, skipped_steps=None, loss_scale=None)
+    sys.modules["perfkit.backends.paddle"] = backend(float(seconds), steps)
+    worker.main(job_file)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], Path(sys.argv[2]))

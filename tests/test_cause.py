@@ -1,8 +1,12 @@
 """Which rank is named for the end of a repeat, from what is known of all of them."""
 
+import errno
+import os
+
 import pytest
 
-from perfkit.cause import cause, failure, furthest_behind
+from perfkit import worker
+from perfkit.cause import cause, failure, furthest_behind, unwritten
 from perfkit.launch import Ending
 
 NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
@@ -108,3 +112,17 @@ def test_at_a_time_out_the_rank_that_is_waited_for_is_named_as_far_as_that_can_b
     assert furthest_behind([came_to(3, 4), came_to(3, 4)], NAMES) == (
         "all ranks came to step 3, with the batch of step 4; the logs show where each one was"
     )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_worker_that_had_no_room_to_say_so_is_heard_by_its_log(number):
+    """For another file, or in its user's share: there may be free bytes on the disk."""
+    error = OSError(number, os.strerror(number), "rank0.jsonl")
+    logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
+    told = found([[], came_to(1)], gone={0: 5.0}, logs=logs)
+    assert (told.code, told.message) == ("disk_full", f"OSError: {error}")
+    assert worker.failure(error)[0] == unwritten(error).code == "disk_full"
+
+
+def test_a_driver_that_cannot_write_for_another_reason_says_which():
+    assert unwritten(OSError(errno.EACCES, "Permission denied", "x")).code == "worker_error"

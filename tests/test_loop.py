@@ -5,7 +5,14 @@ from itertools import count
 
 import pytest
 
-from perfkit.loop import CpuDevice, LossNotFiniteError, seconds_alone, train
+from perfkit.loop import (
+    CpuDevice,
+    LossNotFiniteError,
+    NotSynchronizedError,
+    seconds_alone,
+    train,
+)
+from perfkit.numbers import window_disagrees
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25
@@ -172,6 +179,45 @@ def test_nothing_synchronizes_an_asynchronous_device_inside_the_window():
     run(clock, Watching(gpu), gpu, read_losses_at_once=False, accumulate=2, announce=True)
     assert len(inside) == 24
     assert len(set(inside[4:])) == 1
+
+
+@pytest.mark.parametrize(("heeded", "step"), [(1, 1), (2, 3)])
+def test_a_synchronize_that_is_forgotten_ends_the_training(heeded, step):
+    """Before the window, or where it ends: the host alone would have been timed."""
+    clock = FakeClock()
+
+    class Forgetful(FakeGpu):
+        def synchronize(self):
+            if self.synchronized < heeded:
+                super().synchronize()
+
+    gpu = Forgetful(clock)
+    with pytest.raises(NotSynchronizedError, match=f"not done with step {step}"):
+        run(clock, FakeGpuTrainer(gpu), gpu, read_losses_at_once=False)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_window_that_is_not_the_sum_of_its_steps_tells_that_synchronize_was_forgotten(
+    forgotten,
+):
+    """Also of a device that claims to be done: its own marks give it away."""
+    clock = FakeClock()
+
+    class Claiming(FakeGpu):
+        def synchronize(self):
+            return
+
+        def passed(self, mark):
+            return True
+
+        def seconds_between(self, earlier, later):
+            return later - earlier
+
+    gpu = Claiming(clock) if forgotten else FakeGpu(clock)
+    window, events = run(clock, FakeGpuTrainer(gpu), gpu, wait=0.001, read_losses_at_once=False)
+    steps = [step["seconds"] for step in of_kind(events, "step") if step["step"] > 2]
+    assert len(steps) == 10
+    assert window_disagrees(window.seconds, steps) is forgotten
 
 
 def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_it():

@@ -8,8 +8,9 @@ import pytest
 from made import measured, rank_events, with_raw_files
 
 from perfkit.config import Protocol
-from perfkit.numbers import disagreements, numbers
+from perfkit.numbers import disagreements, numbers, window_disagrees
 from perfkit.report import sections
+from perfkit.results import read_events
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 
@@ -93,6 +94,34 @@ def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, t
     (line,) = disagreements(measurement)
     assert line.startswith("repeat 1: ") and told in line
     assert line in raw_section(measurement)
+
+
+@pytest.mark.parametrize("cut_rank", [0, 1])
+def test_a_raw_file_cut_off_at_any_byte_never_gives_the_stored_numbers(measurement, cut_rank):
+    path = measurement.raw_file(1, cut_rank)
+    whole, events = path.read_bytes(), read_events(path)
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert read_events(path) == events[: whole.count(b"\n", 0, length)]
+        (line,) = disagreements(measurement)
+        assert line == "repeat 1: the raw files are not those of a finished repeat"
+    path.write_bytes(whole + b'{"event": "mo')
+    assert disagreements(measurement) == []
+
+
+@pytest.mark.parametrize(
+    ("window", "steps", "disagrees"),
+    [
+        (2.0, [1.0, 1.0], False),
+        (2.03, [1.0, 1.0], False),
+        (2.05, [1.0, 1.0], True),
+        (1.95, [1.0, 1.0], True),
+        (2.0, [], True),
+        (2.0, [1.0, float("nan")], True),
+    ],
+)
+def test_a_window_agrees_with_its_steps_to_2_percent(window, steps, disagrees):
+    assert window_disagrees(window, steps) is disagrees
 
 
 def test_a_repeat_whose_raw_file_is_gone_is_named(measurement):

@@ -55,6 +55,7 @@ def test_an_outlier_is_named_with_its_distance_and_still_counts():
     [
         ("first_loss", {"loss_first": 30.0}),
         ("first_loss", {"loss_first": 0.1}),
+        ("loss_standing", {"loss_first": 6.9078, "loss_last": 6.90775}),
         ("accuracy", {"evaluation": Evaluation(loss=0.01, accuracy=0.5)}),
         ("accuracy", {"evaluation": Evaluation(loss=5.0, accuracy=1.2)}),
         ("skipped_steps", {"skipped_steps": 3}),
@@ -174,3 +175,15 @@ def test_steps_that_drift_or_never_settle_or_warm_up_for_longer_are_told(tmp_pat
     assert longer == ["single_repeat", "warm_up_longer", "steady_differs"]
     never = went(tmp_path / "never", 1 + noise + (steps > 100) * 0.3)
     assert never == ["single_repeat", "never_steady"]
+
+
+def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
+    result = measured([1.0], protocol="published")
+    events = rank_events([1.0] * 120, measured_steps=100)
+    for event in events:
+        if event["event"] == "window":
+            # The host did not wait: the device's steps took longer than its window.
+            event["seconds"] = 60.0
+    found = with_raw_files(tmp_path / "m", result, [[events]])
+    told = names(found.result, courses(load_steps(found.folder)))
+    assert "window_not_its_steps" in told

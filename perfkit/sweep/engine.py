@@ -60,7 +60,7 @@ class Engine:
         self.profile = profile
         self.folder = outputs / "sweeps" / name
         self.log = self.folder / "snakemake.log"
-        self.began = 0.0
+        self.earlier: dict[Path, float] = {}
 
     def measured(self) -> dict[str, Measurement]:
         return measured(self.jobs, self.outputs, elsewhere=self.profile.elsewhere)
@@ -89,7 +89,6 @@ class Engine:
         self.folder.mkdir(parents=True, exist_ok=True)
         with _lock(self.outputs, say) as lock:
             self._prepare()
-            self.began = time.time()
             with self._snakemake(lock) as process:
                 self._follow(process, show)
             standings = self.standings(over=True)
@@ -147,7 +146,7 @@ class Engine:
     def _reason(self, job: Job, found: Measurement | None) -> str:
         """Why it failed: what its result says, what its notebook said last, or else the log
         of who was to run it. Text from elsewhere."""
-        if found and found.result.failure and _written(found) >= self.began:
+        if found and found.result.failure and _written(found) != self.earlier.get(found.folder):
             return f"{found.result.failure.code}: {found.result.failure.message}"
         log = self.folder / f"{job.name}.log"
         said = Text.from_ansi(log.read_text(errors="replace")).plain if log.exists() else ""
@@ -169,6 +168,7 @@ class Engine:
         # The site is written by each call: it has what was measured besides, too.
         (self.folder / "site.written").unlink(missing_ok=True)
         found = self.measured()
+        self.earlier = {one.folder: _written(one) for one in found.values()}
         for job in self.jobs:
             ended = self.folder / f"{job.name}.ended"
             if _is_done(found.get(job.name)):
