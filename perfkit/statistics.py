@@ -5,11 +5,11 @@ from math import comb
 from statistics import median, quantiles
 from typing import NamedTuple
 
-__all__ = ["Interval", "median", "median_interval", "summary"]
+__all__ = ["Interval", "median", "median_interval", "share_interval", "summary"]
 
 
 class Interval(NamedTuple):
-    """An interval for the median and the level that it achieves (0 to 1)."""
+    """An interval and the level that it achieves (0 to 1)."""
 
     low: float
     high: float
@@ -33,6 +33,16 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | 
     }
     k = max((k for k in achieved if achieved[k] >= level), default=1)
     return Interval(ordered[k - 1], ordered[n - k], achieved[k])
+
+
+def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
+    """The interval for the probability of a hit that covers it at `level` or more, whatever it
+    is (Clopper and Pearson, Biometrika 26, 1934). `trials` is at least 1."""
+    # SciPy's statistics take a second to import, which nothing else here should wait for.
+    from scipy.stats import binomtest
+
+    low, high = binomtest(hits, trials).proportion_ci(level, method="exact")
+    return Interval(float(low), float(high), level)
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """What notebooks and pages show. Reads results; the numbers are computed elsewhere."""
 
+from perfkit.report.bench import Bench, figures, figures_environment, figures_overview
 from perfkit.report.language import speak
 from perfkit.report.sections import (
     effective,
@@ -12,7 +13,7 @@ from perfkit.report.sections import (
     repeats,
     step_times,
 )
-from perfkit.report.site import publish, publish_summary
+from perfkit.report.site import publish, publish_figures, publish_summary
 from perfkit.report.summary import (
     Summary,
     left_out,
@@ -25,9 +26,13 @@ from perfkit.report.summary import (
 )
 
 __all__ = [
+    "Bench",
     "Summary",
     "effective",
     "environment",
+    "figures",
+    "figures_environment",
+    "figures_overview",
     "headline",
     "left_out",
     "measured_charts",
@@ -37,6 +42,7 @@ __all__ = [
     "parameters",
     "plan",
     "publish",
+    "publish_figures",
     "publish_summary",
     "published_charts",
     "published_tables",
