@@ -127,9 +127,10 @@ def driver():
 def driver_overhead():
     """Seconds of wall time that perfkit.measure takes besides its trainer, a fake one of 0.5 s
     (to 0.01 s) in the place of launcher and workers, so that Paddle's start is not in it. Of a
-    measurement of one repeat: from the driver's start to the trainer's (environment, id, folders,
-    supervisor), and from the trainer's last event to the stored result (its exit, nothing left
-    running, logs, numbers, result.json). Each further repeat is told by one of 6, in turn."""
+    measurement of one repeat: from the driver's start to the trainer's (environment, id,
+    folders, supervisor), and from the trainer's last event to the stored result (its exit,
+    nothing left running, logs, numbers, result.json). Each further repeat is told by a
+    measurement of 6, in turn."""
     trainer_seconds, further = 0.5, 5
 
     def seconds(repeats):

@@ -62,7 +62,7 @@ def main(figures: dict[FigureFunction, float]) -> None:
                 failed.append(name)
     except KeyboardInterrupt:
         print("Interrupted; the figures made so far are stored.")
-        failed.append("the rest")
+        failed.append(f"{name} (interrupted)")
     if figures_file(outputs).exists():
         publish_figures(Bench.of(outputs))
         print(figures_file(outputs).with_name("report.html"))
