@@ -58,6 +58,11 @@ class Number(BaseModel, frozen=True, extra="forbid", strict=True):
         """What the value is the median of; nothing for a share."""
         return _ratios(self.pairs) or self.values
 
+    @property
+    def medians(self) -> list[float]:
+        """Of both sides of a ratio."""
+        return [median(side) for side in zip(*self.pairs, strict=True)]
+
     @model_validator(mode="after")
     def _follows_from_its_runs(self) -> Self:
         if [bool(self.values), bool(self.pairs), self.hits is not None].count(True) != 1:

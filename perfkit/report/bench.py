@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from markupsafe import Markup
@@ -57,7 +56,7 @@ def figures(bench: Bench) -> Section:
         (name, figure, figure.created.astimezone(UTC), _differences(figure, bench.newest))
         for name, figure in bench.figures.items()
     ]
-    return render("figures.html.j2", rows=rows, strip=strip, medians=_medians)
+    return render("figures.html.j2", rows=rows, strip=strip)
 
 
 def _differences(figure: Figure, newest: Figure) -> list[tuple[str, Any]]:
@@ -68,11 +67,6 @@ def _differences(figure: Figure, newest: Figure) -> list[tuple[str, Any]]:
         for name in names
         if name not in NOT_IDENTITY and figure.fact(name) != newest.fact(name)
     ]
-
-
-def _medians(number: Number) -> list[float]:
-    """Of both sides of a ratio."""
-    return [median(side) for side in zip(*number.pairs, strict=True)]
 
 
 def strip(number: Number) -> Markup:

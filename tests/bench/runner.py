@@ -6,8 +6,8 @@ function's name; the function's docstring says what it tells.
 
 import argparse
 import os
+import re
 import shlex
-import statistics
 import subprocess
 import sys
 import textwrap
@@ -25,12 +25,24 @@ from perfkit.report.site import publish_figures
 from perfkit.results import ResultError
 
 SAMPLES = ROOT / "data" / "samples"
-PAIRS = int(os.environ.get("PAIRS", "10"))
-"""How often a figure is measured, unless it takes so long that it is measured less often."""
-VARIABLES = ("PAIRS", "SIZES", "COUNTS", "MEASUREMENTS")
-"""Variables that make a figure shorter or longer."""
+VARIABLES = {"PAIRS": "10", "SIZES": "100 1000 10000", "COUNTS": "20", "MEASUREMENTS": "1000"}
+"""Variables that make figures shorter or longer, and what they are if not set."""
 
 FigureFunction = Callable[[], list[Number]]
+
+
+def counts(variable: str) -> list[int]:
+    """What the variable is set to: numbers from 1 on."""
+    text = os.environ.get(variable, VARIABLES[variable])
+    if not re.fullmatch(r"\s*[1-9]\d*(\s+[1-9]\d*)*\s*", text):
+        sys.exit(
+            f"{variable}={text!r}: numbers from 1 on, as {variable}={VARIABLES[variable]!r}"
+        )
+    return [int(word) for word in text.split()]
+
+
+PAIRS = counts("PAIRS")[0]
+"""How often a figure is measured, unless it takes so long that it is measured less often."""
 
 
 def main(figures: dict[FigureFunction, float]) -> None:
@@ -151,8 +163,7 @@ def told(number: Number) -> Number:
     unit = "" if number.pairs else number.unit
     text = f"  {number.name}: {number.value:.4g} {unit}".rstrip() + f" (n={number.n}"
     if number.pairs:
-        medians = (statistics.median(side) for side in zip(*number.pairs, strict=True))
-        text += "; medians {:.4g} and {:.4g} ".format(*medians) + number.unit
+        text += "; medians {:.4g} and {:.4g} ".format(*number.medians) + number.unit
     if number.interval:
         low, high = number.interval
         text += f"; {number.interval_level:.1%} interval {low:.4g} to {high:.4g}"

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from runner import PAIRS, told
+from runner import PAIRS, counts, told
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fake_trainer import planted
@@ -16,6 +16,7 @@ from made import write_many
 
 from perfkit.figures import Number
 
+SIZES, COUNTS, MEASUREMENTS = map(counts, ("SIZES", "COUNTS", "MEASUREMENTS"))
 PERFKIT = Path(sys.executable).with_name("perfkit")
 
 MERGE = """
@@ -34,7 +35,7 @@ def merging():
     """Seconds and memory from stored measurements of 7 repeats to the summary's tables; start
     and imports of the interpreter are not in the seconds."""
     numbers = []
-    for size in _sizes("SIZES", "100 1000 10000"):
+    for size in SIZES:
         with tempfile.TemporaryDirectory() as outputs:
             write_many(outputs, size, raw=False)
             merged = [_floats([sys.executable, "-c", MERGE, outputs]) for _run in _few()]
@@ -63,7 +64,7 @@ def site():
     """Seconds for the whole site of 1,000 measurements, 7 repeats of 120 steps each on 1 to 4
     ranks, and for each measurement's page in two languages, whose numbers are derived from the
     raw files again, with a process for each core; imports are not in it."""
-    (count,) = _sizes("MEASUREMENTS", "1000")
+    count = MEASUREMENTS[0]
     with tempfile.TemporaryDirectory() as outputs:
         write_many(outputs, count)
         pages, all_of_it = _floats([sys.executable, "-c", SITE, outputs])
@@ -78,7 +79,7 @@ def site():
 def sweep():
     """Seconds for each configuration of a sweep besides the run time of its trainer, a fake one
     of 1 s: the whole of `perfkit sweep`, start and report included."""
-    return [_sweep(count, trainer_seconds=1.0) for count in _sizes("COUNTS", "20")]
+    return [_sweep(count, trainer_seconds=1.0) for count in COUNTS]
 
 
 def _sweep(count, trainer_seconds):
@@ -102,10 +103,6 @@ def _sweep(count, trainer_seconds):
         seconds = time.perf_counter() - start
     each = seconds / count - trainer_seconds
     return told(Number.of_values(f"each of {count} configurations", [each], "s"))
-
-
-def _sizes(variable, usual):
-    return [int(size) for size in os.environ.get(variable, usual).split()]
 
 
 def _few():
