@@ -9,7 +9,7 @@ from html import unescape
 
 import nbformat
 import pytest
-from made import stored
+from made import made_figure, stored
 
 from perfkit.config import ROOT
 from perfkit.figures import Number, figures_file, read_figures, store_figure
@@ -182,13 +182,12 @@ def test_a_variable_that_is_no_number_is_refused_with_what_it_may_be(monkeypatch
 def test_figures_that_can_not_be_read_are_told_before_any_is_made_and_left_as_they_are(
     made, monkeypatch, capsys
 ):
-    figure = read_figures(made)["timer"]
     figures_file(made).write_text("{")
     assert command_line(monkeypatch, made, "timer") == 2
     told = capsys.readouterr().err
     assert "figures.json: not JSON, perhaps cut off" in told and "move it away" in told
     with pytest.raises(ResultError, match="not JSON"):
-        store_figure(made, "timer", figure)
+        store_figure(made, "timer", made_figure())
     assert figures_file(made).read_text() == "{"
 
 
