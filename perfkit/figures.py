@@ -22,6 +22,8 @@ FOLDER = "bench"
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Pair = tuple[Positive, Positive]
+RUNS_AT_MOST = 400
+"""More than anybody waits for; a stored file may say anything."""
 
 
 class Number(BaseModel, frozen=True, extra="forbid", strict=True):
@@ -33,9 +35,13 @@ class Number(BaseModel, frozen=True, extra="forbid", strict=True):
     value: Finite
     interval: tuple[Finite, Finite] | None
     interval_level: Annotated[float | None, Field(description="coverage achieved, 0 to 1")]
-    n: Annotated[int, Field(ge=1, description="values, pairs or trials")]
-    values: Annotated[list[Finite], Field(description="in the order of the runs")] = []
-    pairs: Annotated[list[Pair], Field(description="in the order of the runs")] = []
+    n: Annotated[int, Field(ge=1, le=10**9, description="values, pairs or trials")]
+    values: Annotated[
+        list[Finite], Field(max_length=RUNS_AT_MOST, description="in the order of the runs")
+    ] = []
+    pairs: Annotated[
+        list[Pair], Field(max_length=RUNS_AT_MOST, description="in the order of the runs")
+    ] = []
     hits: Annotated[int | None, Field(ge=0)] = None
 
     @classmethod

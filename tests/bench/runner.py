@@ -19,7 +19,14 @@ from pathlib import Path
 
 from perfkit.config import ROOT, portable, resolved_path
 from perfkit.environment import read_environment
-from perfkit.figures import Figure, Number, figures_file, read_figures, store_figure
+from perfkit.figures import (
+    RUNS_AT_MOST,
+    Figure,
+    Number,
+    figures_file,
+    read_figures,
+    store_figure,
+)
 from perfkit.report.bench import Bench
 from perfkit.report.site import publish_figures
 from perfkit.results import ResultError
@@ -41,8 +48,8 @@ def counts(variable: str) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-PAIRS = counts("PAIRS")[0]
-"""How often a figure is measured, unless it takes so long that it is measured less often."""
+PAIRS = min(counts("PAIRS")[0], RUNS_AT_MOST // 2)
+"""How often a figure is measured; the long ones less often, transparency twice as often."""
 
 
 def main(figures: dict[FigureFunction, float]) -> None:
@@ -63,12 +70,11 @@ def main(figures: dict[FigureFunction, float]) -> None:
     except (OSError, ResultError) as error:
         parser.error(f"{error}\nFigures are added to that file: move it away")
     minutes = {name: figures[known[name]] for name in names}
-    print(f"{_about(sum(minutes.values()))} on 2 cores with PAIRS=10; here PAIRS={PAIRS}")
+    print(f"{_duration(sum(minutes.values()))} on 2 cores with PAIRS=10; here PAIRS={PAIRS}")
     failed = []
     try:
         for number, name in enumerate(names, 1):
-            about = _about(minutes[name])
-            print(f"\n[{number}/{len(names)}] {name}, {about}")
+            print(f"\n[{number}/{len(names)}] {name}, {_duration(minutes[name])}")
             print(textwrap.fill(_meaning(known[name]), 79), flush=True)
             if not run(known[name], outputs):
                 failed.append(name)
@@ -85,7 +91,7 @@ def _meaning(function: FigureFunction) -> str:
     return " ".join((function.__doc__ or "").split())
 
 
-def _about(minutes: float) -> str:
+def _duration(minutes: float) -> str:
     return f"about {minutes:.0f} min" if minutes >= 1 else f"about {minutes * 60:.0f} s"
 
 
