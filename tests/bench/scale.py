@@ -61,8 +61,8 @@ print(done[len(list(folders(outputs))) - 1], time.perf_counter() - start)
 
 
 def site():
-    """Seconds for the whole site of 1,000 measurements, 7 repeats of 120 steps each on 1 to 4
-    ranks, and for each measurement's page in two languages, whose numbers are derived from the
+    """Seconds for a whole site of measurements, each of 7 repeats of 120 steps on 1 to 4
+    ranks, and for each one's page in two languages, whose numbers are derived from the
     raw files again, with a process for each core; imports are not in it."""
     count = MEASUREMENTS[0]
     with tempfile.TemporaryDirectory() as outputs:
