@@ -33,7 +33,7 @@ lint: .venv/test
 	$(BIN)/mypy
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
 
-## bench: the suite's own figures, as ratios within one run
+## bench: the suite's own figures, as a report (about 45 minutes; PAIRS=1 make bench only tries)
 bench: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python tests/bench/figures.py

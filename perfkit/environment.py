@@ -27,7 +27,7 @@ Value = str | int | float | bool | list[str]
 
 
 NOT_MEASURING = ["report", "sweep", "manifest.py", "cli.py", "progress.py", "frames.py"]
-NOT_MEASURING += ["tables.py", "comparison"]
+NOT_MEASURING += ["tables.py", "comparison", "figures.py"]
 
 
 class UnreadableError(Exception):

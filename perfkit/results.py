@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isclose
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -41,7 +41,7 @@ PARTIAL = ".partial"
 """How the name of a file ends that is being written."""
 STOPPING_LEVEL = 0.98
 """Of the interval by whose width repeats end. A rule that ends when an interval happens to be
-narrow would leave the printed one of 95 % with 92; by a wider one, that one keeps its 95
+narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
 (tests/bench/simulations.py)."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't make it another measurement: `suite_source` tells whether code differs."""
@@ -66,6 +66,9 @@ FailureCode = Literal[
 
 class ResultError(ValueError):
     """A stored file can't be read as what it should be; the message names file and reason."""
+
+
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class _Stored(BaseModel):
@@ -432,28 +435,34 @@ def conditions_file(folder: Path, repeat: int) -> Path:
 
 def read_result(path: Path) -> Result:
     """The Result in `path`. Raises ResultError for anything that is not exactly one."""
+    return read_as(Result, path, SCHEMA_VERSION)
+
+
+def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
+    """What is stored in `path`, as `model` of that version has it. Raises ResultError for
+    anything that is not exactly one."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise ResultError(f"{path}: {error.strerror}") from error
     try:
-        return Result.model_validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError as error:
-        reason = textwrap.shorten(_why_unreadable(text, error), 200, placeholder=" …")
-        raise ResultError(f"{path}: {reason}") from error
+        why = _why_unreadable(text, error, schema_version)
+        raise ResultError(f"{path}: {textwrap.shorten(why, 200, placeholder=' …')}") from error
 
 
-def _why_unreadable(text: bytes, error: ValidationError) -> str:
+def _why_unreadable(text: bytes, error: ValidationError, readable: int) -> str:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as fault:
         return f"not JSON, perhaps cut off ({fault})"
     version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
+    if version != readable:
         age = ""
         if type(version) is int:
-            age = ", written by an older one" if version < SCHEMA_VERSION else ", and is newer"
-        return f"schema_version is {version!r}, this perfkit reads {SCHEMA_VERSION}{age}"
+            age = ", written by an older one" if version < readable else ", and is newer"
+        return f"schema_version is {version!r}, this perfkit reads {readable}{age}"
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}"

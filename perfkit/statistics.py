@@ -7,11 +7,11 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 __all__ = ["Interval", "Ratio", "mann_whitney_counts", "median", "median_interval", "outliers"]
-__all__ += ["ratio_interval", "relative_width", "summary"]
+__all__ += ["ratio_interval", "relative_width", "share_interval", "summary"]
 
 
 class Interval(NamedTuple):
-    """An interval for the median and the level that it achieves (0 to 1)."""
+    """An interval and the level that it achieves (0 to 1)."""
 
     low: float
     high: float
@@ -60,9 +60,20 @@ def outliers(values: Sequence[float]) -> list[int]:
     return [k for k, far in enumerate(deviations) if usual and 0.6745 * far / usual > 3.5]
 
 
+def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
+    """The interval for the probability of a hit that covers it at `level` or more, whatever it
+    is (Clopper and Pearson, Biometrika 26, 1934). `trials` is at least 1."""
+    # SciPy's statistics take a second to import, which nothing else here should wait for.
+    from scipy.stats import binomtest
+
+    low, high = binomtest(hits, trials).proportion_ci(level, method="exact")
+    return Interval(float(low), float(high), level)
+
+
 def summary(values: Sequence[float]) -> dict[str, float]:
     """Minimum, quartiles (inclusive method) and maximum of at least one value, by name."""
-    p25, p50, p75 = (
+    # Sorted, for rounding may turn those of values that are nearly alike around.
+    p25, p50, p75 = sorted(
         quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
     )
     return {

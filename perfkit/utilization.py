@@ -45,7 +45,7 @@ def utilization(result: Result) -> Utilization | None:
     """None where no repeat has a ceiling."""
     flops = training_flops(result.config)
     repeats = [repeat for repeat in result.complete_repeats if repeat.ceiling]
-    if not repeats:
+    if not repeats or not flops:
         return None
     return Utilization(
         flops=flops,
@@ -63,10 +63,10 @@ def share_of_ceiling(repeat: Repeat, flops: int) -> float:
 
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
     """The model's operations per second over the datasheet's, of all GPUs together."""
-    if not result.throughput:
+    flops = training_flops(result.config)
+    if not result.throughput or not flops:
         return None
-    ours = result.throughput.value * training_flops(result.config)
-    return ours / (sheet.flops_per_second * result.config.ranks)
+    return result.throughput.value * flops / (sheet.flops_per_second * result.config.ranks)
 
 
 def datasheet(result: Result) -> Datasheet | None:

@@ -45,6 +45,15 @@ def launcher_command(seconds):
     return command
 
 
+def launcher_of(seconds):
+    """Takes the place of launch.launcher_command: a repeat takes `seconds`, as above."""
+
+    def command(_config, _place, _log_dir, _job, worker):
+        return [sys.executable, __file__, str(seconds), worker[-1]]
+
+    return command
+
+
 def running_seconds():
     """Since this process was started."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

@@ -42,7 +42,7 @@ def written():
 def headings():
     """The text of the notebooks' markdown that pages are made of, and their pages' titles."""
     named = {ROOT / "notebooks" / f"{name}.ipynb" for name in ("resnet50", "vgg16", "bert")}
-    named.add(ROOT / "notebooks" / "summary.ipynb")
+    named |= {ROOT / "notebooks" / f"{name}.ipynb" for name in ("summary", "bench")}
     cells = [cell for path in named for cell in nbformat.read(path, 4).cells]
     return {cell.source.lstrip("# ") for cell in cells if cell.cell_type == "markdown"}
 

@@ -8,11 +8,12 @@ import shutil
 from html import unescape
 
 import pytest
-from made import made_result, measured, stored, write_all, write_steps
+from made import made_figure, made_result, measured, stored, write_all, write_steps
 from playwright.sync_api import expect, sync_playwright
 from pydantic import ValidationError
 
 import perfkit
+from perfkit.figures import store_figure
 from perfkit.report import site
 from perfkit.report.language import LANGUAGES, file_name
 from perfkit.report.page import write_page
@@ -28,7 +29,7 @@ CHROMIUM = shutil.which("chromium")
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    """A site of five measurements: two batch sizes, two inputs, one that failed."""
+    """A site: two batch sizes, two inputs, one measurement that failed, one own figure."""
     folder = tmp_path_factory.mktemp("outputs")
     write_all(
         folder,
@@ -39,9 +40,10 @@ def outputs(tmp_path_factory):
         measured([9.0], batch_size=4, label="monday"),
     )
     stored(folder / "with-steps")
+    store_figure(folder, "ratio", made_figure())
     told = []
     write_site(folder, told.append)
-    assert told == [1] * parts(folder) == [1] * (6 + len(LANGUAGES))
+    assert told == [1] * parts(folder) == [1] * (6 + 1 + len(LANGUAGES))
     return folder
 
 
@@ -60,7 +62,7 @@ def test_a_site_has_index_summary_pages_and_data_in_every_language(outputs):
     assert len(measurements) == 6
     for language in LANGUAGES:
         assert (outputs / file_name("index", language)).exists()
-        for folder in (*measurements, outputs / "summary"):
+        for folder in (*measurements, outputs / "summary", outputs / "bench"):
             assert (folder / file_name("report", language)).exists()
     assert {path.name for path in outputs.glob("results.*")} == {"results.csv", "results.json"}
 
@@ -369,7 +371,7 @@ def test_pages_fit_narrow_and_wide_in_light_and_dark(
     outputs, open_page, scheme, width, language
 ):
     sideways = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-    for page in ("index", "summary/report", "with-steps/report"):
+    for page in ("index", "summary/report", "with-steps/report", "bench/report"):
         tab = open_page(
             outputs / file_name(page, language),
             color_scheme=scheme,

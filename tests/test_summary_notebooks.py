@@ -72,7 +72,7 @@ def test_the_explore_notebook_runs_from_top_to_bottom(outputs, tmp_path):
     assert any("<table" in html for html in shown(notebook, "text/html"))
 
 
-@pytest.mark.parametrize("name", ["summary", "explore"])
+@pytest.mark.parametrize("name", ["summary", "bench", "explore"])
 def test_the_notebooks_are_thin(name):
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")

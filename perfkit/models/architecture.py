@@ -25,12 +25,13 @@ BERT_LAYERS = 12
 BERT_INNER = 3072
 
 
-def training_flops(config: Config) -> int:
-    """Floating-point operations of forward and backward pass for one sample."""
+def training_flops(config: Config) -> int | None:
+    """Floating-point operations of forward and backward pass for one sample; None where the
+    configuration leaves its size open."""
     if config.model == "bert":
-        assert config.sequence_length is not None
-        return 6 * _bert(config.sequence_length)
-    assert config.image_size is not None
+        return config.sequence_length and 6 * _bert(config.sequence_length)
+    if not config.image_size:
+        return None
     network = {"resnet50": _resnet50, "vgg16": _vgg16}[config.model]
     first, others = network(config.image_size)
     return 4 * first + 6 * others

@@ -1,5 +1,6 @@
 """What notebooks and pages show. Reads results; the numbers are computed elsewhere."""
 
+from perfkit.report.bench import Bench, figures, figures_environment, figures_overview
 from perfkit.report.language import speak
 from perfkit.report.sections import (
     conditions,
@@ -15,7 +16,7 @@ from perfkit.report.sections import (
     step_times,
     warnings,
 )
-from perfkit.report.site import publish, publish_summary
+from perfkit.report.site import publish, publish_figures, publish_summary
 from perfkit.report.summary import (
     Summary,
     left_out,
@@ -28,10 +29,14 @@ from perfkit.report.summary import (
 )
 
 __all__ = [
+    "Bench",
     "Summary",
     "conditions",
     "effective",
     "environment",
+    "figures",
+    "figures_environment",
+    "figures_overview",
     "headline",
     "left_out",
     "limits",
@@ -42,6 +47,7 @@ __all__ = [
     "parameters",
     "plan",
     "publish",
+    "publish_figures",
     "publish_summary",
     "published_charts",
     "published_tables",

@@ -1,5 +1,5 @@
-"""The site of an outputs folder: a page for each measurement, the summary, the index, and all
-numbers in one CSV and one JSON file."""
+"""The site of an outputs folder: a page for each measurement, the summary, the suite's own
+figures, the index, and all numbers in one CSV and one JSON file."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,12 +8,14 @@ from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from perfkit.config import ROOT
+from perfkit.figures import figures_file, read_figures
 from perfkit.frames import load, measurements
+from perfkit.report.bench import Bench
 from perfkit.report.language import LANGUAGES, file_name, gettext, spoken
 from perfkit.report.page import filled_notebook, write_notebook, write_page
 from perfkit.report.rendering import Section, render, write_out
@@ -22,6 +24,7 @@ from perfkit.report.wording import command, environment_in_short
 from perfkit.results import Measurement, ResultError, folders, write_atomically
 
 PAGES_AT_A_TIME = 8
+Stored = TypeVar("Stored")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What makes a spreadsheet take text for a formula."""
 
@@ -45,28 +48,46 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
         for trouble in pool.map(_write_page_of, folders(outputs), chunksize=PAGES_AT_A_TIME):
             broken += trouble
             progress(1)
+        if figures_file(outputs).exists():
+            broken += _write_page_of_figures(outputs)
+            progress(1)
         summary = Summary.of(outputs)
         summary.unreadable.extend(broken)
         write_tables(outputs, summary.measurements)
         for _page in pool.map(_write_summary, repeat(summary), LANGUAGES):
             progress(1)
-    return write_index(outputs, broken), summary.unreadable
+    return write_index(outputs, broken), [*summary.unreadable, *_unreadable_figures(outputs)]
 
 
 def parts(outputs: Path) -> int:
     """How many parts write_site has to write."""
-    return len(list(folders(outputs))) + len(LANGUAGES)
+    figures = figures_file(outputs).exists()
+    return len(list(folders(outputs))) + len(LANGUAGES) + figures
 
 
 def _write_page_of(folder: Path) -> list[str]:
     """Write a measurement's page; what kept it from that."""
+    return _write_from(folder, lambda: Measurement.read(folder), write_page)
+
+
+def _write_page_of_figures(outputs: Path) -> list[str]:
+    """Write the page of the suite's own figures; what kept it from that."""
+    folder = figures_file(outputs).parent
+    return _write_from(folder, lambda: Bench.of(outputs), write_page_of_figures)
+
+
+def _write_from(
+    folder: Path, read: Callable[[], Stored], write: Callable[[Stored], None]
+) -> list[str]:
+    """Write the page of what is read from `folder`. One that can't be read stands on its page,
+    and is named by the index; what else kept the page from being written comes back."""
     try:
-        measurement = Measurement.read(folder)
+        stored = read()
     except ResultError as error:
         _write_unreadable(folder, str(error).replace(f"{folder.parent}/", ""))
         return []
     try:
-        write_page(measurement)
+        write(stored)
     # A result from elsewhere may be odd in ways nobody thought of; the others' pages are
     # written all the same.
     except Exception as error:
@@ -100,6 +121,16 @@ def _write_summary(summary: Summary, language: str) -> None:
         write_notebook(folder, filled, heading, "../results.csv", "../results.json")
 
 
+def write_page_of_figures(bench: Bench) -> None:
+    """Write the page of the suite's own figures in every language, and its notebook."""
+    folder = figures_file(bench.outputs).parent
+    for language in LANGUAGES:
+        with spoken(language):
+            parameters = {"outputs_dir": str(_from_checkout(bench.outputs)), "lang": language}
+            filled = filled_notebook("bench", parameters, {"bench": bench})
+            write_notebook(folder, filled, gettext("The suite's own figures"), "figures.json")
+
+
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
     """Write results.csv and results.json: all of frames.load, a row for each measurement.
 
@@ -119,6 +150,7 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
     It names what can't be read, and what is `broken` besides."""
     unreadable: list[str] = []
     rows = [_index_row(one) for one in measurements(outputs, unreadable)]
+    unreadable += _unreadable_figures(outputs)
     rows.sort(key=lambda row: (row["result"].created, row["folder"]), reverse=True)
     summary = outputs / FOLDER / "report.html"
     newest = max(
@@ -134,10 +166,20 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
                 unreadable=[*unreadable, *broken],
                 summary=summary.exists(),
                 stale=summary.exists() and summary.stat().st_mtime < newest,
+                figures=(figures_file(outputs).parent / "report.html").exists(),
                 examples=(outputs / "examples" / "index.html").exists(),
             )
         write_atomically(outputs / file_name("index", language), page)
     return outputs / "index.html"
+
+
+def _unreadable_figures(outputs: Path) -> list[str]:
+    """Why the suite's own figures can't be read; nothing if they can, or there are none."""
+    try:
+        read_figures(outputs)
+    except ResultError as error:
+        return [str(error).replace(f"{outputs}/", "")]
+    return []
 
 
 def _index_row(measurement: Measurement) -> dict[str, Any]:
@@ -182,6 +224,13 @@ def publish_summary(summary: Summary) -> Section:
         _write_summary(summary, language)
     write_index(summary.outputs)
     return published_at(summary.outputs / FOLDER / "report.html")
+
+
+def publish_figures(bench: Bench) -> Section:
+    """Write the page of the suite's own figures and the index."""
+    write_page_of_figures(bench)
+    write_index(bench.outputs)
+    return published_at(figures_file(bench.outputs).with_name("report.html"))
 
 
 def published_at(page: Path) -> Section:

@@ -1,0 +1,174 @@
+"""What the suite itself costs: its timer, its driver, its way through a notebook."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+from measuring import measured
+from runner import PAIRS, SAMPLES, told
+from turns import Turns
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fake_trainer import launcher_of
+
+import perfkit
+from perfkit import launch
+from perfkit.config import ROOT
+from perfkit.figures import Number
+from perfkit.launch import Place, worker_environment
+from perfkit.loop import CpuDevice, train
+from perfkit.worker import RawFile
+
+HERE = Path(__file__).parent
+
+
+def timer():
+    """The timer's own cost per step, raw file included: the training loop with a step that does
+    nothing, 20,000 steps a run."""
+    steps = 20_000
+
+    class Nothing:
+        def backward(self, batch, *, exchange):
+            return 1.0
+
+        def update(self):
+            return
+
+    def step_microseconds():
+        with tempfile.TemporaryDirectory() as folder:
+            raw = RawFile(Path(folder) / "raw.jsonl")
+            began = time.perf_counter()
+            train(
+                Nothing(),
+                iter(range(steps)),
+                CpuDevice(),
+                raw.write,
+                samples=1,
+                accumulate=1,
+                warmup_steps=0,
+                measured_steps=steps,
+                read_losses_at_once=True,
+            )
+            return (time.perf_counter() - began) / steps * 1e6
+
+    values = [step_microseconds() for _run in range(PAIRS)]
+    return [told(Number.of_values("each step", values, "µs"))]
+
+
+def transparency():
+    """Throughput through the notebook / of a bare Paddle loop, both processes alive at once and
+    taking their steps in turn; the time that each waits for its turn is left out. The bare loop
+    is Paddle's own ResNet-50 with DALI, and nothing of perfkit. Batch 4, 160 px."""
+    # Smaller images than 224 px: more steps in the same time, of which the suite's own cost is
+    # a larger part.
+    pairs = []
+    for _run in range(2 * PAIRS):
+        pairs.append(_in_turn(size=160, batch=4, warmup=6, steps=24))
+        print("  {:.4g} / {:.4g} images/s".format(*pairs[-1]), flush=True)
+    return [told(Number.of_pairs("notebook / bare loop", pairs, "images/s"))]
+
+
+def _in_turn(size, batch, warmup, steps):
+    """Images/s through the notebook, and of the bare loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        turns = Turns(Path(folder))
+        request = {"device": "cpu", "image_size": size, "batch_size": batch, "repeats": 1}
+        request |= {"warmup_steps": warmup, "measured_steps": steps, "outputs_dir": folder}
+        options = [word for pair in request.items() for word in ("-p", *map(str, pair))]
+        notebook = str(ROOT / "notebooks" / "resnet50.ipynb")
+        suite = [sys.executable, "-m", "papermill", notebook, f"{folder}/out.ipynb"]
+        # The suite looks at one batch before its first step: the bare loop has one more.
+        numbers = map(str, (size, batch, warmup + 1, steps))
+        bare = [sys.executable, str(HERE / "bare_loop.py"), str(SAMPLES), *numbers]
+        config = perfkit.plan("resnet50", {"device": "cpu"}).config
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        quiet |= {"stderr": subprocess.DEVNULL}
+        with (
+            subprocess.Popen(
+                [*suite, *options], env=os.environ | turns.variables("a"), **quiet
+            ) as one,
+            subprocess.Popen(
+                bare,
+                env=worker_environment(config, Place()) | turns.variables("b"),
+                **quiet,
+            ) as other,
+        ):
+            turns.give(warmup + 1 + steps)
+            statuses = one.wait(), other.wait()
+        assert statuses == (0, 0), statuses
+        (result,) = Path(folder).glob("*/result.json")
+        # Batch 0 is the look before the first step. The end of the bare loop's last step
+        # can't be seen from outside, so both sides leave that one out.
+        window = slice(warmup + 1, warmup + steps)
+        suite_steps = perfkit.load_steps(result.parent)["seconds"].tolist()
+        measured_by_suite = suite_steps[warmup : warmup + steps - 1]
+        suite_seconds = sum(measured_by_suite) - sum(turns.waits("a")[window])
+        bare_seconds = sum(turns.step_seconds("b")[window])
+        return batch * (steps - 1) / suite_seconds, batch * (steps - 1) / bare_seconds
+
+
+def driver():
+    """The driver's own share of a core while its workers train ResNet-50, batch 4, start
+    included."""
+
+    def percent():
+        began, used = time.perf_counter(), time.process_time()
+        measured(input="synthetic", batch_size=4, measured_steps=20)
+        return (time.process_time() - used) / (time.perf_counter() - began) * 100
+
+    values = [percent() for _run in range(min(PAIRS, 3))]
+    return [told(Number.of_values("the driver", values, "% of a core"))]
+
+
+def driver_overhead():
+    """Seconds of wall time that perfkit.measure takes besides its trainer, a fake one of 0.5 s
+    (to 0.01 s) in the place of launcher and workers, so that Paddle's start is not in it. Of a
+    measurement of one repeat: from the driver's start to the trainer's (environment, id,
+    folders, supervisor), and from the trainer's last event to the stored result (its exit,
+    nothing left running, logs, numbers, result.json). Each further repeat is told by a
+    measurement of 6, in turn."""
+    trainer_seconds, further = 0.5, 5
+
+    def seconds(repeats):
+        request = {"device": "cpu", "input": "synthetic", "repeats": repeats}
+        with tempfile.TemporaryDirectory() as outputs:
+            plan = perfkit.plan("resnet50", request | {"outputs_dir": outputs})
+            began = time.perf_counter()
+            result = perfkit.measure(plan.config, plan.protocol).result
+            taken = time.perf_counter() - began
+        assert result.status == "complete", result.failure
+        return taken - repeats * trainer_seconds
+
+    only, each = [], []
+    with patch.object(launch, "launcher_command", launcher_of(trainer_seconds)):
+        for pair in range(PAIRS):
+            turns = (1, 1 + further) if pair % 2 == 0 else (1 + further, 1)
+            taken = {repeats: seconds(repeats) for repeats in turns}
+            only.append(taken[1])
+            each.append((taken[1 + further] - taken[1]) / further)
+            print(f"  {only[-1]:.3f} s, {each[-1]:.3f} s each further", flush=True)
+    return [
+        told(Number.of_values("a measurement of one repeat", only, "s")),
+        told(Number.of_values("each further repeat", each, "s")),
+    ]
+
+
+def overhead():
+    """What share of a warm `make report` is not training: starts of Paddle and its launcher,
+    papermill, the page."""
+    with tempfile.TemporaryDirectory() as outputs:
+        request = ["-p", "device", "cpu", "-p", "protocol", "quick", "-p", "outputs_dir"]
+        began = time.perf_counter()
+        command = [str(Path(sys.executable).with_name("perfkit")), "run", "resnet50"]
+        subprocess.run([*command, *request, outputs], check=True, capture_output=True)
+        wall = time.perf_counter() - began
+        (result,) = Path(outputs).glob("*/result.json")
+        training = perfkit.load_steps(result.parent)["seconds"].sum()
+    return [
+        told(Number.of_values("all of it", [wall], "s")),
+        told(Number.of_values("not training", [(1 - training / wall) * 100], "%")),
+    ]

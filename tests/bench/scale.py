@@ -1,0 +1,115 @@
+"""What many measurements cost: to merge, to show, to run as a sweep."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from runner import PAIRS, counts, told
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fake_trainer import planted
+from made import write_many
+
+from perfkit.figures import Number
+
+SIZES, COUNTS, MEASUREMENTS = map(counts, ("SIZES", "COUNTS", "MEASUREMENTS"))
+PERFKIT = Path(sys.executable).with_name("perfkit")
+
+MERGE = """
+import resource, sys, time
+from perfkit.report.summary import Summary, measured_tables, published_tables, speedups
+start = time.perf_counter()
+summary = Summary.of(sys.argv[1])
+for section in (measured_tables, speedups, published_tables):
+    section(summary)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(time.perf_counter() - start, peak)
+"""
+
+
+def merging():
+    """Seconds and memory from stored measurements of 7 repeats to the summary's tables; start
+    and imports of the interpreter are not in the seconds."""
+    numbers = []
+    for size in SIZES:
+        with tempfile.TemporaryDirectory() as outputs:
+            write_many(outputs, size, raw=False)
+            merged = [_floats([sys.executable, "-c", MERGE, outputs]) for _run in _few()]
+        seconds, mebibytes = zip(*merged, strict=True)
+        numbers += [
+            told(Number.of_values(f"{size:,} measurements", seconds, "s")),
+            told(Number.of_values(f"{size:,} measurements, memory", mebibytes, "MiB")),
+        ]
+    return numbers
+
+
+SITE = """
+import sys, time
+from pathlib import Path
+from perfkit.report.site import write_site
+from perfkit.results import folders
+outputs = Path(sys.argv[1])
+start = time.perf_counter()
+done = []
+write_site(outputs, lambda _part: done.append(time.perf_counter() - start))
+print(done[len(list(folders(outputs))) - 1], time.perf_counter() - start)
+"""
+
+
+def site():
+    """Seconds for a whole site of measurements, each of 7 repeats of 120 steps on 1 to 4
+    ranks, and for each one's page in two languages, whose numbers are derived from the
+    raw files again, with a process for each core; imports are not in it."""
+    count = MEASUREMENTS[0]
+    with tempfile.TemporaryDirectory() as outputs:
+        write_many(outputs, count)
+        pages, all_of_it = _floats([sys.executable, "-c", SITE, outputs])
+        size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
+    return [
+        told(Number.of_values("each measurement's page", [pages / count], "s")),
+        told(Number.of_values(f"the site of {count:,} measurements", [all_of_it], "s")),
+        told(Number.of_values("its pages", [size / 2**20], "MiB")),
+    ]
+
+
+def sweep():
+    """Seconds for each configuration of a sweep besides the run time of its trainer, a fake one
+    of 1 s: the whole of `perfkit sweep`, start and report included."""
+    return [_sweep(count, trainer_seconds=1.0) for count in COUNTS]
+
+
+def _sweep(count, trainer_seconds):
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "sitecustomize.py").write_text(planted(trainer_seconds))
+        parameters = {"device": "cpu", "input": "synthetic", "repeats": 1}
+        parameters |= {"outputs_dir": f"{folder}/outputs"}
+        matrix = {"batch_size": list(range(1, count + 1))}
+        content = {"notebook": "resnet50", "protocol": "quick"}
+        content |= {"parameters": parameters, "matrix": matrix}
+        file = Path(folder) / "sweep.yaml"
+        file.write_text(json.dumps(content))
+        start = time.perf_counter()
+        subprocess.run(
+            [PERFKIT, "sweep", file],
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": folder},
+        )
+        seconds = time.perf_counter() - start
+    each = seconds / count - trainer_seconds
+    return told(Number.of_values(f"each of {count} configurations", [each], "s"))
+
+
+def _few():
+    return range(min(PAIRS, 5))
+
+
+def _floats(command):
+    """The numbers that a process of its own prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]

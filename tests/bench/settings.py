@@ -1,0 +1,139 @@
+"""What settings and inputs give, and what a slow rank takes: ratios of throughputs."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measuring import measured, result_of
+from runner import PAIRS, SAMPLES, paired, told
+
+from perfkit.figures import Number
+
+
+def cpu_settings():
+    """Throughput with the CPU settings / of Paddle as installed: threads and MKL's path, batch
+    8, synthetic input."""
+    request = {"batch_size": 8, "input": "synthetic", "warmup_steps": 1, "measured_steps": 3}
+    return [
+        paired(
+            "with / without",
+            lambda: measured(**request),
+            lambda: measured(**request, cpu_tuning=False),
+            "images/s",
+            min(PAIRS, 3),
+        )
+    ]
+
+
+def processes():
+    """Throughput of two processes of one thread, 8 images each / of one process of two threads,
+    16 images."""
+    request = {"input": "synthetic", "warmup_steps": 1, "measured_steps": 4}
+    return [
+        paired(
+            "two processes / one",
+            lambda: measured(**request, processes=2, batch_size=8),
+            lambda: measured(**request, processes=1, batch_size=16),
+            "images/s",
+            min(PAIRS, 4),
+        )
+    ]
+
+
+INPUT_ALONE = """
+import sys, time
+from importlib import import_module
+from perfkit.config import Config
+name, data, batch, count = sys.argv[1], sys.argv[2], 32, 40
+config = Config(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
+                image_size=224, layout="NCHW", data_dir=data, dataloader_workers=2,
+                dali_threads=2)
+batches = import_module(f"perfkit.inputs.{name}").batches(config, 0)
+for _ in range(4):
+    next(batches)
+began = time.perf_counter()
+for _ in range(count):
+    next(batches)
+print(batch * count / (time.perf_counter() - began), flush=True)
+"""
+
+
+def inputs():
+    """Samples a second of DALI on the CPU / of Paddle's DataLoader: the same files, 2 threads
+    or processes, nothing trained."""
+
+    def alone(name):
+        command = [sys.executable, "-c", INPUT_ALONE, name, str(SAMPLES)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return float(done.stdout)
+
+    def dali():
+        return alone("dali")
+
+    def dataloader():
+        return alone("dataloader")
+
+    return [paired("DALI / DataLoader", dali, dataloader, "samples/s", min(PAIRS, 5))]
+
+
+SLEEPING = """
+import sys
+if "perfkit.worker" in sys.orig_argv:
+    import time
+    import perfkit.inputs.synthetic as synthetic
+    real = synthetic.batches
+
+    def batches(config, rank):
+        for batch in real(config, rank):
+            time.sleep({seconds}[rank])
+            yield batch
+
+    synthetic.batches = batches
+"""
+"""Ranks that need known times for a batch, more than for all else."""
+
+
+def straggler():
+    """Throughput of two ranks that need 0.5 and 0.6 s a batch / of two that need 0.5 s; what
+    arithmetic says of that, the step taking 0.1 s more; and in how many runs the slower rank
+    was named."""
+    usual, slow = 0.5, 0.6
+    request = {"processes": 2, "input": "synthetic", "batch_size": 2, "image_size": 32}
+    request |= {"warmup_steps": 1, "measured_steps": 8}
+    samples = request["processes"] * request["batch_size"]
+    predicted, named = [], []
+
+    def two(*seconds):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "sitecustomize.py").write_text(SLEEPING.format(seconds=seconds))
+            before = os.environ.get("PYTHONPATH")
+            os.environ["PYTHONPATH"] = folder
+            try:
+                return result_of(**request)
+            finally:
+                del os.environ["PYTHONPATH"]
+                if before is not None:
+                    os.environ["PYTHONPATH"] = before
+
+    def without():
+        value = two(usual, usual).throughput.value
+        # Every rank waits for the slowest one: a step takes longer by what that one needs more.
+        predicted.append((samples / (samples / value + slow - usual), value))
+        return value
+
+    def with_it():
+        result = two(usual, slow)
+        (repeat,) = result.repeats
+        alone = ", ".join(f"{rank.alone_seconds:.3f}" for rank in repeat.ranks)
+        print(f"  straggler: rank {repeat.straggler}; alone {alone} s; ", end="")
+        print(f"data wait {repeat.data_wait_share:.0%}", flush=True)
+        named.append(repeat.straggler)
+        return result.throughput.value
+
+    return [
+        paired("with a slow rank / without", with_it, without, "images/s", min(PAIRS, 5)),
+        told(Number.of_pairs("by arithmetic", predicted, "images/s")),
+        told(Number.of_trials("the slower rank was named", named.count(1), len(named))),
+    ]
