@@ -11,6 +11,7 @@ from conftest import as_options, cell_sources
 from nbclient import NotebookClient
 
 import perfkit
+from perfkit.cli import main
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
 from perfkit.results import Measurement
@@ -230,7 +231,7 @@ def test_perfkit_samples_makes_data_once_and_touches_no_other(tmp_path):
     assert "another data set" in other.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "report", "samples", "doctor"])
+@pytest.mark.parametrize("command", sorted(main.commands))
 def test_every_command_has_help_and_stands_in_the_readme(command):
     assert cli(command, "--help").returncode == 0
     assert f"perfkit {command}" in (ROOT / "README.md").read_text()

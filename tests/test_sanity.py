@@ -1,9 +1,12 @@
 """What is warned of: every warning planted once, and none where all is well."""
 
+import re
+
 import numpy as np
 import pytest
 from made import V100, measured, rank_events, with_raw_files
 
+from perfkit.config import ROOT
 from perfkit.frames import load_steps
 from perfkit.results import Ceiling, Conditions, Evaluation
 from perfkit.sanity import guessing_loss, warnings_of
@@ -187,3 +190,18 @@ def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
     found = with_raw_files(tmp_path / "m", result, [[events]])
     told = names(found.result, courses(load_steps(found.folder)))
     assert "window_not_its_steps" in told
+
+
+def test_every_warning_has_a_sentence_on_the_page_and_stands_in_the_docs():
+    source = (ROOT / "perfkit" / "sanity.py").read_text()
+    given = {*re.findall(r'NamedWarning\(\s*"(\w+)"', source), "other_load", "stolen"}
+    page = (ROOT / "perfkit" / "report" / "templates" / "warnings.html.j2").read_text()
+    assert given == {*re.findall(r'name == "(\w+)"', page)}
+    docs = (ROOT / "docs" / "results.md").read_text()
+    table = docs.partition("## Warnings")[2].partition("##")[0]
+    named = [
+        re.findall(r"`(\w+)`", row.split("|")[1])
+        for row in table.splitlines()
+        if row.startswith("| `")
+    ]
+    assert given == {name for names in named for name in names}
