@@ -138,7 +138,8 @@ def _measure(
     unit = MODELS[config.model].unit
     try:
         crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
-        with crew, Progress(protocol.repeats, protocol.steps, unit) as progress:
+        progress = Progress(protocol.repeats, protocol.steps, unit, protocol.budget)
+        with crew, progress:
             seen = crew.gather(progress.say)
             _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})

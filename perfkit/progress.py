@@ -58,11 +58,13 @@ def notebook_display() -> Any:
 
 @dataclass
 class Progress:
-    """Shows how far `repeats` of `steps` each are; time left is judged by repeats so far."""
+    """Shows how far `repeats` of `steps` each are; time left is judged by repeats so far, and
+    is at most a `budget` of seconds."""
 
     repeats: int
     steps: int
     unit: str
+    budget: int | None = None
 
     def __enter__(self) -> Self:
         self.terminal = terminal()
@@ -108,6 +110,8 @@ class Progress:
         done = (repeat - 1) * self.steps + step
         total = self.repeats * self.steps
         remaining = self._remaining(repeat, step, repeat_seconds)
+        if remaining is not None and self.budget:
+            remaining = min(remaining, max(0.0, self.budget - (now - self.began)))
         self._write(line(done, total, now - self.began, remaining, text))
 
     def _remaining(self, repeat: int, step: int, repeat_seconds: float) -> float | None:

@@ -39,6 +39,17 @@ def test_what_is_left_is_the_missing_repeats_at_their_pace_and_the_notebooks(tmp
     assert seconds_left(jobs, found) == pytest.approx(NOTEBOOK_SECONDS + 9.5)
 
 
+def test_of_repeats_that_end_by_themselves_none_is_left_and_a_budget_bounds_the_rest(tmp_path):
+    auto = {"repeats": 100, "interval_target": 0.02, "budget": 60}
+    result = measured([100.0] * 7)
+    ended = result.model_copy(update={"protocol": result.protocol.model_copy(update=auto)})
+    (folder,) = write_all(tmp_path, ended).iterdir()
+    found = {"ended": Measurement.read(folder)}
+    jobs = [job("ended", ended), job("open", ended)]
+    assert [repeats_left(one, found) for one in jobs] == [0, 100]
+    assert seconds_left(jobs, found) == pytest.approx(NOTEBOOK_SECONDS + 60)
+
+
 def test_nothing_is_known_of_a_model_that_was_never_measured(tmp_path):
     (folder,) = write_all(tmp_path, measured([4.0])).iterdir()
     found = {"a": Measurement.read(folder)}

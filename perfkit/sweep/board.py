@@ -94,10 +94,12 @@ def table(standings: list[Standing], most: int) -> list[Table | Text]:
     shown.add_column("result", ratio=1, no_wrap=True)
     for one in standings:
         if one.job.name in chosen:
-            repeats = one.job.plan.protocol.repeats
-            done = repeats - repeats_left(one.job, _found([one]))
+            left = repeats_left(one.job, _found([one]))
+            done = len(one.measurement.result.complete_repeats) if one.measurement else 0
             state = Text(one.state, style=STYLES[one.state])
-            shown.add_row(Text(one.job.label), state, f"{done}/{repeats}", Text(_result(one)))
+            shown.add_row(
+                Text(one.job.label), state, f"{done}/{done + left}", Text(_result(one))
+            )
     hidden = Counter(one.state for one in standings if one.job.name not in chosen)
     more = ", ".join(f"{count} {state}" for state, count in hidden.items())
     return [shown, *([Text(f"and {more}", style="dim")] if more else [])]

@@ -31,15 +31,18 @@ def seconds_left(jobs: Iterable[Job], found: dict[str, Measurement]) -> float | 
         if repeats and not samples:
             return None
         if repeats:
-            work = _work(job.plan.config, job.plan.protocol)
-            total += NOTEBOOK_SECONDS + repeats * predicted(work, samples)
+            protocol = job.plan.protocol
+            seconds = repeats * predicted(_work(job.plan.config, protocol), samples)
+            total += NOTEBOOK_SECONDS + min(seconds, protocol.budget or seconds)
     return total
 
 
 def repeats_left(job: Job, found: dict[str, Measurement]) -> int:
-    """How many repeats of a job are not complete."""
-    done = found[job.name].result.complete_repeats if job.name in found else []
-    return job.plan.protocol.repeats - len(done)
+    """How many repeats of a job are not complete, at most."""
+    if job.name not in found:
+        return job.plan.protocol.repeats
+    result = found[job.name].result
+    return 0 if result.ended_by else result.protocol.repeats - len(result.complete_repeats)
 
 
 def predicted(work: float, samples: list[Sample]) -> float:
