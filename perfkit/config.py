@@ -201,6 +201,10 @@ class Config(BaseModel):
         return f"{self.nodes}x{self.devices}"
 
 
+FEWEST_TO_END = 7
+"""The fewest repeats whose range is an interval of 98 % for the median (results.py)."""
+
+
 class Protocol(BaseModel):
     """How it is measured. A step is one optimizer step; a repeat, fresh worker processes."""
 
@@ -239,9 +243,14 @@ class Protocol(BaseModel):
         return self.warmup_steps + self.measured_steps
 
     @model_validator(mode="after")
-    def _budget_has_a_target(self) -> Self:
+    def _can_end_early(self) -> Self:
         if self.budget is not None and self.interval_target is None:
             raise ValueError("budget: is for interval_target or repeats=auto")
+        if self.interval_target is not None and self.repeats < FEWEST_TO_END:
+            raise ValueError(
+                f"interval_target: says nothing of fewer than {FEWEST_TO_END} repeats; "
+                "-p repeats auto, or a number of them"
+            )
         return self
 
     @classmethod

@@ -166,10 +166,14 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
 
 def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     losses = {e["step"]: e["value"] for e in events if e["event"] == "loss"}
+    seen: set[int] = set()
     for event in events:
         if event["event"] == "step":
             times = {name: float(event[name]) for name in ("seconds", "data_wait_seconds")}
-            if not all(map(isfinite, times.values())):
+            if not all(map(isfinite, times.values())) or times["seconds"] <= 0:
                 raise ValueError(f"step {event['step']} takes {times['seconds']} s")
-            step = int(event["step"])
-            yield {"step": step, **times, "samples": event["samples"], "loss": losses.get(step)}
+            step, samples = int(event["step"]), int(event["samples"])
+            if step in seen or samples < 1:
+                raise ValueError(f"step {step} is there twice, or has {samples} samples")
+            seen.add(step)
+            yield {"step": step, **times, "samples": samples, "loss": losses.get(step)}

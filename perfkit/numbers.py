@@ -58,7 +58,11 @@ def numbers(
     losses = [event["value"] for event in events[0] if event["event"] == "loss"]
     slowest = max(rank.window_seconds for rank in ranks)
     last = events[0][-1]
-    evaluated = [event for event in events[0] if event["event"] == "evaluation"]
+    evaluated = [
+        Evaluation(loss=event["loss"], accuracy=event["accuracy"])
+        for event in events[0]
+        if event["event"] == "evaluation" and "missing" not in event
+    ]
     window = next(event for event in events[0] if event["event"] == "window")
     return Repeat(
         index=index,
@@ -73,7 +77,7 @@ def numbers(
         skipped_steps=last["skipped_steps"],
         loss_scale=last["loss_scale"],
         straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
-        evaluation=Evaluation(**_fields(evaluated[0])) if evaluated else None,
+        evaluation=evaluated[0] if evaluated else None,
         ceiling=_ceiling(events),
         ranks=ranks,
         conditions=_conditions(looks, window, [rank.samples for rank in ranks]),
@@ -86,15 +90,10 @@ def _ceiling(events: list[Events]) -> Ceiling | None:
     found = [e for rank in events for e in rank if e["event"] == "ceiling"]
     if len(found) < len(events) or any("missing" in event for event in found):
         return None
-    each = [Ceiling(**_fields(event)) for event in found]
     return Ceiling(
-        matmul_flops_per_second=sum(one.matmul_flops_per_second for one in each),
-        copy_bytes_per_second=sum(one.copy_bytes_per_second for one in each),
+        matmul_flops_per_second=sum(event["matmul_flops_per_second"] for event in found),
+        copy_bytes_per_second=sum(event["copy_bytes_per_second"] for event in found),
     )
-
-
-def _fields(event: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in event.items() if name != "event"}
 
 
 def _conditions(

@@ -99,8 +99,9 @@ def value_problems(name: str, value: Any) -> list[str]:
     elif name not in PROTOCOL_PARAMETERS:
         _validated(Config, {"model": "resnet50", name: value}, problems)
     else:
-        target = {"interval_target": 0.02} if name == "budget" else {}
-        _validated(Protocol.named, {"name": "quick", name: value} | target, problems)
+        # Of two that need each other, one alone is not wrong by itself.
+        beside = {"repeats": "auto"} if name in ("budget", "interval_target") else {}
+        _validated(Protocol.named, {"name": "quick", name: value} | beside, problems)
     return problems
 
 

@@ -116,8 +116,11 @@ class Ceiling(_Stored):
 class Evaluation(_Stored):
     """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
 
-    loss: float
-    accuracy: Annotated[float, Field(description="share of labels or masked words guessed")]
+    loss: Annotated[float, Field(allow_inf_nan=False)]
+    accuracy: Annotated[
+        float,
+        Field(allow_inf_nan=False, description="share of labels or masked words guessed"),
+    ]
 
 
 class StepSeconds(_Stored):

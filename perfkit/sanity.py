@@ -8,8 +8,8 @@ from perfkit.conditions import disturbances
 from perfkit.inputs import CLASSES, VOCABULARY
 from perfkit.models import MODELS
 from perfkit.numbers import window_disagrees
-from perfkit.results import Repeat, Result
-from perfkit.statistics import median, outliers
+from perfkit.results import STOPPING_LEVEL, Repeat, Result
+from perfkit.statistics import median, outliers, relative_width
 from perfkit.steady import TOLERANCE, Course
 from perfkit.utilization import datasheet, share_of_ceiling, share_of_datasheet, utilization
 
@@ -17,6 +17,10 @@ WIDE = 0.05
 """An interval as wide as this share of the median is called wide."""
 NEAR_CHANCE = (0.75, 1.5)
 """Between which multiples of a guesser's loss an untrained network's first one lies."""
+FEWER_MULTIPLICATIONS = 4.0
+"""Convolutions of 3x3 can be computed with up to so many times fewer multiplications than they
+have (Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may use more than
+100 % of a ceiling of multiplications. Published fp32 runs of VGG-16 do."""
 STANDING = 1e-4
 """A loss that differs by less from the first step to the last does not move: NaN in images or
 weights can leave it finite, where operators take NaN for zero."""
@@ -37,6 +41,19 @@ def warnings_of(result: Result, courses: Iterable[Course]) -> list[NamedWarning]
     return [*found, *_about_ceilings(result)]
 
 
+def looked_at(result: Result, courses: Iterable[Course]) -> dict[str, bool]:
+    """What a warning could come from, and whether this measurement tells it."""
+    repeats = result.complete_repeats
+    return {
+        "spread": len(repeats) > 1,
+        "step times": any(course.steadiness for course in courses),
+        "conditions": any(repeat.conditions for repeat in repeats),
+        "losses": any(repeat.loss_first is not None for repeat in repeats),
+        "accuracy": any(repeat.evaluation for repeat in repeats),
+        "ceilings": utilization(result) is not None,
+    }
+
+
 def _about_repeats(result: Result) -> Iterator[NamedWarning]:
     values = result.throughputs
     if len(values) == 1:
@@ -51,9 +68,11 @@ def _about_repeats(result: Result) -> Iterator[NamedWarning]:
         indices = [result.complete_repeats[k].index for k in far]
         ratios = [values[k] / usual - 1 for k in far]
         yield NamedWarning("outlier", {"repeats": indices, "shares": ratios})
-    if result.ended_by == "budget":
-        target = result.protocol.interval_target
-        yield NamedWarning("budget_ended", {"target": target, "budget": result.protocol.budget})
+    target = result.protocol.interval_target
+    if target is not None and result.ended_by in ("budget", "repeats"):
+        reached = relative_width(values, STOPPING_LEVEL)
+        if reached is None or reached > target:
+            yield NamedWarning("interval_missed", {"target": target, "n": len(values)})
 
 
 def _about_conditions(result: Result) -> Iterator[NamedWarning]:
@@ -71,7 +90,9 @@ def _about_conditions(result: Result) -> Iterator[NamedWarning]:
 
 
 def _about_courses(result: Result, courses: list[Course]) -> Iterator[NamedWarning]:
-    """What the step times of the repeats show."""
+    """What the step times of the repeats that count show."""
+    complete = {repeat.index for repeat in result.complete_repeats}
+    courses = [course for course in courses if course.repeat in complete]
     known = [(c.repeat, c.steadiness) for c in courses if c.steadiness]
     if unsettled := [repeat for repeat, seen in known if not seen.settled]:
         yield NamedWarning("never_steady", {"repeats": unsettled})
@@ -113,14 +134,15 @@ def _about_training(result: Result) -> Iterator[NamedWarning]:
     low, high = (factor * guessing_loss(config.model) for factor in NEAR_CHANCE)
     if odd := [loss for loss in firsts if not low <= loss <= high]:
         yield NamedWarning("first_loss", {"loss": odd[0], "low": low, "high": high})
-    if config.input == "synthetic":
+    if config.input == "synthetic" and result.protocol.steps > 1:
         rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
         if rising:
             yield NamedWarning("loss_not_falling", {"repeats": rising})
     standing = [
         repeat.index
         for repeat in repeats
-        if repeat.loss_first is not None
+        if result.protocol.steps > 1
+        and repeat.loss_first is not None
         and repeat.loss_last is not None
         and abs(repeat.loss_last - repeat.loss_first) < STANDING
     ]
@@ -166,14 +188,15 @@ def accuracy_is_possible(repeat: Repeat) -> bool:
 
 def _about_ceilings(result: Result) -> Iterator[NamedWarning]:
     """Whether it was faster than the devices can be."""
+    most = FEWER_MULTIPLICATIONS if MODELS[result.config.model].sample == "image" else 1.0
     if known := utilization(result):
         over = [
             (repeat.index, share)
             for repeat in result.complete_repeats
-            if repeat.ceiling and (share := share_of_ceiling(repeat, known.flops)) > 1
+            if repeat.ceiling and (share := share_of_ceiling(repeat, known.flops)) > most
         ]
         if over:
             yield NamedWarning("above_ceiling", _by_repeat(over))
     sheet = datasheet(result)
-    if sheet and (share := share_of_datasheet(result, sheet) or 0.0) > 1:
+    if sheet and (share := share_of_datasheet(result, sheet) or 0.0) > most:
         yield NamedWarning("above_datasheet", {"share": share, "gpu": sheet.gpu})

@@ -6,8 +6,15 @@ from math import comb, exp, log
 from statistics import median, quantiles
 from typing import NamedTuple
 
-__all__ = ["Interval", "Ratio", "mann_whitney_counts", "median", "median_interval", "outliers"]
-__all__ += ["ratio_interval", "relative_width", "share_interval", "summary"]
+__all__ = ["Interval", "Ratio", "mann_whitney_counts", "median", "median_interval"]
+__all__ += [
+    "noise_floor",
+    "outliers",
+    "ratio_interval",
+    "relative_width",
+    "share_interval",
+    "summary",
+]
 
 
 class Interval(NamedTuple):
@@ -44,6 +51,16 @@ def relative_width(values: Sequence[float], level: float = 0.95) -> float | None
     if not interval or interval.level < level:
         return None
     return (interval.high - interval.low) / median(values)
+
+
+def noise_floor(values: Sequence[float], level: float = 0.95) -> float | None:
+    """The smallest relative difference that would be called one, of two sets of repeats that
+    are spread as these: by how much the interval of `ratio_interval` between such sets exceeds
+    1. None where so few values reach no such level."""
+    if not values:
+        return None
+    ratio = ratio_interval(values, values, level)
+    return ratio.high - 1 if ratio.level >= level else None
 
 
 def outliers(values: Sequence[float]) -> list[int]:

@@ -9,7 +9,7 @@ Kendall's tau and sized by the Theil-Sen slope: neither is moved by spikes.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import sqrt
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,8 @@ NEIGHBOURS = 9
 SPIKE = 6.0
 CLIPPED = 3.0
 """In standard deviations of the noise: what is called a spike, and how much of it counts."""
+MOST_ALIKE = 0.9
+"""Steps that resemble their predecessors by more than this can't be told from a drift."""
 LIKELY, SURE = 0.05, 0.005
 """Levels of the test for a trend: to look further, and to say so."""
 MOST_BLOCKS = 1000
@@ -65,7 +67,9 @@ def steadiness(seconds: Sequence[float]) -> Steadiness | None:
     spikes = [int(step) for step in np.flatnonzero(np.abs(steps - usual) > SPIKE * noise)]
     clipped = np.clip(steps, usual - CLIPPED * noise, usual + CLIPPED * noise)
 
-    begin, drift = _settling(clipped, noise)
+    # Of the second half: a warm-up that falls step by step would be taken for a memory.
+    half = clipped[len(clipped) // 2 :]
+    begin, drift = _settling(clipped, Noise.of(half, SPIKE * noise))
     begin = max(begin, _leading(spikes))
     return Steadiness(
         begin=begin * width,
@@ -75,6 +79,30 @@ def steadiness(seconds: Sequence[float]) -> Steadiness | None:
     )
 
 
+class Noise(NamedTuple):
+    """How step times scatter about their level: `variance` of the mean of many steps, times
+    their number, and how many steps in a row know of each other."""
+
+    variance: float
+    memory: int
+
+    @classmethod
+    def of(cls, steps: "NDArray[Any]", most: float) -> "Noise":
+        """From differences between steps one and two apart, which a level that changes now and
+        then hardly moves if they count for `most` at most. Steps that resemble their
+        predecessor by a factor r have differences whose squares are as 1 to 1 + r, and a mean
+        that varies by (1 + r) / (1 - r) as much as that of independent ones."""
+        near, far = (
+            float(np.mean(np.clip(steps[lag:] - steps[:-lag], -most, most) ** 2))
+            for lag in (1, 2)
+        )
+        if not near:
+            return cls(1e-8, 1)
+        alike = min(max(far / near - 1, 0.0), MOST_ALIKE)
+        longer = (1 + alike) / (1 - alike)
+        return cls(near / 2 / (1 - alike) * longer, ceil(longer))
+
+
 def _blocks(steps: "NDArray[Any]", width: int) -> "NDArray[Any]":
     """Means of `width` steps each; a rest at the end is left out."""
     whole = len(steps) // width * width
@@ -82,7 +110,7 @@ def _blocks(steps: "NDArray[Any]", width: int) -> "NDArray[Any]":
     return means
 
 
-def _settling(steps: "NDArray[Any]", noise: float) -> tuple[int, float | None]:
+def _settling(steps: "NDArray[Any]", noise: Noise) -> tuple[int, float | None]:
     """The first steady step, and the drift from there on.
 
     A drift would be cut into segments like a warm-up. So where the second half, in which no
@@ -90,30 +118,32 @@ def _settling(steps: "NDArray[Any]", noise: float) -> tuple[int, float | None]:
     not have it.
     """
     count = len(steps)
-    if slope := _trend(steps[count // 2 :], LIKELY):
+    if slope := _trend(steps[count // 2 :], noise, LIKELY):
         begin = _first_steady(steps - slope * np.arange(count), noise)
-        if _is_settled(begin, count) and (slope := _trend(steps[begin:], SURE)):
+        if _is_settled(begin, count) and (slope := _trend(steps[begin:], noise, SURE)):
             return begin, slope * (count - begin)
     begin = _first_steady(steps, noise)
-    return begin, _trend(steps[begin:], SURE) * (count - begin) or None
+    return begin, _trend(steps[begin:], noise, SURE) * (count - begin) or None
 
 
-def _trend(steps: "NDArray[Any]", level: float) -> float:
-    """Relative change per step; 0 unless it is significant and, over all steps, matters."""
+def _trend(steps: "NDArray[Any]", noise: Noise, level: float) -> float:
+    """Relative change per step; 0 unless it is significant and, over all steps, matters. The
+    test takes its values for independent, which means of `noise.memory` steps nearly are."""
     from scipy.stats import kendalltau, theilslopes
 
-    if len(steps) < 3 or kendalltau(np.arange(len(steps)), steps).pvalue > level:
+    means = _blocks(steps, noise.memory)
+    if len(means) < 3 or kendalltau(np.arange(len(means)), means).pvalue > level:
         return 0.0
-    slope = float(theilslopes(steps).slope)
+    slope = float(theilslopes(means).slope) / noise.memory
     return slope if abs(slope) * len(steps) > TOLERANCE else 0.0
 
 
-def _first_steady(steps: "NDArray[Any]", noise: float) -> int:
+def _first_steady(steps: "NDArray[Any]", noise: Noise) -> int:
     """Where the last of the segments begin that are all at the level of the end."""
     from ruptures import KernelCPD
 
     found = KernelCPD("linear", min_size=2).fit(steps[:, None])
-    *changes, _end = found.predict(pen=PENALTY * noise**2)
+    *changes, _end = found.predict(pen=PENALTY * noise.variance)
     begin = changes[-1] if changes else 0
     for first, end in reversed([*pairwise([0, *changes])]):
         if abs(steps[first:end].mean() - np.median(steps[begin:])) > TOLERANCE:

@@ -1,8 +1,9 @@
 """How near a measurement came to what its devices can do.
 
 Model FLOPs utilization is the arithmetic of the model per second over that of the device
-(Chowdhery et al., PaLM, 2022, appendix B): here over the ceiling that the same processes
-measured after their window and, for known GPUs, over the datasheet.
+(Chowdhery et al., PaLM, 2022, appendix B). Convolutions may be computed with fewer
+multiplications than they have, so that it can be over 100 %. Here it is over the ceiling that
+the same processes measured after their window and, for known GPUs, over the datasheet.
 """
 
 import csv
@@ -79,15 +80,17 @@ def datasheet(result: Result) -> Datasheet | None:
     column = PRECISIONS.get(result.effective.precision, "")
     if column == "fp32" and result.effective.tf32:
         column = "tf32"
-    for peak in _peaks() if len(used) == 1 else ():
-        if _words(peak["gpu"]) <= _words(*used) and peak.get(column):
-            return Datasheet(
-                peak["gpu"],
-                float(peak[column]) * 1e12,
-                float(peak["memory"]) * 1e9,
-                peak["source"],
-            )
-    return None
+    if len(used) != 1:
+        return None
+    words = _words(*used)
+    # The name that tells most: an H200 NVL is no H200. A MIG instance is a part of its GPU.
+    alike = [peak for peak in _peaks() if _words(peak["gpu"]) <= words and "MIG" not in words]
+    peak = max(alike, key=lambda one: len(_words(one["gpu"])), default={})
+    if not peak.get(column):
+        return None
+    return Datasheet(
+        peak["gpu"], float(peak[column]) * 1e12, float(peak["memory"]) * 1e9, peak["source"]
+    )
 
 
 @cache

@@ -8,21 +8,22 @@ describes the events.
 import errno
 import faulthandler
 import json
+import math
 import os
 import resource
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from perfkit.ceiling import Workloads, measure_ceiling
+from perfkit.ceiling import measure_ceiling
 from perfkit.config import Config, Protocol, portable
 from perfkit.inputs.files import InputError
-from perfkit.loop import Device, LossNotFiniteError, seconds_alone, train
+from perfkit.loop import LossNotFiniteError, seconds_alone, train
 from perfkit.results import NO_ROOM, FailureCode
 from perfkit.supervisor import end_with_parent
 
@@ -110,9 +111,9 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     end["memory_bytes"] = backend.memory_bytes(config) or peak
-    loss, accuracy = trainer.evaluate(next(batches))
-    raw.write({"event": "evaluation", "loss": loss, "accuracy": accuracy})
-    raw.write({"event": "ceiling", **ceiling(backend.Workloads(config), device)})
+    raw.write({"event": "evaluation", **or_why_not(lambda: evaluation(trainer, batches))})
+    workloads = backend.Workloads(config)
+    raw.write({"event": "ceiling", **or_why_not(lambda: measure_ceiling(workloads, device))})
     raw.write({"event": "end", **end})
 
 
@@ -173,11 +174,22 @@ class Counted:
         return batch
 
 
-def ceiling(workloads: Workloads, device: Device) -> dict[str, Any]:
-    """The device's ceilings, or why they could not be measured: what was measured before them
-    stays a result."""
+def evaluation(trainer: Any, batches: Iterator[Any]) -> dict[str, float]:
+    """Loss and accuracy on one more batch. Raises LossNotFiniteError: the training has come to
+    nothing with its last update."""
+    loss, accuracy = trainer.evaluate(next(batches))
+    if not math.isfinite(loss):
+        raise LossNotFiniteError(f"the loss is {loss} after the last step")
+    return {"loss": loss, "accuracy": accuracy}
+
+
+def or_why_not(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
+    """What `read` gives or, in `missing`, why it could not be had: what was measured before
+    stays a result. Raises LossNotFiniteError, since that was no training."""
     try:
-        return measure_ceiling(workloads, device)
+        return read()
+    except LossNotFiniteError:
+        raise
     except Exception as error:
         return {"missing": failure(error)[1]}
 
