@@ -80,6 +80,7 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     from perfkit.hosts import own_index
     from perfkit.report.page import write_page
     from perfkit.results import Measurement
+    from perfkit.sanity import warnings_about
 
     config = planned.config
     notebook = ROOT / "notebooks" / f"{model}.ipynb"
@@ -108,6 +109,9 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
         message += f"\nThe page, with all that was measured: {page}"
     _end_with(name, message)
     click.echo(_number(folder), err=True)
+    if told := [warning.name for warning in warnings_about(Measurement.read(folder))]:
+        names = f"Warnings: {', '.join(told)}; the page says more"
+        click.echo(textwrap.fill(names, 79), err=True)
     click.echo(page)
 
 
@@ -397,7 +401,7 @@ def compare(
     from perfkit.comparison import compare as compared
     from perfkit.results import write_atomically
 
-    path = resolved_path(file) if file and file != "-" else None
+    path = Path(file).absolute() if file and file != "-" else None
     try:
         found = compared(
             a, b, across=across, level=level / 100, threshold=threshold / 100, outputs=outputs

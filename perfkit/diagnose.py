@@ -1,7 +1,7 @@
 """`perfkit diagnose`: measures what a measurement is made of, each part by itself."""
 
 import os
-import tempfile
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +9,12 @@ from pathlib import Path
 from perfkit.cause import Events, cause
 from perfkit.config import Config, Protocol
 from perfkit.diagnosis import (
+    EVIDENCE,
     FILE,
+    SCHEMA_VERSION,
     Diagnosis,
     InputAlone,
+    StepParts,
     needed_depth,
     suffices,
     verdict,
@@ -50,18 +53,21 @@ def diagnose(
     assert measured.result.throughput and twin.result.throughput
     throughput, synthetic = measured.result.throughput.value, twin.result.throughput.value
     ratio = ratio_interval(measured.result.throughputs, twin.result.throughputs)
+    folder = measured.folder / EVIDENCE
+    shutil.rmtree(folder, ignore_errors=True)
     found: list[InputAlone] = []
     for candidate in _candidates(config):
         setting, count = _setting(candidate)
         say(f"The input alone, {setting} {count}")
-        found.append(_input_alone(candidate, protocol, synthetic))
-        judged = verdict(ratio.ratio, synthetic, found[0].samples_per_second)
-        if judged == "compute-bound" or (len(found) > 1 and suffices(found[-1], synthetic)):
+        evidence = folder / f"read_input-{count}"
+        found.append(_input_alone(candidate, protocol, synthetic, evidence))
+        judged = verdict(ratio, synthetic, found[0].samples_per_second)
+        if judged == "training-bound" or (len(found) > 1 and suffices(found[-1], synthetic)):
             break
     say("The parts of a step")
-    (profiled,) = _events(config, protocol, "profile", "profile")[0]
+    (profiled,) = _events(config, protocol, "profile", "profile", folder / "profile")[0]
     diagnosis = Diagnosis(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         verdict=judged,
         throughput=throughput,
@@ -71,7 +77,7 @@ def diagnose(
         interval=(ratio.low, ratio.high),
         interval_level=ratio.level,
         input_alone=found,
-        step_parts=profiled["seconds"],
+        step_parts=StepParts(**profiled["seconds"]),
     )
     write_atomically(measured.folder / FILE, diagnosis.model_dump_json(indent=1))
     return measured, diagnosis
@@ -103,10 +109,13 @@ def _candidates(config: Config) -> Iterator[Config]:
         count *= 2
 
 
-def _input_alone(config: Config, protocol: Protocol, synthetic: float) -> InputAlone:
+def _input_alone(
+    config: Config, protocol: Protocol, synthetic: float, evidence: Path
+) -> InputAlone:
     assert config.batch_size is not None
     ranks = [
-        event["intervals"] for (event,) in _events(config, protocol, "read_input", "input")
+        event["intervals"]
+        for (event,) in _events(config, protocol, "read_input", "input", evidence)
     ]
     name, count = _setting(config)
     batch_seconds = config.batch_size * config.ranks / synthetic
@@ -121,16 +130,18 @@ def _input_alone(config: Config, protocol: Protocol, synthetic: float) -> InputA
     )
 
 
-def _events(config: Config, protocol: Protocol, task: str, event: str) -> list[Events]:
-    """Start the workers for `task`; the events of that name, by rank. Raises DiagnosisError."""
-    with tempfile.TemporaryDirectory(prefix="perfkit-") as scratch:
-        raw = Path(scratch)
-        files = [raw / f"rank{rank}.jsonl" for rank in range(config.ranks)]
-        with Workers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
-            late = workers.wait(config.timeout) is None
-            workers.end()
-            ending, logs = workers.ending(), workers.logs()
-        events = [read_events(file) if file.exists() else [] for file in files]
+def _events(
+    config: Config, protocol: Protocol, task: str, event: str, raw: Path
+) -> list[Events]:
+    """Start the workers for `task`, their raw files in the folder `raw`; the events of that
+    name, by rank. Raises DiagnosisError."""
+    raw.mkdir(parents=True)
+    files = [raw / f"rank{rank}.jsonl" for rank in range(config.ranks)]
+    with Workers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
+        late = workers.wait(config.timeout) is None
+        workers.end()
+        ending, logs = workers.ending(), workers.logs()
+    events = [read_events(file) if file.exists() else [] for file in files]
     if late:
         raise DiagnosisError(f"{task}: took over {config.timeout} s")
     if not all(one and one[-1]["event"] == "end" for one in events):

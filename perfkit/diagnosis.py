@@ -1,17 +1,21 @@
 """What limits a measurement, judged by what was measured of its parts.
 
-`outputs/<id>/diagnosis.json` is a Diagnosis, beside the measurement that it is about.
+`outputs/<id>/diagnosis.json` is a Diagnosis, beside the measurement that it is about, and
+`outputs/<id>/diagnosis/<part>/rank<r>.jsonl` what it follows from.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from perfkit.results import ResultError
+from perfkit.results import read_as
+from perfkit.statistics import Ratio
 
 FILE = "diagnosis.json"
+EVIDENCE = "diagnosis"
+"""The folder beside it with the raw files that it follows from."""
 SLIGHT = 0.05
 """What the input costs, as a share of the throughput without it, to be called nothing; and how
 near training with an input is to that input alone, to be called as fast."""
@@ -21,7 +25,11 @@ DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 WAITING = 0.01
 """The share of the time that may be waiting with a depth that is enough."""
 
-Verdict = Literal["input-bound", "compute-bound", "mixed"]
+LEVEL = 0.95
+"""Of the interval that a verdict needs."""
+SCHEMA_VERSION: Literal[1] = 1
+
+Verdict = Literal["input-bound", "training-bound", "mixed", "undecided"]
 
 
 class _Stored(BaseModel):
@@ -40,6 +48,20 @@ class InputAlone(_Stored):
     ]
 
 
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class StepParts(_Stored):
+    """Seconds of a step and its parts on rank 0, by the framework's own profiler in a run of
+    its own. `communication` may overlap the others; None where it is not told."""
+
+    step: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    forward: Seconds
+    backward: Seconds
+    optimizer: Seconds
+    communication: Seconds | None
+
+
 class Diagnosis(_Stored):
     """What `perfkit diagnose` found. Throughputs are in samples per second of all ranks."""
 
@@ -55,13 +77,7 @@ class Diagnosis(_Stored):
     input_alone: Annotated[
         list[InputAlone], Field(min_length=1, description="the first as it was measured")
     ]
-    step_parts: Annotated[
-        dict[str, float],
-        Field(
-            description="seconds of a step and of its forward, backward, optimizer and "
-            "communication, by the framework's own profiler in a run of its own"
-        ),
-    ]
+    step_parts: StepParts
 
     @property
     def enough(self) -> InputAlone | None:
@@ -74,13 +90,17 @@ def suffices(alone: InputAlone, synthetic: float) -> bool:
     return alone.samples_per_second >= HEADROOM * synthetic
 
 
-def verdict(ratio: float, synthetic: float, alone: float) -> Verdict:
-    """What limits: nothing but the training if with the input it has next to the whole
-    (`ratio`) of its `synthetic` throughput; the input if training is as fast as the input
-    `alone`; else both, which share cores or hardly overlap."""
-    if ratio >= 1 - SLIGHT:
-        return "compute-bound"
-    return "input-bound" if ratio * synthetic >= (1 - SLIGHT) * alone else "mixed"
+def verdict(ratio: Ratio, synthetic: float, alone: float) -> Verdict:
+    """What limits, where `ratio` is the throughput with the input over the `synthetic` one: the
+    training if hardly anything is lost; the input if training is as fast as the input `alone`;
+    else both, which share cores or hardly overlap. Undecided while the interval has both in it,
+    or so few repeats have none of LEVEL."""
+    least = 1 - SLIGHT
+    if ratio.level < LEVEL or ratio.low < least <= ratio.high:
+        return "undecided"
+    if ratio.low >= least:
+        return "training-bound"
+    return "input-bound" if ratio.ratio * synthetic >= least * alone else "mixed"
 
 
 def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
@@ -106,11 +126,4 @@ def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
 def read_diagnosis(folder: Path) -> Diagnosis | None:
     """The diagnosis of the measurement in `folder`; None without one. Raises ResultError."""
     path = folder / FILE
-    if not path.exists():
-        return None
-    try:
-        return Diagnosis.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ResultError(f"{FILE}: {where}: {first['msg']}"[:200]) from error
+    return read_as(Diagnosis, path, SCHEMA_VERSION) if path.exists() else None

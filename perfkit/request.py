@@ -331,7 +331,8 @@ def _sentence(error: Any) -> str:
     if kind in TYPES:
         # papermill's -p turns text that looks like a number into one.
         raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
-        return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{raw}"
+        auto = ", or auto" if name == "repeats" else ""
+        return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{auto}{raw}"
     return f"{name}: {value!r}: {error['msg']}"
 
 

@@ -5,12 +5,13 @@ from math import log
 from typing import Any, NamedTuple
 
 from perfkit.conditions import disturbances
+from perfkit.frames import load_steps
 from perfkit.inputs import CLASSES, VOCABULARY
 from perfkit.models import MODELS
 from perfkit.numbers import window_disagrees
-from perfkit.results import STOPPING_LEVEL, Repeat, Result
+from perfkit.results import STOPPING_LEVEL, Measurement, Repeat, Result, ResultError
 from perfkit.statistics import median, outliers, relative_width
-from perfkit.steady import TOLERANCE, Course
+from perfkit.steady import TOLERANCE, Course, courses
 from perfkit.utilization import datasheet, share_of_ceiling, share_of_datasheet, utilization
 
 WIDE = 0.05
@@ -34,19 +35,29 @@ class NamedWarning(NamedTuple):
     figures: dict[str, Any]
 
 
-def warnings_of(result: Result, courses: Iterable[Course]) -> list[NamedWarning]:
-    """All warnings about a measurement, whose repeats went as `courses` says."""
-    found = [*_about_repeats(result), *_about_courses(result, list(courses))]
+def warnings_of(result: Result, went: Iterable[Course]) -> list[NamedWarning]:
+    """All warnings about a measurement, whose repeats went as `went` says."""
+    found = [*_about_repeats(result), *_about_courses(result, list(went))]
     found += [*_about_conditions(result), *_about_training(result)]
     return [*found, *_about_ceilings(result)]
 
 
-def looked_at(result: Result, courses: Iterable[Course]) -> dict[str, bool]:
+def warnings_about(measurement: Measurement) -> list[NamedWarning]:
+    """All warnings about a measurement; of one whose raw steps can't be read or are not here,
+    those that the result gives alone."""
+    try:
+        found = courses(load_steps(measurement.folder))
+    except ResultError:
+        found = []
+    return warnings_of(measurement.result, found)
+
+
+def looked_at(result: Result, went: Iterable[Course]) -> dict[str, bool]:
     """What a warning could come from, and whether this measurement tells it."""
     repeats = result.complete_repeats
     return {
         "spread": len(repeats) > 1,
-        "step times": any(course.steadiness for course in courses),
+        "step times": any(course.steadiness for course in went),
         "conditions": any(repeat.conditions for repeat in repeats),
         "losses": any(repeat.loss_first is not None for repeat in repeats),
         "accuracy": any(repeat.evaluation for repeat in repeats),
@@ -89,11 +100,11 @@ def _about_conditions(result: Result) -> Iterator[NamedWarning]:
         yield NamedWarning("throttled", {"repeats": repeats, "reasons": reasons})
 
 
-def _about_courses(result: Result, courses: list[Course]) -> Iterator[NamedWarning]:
+def _about_courses(result: Result, every: list[Course]) -> Iterator[NamedWarning]:
     """What the step times of the repeats that count show."""
     complete = {repeat.index for repeat in result.complete_repeats}
-    courses = [course for course in courses if course.repeat in complete]
-    known = [(c.repeat, c.steadiness) for c in courses if c.steadiness]
+    went = [course for course in every if course.repeat in complete]
+    known = [(c.repeat, c.steadiness) for c in went if c.steadiness]
     if unsettled := [repeat for repeat, seen in known if not seen.settled]:
         yield NamedWarning("never_steady", {"repeats": unsettled})
     if drifting := [(repeat, seen.drift) for repeat, seen in known if seen.drift]:
@@ -103,7 +114,7 @@ def _about_courses(result: Result, courses: list[Course]) -> Iterator[NamedWarni
     }
     apart = {
         course.repeat
-        for course in courses
+        for course in went
         for rank, seconds in course.window_steps.items()
         if (course.repeat, rank) in windows
         and window_disagrees(windows[course.repeat, rank], seconds)
@@ -118,7 +129,7 @@ def _about_courses(result: Result, courses: list[Course]) -> Iterator[NamedWarni
             "warm_up_longer",
             {"repeats": [r for r, _begin in late], "steps": begins, "warmup": warmup},
         )
-    differing = [(c.repeat, c.disagreement) for c in courses if abs(c.disagreement) > TOLERANCE]
+    differing = [(c.repeat, c.disagreement) for c in went if abs(c.disagreement) > TOLERANCE]
     if differing:
         yield NamedWarning("steady_differs", _by_repeat(differing))
 
@@ -134,6 +145,9 @@ def _about_training(result: Result) -> Iterator[NamedWarning]:
     low, high = (factor * guessing_loss(config.model) for factor in NEAR_CHANCE)
     if odd := [loss for loss in firsts if not low <= loss <= high]:
         yield NamedWarning("first_loss", {"loss": odd[0], "low": low, "high": high})
+    lasts = [repeat.loss_last for repeat in repeats if repeat.loss_last is not None]
+    if lasts and max(lasts) > high:
+        yield NamedWarning("last_loss", {"loss": max(lasts), "high": high})
     if config.input == "synthetic" and result.protocol.steps > 1:
         rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
         if rising:

@@ -24,6 +24,8 @@ TOLERANCE = 0.01
 """Differences of level, and drifts, that are smaller do not count."""
 PENALTY = 20.0
 """Of a change point, in variances of the noise: high enough for false ones to be rare."""
+SHORTEST = 50
+"""A segment has at least one step of so many."""
 NEIGHBOURS = 9
 """Steps whose median says what is usual around one."""
 SPIKE = 6.0
@@ -70,7 +72,7 @@ def steadiness(seconds: Sequence[float]) -> Steadiness | None:
     # Of the second half: a warm-up that falls step by step would be taken for a memory.
     half = clipped[len(clipped) // 2 :]
     begin, drift = _settling(clipped, Noise.of(half, SPIKE * noise))
-    begin = max(begin, _leading(spikes))
+    begin = max(begin, _leading(steps, spikes))
     return Steadiness(
         begin=begin * width,
         settled=_is_settled(begin, len(steps)),
@@ -142,7 +144,9 @@ def _first_steady(steps: "NDArray[Any]", noise: Noise) -> int:
     """Where the last of the segments begin that are all at the level of the end."""
     from ruptures import KernelCPD
 
-    found = KernelCPD("linear", min_size=2).fit(steps[:, None])
+    # Of many steps, some short stretch is far from the others by chance.
+    shortest = max(2, len(steps) // SHORTEST)
+    found = KernelCPD("linear", min_size=shortest).fit(steps[:, None])
     *changes, _end = found.predict(pen=PENALTY * noise.variance)
     begin = changes[-1] if changes else 0
     for first, end in reversed([*pairwise([0, *changes])]):
@@ -152,9 +156,13 @@ def _first_steady(steps: "NDArray[Any]", noise: Noise) -> int:
     return int(begin)
 
 
-def _leading(spikes: list[int]) -> int:
-    """How many steps from the first on are spikes."""
-    return next(step for step in range(len(spikes) + 1) if step not in spikes)
+def _leading(steps: "NDArray[Any]", spikes: list[int]) -> int:
+    """How many steps from the first on are spikes, and slower than all that follow: of noise
+    with many spikes, one may well stand first."""
+    count = 0
+    while count in spikes and steps[count] > steps[count + 1 :].max(initial=0.0):
+        count += 1
+    return count
 
 
 def _is_settled(begin: int, count: int) -> bool:

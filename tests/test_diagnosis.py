@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import as_options
+from made import measured, stored
 
 import perfkit
 from perfkit.cli import main
@@ -12,25 +13,32 @@ from perfkit.diagnosis import (
     FILE,
     Diagnosis,
     InputAlone,
+    StepParts,
     needed_depth,
     read_diagnosis,
     verdict,
 )
-from perfkit.results import ResultError
+from perfkit.report import limits
+from perfkit.report.wording import diagnosis_lines
+from perfkit.results import Measurement, ResultError
+from perfkit.statistics import Ratio
 
 
 @pytest.mark.parametrize(
-    ("ratio", "synthetic", "alone", "limit"),
+    ("ratio", "alone", "limit"),
     [
-        (0.98, 100.0, 1000.0, "compute-bound"),
-        (0.49, 100.0, 50.0, "input-bound"),
-        (0.80, 100.0, 500.0, "mixed"),
-        (0.80, 100.0, 99.0, "mixed"),
-        (1.03, 100.0, 90.0, "compute-bound"),
+        ((0.98, 0.96, 1.0, 0.96), 1000.0, "training-bound"),
+        ((1.03, 0.95, 1.1, 0.96), 90.0, "training-bound"),
+        ((0.49, 0.47, 0.5, 0.96), 50.0, "input-bound"),
+        ((0.80, 0.78, 0.82, 0.96), 500.0, "mixed"),
+        ((0.80, 0.78, 0.82, 0.96), 99.0, "mixed"),
+        ((0.98, 0.94, 1.0, 0.96), 1000.0, "undecided"),
+        ((0.50, 0.2, 0.97, 0.96), 50.0, "undecided"),
+        ((1.40, 1.3, 1.5, 0.67), 500.0, "undecided"),
     ],
 )
-def test_what_limits_follows_from_the_parts(ratio, synthetic, alone, limit):
-    assert verdict(ratio, synthetic, alone) == limit
+def test_what_limits_follows_from_the_parts(ratio, alone, limit):
+    assert verdict(Ratio(*ratio), 100.0, alone) == limit
 
 
 def test_even_batches_need_no_depth_and_a_stall_needs_as_much_as_covers_it():
@@ -60,13 +68,9 @@ def made(**changes):
         "interval": (0.49, 0.51),
         "interval_level": 0.98,
         "input_alone": [alone(4, 51.0), alone(8, 105.0), alone(16, 200.0), alone(32, 300.0)],
-        "step_parts": {
-            "step": 1.0,
-            "forward": 0.3,
-            "backward": 0.6,
-            "optimizer": 0.1,
-            "communication": 0.0,
-        },
+        "step_parts": StepParts(
+            step=1.0, forward=0.3, backward=0.6, optimizer=0.1, communication=0.0
+        ),
     }
     return Diagnosis(**values | changes)
 
@@ -83,10 +87,35 @@ def test_a_diagnosis_that_can_not_be_read_is_a_named_error(tmp_path):
     (tmp_path / FILE).write_text(made().model_dump_json()[:-9])
     with pytest.raises(ResultError, match=FILE):
         read_diagnosis(tmp_path)
-    changed = json.loads(made().model_dump_json()) | {"verdict": "<b>fine</b>"}
-    (tmp_path / FILE).write_text(json.dumps(changed))
-    with pytest.raises(ResultError, match="verdict"):
+    content = json.loads(made().model_dump_json())
+    for name, odd in (("verdict", "<b>fine</b>"), ("step_parts", {}), ("input_alone", [])):
+        (tmp_path / FILE).write_text(json.dumps(content | {name: odd}))
+        with pytest.raises(ResultError, match=name):
+            read_diagnosis(tmp_path)
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(ResultError, match="directory"):
         read_diagnosis(tmp_path)
+
+
+def test_a_diagnosis_that_can_not_be_read_is_told_on_the_page(tmp_path):
+    folder = stored(tmp_path / "m").folder
+    (folder / FILE).write_text("<b>")
+    assert "not JSON" in limits(Measurement.read(folder)).html
+
+
+def test_every_verdict_is_said_with_what_would_help(tmp_path):
+    config = measured([1.0]).config
+    said = {
+        verdict: " ".join(diagnosis_lines(made(verdict=verdict), config))
+        for verdict in ("training-bound", "input-bound", "mixed", "undecided")
+    }
+    assert len(set(said.values())) == 4
+    assert "dali_threads=16 or more" in said["input-bound"]
+    assert "More repeats" in said["undecided"]
+    parts = made().step_parts.model_copy(update={"communication": None})
+    untold = " ".join(diagnosis_lines(made(step_parts=parts), config))
+    assert "communication, which it does not tell" in untold
 
 
 def run(parameters, capsys):
@@ -104,9 +133,13 @@ def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(small, tmp_pa
     assert found.throughput > 0
     assert found.input_alone[0].count == 2
     parts = found.step_parts
-    assert parts["communication"] == 0
-    assert 0 < parts["optimizer"] < parts["backward"] < parts["step"]
-    assert parts["forward"] + parts["backward"] + parts["optimizer"] <= parts["step"]
+    assert parts.communication == 0
+    assert 0 < parts.optimizer < parts.backward < parts.step
+    assert parts.forward + parts.backward + parts.optimizer <= parts.step
+    evidence = sorted(path.parent.name for path in file.parent.glob("diagnosis/*/rank0.jsonl"))
+    assert evidence == ["profile", "read_input-1", "read_input-2"]
+    # One repeat of each decides nothing.
+    assert found.verdict == "undecided"
     page = (file.parent / "report.html").read_text()
     assert "The input alone, dali_threads 2" in page
     assert (tmp_path / "outputs" / found.synthetic_id / "result.json").exists()

@@ -107,7 +107,8 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
         assert window["samples"] == 4
         assert repeat.throughput == window["samples"] / window["seconds"]
         measured = [e["seconds"] for e in events if e["event"] == "step"][1:]
-        assert sum(measured) == pytest.approx(window["seconds"], rel=1e-2)
+        # But for once that the worker was not let run between its last step and the end.
+        assert sum(measured) == pytest.approx(window["seconds"], abs=0.05)
         assert repeat.ranks[0].samples_seen == 6
         assert 0 <= repeat.evaluation.accuracy <= 1
         # The ceiling is no number of a machine that could not have made the steps.
@@ -172,8 +173,8 @@ def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure, mo
     assert 1 <= spent.result.throughput.n <= 3
     again = measure(repeats="auto", budget=1, input="synthetic")
     assert again.result == spent.result
-    few = measure(repeats=2, interval_target=0.5, input="synthetic")
-    assert (few.result.ended_by, few.result.throughput.n) == ("repeats", 2)
+    with pytest.raises(perfkit.RequestError, match="fewer than 7 repeats; -p repeats auto"):
+        measure(repeats=2, interval_target=0.5, input="synthetic")
 
 
 def test_a_complete_measurement_is_not_run_again(measure):

@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
+from made import measured
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from perfkit.config import ROOT, parameters
@@ -15,6 +16,7 @@ from perfkit.report import charts, language
 from perfkit.report.published import SHAPES
 from perfkit.report.wording import fact_name
 from perfkit.results import Option
+from perfkit.sanity import looked_at
 from perfkit.tables import published
 
 METHODS = [("**.py", "python"), ("**.j2", "jinja2.ext:babel_extract")]
@@ -57,7 +59,17 @@ def looked_up():
     messages |= {*cells["note"].dropna(), *cells["statistic"].dropna()}
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
+    messages |= {*looked_at(measured([1.0]), ())}
     return messages | {"complete", "partial", "failed"}
+
+
+def test_a_message_with_a_percent_sign_has_a_variable():
+    # Jinja doubles the sign in every message, and takes one of two out only with variables.
+    templates = ROOT / "perfkit" / "report" / "templates"
+    found = extract_from_dir(templates, METHODS, {"**.j2": {"trimmed": "true"}}, KEYWORDS)
+    texts = [str(message) for _file, _line, message, _comments, _context in found]
+    assert len(texts) > 100
+    assert [text for text in texts if "%" in text and "%(" not in text] == []
 
 
 def test_every_message_is_translated_and_every_translation_is_used(catalogue):

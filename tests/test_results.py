@@ -210,6 +210,8 @@ def test_load_of_nothing_is_an_empty_frame(tmp_path):
         {"event": "step", "step": 1, "seconds": float("nan"), "data_wait_seconds": 0.1},
         {"event": "step", "step": [], "seconds": 1.0, "data_wait_seconds": 0.1},
         {"step": 1},
+        {"event": "step", "step": 1, "seconds": 0.0, "data_wait_seconds": 0.0, "samples": 4},
+        {"event": "step", "step": 1, "seconds": 1.0, "data_wait_seconds": 0.0, "samples": 0},
     ],
 )
 def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, event):

@@ -32,9 +32,14 @@ def test_a_planted_drift_is_flagged_with_its_sign_behind_a_warm_up_too():
     assert simulations.found_drift(RUNS) >= 0.95
 
 
+@pytest.mark.parametrize("noise", simulations.NOISE)
 @pytest.mark.parametrize("count", [FEWEST_STEPS, 120, 1000])
-def test_flat_noise_is_rarely_called_anything_else(count):
-    assert simulations.called_unsteady(RUNS, count=count) <= 0.05
+def test_flat_noise_is_rarely_called_anything_else(noise, count):
+    assert simulations.called_unsteady(RUNS, noise, count=count) <= 0.05
+
+
+def test_steps_that_resemble_those_before_are_not_often_taken_for_a_course():
+    assert simulations.called_unsteady(RUNS, "resembling by 0.5") <= 0.1
 
 
 def test_the_first_slow_step_is_warm_up_and_a_later_one_a_spike(random):

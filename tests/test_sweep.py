@@ -119,14 +119,14 @@ def test_the_next_call_tries_what_failed_again_and_nothing_else(
     outputs = tmp_path / "outputs"
     assert sweep(file).returncode == 1
     before = finished_repeats(outputs)
-    assert len(before) == 3
+    assert len({Path(raw).parent for raw in before}) == 3
     planned = sweep(file, "--dry-run").stdout
     assert "run again, 3 repeats" in planned and "bad_input: " in planned
     Image.new("RGB", (64, 64)).save(own / "train" / "one.jpeg")
     done = sweep(file)
     assert done.returncode == 0, done.stderr
     after = finished_repeats(outputs)
-    assert len(after) == 6
+    assert len({Path(raw).parent for raw in after}) == 6
     assert before.items() <= after.items()
 
 

@@ -178,9 +178,10 @@ class Workloads:
         return lambda: paddle.assign(source, target)
 
 
-def profile(trainer: Trainer, batches: Iterator[Batch], steps: int) -> dict[str, float]:
+def profile(trainer: Trainer, batches: Iterator[Batch], steps: int) -> dict[str, float | None]:
     """Seconds of a step and of its parts, by Paddle's own profiler: the device's time on a GPU,
-    else the host's. Communication may lie within the backward pass, and overlap it."""
+    else the host's. Communication may lie within the backward pass, and overlap it; None where
+    the profiler does not tell it."""
     from paddle import profiler
     from paddle.profiler.profiler_statistic import StatisticData, sum_ranges
 
@@ -206,8 +207,11 @@ def profile(trainer: Trainer, batches: Iterator[Batch], steps: int) -> dict[str,
     for part, name in parts.items():
         item = seen.event_summary.model_perspective_items.get(name)
         found[part] = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
-    found["communication"] = sum_ranges(seen.distributed_summary.communication_range)
-    return {part: nanoseconds / 1e9 / steps for part, nanoseconds in found.items()}
+    told = {part: nanoseconds / 1e9 / steps for part, nanoseconds in found.items()}
+    talked = sum_ranges(seen.distributed_summary.communication_range)
+    # It sees nothing of gloo, whose exchange is then within the backward pass.
+    quiet = trainer.parallel and not talked
+    return {**told, "communication": None if quiet else talked / 1e9 / steps}
 
 
 def build_model(config: Config) -> Any:

@@ -11,6 +11,7 @@ from perfkit.comparison.lines import plain
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
 from perfkit.report import matches
+from perfkit.sanity import warnings_about
 from perfkit.statistics import Ratio, median, median_interval, ratio_interval
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
@@ -43,6 +44,9 @@ class Number(_Stored):
     status: Literal["complete", "partial"] | None = None
     created: str | None = None
     label: str | None = None
+    warnings: Annotated[
+        list[str], Field(description="names of what speaks against the number")
+    ] = []
     source: Annotated[str | None, Field(description="where it was published")] = None
 
 
@@ -218,6 +222,7 @@ def _number(side: Side) -> Number:
         status=result.status,
         created=result.created,
         label=result.config.label,
+        warnings=[warning.name for warning in warnings_about(side.measurement)],
     )
 
 

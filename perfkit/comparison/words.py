@@ -68,7 +68,10 @@ def _number(side: str, one: Number, width: int) -> list[str]:
     if one.n:
         low, high = one.interval or (None, None)
         sure = interval_words(low, high, one.interval_level, one.n)
-    return [f"  {side:5}  {value:{width}}  {sure}", wrapped(one.name, " " * 9)]
+    lines = [f"  {side:5}  {value:{width}}  {sure}", wrapped(one.name, " " * 9)]
+    if one.warnings:
+        lines.append(wrapped(f"warnings: {', '.join(one.warnings)}", " " * 9))
+    return lines
 
 
 def _sentence(pair: Judged, comparison: Comparison) -> str:
@@ -78,10 +81,11 @@ def _sentence(pair: Judged, comparison: Comparison) -> str:
         case "undecided":
             return f"Undecided at {at}: {_too_few(pair, comparison.level)}."
         case "no difference":
-            return (
-                f"No difference at {at}: B is from {low} to {high} than A, and a difference "
-                "within that would not have been noticed."
-            )
+            told = f"No difference shown at {at}: B is from {low} to {high} than A."
+            if pair.interval[0] < 1 - comparison.threshold:
+                most = percent(comparison.threshold)
+                told += f" A regression of more than {most} is not excluded."
+            return told
     end = ""
     if pair.verdict == "slower":
         within = "a regression: more than" if pair.regressed else "no regression: within"

@@ -1,22 +1,27 @@
 """The sections of a measurement's page, each a piece of HTML that a notebook shows as well."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from perfkit import config, steady, strategies
-from perfkit.diagnosis import read_diagnosis
+from perfkit.diagnosis import EVIDENCE, read_diagnosis
+from perfkit.diagnosis import FILE as DIAGNOSIS
 from perfkit.frames import STEP_COLUMNS, load_steps
 from perfkit.models import MODELS
 from perfkit.numbers import disagreements
 from perfkit.report.conditions_table import row
+from perfkit.report.language import current, file_name
+from perfkit.report.language import gettext as _
 from perfkit.report.rendering import Section, render
 from perfkit.report.step_chart import step_chart
 from perfkit.report.wording import command, diagnosis_lines, title
 from perfkit.request import Plan
 from perfkit.results import Measurement, Result, ResultError
-from perfkit.sanity import warnings_of
+from perfkit.sanity import looked_at, warnings_of
+from perfkit.statistics import noise_floor
 from perfkit.utilization import datasheet, share_of_datasheet, utilization
 
 NO_STEPS = pd.DataFrame(columns=STEP_COLUMNS)
@@ -38,7 +43,7 @@ def headline(measurement: Measurement) -> Section:
         result=result,
         title=title(result),
         waits=waits,
-        width=result.throughput.relative_width if result.throughput else None,
+        floor=noise_floor(result.throughputs),
         used=utilization(result),
         sample=sample,
     )
@@ -48,17 +53,45 @@ def warnings(measurement: Measurement) -> Section:
     """What speaks against believing the number, each by its name."""
     result = measurement.result
     try:
-        courses = steady.courses(load_steps(measurement.folder))
+        courses = _courses(measurement)
     except ResultError:
         courses = []
+    looked = looked_at(result, courses)
     return render(
         "warnings.html.j2",
         result=result,
         warnings=warnings_of(result, courses),
         judged=bool(result.complete_repeats),
+        looked=[_(what) for what, told in looked.items() if told],
+        unknown=[_(what) for what, told in looked.items() if not told],
         short=result.protocol.steps < steady.FEWEST_STEPS,
         fewest=steady.FEWEST_STEPS,
     )
+
+
+def _steps(measurement: Measurement) -> pd.DataFrame:
+    """The raw steps. Raises ResultError."""
+    return _read(measurement.folder, _stamps(measurement))[0]
+
+
+def _courses(measurement: Measurement) -> list[steady.Course]:
+    """The course of each repeat that counts. Raises ResultError."""
+    complete = {repeat.index for repeat in measurement.result.complete_repeats}
+    courses = _read(measurement.folder, _stamps(measurement))[1]
+    return [course for course in courses if course.repeat in complete]
+
+
+def _stamps(measurement: Measurement) -> tuple[Any, ...]:
+    """What changes with the raw files."""
+    files = [path.stat() for path in sorted(measurement.folder.glob("repeats/*/rank*.jsonl"))]
+    return tuple((file.st_mtime_ns, file.st_size) for file in files)
+
+
+@lru_cache(maxsize=1)
+def _read(folder: Path, _stamps: tuple[Any, ...]) -> tuple[pd.DataFrame, list[steady.Course]]:
+    """Steps and courses, once for all sections and languages of a page."""
+    steps = load_steps(folder)
+    return steps, steady.courses(steps)
 
 
 def limits(measurement: Measurement) -> Section:
@@ -80,8 +113,17 @@ def limits(measurement: Measurement) -> Section:
         of_sheet=share_of_datasheet(result, sheet) if sheet else None,
         diagnosis=diagnosis_lines(found, result.config) if found else [],
         unreadable=unreadable,
-        diagnose=command(result).replace("perfkit run", "perfkit diagnose", 1),
+        synthetic=found.synthetic_id if found else "",
+        page=file_name("report", current()),
+        diagnose=_diagnose(result),
     )
+
+
+def _diagnose(result: Result) -> str:
+    """The command that says what limits this; empty where it would be refused."""
+    if result.config.input == "synthetic" or result.config.nodes > 1:
+        return ""
+    return command(result).replace("perfkit run", "perfkit diagnose", 1)
 
 
 def parameters(measurement: Measurement) -> Section:
@@ -157,8 +199,9 @@ def _node_of(rank: int, result: Result) -> str:
 def step_times(measurement: Measurement) -> Section:
     """Every step of every repeat, warm-up shaded, with the time spent waiting for input."""
     try:
-        steps, unreadable = load_steps(measurement.folder), ""
+        steps, courses, unreadable = _steps(measurement), _courses(measurement), ""
     except ResultError as error:
+        courses = []
         steps, unreadable = NO_STEPS, str(error).replace(f"{measurement.folder}/", "")
     protocol = measurement.result.protocol
     highest = steps["seconds"].max() if len(steps) else 0
@@ -169,7 +212,7 @@ def step_times(measurement: Measurement) -> Section:
     return render(
         "step_times.html.j2",
         charts=charts,
-        courses=[course for course in steady.courses(steps) if course.steadiness],
+        courses=[course for course in courses if course.steadiness],
         result=measurement.result,
         unit=MODELS[measurement.result.config.model].unit,
         unreadable=unreadable,
@@ -211,6 +254,7 @@ def raw_files(measurement: Measurement) -> Section:
     folder = measurement.folder
     files = [folder / "result.json", *sorted(folder.glob("repeats/*/*.jsonl"), key=_by_number)]
     files += sorted(folder.glob("logs/*.log"), key=_by_number)
+    files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{EVIDENCE}/*/*.jsonl")])
     rows = [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
     repeats = len(measurement.result.complete_repeats)
     # Of nodes that were started by hand, the first one alone has raw files.

@@ -30,12 +30,15 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    return "–" if share is None else f"{share * 100:.{digits}g} %"
+    if share is None:
+        return "–"
+    # Not 1e+02 %: whole percents are all written out.
+    return f"{share * 100:.{max(digits, len(f'{abs(share) * 100:.0f}'))}g} %"
 
 
 def changes(shares: Iterable[float]) -> str:
     """Relative differences with their signs."""
-    return ", ".join(f"{share * 100:+.2g} %" for share in shares)
+    return ", ".join(f"{'+' if share > 0 else ''}{percent(share, 2)}" for share in shares)
 
 
 def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
@@ -136,13 +139,16 @@ def diagnosis_lines(found: Diagnosis, c: config.Config) -> list[str]:
         "level": percent(found.interval_level, 4),
     }
     verdicts = {
-        "compute-bound": _("Compute-bound: the input costs next to nothing."),
+        "training-bound": _("Bound by training: the input costs next to nothing."),
+        "undecided": _("Undecided: these repeats do not tell what the input costs."),
         "input-bound": _("Input-bound: training is as fast as the input alone."),
         "mixed": _("Mixed: the input alone is faster than training with it, and still costs."),
     }
     figures = _(
-        "%(both)s %(unit)s with %(input)s, %(synthetic)s with synthetic input: %(ratio)s of it "
-        "(%(level)s interval %(low)s to %(high)s)."
+        "Medians: %(both)s %(unit)s with %(input)s, %(synthetic)s with synthetic input. With "
+        "it, throughput is %(ratio)s of that without (Hodges-Lehmann; %(level)s interval "
+        "%(low)s to %(high)s). The two were measured one after the other: what the machine "
+        "drifted between is not in the interval."
     )
     lines = [verdicts[found.verdict], figures % told]
     lines += [_alone(one, unit) for one in found.input_alone]
@@ -160,9 +166,11 @@ def _alone(one: InputAlone, unit: str) -> str:
 
 
 def _advice(found: Diagnosis, c: config.Config) -> list[str]:
-    """Which setting would end the limit, where the input is one."""
-    if found.verdict == "compute-bound":
+    """Which setting would end the limit, where the input is one; or how to decide."""
+    if found.verdict == "training-bound":
         return []
+    if found.verdict == "undecided":
+        return [_("More repeats may decide: -p repeats 10, or a quieter machine.")]
     lines = []
     if enough := found.enough:
         told = {"setting": enough.setting, "count": enough.count, "depth": enough.depth}
@@ -183,13 +191,17 @@ def _advice(found: Diagnosis, c: config.Config) -> list[str]:
 
 
 def _step_parts(found: Diagnosis) -> str:
-    parts, step = found.step_parts, found.step_parts["step"]
-    shares = {name: percent(parts[name] / step, 2) for name in parts}
-    return (
-        _(
-            "Of a step under the profiler: forward %(forward)s, backward %(backward)s, "
-            "optimizer %(optimizer)s; communication %(communication)s, which may overlap the "
-            "others."
-        )
-        % shares
+    parts = found.step_parts
+    shares = {
+        name: percent(seconds / parts.step, 2)
+        for name, seconds in parts.model_dump(exclude_none=True).items()
+    }
+    told = _(
+        "Of a step under the profiler: forward %(forward)s, backward %(backward)s, optimizer "
+        "%(optimizer)s;"
     )
+    if parts.communication is None:
+        rest = _("communication, which it does not tell, is in them.")
+    else:
+        rest = _("communication %(communication)s, which may overlap the others.")
+    return f"{told} {rest}" % shares

@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+from scipy.signal import lfilter
 
 from perfkit.comparison.verdict import verdict
 from perfkit.config import AUTO
@@ -165,15 +166,32 @@ def flagged_outliers():
 STEPS = 120
 
 
-def flat(random, most=0.03, count=STEPS):
+def flat(random, most):
     """Step times without any course, of a noise of up to `most`."""
-    return 1 + random.normal(0, random.uniform(0.002, most), count)
+    return 1 + random.normal(0, random.uniform(0.002, most), STEPS)
 
 
-def called_unsteady(simulations, seed=SEED, count=STEPS):
-    """Share of flat courses in which a warm-up, a drift or no steady state is seen."""
-    random = np.random.default_rng(seed)
-    seen = [steadiness(flat(random, count=count)) for _ in range(simulations)]
+def resembling(factor):
+    """Noise in which each step resembles the one before by this factor (autoregressive)."""
+
+    def noise(random, shape, spread=SPREAD):
+        fresh = (1 - factor**2) ** 0.5 * random.standard_normal(shape)
+        return 1 + spread * lfilter([1.0], [1.0, -factor], fresh)
+
+    return noise
+
+
+STEP_NOISE = NOISE | {f"resembling by {r}": resembling(r) for r in (0.3, 0.5, 0.8)}
+
+
+def called_unsteady(simulations, noise="normal", seed=SEED, count=STEPS):
+    """Share of flat courses, of a noise of up to 3 %, in which a warm-up, a drift or no steady
+    state is seen."""
+    random = np.random.default_rng([seed, [*STEP_NOISE].index(noise)])
+    seen = [
+        steadiness(STEP_NOISE[noise](random, count, random.uniform(0.002, 0.03)))
+        for _ in range(simulations)
+    ]
     return share([one.begin > 0 or not one.settled or one.drift is not None for one in seen])
 
 
@@ -206,13 +224,17 @@ def found_drift(simulations, seed=SEED):
 
 
 def steady_state():
-    """Warm-ups are found within 5 steps and drifts seen in at least 95 %; flat noise is called
-    unsteady in at most 5 %."""
+    """Warm-ups are found within 5 steps and drifts seen in at least 95 %; flat noise of
+    independent steps is called unsteady in at most 5 %."""
     for form in ("step", "ramp"):
         yield f"warm-up, {form}: {found_warm_up(form, SIMULATIONS):.2%}"
     yield f"drift: {found_drift(SIMULATIONS):.2%}"
-    for count in (FEWEST_STEPS, STEPS, 1000):
-        yield f"flat noise, {count} steps: {called_unsteady(SIMULATIONS // 5, count=count):.2%}"
+    for noise in STEP_NOISE:
+        rates = (
+            f"{count} steps {called_unsteady(SIMULATIONS // 5, noise, count=count):.2%}"
+            for count in (FEWEST_STEPS, STEPS, 1000)
+        )
+        yield f"flat, {noise}: {', '.join(rates)}"
 
 
 CLAIMS = {
