@@ -91,16 +91,26 @@ def suffices(alone: InputAlone, synthetic: float) -> bool:
 
 
 def verdict(ratio: Ratio, synthetic: float, alone: float) -> Verdict:
-    """What limits, where `ratio` is the throughput with the input over the `synthetic` one: the
-    training if hardly anything is lost; the input if training is as fast as the input `alone`;
-    else both, which share cores or hardly overlap. Undecided while the interval has both in it,
-    or so few repeats have none of LEVEL."""
-    least = 1 - SLIGHT
-    if ratio.level < LEVEL or ratio.low < least <= ratio.high:
-        return "undecided"
-    if ratio.low >= least:
+    """What limits, where `ratio` is the throughput with the input over the `synthetic` one.
+
+    If the whole interval is below 1 - SLIGHT it is the input, where training is as fast as the
+    input `alone`, or else both, which share cores or hardly overlap. It is the training if the
+    whole interval is above, or if the input is so fast that even in turn with training, without
+    any overlap, it could cost no more. Undecided if neither, or if so few repeats have no
+    interval of LEVEL.
+    """
+    least, sure = 1 - SLIGHT, ratio.level >= LEVEL
+    if sure and ratio.high < least:
+        return "input-bound" if ratio.ratio * synthetic >= least * alone else "mixed"
+    if (sure and ratio.low >= least) or cost_in_turn(synthetic, alone) <= SLIGHT:
         return "training-bound"
-    return "input-bound" if ratio.ratio * synthetic >= least * alone else "mixed"
+    return "undecided"
+
+
+def cost_in_turn(synthetic: float, alone: float) -> float:
+    """The share of its throughput that training would lose if it waited for each batch while
+    that is made."""
+    return synthetic / (synthetic + alone)
 
 
 def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:

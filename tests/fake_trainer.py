@@ -45,15 +45,6 @@ def launcher_command(seconds):
     return command
 
 
-def launcher_of(seconds):
-    """Takes the place of launch.launcher_command: a repeat takes `seconds`, as above."""
-
-    def command(_config, _place, _log_dir, _job, worker):
-        return [sys.executable, __file__, str(seconds), worker[-1]]
-
-    return command
-
-
 def running_seconds():
     """Since this process was started."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
@@ -78,8 +69,12 @@ class Trainer:
         if not self.step:
             left = self.seconds - running_seconds()
             self.step_seconds = max(0.001, left / self.steps)
+            print("step_seconds", self.step_seconds, flush=True)
+            self.due = time.monotonic()
         self.step += 1
-        time.sleep(self.step_seconds)
+        # By a timetable, so that what one sleep takes too long the next one takes less.
+        self.due += self.step_seconds
+        time.sleep(max(0.0, self.due - time.monotonic()))
 
     def evaluate(self, batch):
         return 7.0 - self.step / self.steps, 0.0

@@ -159,11 +159,19 @@ def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
     assert disagreements(measurement) == []
 
 
-def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure, monkeypatch):
-    def command(_config, _place, _log_dir, _job, worker):
-        return [sys.executable, fake_trainer.__file__, "0.5", worker[-1]]
+def test_a_trainer_of_known_step_time_is_measured_within_half_a_percent(measure, monkeypatch):
+    monkeypatch.setattr(launch, "launcher_command", fake_trainer.launcher_command(4))
+    measurement = measure(input="synthetic", measured_steps=20)
+    log = (measurement.folder / "logs" / "1-launcher.log").read_text()
+    step_seconds = float(log.partition("step_seconds ")[2].split()[0])
+    samples = measurement.result.config.batch_size
+    assert measurement.result.throughput.value == pytest.approx(
+        samples / step_seconds, rel=0.005
+    )
 
-    monkeypatch.setattr(launch, "launcher_command", command)
+
+def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure, monkeypatch):
+    monkeypatch.setattr(launch, "launcher_command", fake_trainer.launcher_command(0.5))
     narrow = measure(repeats="auto", interval_target=0.5, input="synthetic")
     assert (narrow.result.status, narrow.result.ended_by) == ("complete", "interval")
     # Seven are the fewest whose range is an interval of 98 %.

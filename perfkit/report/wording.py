@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from perfkit import config
-from perfkit.diagnosis import Diagnosis, InputAlone
+from perfkit.diagnosis import Diagnosis, InputAlone, cost_in_turn
 from perfkit.models import MODELS
 from perfkit.report.language import gettext as _
 from perfkit.results import Result
@@ -152,6 +152,11 @@ def diagnosis_lines(found: Diagnosis, c: config.Config) -> list[str]:
     )
     lines = [verdicts[found.verdict], figures % told]
     lines += [_alone(one, unit) for one in found.input_alone]
+    in_turn = cost_in_turn(found.synthetic, found.input_alone[0].samples_per_second)
+    lines.append(
+        _("In turn with training, without any overlap, it would cost %(cost)s.")
+        % {"cost": percent(in_turn, 2)}
+    )
     return [*lines, *_advice(found, c), _step_parts(found)]
 
 

@@ -13,7 +13,7 @@ from runner import PAIRS, SAMPLES, told
 from turns import Turns
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fake_trainer import launcher_of
+from fake_trainer import launcher_command
 
 import perfkit
 from perfkit import launch
@@ -144,7 +144,7 @@ def driver_overhead():
         return taken - repeats * trainer_seconds
 
     only, each = [], []
-    with patch.object(launch, "launcher_command", launcher_of(trainer_seconds)):
+    with patch.object(launch, "launcher_command", launcher_command(trainer_seconds)):
         for pair in range(PAIRS):
             turns = (1, 1 + further) if pair % 2 == 0 else (1 + further, 1)
             taken = {repeats: seconds(repeats) for repeats in turns}
