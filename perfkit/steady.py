@@ -31,8 +31,8 @@ NEIGHBOURS = 9
 SPIKE = 6.0
 CLIPPED = 3.0
 """In standard deviations of the noise: what is called a spike, and how much of it counts."""
-MOST_ALIKE = 0.9
-"""Steps that resemble their predecessors by more than this can't be told from a drift."""
+MOST_ALIKE = 0.7
+"""Steps that seem to resemble their predecessors by more than this may as well change level."""
 LIKELY, SURE = 0.05, 0.005
 """Levels of the test for a trend: to look further, and to say so."""
 MOST_BLOCKS = 1000

@@ -157,7 +157,7 @@ def diagnosis_lines(found: Diagnosis, c: config.Config) -> list[str]:
         _("In turn with training, without any overlap, it would cost %(cost)s.")
         % {"cost": percent(in_turn, 2)}
     )
-    return [*lines, *_advice(found, c), _step_parts(found)]
+    return [*lines, *_advice(found, c), _step_parts(found, c)]
 
 
 def _alone(one: InputAlone, unit: str) -> str:
@@ -195,7 +195,7 @@ def _advice(found: Diagnosis, c: config.Config) -> list[str]:
     return lines
 
 
-def _step_parts(found: Diagnosis) -> str:
+def _step_parts(found: Diagnosis, c: config.Config) -> str:
     parts = found.step_parts
     shares = {
         name: percent(seconds / parts.step, 2)
@@ -205,6 +205,8 @@ def _step_parts(found: Diagnosis) -> str:
         "Of a step under the profiler: forward %(forward)s, backward %(backward)s, optimizer "
         "%(optimizer)s;"
     )
+    if c.ranks == 1:
+        return f"{told[:-1]}." % shares
     if parts.communication is None:
         rest = _("communication, which it does not tell, is in them.")
     else:
