@@ -108,7 +108,7 @@ def test_a_diagnosis_that_can_not_be_read_is_told_on_the_page(tmp_path):
 
 
 def test_every_verdict_is_said_with_what_would_help(tmp_path):
-    config = measured([1.0]).config
+    config = measured([1.0], processes=2).config
     said = {
         verdict: " ".join(diagnosis_lines(made(verdict=verdict), config))
         for verdict in ("training-bound", "input-bound", "mixed", "undecided")
