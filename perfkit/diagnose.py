@@ -54,6 +54,8 @@ def diagnose(
     throughput, synthetic = measured.result.throughput.value, twin.result.throughput.value
     ratio = ratio_interval(measured.result.throughputs, twin.result.throughputs)
     folder = measured.folder / EVIDENCE
+    # An older diagnosis goes with what it followed from.
+    (measured.folder / FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     found: list[InputAlone] = []
     for candidate in _candidates(config):

@@ -159,6 +159,16 @@ def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
     assert disagreements(measurement) == []
 
 
+def test_a_loss_that_comes_to_nothing_with_the_last_step_is_told(measure, plant):
+    plant(
+        IN_WORKER + "    import perfkit.backends.paddle as backend\n"
+        "    backend.Trainer.evaluate = lambda *_: (float('nan'), 0.0)\n"
+    )
+    result = measure().result
+    assert (result.status, result.failure.code) == ("failed", "loss_not_finite")
+    assert "after the last step" in result.failure.message
+
+
 def test_a_trainer_of_known_step_time_is_measured_within_half_a_percent(measure, monkeypatch):
     monkeypatch.setattr(launch, "launcher_command", fake_trainer.launcher_command(4))
     measurement = measure(input="synthetic", measured_steps=20)
