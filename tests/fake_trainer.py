@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+
 import perfkit.launch
 from perfkit import worker
 from perfkit.loop import CpuDevice
@@ -96,7 +98,7 @@ def backend(seconds, steps):
         open_device=lambda _config: CpuDevice(),
         Trainer=lambda config: Trainer(seconds, steps),
         Workloads=Workloads,
-        as_tensors=lambda batch: batch,
+        as_tensors=lambda batch: tuple(map(np.asarray, batch)),
         memory_bytes=lambda _config: 1,
         effective=lambda _trainer, _batch: {
             "precision": "fp32",
