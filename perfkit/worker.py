@@ -124,8 +124,11 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
     device = backend.open_device(config)
     opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
     batches = map(backend.as_tensors, opened)
-    # What was prepared while nobody asked says nothing.
-    for _ in range(config.dali_prefetch + 2):
+    # What was made ahead, while nobody asked, says nothing. Paddle's DataLoader keeps two
+    # batches for each of its processes.
+    dali = config.input == "dali"
+    ahead = config.dali_prefetch if dali else 2 * config.dataloader_workers
+    for _ in range(ahead + 2):
         next(batches)
     intervals: list[float] = []
     while len(intervals) < READ_BATCHES or sum(intervals) < READ_SECONDS:
@@ -145,11 +148,15 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
     trainer = backend.Trainer(config)
     opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
     batches = map(backend.as_tensors, opened)
-    for _ in range(max(1, protocol.warmup_steps)):
+
+    def step() -> None:
         for micro_batch in range(1, config.accumulate + 1):
             trainer.backward(next(batches), exchange=micro_batch == config.accumulate)
         trainer.update()
-    seconds = backend.profile(trainer, batches, PROFILED_STEPS)
+
+    for _ in range(max(1, protocol.warmup_steps)):
+        step()
+    seconds = backend.profile(step, PROFILED_STEPS)
     raw.write({"event": "profile", "seconds": seconds})
     raw.write({"event": "end"})
 

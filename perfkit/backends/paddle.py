@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -178,10 +178,10 @@ class Workloads:
         return lambda: paddle.assign(source, target)
 
 
-def profile(trainer: Trainer, batches: Iterator[Batch], steps: int) -> dict[str, float | None]:
-    """Seconds of a step and of its parts, by Paddle's own profiler: the device's time on a GPU,
-    else the host's. Communication may lie within the backward pass, and overlap it; None where
-    the profiler does not tell it."""
+def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
+    """Seconds of a `step` and of its parts, the mean of so many, by Paddle's own profiler: the
+    device's time on a GPU, else the host's. Communication may lie within the backward pass, and
+    overlap it; None where the profiler does not tell it."""
     from paddle import profiler
     from paddle.profiler.profiler_statistic import StatisticData, sum_ranges
 
@@ -192,9 +192,7 @@ def profile(trainer: Trainer, batches: Iterator[Batch], steps: int) -> dict[str,
     recorder.start()
     began = time.perf_counter()
     for _ in range(steps):
-        for micro_batch in range(1, trainer.accumulate + 1):
-            trainer.backward(next(batches), exchange=micro_batch == trainer.accumulate)
-        trainer.update()
+        step()
         recorder.step()
     if gpu:
         paddle.device.synchronize()
@@ -210,7 +208,7 @@ def profile(trainer: Trainer, batches: Iterator[Batch], steps: int) -> dict[str,
     told = {part: nanoseconds / 1e9 / steps for part, nanoseconds in found.items()}
     talked = sum_ranges(seen.distributed_summary.communication_range)
     # It sees nothing of gloo, whose exchange is then within the backward pass.
-    quiet = trainer.parallel and not talked
+    quiet = paddle.distributed.get_world_size() > 1 and not talked
     return {**told, "communication": None if quiet else talked / 1e9 / steps}
 
 
