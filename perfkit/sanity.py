@@ -37,7 +37,7 @@ class NamedWarning(NamedTuple):
 
 def warnings_of(result: Result, went: Iterable[Course]) -> list[NamedWarning]:
     """All warnings about a measurement, whose repeats went as `went` says."""
-    found = [*_about_repeats(result), *_about_courses(result, list(went))]
+    found = [*_about_repeats(result), *_about_courses(result, went)]
     found += [*_about_conditions(result), *_about_training(result)]
     return [*found, *_about_ceilings(result)]
 
@@ -52,12 +52,18 @@ def warnings_about(measurement: Measurement) -> list[NamedWarning]:
     return warnings_of(measurement.result, found)
 
 
+def counting(result: Result, every: Iterable[Course]) -> list[Course]:
+    """The courses of the repeats that count: a failed one may have got as far as its window."""
+    complete = {repeat.index for repeat in result.complete_repeats}
+    return [course for course in every if course.repeat in complete]
+
+
 def looked_at(result: Result, went: Iterable[Course]) -> dict[str, bool]:
     """What a warning could come from, and whether this measurement tells it."""
     repeats = result.complete_repeats
     return {
         "spread": len(repeats) > 1,
-        "step times": any(course.steadiness for course in went),
+        "step times": any(course.steadiness for course in counting(result, went)),
         "conditions": any(repeat.conditions for repeat in repeats),
         "losses": any(repeat.loss_first is not None for repeat in repeats),
         "accuracy": any(repeat.evaluation for repeat in repeats),
@@ -100,10 +106,9 @@ def _about_conditions(result: Result) -> Iterator[NamedWarning]:
         yield NamedWarning("throttled", {"repeats": repeats, "reasons": reasons})
 
 
-def _about_courses(result: Result, every: list[Course]) -> Iterator[NamedWarning]:
+def _about_courses(result: Result, every: Iterable[Course]) -> Iterator[NamedWarning]:
     """What the step times of the repeats that count show."""
-    complete = {repeat.index for repeat in result.complete_repeats}
-    went = [course for course in every if course.repeat in complete]
+    went = counting(result, every)
     known = [(c.repeat, c.steadiness) for c in went if c.steadiness]
     if unsettled := [repeat for repeat, seen in known if not seen.settled]:
         yield NamedWarning("never_steady", {"repeats": unsettled})

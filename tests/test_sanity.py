@@ -233,6 +233,19 @@ def test_steps_that_drift_or_never_settle_or_warm_up_for_longer_are_told(tmp_pat
     assert never == ["single_repeat", "never_steady"]
 
 
+def test_a_repeat_that_failed_is_not_warned_of(tmp_path):
+    result = measured([1.0, 1.0], protocol="published")
+    never = [1.0] * 100 + [1.5] * 20
+    events = [[rank_events(seconds, measured_steps=100)] for seconds in ([1.0] * 120, never)]
+    found = with_raw_files(tmp_path / "m", result, events)
+    went = courses(load_steps(found.folder))
+    assert "never_steady" in names(found.result, went)
+    failed = {"status": "failed", "throughput": None}
+    repeats = [found.result.repeats[0], found.result.repeats[1].model_copy(update=failed)]
+    told = names(found.result.model_copy(update={"repeats": repeats}), went)
+    assert "never_steady" not in told
+
+
 def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
     result = measured([1.0], protocol="published")
     events = rank_events([1.0] * 120, measured_steps=100)

@@ -20,7 +20,7 @@ from perfkit.report.step_chart import step_chart
 from perfkit.report.wording import command, diagnosis_lines, title
 from perfkit.request import Plan
 from perfkit.results import Measurement, Result, ResultError
-from perfkit.sanity import looked_at, warnings_of
+from perfkit.sanity import counting, looked_at, warnings_of
 from perfkit.statistics import noise_floor
 from perfkit.utilization import datasheet, share_of_datasheet, utilization
 
@@ -76,9 +76,7 @@ def _steps(measurement: Measurement) -> pd.DataFrame:
 
 def _courses(measurement: Measurement) -> list[steady.Course]:
     """The course of each repeat that counts. Raises ResultError."""
-    complete = {repeat.index for repeat in measurement.result.complete_repeats}
-    courses = _read(measurement.folder, _stamps(measurement))[1]
-    return [course for course in courses if course.repeat in complete]
+    return counting(measurement.result, _read(measurement.folder, _stamps(measurement))[1])
 
 
 def _stamps(measurement: Measurement) -> tuple[Any, ...]:
