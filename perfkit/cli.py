@@ -93,7 +93,7 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
             f"The result is below {config.outputs_dir}; its raw steps are on the first host"
         )
         return
-    environment = read_environment(config.data_folder)
+    environment = read_environment(config.framework, config.data_folder)
     folder = measurement_folder(config, planned.protocol, environment)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     page = folder / "report.html"

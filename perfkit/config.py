@@ -45,15 +45,19 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model: Literal["resnet50", "vgg16", "bert"] = Field(description="the model to train")
-    framework: Literal["paddle"] = Field("paddle", description="the framework that trains")
+    framework: Literal["paddle", "torch", "jax"] = Field(
+        "paddle", description="the framework that trains"
+    )
     precision: Literal["fp32", "amp", "pure_fp16", "bf16", "auto"] = Field(
         "fp32",
         description="number format of the training: amp is O1 and pure_fp16 O2 with float16, "
         "bf16 is O1 with bfloat16; auto leaves it to strategy=fleetx-auto",
     )
     tf32: bool = Field(False, description="let a GPU's tensor cores round fp32 factors to TF32")
-    execution: Literal["dynamic", "static"] = Field(
-        "dynamic", description="dynamic graph, or compiled ahead by to_static"
+    execution: Literal["dynamic", "static"] | None = Field(
+        None,
+        description="dynamic graph, or compiled by to_static, torch.compile or jit; None: "
+        "dynamic, static for jax",
     )
     strategy: Literal[
         "none",
@@ -67,7 +71,8 @@ class Config(BaseModel):
         None, description="None: momentum for images, adamw for bert; lamb is for bert too"
     )
     layout: Literal["NCHW", "NHWC"] | None = Field(
-        None, description="memory layout of activations of images; None: NCHW"
+        None,
+        description="memory layout of images; None: NCHW, NHWC for torch and jax",
     )
     batch_size: int | None = Field(
         None,
@@ -122,7 +127,8 @@ class Config(BaseModel):
         "the workers; None: any free one, 29400 for manual",
     )
     cpu_tuning: bool = Field(
-        True, description="set threads and MKL path on a CPU; False: Paddle as installed"
+        True,
+        description="set threads and MKL path on a CPU; False: the framework as installed",
     )
 
     input: Literal["dali", "dataloader", "synthetic"] | None = Field(
@@ -148,7 +154,7 @@ class Config(BaseModel):
     )
     # Not 0: without processes of its own, Paddle's DataLoader waits for ever after an error.
     dataloader_workers: int = Field(
-        4, ge=1, le=256, description="processes of Paddle's DataLoader"
+        4, ge=1, le=256, description="processes of the framework's DataLoader"
     )
 
     timeout: int = Field(

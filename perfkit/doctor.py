@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.environment import read_environment
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.hosts import own_index
 from perfkit.inputs import predictions
 from perfkit.inputs.data_set import examine
@@ -20,7 +21,6 @@ from perfkit.wire import LostError
 MOST_SECONDS = 60
 """How long the nodes are waited for."""
 FREE_BYTES = 100 * 2**20
-FACTS = ("python", "paddle", "cuda", "nccl", "dali")
 
 
 class Check(NamedTuple):
@@ -34,12 +34,14 @@ class Check(NamedTuple):
 def examine_plan(plan: Plan) -> Iterator[Check]:
     """Look at this machine and, for several nodes, at all of them, one thing after another."""
     config = plan.config
-    environment = read_environment(config.data_folder)
-    for fact in FACTS:
+    environment = read_environment(config.framework, config.data_folder)
+    framework = FRAMEWORKS[config.framework]
+    for fact in ("python", *framework.facts, "dali"):
         reading = environment[fact]
         yield Check(True, fact, reading.missing or str(reading.value))
-    if config.device == "cpu" and config.precision not in ("fp32", "auto"):
-        seen = f"{config.precision}: Paddle ignores it on a CPU; -p precision fp32, or a GPU"
+    if config.device == "cpu" and config.precision not in (*framework.cpu_precisions, "auto"):
+        words = ", ".join(framework.cpu_precisions)
+        seen = f"{config.precision}: {framework.name} ignores it on a CPU, and trains {words}"
         yield Check(False, "precision", seen)
     yield _data(config)
     yield from _space(config)
@@ -62,7 +64,7 @@ def _space(config: Config) -> Iterator[Check]:
     """Room for results, and for the batches that DataLoader's processes hand over."""
     yield _room("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
     if config.input == "dataloader":
-        # Paddle keeps two batches for each of its processes under way.
+        # Two batches for each of its processes are under way.
         batches = 2 * config.dataloader_workers * config.devices
         needed = batches * (config.batch_size or 0) * _sample_bytes(config)
         yield _room("shared memory", Path("/dev/shm"), needed)

@@ -58,7 +58,7 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     config = resolve(config, len(visible_gpus()))
     if config.launcher == "manual" and (node := own_index(config.host_list)):
         return _serve(config, protocol, node)
-    environment = read_environment(config.data_folder)
+    environment = read_environment(config.framework, config.data_folder)
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
     try:

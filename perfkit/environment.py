@@ -18,9 +18,10 @@ import psutil
 import pynvml
 
 from perfkit.config import ROOT, portable
+from perfkit.frameworks import FRAMEWORKS, Framework
 from perfkit.gpus import NoDriverError, ask, visible_names
 from perfkit.hosts import FORWARDED
-from perfkit.packages import dali, paddle_build
+from perfkit.packages import dali
 from perfkit.results import NOT_IDENTITY, Reading
 
 Value = str | int | float | bool | list[str]
@@ -35,10 +36,12 @@ class UnreadableError(Exception):
     """A fact can't be read here; the message says why."""
 
 
-def read_environment(data_dir: Path) -> dict[str, Reading]:
-    """Every fact of FACTS by name; `data_dir` is where the input lies."""
+def read_environment(framework: str, data_dir: Path) -> dict[str, Reading]:
+    """Every fact of FACTS by name, and those of the framework; `data_dir` is where the input
+    lies."""
     readers = FACTS | {"data_disk": lambda: _disk(data_dir)}
-    return {name: _reading(read) for name, read in readers.items()}
+    facts = {name: _reading(read) for name, read in readers.items()}
+    return facts | _framework(FRAMEWORKS[framework])
 
 
 def identity(environment: dict[str, Reading]) -> dict[str, Any]:
@@ -131,11 +134,13 @@ def _disk(path: Path) -> str:
     return f"{mount.fstype} (no block device)"
 
 
-def _paddle(name: str) -> str:
-    if value := paddle_build(name):
-        return value
-    installed = paddle_build("full_version")
-    raise UnreadableError("this Paddle is a CPU build" if installed else "not installed")
+def _framework(framework: Framework) -> dict[str, Reading]:
+    """What is known of the framework that is installed."""
+    missing = f"this {framework.name} is a CPU build" if framework.version else "not installed"
+    return {
+        name: Reading(value=value, missing=None if value else missing)
+        for name, value in framework.build().items()
+    }
 
 
 def _dali() -> str:
@@ -197,11 +202,6 @@ FACTS: dict[str, Callable[[], Value]] = {
     "gpu_topology": _gpu_topology,
     "interconnect": _interconnect,
     "python": platform.python_version,
-    "paddle": lambda: _paddle("full_version"),
-    "paddle_commit": lambda: _paddle("commit"),
-    "cuda": lambda: _paddle("cuda_version"),
-    "cudnn": lambda: _paddle("cudnn_version"),
-    "nccl": lambda: _paddle("nccl_version"),
     "dali": _dali,
     "h5py": lambda: version("h5py"),
     "pillow": lambda: version("pillow"),

@@ -16,7 +16,9 @@ import psutil
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.environment import cpu_vendor
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.gpus import visible_gpus
+from perfkit.launchers import Place
 
 STACKS_SECONDS = 1.0
 ENDING_SECONDS = 12.0
@@ -24,16 +26,6 @@ LOG_BYTES = 512 * 1024
 WATCH_SECONDS = 0.1
 """Between two looks at the processes: seldom enough not to disturb them, often enough to see
 which one of them ended first."""
-
-
-class Place(NamedTuple):
-    """One node among those of a run: its number, its address, where all of them meet."""
-
-    node: int = 0
-    nodes: int = 1
-    address: str = ""
-    interface: str = ""
-    master: str = ""
 
 
 class Ending(NamedTuple):
@@ -48,17 +40,11 @@ class Ending(NamedTuple):
 
 
 def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
-    """The variables that make Paddle fast on a CPU; they act only before its import.
-
-    Without OMP_NUM_THREADS the CPU wheel runs on one thread; without MKL_DEBUG_CPU_TYPE its
-    bundled MKL takes a slow path on AMD processors.
-    """
+    """The variables that make the framework fast on a CPU."""
     if config.device != "cpu" or not config.cpu_tuning:
         return {}
-    settings = {"OMP_NUM_THREADS": str(max(1, cores // config.devices))}
-    if vendor == "AuthenticAMD":
-        settings["MKL_DEBUG_CPU_TYPE"] = "5"
-    return settings
+    threads = max(1, cores // config.devices)
+    return FRAMEWORKS[config.framework].cpu_settings(vendor, threads)
 
 
 def worker_environment(config: Config, place: Place) -> dict[str, str]:
@@ -68,7 +54,7 @@ def worker_environment(config: Config, place: Place) -> dict[str, str]:
         # The launcher looks labels up in this list, and does not strip blanks from it.
         settings["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus())
         if not config.tf32:
-            # Paddle and the libraries below it use TF32 unless told not to.
+            # Paddle and the libraries below each framework use TF32 unless told not to.
             settings["NVIDIA_TF32_OVERRIDE"] = "0"
     if place.interface:
         # Else gloo takes the address that the host's name resolves to, often the loopback.
@@ -80,19 +66,8 @@ def worker_environment(config: Config, place: Place) -> dict[str, str]:
 def launcher_command(
     config: Config, place: Place, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
-    """paddle.distributed.launch on one node; `worker` is the command of every rank."""
-    launch = [sys.executable, "-m", "paddle.distributed.launch"]
-    # Without the last, it asks nvidia-smi every few seconds, also inside the window.
-    launch += ["--log_dir", str(log_dir), "--job_id", job, "--enable_gpu_log", "False"]
-    if place.nodes > 1:
-        launch += ["--nnodes", str(place.nodes), "--rank", str(place.node)]
-        launch += ["--master", place.master, "--host", place.address]
-    if config.device == "gpu":
-        launch += ["--devices", ",".join(visible_gpus()[: config.devices])]
-    else:
-        # --devices would fail on a CPU ("substring not found").
-        launch += ["--nproc_per_node", str(config.devices)]
-    return launch + worker
+    """What starts the workers of one node; `worker` is the command of every rank."""
+    return FRAMEWORKS[config.framework].command(config, place, log_dir, job, worker)
 
 
 class Workers:
@@ -194,14 +169,14 @@ class Workers:
     def logs(self) -> dict[str, str]:
         """Log name -> text, home and checkout paths taken out."""
         launcher = "launcher" if self.place.nodes == 1 else f"launcher-node{self.place.node}"
-        sources = {launcher: self.scratch / "supervisor.log"} | {
-            f"rank{rank}": self.scratch / f"workerlog.{index}"
-            for index, rank in enumerate(self.ranks)
-        }
+        sources = {launcher: [self.scratch / "supervisor.log"]}
+        if place := FRAMEWORKS[self.config.framework].logs:
+            for index, rank in enumerate(self.ranks):
+                sources[f"rank{rank}"] = sorted(self.scratch.glob(place.format(index=index)))
         return {
-            name: portable(shortened(source))
-            for name, source in sources.items()
-            if source.exists()
+            name: portable("".join(map(shortened, files)))
+            for name, files in sources.items()
+            if files
         }
 
     def ending(self) -> Ending:

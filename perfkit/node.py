@@ -22,7 +22,8 @@ from perfkit.environment import identity, read_environment, suite_source
 from perfkit.gpus import visible_gpus
 from perfkit.hosts import own_addresses
 from perfkit.inputs.data_set import digest
-from perfkit.launch import Place, Workers
+from perfkit.launch import Workers
+from perfkit.launchers import Place
 from perfkit.request import RequestError
 from perfkit.wire import SECRET, LostError, Message, Wire
 
@@ -151,7 +152,8 @@ class Node:
         where this one can be reached."""
         self.config = Config.model_validate_json(json.dumps(message["config"]))
         self.protocol = Protocol.model_validate_json(json.dumps(message["protocol"]))
-        environment = read_environment(self.config.data_folder)
+        config = self.config
+        environment = read_environment(config.framework, config.data_folder)
         facts = identity(environment) | {"data": digest(self.config)}
         address = self.wire.address
         self.wire.send(

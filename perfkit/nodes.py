@@ -19,8 +19,10 @@ from typing import Any, Self
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.environment import suite_source
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.hosts import meeting_address, start_command
-from perfkit.launch import Ending, Place, close, shortened
+from perfkit.launch import Ending, close, shortened
+from perfkit.launchers import Place
 from perfkit.node import MANUAL_PORT, MANUAL_SECRET
 from perfkit.results import Failure, FailureCode, NodeSeen
 from perfkit.wire import LONGEST_BYTES, SECRET, SILENT_SECONDS, LostError, Message, Wire
@@ -29,14 +31,11 @@ COMMON = (
     "data",
     "suite_source",
     "python",
-    "paddle",
-    "paddle_commit",
-    "cuda",
-    "nccl",
     "dali",
     "numpy",
 )
-"""Facts that must be alike on all nodes. Others may differ and are kept (`nodes`)."""
+"""Facts that must be alike on all nodes, besides the framework's. Others may differ and are
+kept (`nodes`)."""
 ENDING_SECONDS = 8.0
 GRACE_SECONDS = 2.0
 """For nodes that were told to end, and for the launcher to end those that don't."""
@@ -181,7 +180,7 @@ class Nodes:
         for node in range(self.config.nodes):
             ready = self._ready(node)
             differs = {k: v for k, v in ready["facts"].items() if v != first.get(k)}
-            for fact in COMMON:
+            for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
                 if fact in differs:
                     raise NodeError(
                         "nodes_differ",

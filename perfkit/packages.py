@@ -1,7 +1,7 @@
 """What is installed, read from the packages' files: importing a framework would start it."""
 
 import ast
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,19 +14,31 @@ def installed(module: str) -> bool:
         return False
 
 
-def paddle_build(name: str) -> str | None:
-    """A constant of paddle/version, such as `commit` or `cuda_version`.
-
-    None without Paddle, or where the build has no such part (a CPU build has no CUDA).
-    """
-    spec = find_spec("paddle")
+def constants(module: str, file: str) -> dict[str, str]:
+    """The constants that `file` of an installed module assigns, such as `cuda_version`, without
+    those that say that the build has no such part; none of a module that is not installed."""
+    spec = find_spec(module)
     if spec is None or spec.origin is None:
-        return None
-    source = (Path(spec.origin).parent / "version" / "__init__.py").read_text()
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
-            value = str(ast.literal_eval(node.value))
-            return None if value in ("False", "0", "None") else value
+        return {}
+    found = {}
+    for node in ast.parse((Path(spec.origin).parent / file).read_text()).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(
+            node.value, ast.Constant
+        ):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            value = str(node.value.value)
+            if isinstance(target, ast.Name) and value not in ("False", "0", "None"):
+                found[target.id] = value
+    return found
+
+
+def distribution(beginning: str) -> str | None:
+    """The version of the installed distribution whose name is so, or so with a CUDA version
+    after it; None if there is none."""
+    for one in distributions():
+        name = one.metadata["Name"] or ""
+        if name == beginning or (beginning.endswith("-cu") and name.startswith(beginning)):
+            return one.version
     return None
 
 

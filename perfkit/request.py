@@ -23,10 +23,11 @@ from perfkit.config import (
     portable,
     resolved_path,
 )
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.gpus import visible_gpus
 from perfkit.inputs.shards import shard_files
 from perfkit.models import MODELS
-from perfkit.packages import installed, paddle_build
+from perfkit.packages import installed
 from perfkit.strategies import precision_of
 
 Unseen = Literal["machine", "data"]
@@ -128,7 +129,7 @@ def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Confi
     else:
         filled |= _on_cpu(config, problems, here)
     config = config.model_copy(update=filled)
-    problems += _precision_problems(config)
+    problems += _limits(config) + _precision_problems(config)
     if here:
         problems += _framework_problems(config, gpus) + _dali_problems(config)
     if "data" not in unseen:
@@ -142,19 +143,17 @@ def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Confi
 
 
 def _model_choices(config: Config, problems: list[str]) -> dict[str, Any]:
-    """What follows from the model."""
-    model = MODELS[config.model]
-    usual: dict[str, Any] = {
-        "data_dir": model.data_dir,
-        "input": model.inputs[0],
-        "optimizer": model.optimizers[0],
-    }
+    """What follows from the model and the framework."""
+    model, framework = MODELS[config.model], FRAMEWORKS[config.framework]
+    usual: dict[str, Any] = {"data_dir": model.data_dir, "execution": framework.execution}
     for name, allowed in (("input", model.inputs), ("optimizer", model.optimizers)):
         value = getattr(config, name)
         if value is not None and value not in allowed:
             words = ", ".join(allowed)
             problems.append(f"{name}: {value!r} is not for {config.model}; allowed: {words}")
-    of_images: dict[str, Any] = {"image_size": 224, "layout": "NCHW"}
+        taken = framework.takes.get(name, allowed)
+        usual[name] = next(one for one in allowed if one in taken)
+    of_images: dict[str, Any] = {"image_size": 224, "layout": framework.layout}
     of_sequences: dict[str, Any] = {"sequence_length": 128}
     own, foreign = of_images, of_sequences
     if model.sample == "sequence":
@@ -212,15 +211,44 @@ def _on_cpu(config: Config, problems: list[str], here: bool) -> dict[str, Any]:
 
 
 def _framework_problems(config: Config, gpus: int) -> list[str]:
-    if not installed("paddle"):
-        how = "conda env create -f environment.yml" if config.device == "gpu" else "make report"
-        return [f"framework: Paddle is not installed; to install it: {how}"]
-    if config.device == "gpu" and gpus and not paddle_build("cuda_version"):
+    framework = FRAMEWORKS[config.framework]
+    if not installed(framework.module):
+        how = f"pip install -e '.[{framework.extra}]'"
+        if framework.module == "paddle":
+            gpu = config.device == "gpu"
+            how = "conda env create -f environment.yml" if gpu else "make report"
+        return [f"framework: {framework.name} is not installed; to install it: {how}"]
+    on_gpus = config.device == "gpu" and gpus and "gpu" in _taken(config, "device")
+    if on_gpus and not framework.build()["cuda"]:
         return [
-            "framework: this Paddle is a CPU build and can't use GPUs. For a GPU build: "
-            "conda env create -f environment.yml; to run on the CPU: -p device cpu"
+            f"framework: this {framework.name} is a CPU build and can't use GPUs. For a GPU "
+            "build: conda env create -f environment.yml; to run on the CPU: -p device cpu"
         ]
     return []
+
+
+def _taken(config: Config, name: str) -> tuple[Any, ...]:
+    """What the framework takes of the values that the parameter has."""
+    every = choices(Config.model_fields[name].annotation)
+    return FRAMEWORKS[config.framework].takes.get(name, every)
+
+
+def _limits(config: Config) -> list[str]:
+    """What the framework does not do."""
+    framework = FRAMEWORKS[config.framework]
+    problems = []
+    for name in framework.takes:
+        value = getattr(config, name)
+        if value not in _taken(config, name):
+            allowed = ", ".join(_taken(config, name))
+            told = f"{name}: {value!r} is not for framework={config.framework}"
+            problems.append(f"{told}; allowed: {allowed}")
+    if config.ranks > 1 and not framework.several_processes:
+        problems.append(
+            f"processes: framework={config.framework} trains in one process; leave out nodes "
+            "and processes"
+        )
+    return problems
 
 
 def _precision_problems(config: Config) -> list[str]:

@@ -80,8 +80,8 @@ def kill_descendants() -> None:
 
     One that the kernel does not let go, stuck in a driver, is named after KILLING_SECONDS.
 
-    Paddle's DataLoader hands batches over in shared memory named after the process that made
-    it; after a kill nobody else removes that.
+    A DataLoader hands batches over in shared memory named after the process that made it;
+    after a kill nobody else removes that.
     """
     killed = set()
     deadline = time.monotonic() + KILLING_SECONDS
@@ -98,8 +98,9 @@ def kill_descendants() -> None:
                 continue
         time.sleep(0.01)
     for process in killed:
-        for segment in Path("/dev/shm").glob(f"paddle_{process}_*"):
-            segment.unlink(missing_ok=True)
+        for maker in ("paddle", "torch"):
+            for segment in Path("/dev/shm").glob(f"{maker}_{process}_*"):
+                segment.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from perfkit.backends import backend
 from perfkit.ceiling import measure_ceiling
 from perfkit.config import Config, Protocol, portable
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs.files import InputError
 from perfkit.loop import LossNotFiniteError, seconds_alone, train
 from perfkit.results import NO_ROOM, FailureCode
@@ -56,10 +58,10 @@ def main(job_file: Path) -> None:
     end_with_parent()
     # The driver asks for it when a rank hangs: the log then shows where each one is.
     faulthandler.register(signal.SIGUSR1)
-    # Paddle's launcher sets these; its absence means one process started by hand.
-    rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
     job = json.loads(job_file.read_text())
     config = Config.model_validate_json(json.dumps(job["config"]))
+    # A launcher sets it; its absence means one process, started without one.
+    rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
     protocol = Protocol.model_validate_json(json.dumps(job["protocol"]))
     raw = RawFile(Path(job["raw_folder"]) / f"rank{rank}.jsonl")
     try:
@@ -79,13 +81,13 @@ def main(job_file: Path) -> None:
 def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
     """Train under the protocol: a repeat."""
     raw.write({"event": "start", "pid": os.getpid()})
-    backend = import_module(f"perfkit.backends.{config.framework}")
-    device = backend.open_device(config)
-    trainer = backend.Trainer(config)
+    training = backend(config.framework)
+    device = training.open_device(config)
+    trainer = training.Trainer(config)
     opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    batches = map(backend.as_tensors, opened)
+    batches = training.tensors(opened, config)
     # The first batch starts the input's own workers and shows whether the data can be read.
-    effective = backend.effective(trainer, next(batches))
+    effective = training.effective(trainer, next(batches))
     check(config, effective)
     raw.write({"event": "effective", **effective})
     counted = Counted(batches)
@@ -110,9 +112,9 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
             trainer, batches, device, accumulate=config.accumulate
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    end["memory_bytes"] = backend.memory_bytes(config) or peak
+    end["memory_bytes"] = training.memory_bytes(config) or peak
     raw.write({"event": "evaluation", **or_why_not(lambda: evaluation(trainer, batches))})
-    workloads = backend.Workloads(config)
+    workloads = training.Workloads(config)
     raw.write({"event": "ceiling", **or_why_not(lambda: measure_ceiling(workloads, device))})
     raw.write({"event": "end", **end})
 
@@ -120,12 +122,12 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> None:
     """Take batches as fast as the input gives them, and train on none."""
     raw.write({"event": "start", "pid": os.getpid()})
-    backend = import_module(f"perfkit.backends.{config.framework}")
-    device = backend.open_device(config)
+    training = backend(config.framework)
+    device = training.open_device(config)
     opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    batches = map(backend.as_tensors, opened)
-    # What was made ahead, while nobody asked, says nothing. Paddle's DataLoader keeps two
-    # batches for each of its processes.
+    batches = training.tensors(opened, config)
+    # What was made ahead, while nobody asked, says nothing. A DataLoader keeps two batches
+    # for each of its processes.
     dali = config.input == "dali"
     ahead = config.dali_prefetch if dali else 2 * config.dataloader_workers
     for _ in range(ahead + 2):
@@ -143,11 +145,11 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
 def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
     """Train some steps under the framework's own profiler, which makes them slower."""
     raw.write({"event": "start", "pid": os.getpid()})
-    backend = import_module(f"perfkit.backends.{config.framework}")
-    backend.open_device(config)
-    trainer = backend.Trainer(config)
+    training = backend(config.framework)
+    training.open_device(config)
+    trainer = training.Trainer(config)
     opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    batches = map(backend.as_tensors, opened)
+    batches = training.tensors(opened, config)
 
     def step() -> None:
         for micro_batch in range(1, config.accumulate + 1):
@@ -156,7 +158,7 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 
     for _ in range(max(1, protocol.warmup_steps)):
         step()
-    seconds = backend.profile(step, PROFILED_STEPS)
+    seconds = training.profile(step, PROFILED_STEPS)
     raw.write({"event": "profile", "seconds": seconds})
     raw.write({"event": "end"})
 

@@ -1,4 +1,4 @@
-"""A trainer of known run time in the place of Paddle: for what is around the training.
+"""A trainer of known run time in the place of a framework: for what is around the training.
 
 Launcher and framework are fake; the worker is perfkit's own, with its raw file, its loop and
 its failures. `planted(seconds)` is the text of a sitecustomize.py that has every notebook's
@@ -17,6 +17,7 @@ import numpy as np
 
 import perfkit.launch
 from perfkit import worker
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.loop import CpuDevice
 
 PLANTED = """
@@ -93,12 +94,12 @@ class Workloads:
 
 
 def backend(seconds, steps):
-    """What stands in for perfkit.backends.paddle."""
+    """What stands in for a module of perfkit.backends."""
     return SimpleNamespace(
         open_device=lambda _config: CpuDevice(),
         Trainer=lambda config: Trainer(seconds, steps),
         Workloads=Workloads,
-        as_tensors=lambda batch: tuple(map(np.asarray, batch)),
+        tensors=lambda batches, _config: (tuple(map(np.asarray, b)) for b in batches),
         memory_bytes=lambda _config: 1,
         effective=lambda _trainer, _batch: {
             "precision": "fp32",
@@ -117,7 +118,9 @@ def backend(seconds, steps):
 def main(seconds, job_file):
     protocol = json.loads(job_file.read_text())["protocol"]
     steps = protocol["warmup_steps"] + protocol["measured_steps"]
-    sys.modules["perfkit.backends.paddle"] = backend(float(seconds), steps)
+    fake = backend(float(seconds), steps)
+    for framework in FRAMEWORKS:
+        sys.modules[f"perfkit.backends.{framework}"] = fake
     worker.main(job_file)
 
 

@@ -25,7 +25,7 @@ def main(request):
     perfkit.launch.launcher_command = saying
     planned = plan("resnet50", request)
     # What takes its time, and would spread those who start together, is read once.
-    read_environment(planned.config.data_folder)
+    read_environment(planned.config.framework, planned.config.data_folder)
     print("ready", flush=True)
     sys.stdin.readline()
     try:

@@ -12,7 +12,7 @@ from perfkit.environment import UnreadableError, _reading, identity, read_enviro
 
 @pytest.fixture(scope="module")
 def environment():
-    return read_environment(Path("/"))
+    return read_environment("paddle", Path("/"))
 
 
 def test_every_fact_has_a_value_or_says_why_not(environment):
@@ -36,7 +36,7 @@ def test_versions_are_those_of_the_installed_packages(environment):
 def test_no_host_name_secret_or_home_path_is_read(monkeypatch):
     monkeypatch.setenv("API_TOKEN", "hunter2")
     monkeypatch.setenv("NCCL_TOPO_FILE", f"{Path.home()}/topology.xml")
-    environment = read_environment(Path("/"))
+    environment = read_environment("paddle", Path("/"))
     text = " ".join(str(reading.value) for reading in environment.values())
     assert "hunter2" not in text
     assert f"{Path.home()}/" not in text
@@ -45,9 +45,9 @@ def test_no_host_name_secret_or_home_path_is_read(monkeypatch):
 
 
 def test_another_setting_of_the_libraries_is_another_measurement(monkeypatch):
-    before = identity(read_environment(Path("/")))
+    before = identity(read_environment("paddle", Path("/")))
     monkeypatch.setenv("FLAGS_cudnn_deterministic", "1")
-    assert identity(read_environment(Path("/"))) != before
+    assert identity(read_environment("paddle", Path("/"))) != before
 
 
 def test_a_reader_that_fails_gives_its_reason():
@@ -69,4 +69,4 @@ def test_identity_ignores_the_commit_but_not_the_source_that_measures(environmen
 
 
 def test_a_folder_that_does_not_exist_yet_still_tells_its_disk(tmp_path):
-    assert read_environment(tmp_path / "not" / "yet")["data_disk"].value
+    assert read_environment("paddle", tmp_path / "not" / "yet")["data_disk"].value

@@ -12,7 +12,7 @@ from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN, dali, dataloader, synthetic
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.files import InputError, check_files, read_list
-from perfkit.inputs.images_paddle import ImageFiles
+from perfkit.inputs.images import ImageFiles
 from perfkit.inputs.samples import make_samples, name, picture
 
 # Of pictures 0 to 7. Another digest means other bytes: results made with the old sample data

@@ -71,7 +71,7 @@ def test_all_problems_are_told_at_once():
         ("hosts", "a, b", "names or addresses with a comma between"),
         ("accumulate", 0, "at least 1"),
         ("outputs_dir", "", "at least 1 character"),
-        ("execution", None, "dynamic, static"),
+        ("execution", "eager", "dynamic, static"),
     ],
 )
 def test_a_wrong_value_is_refused_and_told_what_is_allowed(name, value, allowed):
@@ -148,7 +148,7 @@ def test_without_gpus_auto_is_the_cpu_under_the_quick_protocol():
 
 @pytest.fixture
 def gpu_build(monkeypatch):
-    monkeypatch.setattr("perfkit.request.paddle_build", lambda name: "12.6")
+    monkeypatch.setattr("perfkit.frameworks.constants", lambda *_: {"cuda_version": "12.6"})
 
 
 def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch, gpu_build):

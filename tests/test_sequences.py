@@ -16,7 +16,7 @@ from perfkit.inputs import FIRST_WORD, VOCABULARY, dataloader, predictions, synt
 from perfkit.inputs import sample_sequences as sample
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.files import InputError
-from perfkit.inputs.sequences_paddle import Sequences, samples, stretch
+from perfkit.inputs.sequences import Sequences, samples, stretch
 from perfkit.inputs.shards import FIELDS, SHARDS_CHECKED, Shards, read_shard, read_shards
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -355,7 +355,7 @@ def test_a_process_reads_a_shard_once_for_all_its_rows(tmp_path, monkeypatch):
         read.append(path.name)
         return read_shard(path, *rest)
 
-    monkeypatch.setattr("perfkit.inputs.sequences_paddle.read_shard", counted)
+    monkeypatch.setattr("perfkit.inputs.sequences.read_shard", counted)
     seen = [int(dataset[index][0][0]) for _ in range(12) for index in next(indices)]
     assert sorted(seen) == list(range(1000, 1024))
     assert sorted(read) == ["0.hdf5", "1.hdf5", "2.hdf5"]

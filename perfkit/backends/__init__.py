@@ -1,0 +1,85 @@
+"""Training with a framework. A backend is one module, named as the framework, which offers what
+Backend has; `perfkit.frameworks` says what is known of it without importing it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from perfkit import ceiling, loop
+from perfkit.config import Config
+
+Batch = tuple[Any, ...]
+"""The framework's own tensors, on its device; see perfkit.inputs for what they hold."""
+Weights = dict[str, np.ndarray]
+"""Float32 arrays by name: the same names and axes in all backends. A name is the path of
+attributes in Paddle's network (`blocks.0.reduce.0.weight`); a dense layer's weight is inputs x
+outputs, a convolution's outputs x inputs x height x width."""
+
+
+class Trainer(loop.Trainer, Protocol):
+    """One model with its optimizer on one device. `parameters` counts the trainable ones,
+    `recipe` tells optimizer and loss in words, `loss_scale` is None without loss scaling."""
+
+    parameters: int
+    recipe: str
+    skipped_steps: int
+
+    @property
+    def loss_scale(self) -> float | None: ...
+
+    def evaluate(self, batch: Batch) -> tuple[float, float]:
+        """Loss and accuracy on a batch, from one forward pass as training makes it."""
+
+    def weights(self) -> Weights:
+        """Copies of the trainable parameters."""
+
+    def load(self, weights: Weights) -> None:
+        """Take these in their place. Raises KeyError or ValueError where they are others."""
+
+    def gradients(self) -> Weights:
+        """What `backward` has brought together."""
+
+    def drop_nothing(self) -> None:
+        """Have no dropout from now on; all else stays as in training."""
+
+    def multiply_adds(self, batch: Batch) -> int:
+        """Of the matrix products of one forward pass, counted as they are made."""
+
+
+class Backend(Protocol):
+    """A module of this package."""
+
+    def open_device(self, config: Config) -> loop.Device:
+        """Select this rank's device, seed, and join the other ranks, if there are any."""
+
+    def tensors(self, batches: Iterator[Batch], config: Config) -> Iterator[Batch]:
+        """An input's batches as tensors on the device, not copied where they need not be. They
+        are NumPy arrays, what speaks DLPack (which may be overwritten once the next batch is
+        asked for), or the framework's own."""
+
+    def data_loader(
+        self, samples: Any, indices: Iterator[Sequence[Any]], processes: int
+    ) -> Iterator[Batch]:
+        """Batches by the framework's own DataLoader: of `samples[index]`, tuples of arrays, for
+        all of the next `indices`, made in so many processes."""
+
+    def Trainer(self, config: Config) -> Trainer: ...
+
+    def effective(self, trainer: Any, batch: Batch) -> dict[str, Any]:
+        """What the run really does, as results.Effective has it."""
+
+    def memory_bytes(self, config: Config) -> int | None:
+        """The device's peak memory of this rank; None on a CPU, where the process has one."""
+
+    def Workloads(self, config: Config) -> ceiling.Workloads: ...
+
+    def profile(self, step: Callable[[], None], steps: int) -> dict[str, float | None]:
+        """Seconds of a `step` and of its parts forward, backward, optimizer, communication, the
+        mean of so many, by the framework's own profiler; None for what it does not tell."""
+
+
+def backend(framework: str) -> Backend:
+    """Import the backend, and with it the framework."""
+    return cast(Backend, import_module(f"perfkit.backends.{framework}"))

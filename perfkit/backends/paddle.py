@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,9 +14,11 @@ from perfkit.backends.paddle_strategy import apply
 from perfkit.config import Config
 from perfkit.loop import CpuDevice, Device
 from perfkit.models.bert_paddle import Bert
+from perfkit.models.recipes import MOMENTUM, Recipe, recipe
 from perfkit.models.resnet50_paddle import ResNet50
 from perfkit.models.vgg16_paddle import VGG16
 from perfkit.precision import effective_precision
+from perfkit.supervisor import end_with_parent
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),
@@ -73,7 +75,9 @@ class Trainer:
         self.accumulate = config.accumulate
         self.network = build_model(config)
         self.parameters = sum(p.size for p in self.network.parameters() if not p.stop_gradient)
-        self.optimizer, self.recipe = build_optimizer(config, self.network)
+        chosen = recipe(config)
+        self.recipe = chosen.words
+        self.optimizer = build_optimizer(chosen, self.network)
         self.level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
         if self.level == "O2":
             self.network, self.optimizer = paddle.amp.decorate(
@@ -220,40 +224,46 @@ def build_model(config: Config) -> Any:
     return {"resnet50": ResNet50, "vgg16": VGG16}[config.model](str(config.layout))
 
 
-def build_optimizer(config: Config, network: Any) -> tuple[Any, str]:
-    """The optimizer as published recipes have it, and that in words. Its rate is constant:
-    what is measured is throughput, not accuracy."""
-    if config.optimizer == "momentum":
-        # He et al. (2015) for ResNet, Simonyan and Zisserman (2014) for VGG, both for a batch
-        # of 256; linear below that. Above it, a growing rate needs a warm-up (Goyal et al.,
-        # 2017), without which VGG dies within a few steps: that would be no training.
-        base, decay = (0.1, 1e-4) if config.model == "resnet50" else (0.01, 5e-4)
-        rate = base * min(1.0, config.global_batch / 256)
-        made = paddle.optimizer.Momentum(
-            rate, 0.9, parameters=network.parameters(), weight_decay=decay
+def build_optimizer(recipe: Recipe, network: Any) -> Any:
+    """The optimizer that the recipe asks for."""
+    parameters = network.parameters()
+    if recipe.optimizer == "momentum":
+        return paddle.optimizer.Momentum(
+            recipe.rate, MOMENTUM, parameters=parameters, weight_decay=recipe.weight_decay
         )
-        words = f"momentum SGD 0.9, learning rate {rate:g}, weight decay {decay:g}"
-    elif config.optimizer == "adamw":
-        # Devlin et al., 2018.
-        names = {p.name for p in network.parameters() if p.ndim > 1}
-        made = paddle.optimizer.AdamW(
-            1e-4,
-            parameters=network.parameters(),
-            weight_decay=0.01,
+    if recipe.optimizer == "adamw":
+        names = {p.name for p in parameters if p.ndim > 1}
+        return paddle.optimizer.AdamW(
+            recipe.rate,
+            parameters=parameters,
+            weight_decay=recipe.weight_decay,
             apply_decay_param_fun=names.__contains__,
         )
-        words = "AdamW, learning rate 1e-4, weight decay 0.01 but on biases and norms"
-    else:
-        # You et al., 2020: the rate grows with the root of the batch, from 1 / 1600 at 512.
-        rate = (config.global_batch / 512) ** 0.5 / 1600
-        made = paddle.optimizer.Lamb(
-            rate,
-            lamb_weight_decay=0.01,
-            parameters=network.parameters(),
-            exclude_from_weight_decay_fn=lambda parameter: parameter.ndim == 1,
-        )
-        words = f"LAMB, learning rate {rate:g}, weight decay 0.01 but on biases and norms"
-    return made, f"{words}; rate constant; cross entropy"
+    return paddle.optimizer.Lamb(
+        recipe.rate,
+        lamb_weight_decay=recipe.weight_decay,
+        parameters=parameters,
+        exclude_from_weight_decay_fn=lambda parameter: parameter.ndim == 1,
+    )
+
+
+def data_loader(
+    samples: Any, indices: Iterator[Sequence[Any]], processes: int
+) -> Iterator[tuple[Any, ...]]:
+    """Batches that so many processes of Paddle's DataLoader make."""
+    loader = paddle.io.DataLoader(
+        samples,
+        batch_sampler=indices,
+        num_workers=processes,
+        # One that waits to hand a batch over outlives its trainer otherwise.
+        worker_init_fn=lambda _worker: end_with_parent(),
+    )
+    return map(tuple, loader)
+
+
+def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
+    """Batches as Paddle tensors, on the device that has them."""
+    return map(as_tensors, batches)
 
 
 def as_tensors(batch: tuple[Any, ...]) -> Batch:

@@ -5,6 +5,7 @@ readers.file -> decoders.image_random_crop -> resize -> crop_mirror_normalize; l
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from nvidia.dali import fn, pipeline_def, types
@@ -12,6 +13,9 @@ from nvidia.dali import fn, pipeline_def, types
 from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN
 from perfkit.inputs.files import FileList, InputError, line_of, read_list
+
+PLUGINS = {"paddle": "paddle", "torch": "pytorch"}
+"""DALI's own name of each framework that trains on GPUs."""
 
 
 @pipeline_def
@@ -55,7 +59,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     """Yield (images, labels) for ever: float32 of batch x layout, int64 of batch x 1.
 
     On a CPU they are DALI's own buffers, to be read by DLPack, valid until the next batch is
-    asked for. On a GPU they are what DALI's Paddle plugin fills, copies in Paddle's memory.
+    asked for. On a GPU they are what DALI's plugin fills, copies in the framework's memory.
 
     Raises InputError for a wrong list, and for a file that can't be decoded, with its line in
     the list where DALI names the file.
@@ -73,7 +77,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     )
     try:
         if config.device == "gpu":
-            yield from _gpu_batches(pipeline)
+            yield from _gpu_batches(pipeline, config.framework)
         pipeline.build()
         while True:
             images, labels = pipeline.run()
@@ -82,10 +86,9 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
         raise InputError(line_of(listed, str(error)) + _reason(str(error))) from error
 
 
-def _gpu_batches(pipeline: Any) -> Iterator[tuple[Any, Any]]:
-    from nvidia.dali.plugin.paddle import DALIGenericIterator
-
-    for (batch,) in DALIGenericIterator([pipeline], ["images", "labels"]):
+def _gpu_batches(pipeline: Any, framework: str) -> Iterator[tuple[Any, Any]]:
+    plugin = import_module(f"nvidia.dali.plugin.{PLUGINS[framework]}")
+    for (batch,) in plugin.DALIGenericIterator([pipeline], ["images", "labels"]):
         yield batch["images"], batch["labels"]
 
 

@@ -12,6 +12,8 @@ from perfkit.report.series import device_name
 Row = dict[str, Any]
 """A row of perfkit.load()."""
 PUBLISHED_MODEL = {"resnet50": "resnet50", "vgg16": "vgg16", "bert": "bert-base"}
+PUBLISHED_FRAMEWORK = {"pytorch": "torch"}
+"""How published.csv writes a framework whose parameter is called otherwise."""
 PUBLISHED_STATISTIC = "median of 7 runs; each the mean of steps 21-120"
 """How published.csv writes the statistic of the protocol `published`."""
 STRATEGIES = {
@@ -77,7 +79,7 @@ def place_of(cell: Cell) -> dict[str, Any]:
     return {
         "model": model,
         "device": "gpu",
-        "framework": cell["framework"],
+        "framework": PUBLISHED_FRAMEWORK.get(cell["framework"], cell["framework"]),
         "precision": cell["precision"],
         "topology": topology(cell),
         "batch_size": cell["batch_per_gpu"],
@@ -89,9 +91,9 @@ def place_of(cell: Cell) -> dict[str, Any]:
 def differing(cell: Cell, row: Row) -> dict[str, tuple[str, str]]:
     """In what a measurement differs from the published cell: key -> published, used.
 
-    GPU, precision, input, strategy and statistic as far as the source tells them; layout,
-    graph, optimizer and micro-batches from what perfkit takes for the published work, as
-    parameters/ does.
+    GPU, precision, input, strategy and statistic as far as the source tells them; optimizer
+    and micro-batches, of Paddle layout and graph too, from what perfkit takes for the
+    published work, as parameters/ does.
     """
     found: dict[str, tuple[str, str]] = {}
     gpu = device_name(row)
@@ -103,7 +105,9 @@ def differing(cell: Cell, row: Row) -> dict[str, tuple[str, str]]:
     if cell["input"] and row["input"] not in cell["input"].split("/"):
         found["input"] = (cell["input"], row["input"])
     strategy = STRATEGIES.get((cell["table"], cell["precision"]), "none")
-    usual = {"layout": "NCHW", "execution": "static", "strategy": strategy, "accumulate": 1}
+    usual: dict[str, Any] = {"strategy": strategy, "accumulate": 1}
+    if cell["framework"] == "paddle":
+        usual |= {"layout": "NCHW", "execution": "static"}
     usual["optimizer"] = MODELS[row["model"]].optimizers[0]
     for key, value in usual.items():
         if row[key] not in (None, value):

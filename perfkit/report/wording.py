@@ -16,6 +16,8 @@ FRAMEWORK_NAMES = {
     "oneflow": "OneFlow",
     "tensorflow": "TensorFlow",
     "pytorch": "PyTorch",
+    "torch": "PyTorch",
+    "jax": "JAX",
     "mxnet": "MXNet",
 }
 

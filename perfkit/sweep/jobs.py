@@ -175,7 +175,8 @@ def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str
         config = job.plan.config
         candidates = stored.get((_work(config), job.plan.protocol), [])
         if not elsewhere and candidates:
-            here, data = _environment(config.data_folder), digest(config)
+            here = _environment(config.framework, config.data_folder)
+            data = digest(config)
             candidates = [c for c in candidates if _made_here(c, here, data)]
         if candidates:
             matched[job.name] = max(candidates, key=lambda found: _written(found.folder))
@@ -204,8 +205,8 @@ def _written(folder: Path) -> int:
 
 
 @lru_cache(None)
-def _environment(data_folder: Path) -> dict[str, Any]:
-    return identity(read_environment(data_folder))
+def _environment(framework: str, data_folder: Path) -> dict[str, Any]:
+    return identity(read_environment(framework, data_folder))
 
 
 @lru_cache(None)

@@ -19,7 +19,8 @@ import perfkit
 from perfkit import launch
 from perfkit.config import ROOT
 from perfkit.figures import Number
-from perfkit.launch import Place, worker_environment
+from perfkit.launch import worker_environment
+from perfkit.launchers import Place
 from perfkit.loop import CpuDevice, train
 from perfkit.worker import RawFile
 

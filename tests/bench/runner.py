@@ -97,7 +97,7 @@ def _duration(minutes: float) -> str:
 
 def run(function: FigureFunction, outputs: Path) -> bool:
     """Make one figure and store it, or why it could not be made; whether it could."""
-    environment = read_environment(SAMPLES)
+    environment = read_environment("paddle", SAMPLES)
     created, began = datetime.now(UTC), time.monotonic()
     numbers, failure = [], None
     try:

@@ -1,4 +1,4 @@
-"""Sequences for Paddle's DataLoader, from HDF5 shards.
+"""Sequences for a DataLoader, from HDF5 shards.
 
 Public shards are compressed, so that a single row costs as much as thousands: a process reads
 a shard whole and keeps it until it is asked for a row of another. For that to be rare, the
@@ -13,7 +13,6 @@ from itertools import count, cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import paddle
 
 from perfkit.config import Config
 from perfkit.inputs.files import InputError
@@ -27,13 +26,12 @@ class Row(NamedTuple):
     row: int
 
 
-class Sequences(paddle.io.Dataset):
+class Sequences:
     """The sequences of the shards: int64, three of tokens, two of predictions, one of 1."""
 
     def __init__(self, shards: Shards) -> None:
-        super().__init__()
         self.shards = shards
-        # What a worker process could not read; Paddle itself only says that one failed.
+        # What a process could not read; a framework may only say that one failed.
         self.unreadable: Any = multiprocessing.SimpleQueue()
         self.current: tuple[int, Arrays] | None = None
 
@@ -77,7 +75,7 @@ def samples(config: Config, rank: int) -> tuple[Sequences, Iterator[list[Row]]]:
 
 
 def _batches(shards: Shards, config: Config, rank: int, processes: int) -> Iterator[list[Row]]:
-    """Batches of this rank; Paddle deals them to its processes in turn, as here."""
+    """Batches of this rank; a DataLoader deals them to its processes in turn, as here."""
     stretches = [
         stretch(shards, config.seed, rank * processes + process, config.ranks * processes)
         for process in range(processes)
