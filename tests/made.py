@@ -9,6 +9,7 @@ from perfkit import environment
 from perfkit.config import Config, Protocol
 from perfkit.driver import throughput
 from perfkit.figures import Figure, Number
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.numbers import numbers
 from perfkit.results import (
     SCHEMA_VERSION,
@@ -25,7 +26,7 @@ from perfkit.results import (
 )
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
-FACTS = dict.fromkeys(environment.FACTS, "1.0") | {
+FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") | {
     "cpu": "AMD EPYC (family 25 model 17)",
     "gpus": None,
     "driver": None,

@@ -12,6 +12,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from perfkit.config import ROOT, parameters
 from perfkit.environment import FACTS
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.report import charts, language
 from perfkit.report.published import SHAPES
 from perfkit.report.wording import fact_name
@@ -53,6 +54,7 @@ def looked_up():
     """The messages that come from elsewhere: parameters, facts, the published tables."""
     cells = published()
     facts = {*FACTS, "data_disk", *UNTOLD.split()}
+    facts |= {fact for framework in FRAMEWORKS.values() for fact in framework.facts}
     with language.spoken("en"):
         messages = {fact_name(fact) for fact in facts}
     messages |= {meaning for _default, meaning in parameters().values()}
