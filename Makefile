@@ -50,7 +50,9 @@ schema: .venv/cpu
 
 ## constraints: write the versions that are in .venv into constraints.txt
 constraints: .venv/test
-	{ sed '/^[^#]/d' constraints.txt; $(BIN)/pip freeze --exclude-editable; } > .venv/constraints.txt
+	# Without the local part of a version: a build for the CPU alone has one (2.13.0+cpu).
+	{ sed '/^[^#]/d' constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+.*//'; } \
+		> .venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
 
 clean:
@@ -77,7 +79,7 @@ clean:
 	@touch $@
 
 .venv/test: .venv/cpu
-	$(INSTALL) '.[cpu,lab,slurm,kubernetes,test]'
+	$(INSTALL) '.[cpu,torch,jax,lab,slurm,kubernetes,test]'
 	@touch $@
 
 .venv/lab: .venv/cpu

@@ -1,0 +1,172 @@
+"""What each framework takes, how it is started, and what is read of it without an import."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from perfkit import packages
+from perfkit.config import Config
+from perfkit.environment import read_environment
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.launch import cpu_settings
+from perfkit.launchers import Place
+from perfkit.request import RequestError, plan
+
+NAMES = tuple(FRAMEWORKS)
+
+
+def planned(framework, model="resnet50", **given):
+    wanted = {"framework": framework, "input": "synthetic", "device": "cpu"}
+    return plan(model, wanted | given).config
+
+
+def problems(framework, **given):
+    with pytest.raises(RequestError) as refused:
+        planned(framework, **given)
+    return refused.value.problems
+
+
+def command(framework, place=None, **changes):
+    values = {"model": "resnet50", "framework": framework, "device": "cpu", "batch_size": 4}
+    launch = FRAMEWORKS[framework].command
+    return launch(
+        Config(**values | changes), place or Place(), Path("/logs"), "job", ["worker"]
+    )
+
+
+def test_every_framework_that_can_be_asked_for_is_described():
+    assert {*Config.model_fields["framework"].annotation.__args__} == {*NAMES}
+
+
+def test_what_a_framework_takes_are_values_that_the_parameters_have():
+    for framework in FRAMEWORKS.values():
+        for name, values in framework.takes.items():
+            known = str(Config.model_fields[name].annotation)
+            assert [value for value in values if repr(value) not in known] == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "layout", "execution", "source"),
+    [
+        ("paddle", "NCHW", "dynamic", "dataloader"),
+        ("torch", "NHWC", "dynamic", "dataloader"),
+        ("jax", "NHWC", "static", "synthetic"),
+    ],
+)
+def test_what_is_left_open_is_filled_in_as_the_framework_is_run_best(
+    framework, layout, execution, source, tmp_path
+):
+    images = planned(framework)
+    assert (images.layout, images.execution) == (layout, execution)
+    (tmp_path / "shard.hdf5").touch()
+    sequences = planned(framework, "bert", input=None, data_dir=str(tmp_path))
+    assert (sequences.layout, sequences.input) == (None, source)
+
+
+@pytest.mark.parametrize(
+    ("framework", "given", "told"),
+    [
+        ("torch", {"precision": "pure_fp16"}, "precision: 'pure_fp16' is not for"),
+        ("torch", {"strategy": "fleetx-fp32"}, "strategy: 'fleetx-fp32' is not for"),
+        ("jax", {"execution": "dynamic"}, "allowed: static"),
+        ("jax", {"input": "dataloader"}, "allowed: dali, synthetic"),
+        ("jax", {"processes": 2}, "processes: framework=jax trains in one process"),
+    ],
+)
+def test_what_a_framework_does_not_do_is_refused_with_what_it_does(framework, given, told):
+    assert any(told in problem for problem in problems(framework, **given))
+
+
+def test_an_optimizer_that_a_framework_lacks_is_refused():
+    with pytest.raises(RequestError, match=r"'lamb' is not for framework=torch; allowed: mom"):
+        plan("bert", {"framework": "torch", "input": "synthetic", "optimizer": "lamb"})
+
+
+def test_a_gpu_is_refused_to_a_framework_that_is_for_the_cpu_here(monkeypatch):
+    monkeypatch.setattr("perfkit.request.visible_gpus", lambda: ["0"])
+    assert problems("jax", device="gpu") == [
+        "device: 'gpu' is not for framework=jax; allowed: cpu"
+    ]
+
+
+def test_a_framework_that_is_not_installed_is_named_with_what_installs_it(monkeypatch):
+    monkeypatch.setattr("perfkit.request.installed", lambda module: module != "torch")
+    assert problems("torch") == [
+        "framework: PyTorch is not installed; to install it: pip install -e '.[torch]'"
+    ]
+    assert planned("paddle").framework == "paddle"
+
+
+def test_torchrun_starts_a_process_for_each_device_and_none_again():
+    words = command("torch", processes=2)
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert words[words.index("--max-restarts") + 1] == "0"
+    assert words[-1] == "worker"
+
+
+def test_torchrun_is_told_where_several_nodes_meet_and_which_this_is():
+    words = command("torch", Place(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500"), nodes=2)
+    told = dict(pairwise(words))
+    assert (told["--nnodes"], told["--node-rank"]) == ("2", "1")
+    assert (told["--master-addr"], told["--master-port"]) == ("10.0.0.1", "29500")
+    assert told["--local-addr"] == "10.0.0.2"
+
+
+def test_one_process_of_jax_needs_no_launcher():
+    assert command("jax") == ["worker"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings"),
+    [
+        ("paddle", {"OMP_NUM_THREADS": "4", "MKL_DEBUG_CPU_TYPE": "5"}),
+        ("torch", {"OMP_NUM_THREADS": "4"}),
+        ("jax", {}),
+    ],
+)
+def test_each_framework_gets_the_settings_that_make_it_fast_on_a_cpu(framework, settings):
+    config = Config(model="resnet50", framework=framework, device="cpu", processes=2)
+    assert cpu_settings(config, "AuthenticAMD", 8) == settings
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_the_environment_has_the_facts_of_the_framework_that_trains_and_of_no_other(framework):
+    facts = {*read_environment(framework, Path("/"))}
+    others = {fact for name in NAMES for fact in FRAMEWORKS[name].facts} - {
+        *FRAMEWORKS[framework].facts
+    }
+    assert {*FRAMEWORKS[framework].facts} <= facts
+    assert facts & others == set()
+
+
+def test_versions_are_those_of_the_installed_packages():
+    assert FRAMEWORKS["torch"].version == version("torch")
+    assert FRAMEWORKS["paddle"].version == version("paddlepaddle")
+    assert FRAMEWORKS["jax"].build() == {"jax": version("jax"), "jaxlib": version("jaxlib")}
+
+
+def test_a_build_without_cuda_has_no_cuda_version(tmp_path, monkeypatch):
+    (tmp_path / "made_up").mkdir()
+    (tmp_path / "made_up" / "__init__.py").touch()
+    text = "a = '1.2'\nb: str | None = None\nc = 'False'\nd: str = '12.6'\ne = len('x')\n"
+    (tmp_path / "made_up" / "version.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert packages.constants("made_up", "version.py") == {"a": "1.2", "d": "12.6"}
+    assert packages.constants("not_there", "version.py") == {}
+
+
+def test_asking_for_a_framework_imports_none():
+    code = (
+        "import sys; from perfkit import plan\n"
+        "for name in ('paddle', 'torch', 'jax'):\n"
+        "    plan('resnet50', {'framework': name, 'input': 'synthetic', 'device': 'cpu'})\n"
+        "print({'paddle', 'torch', 'jax'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
