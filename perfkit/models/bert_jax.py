@@ -53,6 +53,9 @@ class Bert:
         made |= _dense("pool", WIDTH, WIDTH) | _dense("next_sentence", WIDTH, 2)
         return made | _dense("transform", WIDTH, WIDTH) | norm("norm_transform", WIDTH)
 
+    def statistics(self) -> Firsts:
+        return {}
+
     def forward(
         self, run: Forward, ids: Array, segments: Array, mask: Array, masked_positions: Array
     ) -> tuple[Array, Array]:

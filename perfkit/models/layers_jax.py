@@ -1,4 +1,4 @@
-"""What the networks in JAX are made of: parameters with their first values, and one forward pass.
+"""What the networks in JAX are made of: parameters with first values, and a forward pass.
 
 Parameters are a flat dict by the names of the Paddle networks. Kernels of convolutions are held
 as height x width x inputs x outputs, all else as Paddle has it; `exchanged` turns the axes.
@@ -34,16 +34,18 @@ class First(NamedTuple):
     def normal(cls, deviation: float, *shape: int) -> "First":
         return cls(
             shape,
-            lambda random, shape: random.standard_normal(shape, np.float32)
-            * np.float32(deviation),
+            lambda random, shape: (
+                random.standard_normal(shape, np.float32) * np.float32(deviation)
+            ),
         )
 
     @classmethod
     def uniform(cls, limit: float, *shape: int) -> "First":
         return cls(
             shape,
-            lambda random, shape: (random.random(shape, np.float32) * 2 - 1)
-            * np.float32(limit),
+            lambda random, shape: (
+                (random.random(shape, np.float32) * 2 - 1) * np.float32(limit)
+            ),
         )
 
     @classmethod
@@ -65,9 +67,7 @@ def norm(name: str, width: int) -> Firsts:
 def first_values(firsts: Firsts, seed: int) -> dict[str, Array]:
     """Filled parameters, as they are held."""
     random = np.random.default_rng(seed)
-    return {
-        name: held(first.fill(random, first.shape)) for name, first in firsts.items()
-    }
+    return {name: held(first.fill(random, first.shape)) for name, first in firsts.items()}
 
 
 def held(told: np.ndarray) -> Array:
@@ -76,7 +76,7 @@ def held(told: np.ndarray) -> Array:
 
 
 def told(held: Array) -> np.ndarray:
-    """What is held, as float32 with Paddle's axes: a copy, which outlives the array's memory."""
+    """What is held, as float32 with Paddle's axes: a copy, since memory is given up."""
     axes = KERNEL_TOLD if held.ndim == 4 else range(held.ndim)
     return np.array(np.asarray(held, np.float32).transpose(axes), order="C")
 

@@ -54,6 +54,16 @@ class ResNet50:
         made["classify.bias"] = First.constant(0.0, CLASSES)
         return made
 
+    def statistics(self) -> Firsts:
+        """What the batch norms keep: running means and variances."""
+        made = {}
+        for name, first in self.parameters().items():
+            if name.endswith(".1.weight"):
+                kept = name.removesuffix(".weight")
+                made[f"{kept}._mean"] = First.constant(0.0, *first.shape)
+                made[f"{kept}._variance"] = First.constant(1.0, *first.shape)
+        return made
+
     def forward(self, run: Forward, images: Array) -> Array:
         x = jax.nn.relu(_convolved(run, "stem", images, 2))
         x = run.max_pool(x, 3, 2, padding=1)

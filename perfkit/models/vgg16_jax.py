@@ -47,6 +47,9 @@ class VGG16:
             made[f"{name}.bias"] = First.constant(0.0, outputs)
         return made
 
+    def statistics(self) -> Firsts:
+        return {}
+
     def forward(self, run: Forward, images: Array) -> Array:
         x = images
         for name, _inputs, _outputs, pooled in _convolutions():
