@@ -53,11 +53,11 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 class StepParts(_Stored):
     """Seconds of a step and its parts on rank 0, by the framework's own profiler in a run of
-    its own. `communication` may overlap the others; None where it is not told."""
+    its own. `communication` may overlap the others. None for what it does not tell."""
 
     step: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    forward: Seconds
-    backward: Seconds
+    forward: Seconds | None
+    backward: Seconds | None
     optimizer: Seconds
     communication: Seconds | None
 

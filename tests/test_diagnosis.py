@@ -119,6 +119,9 @@ def test_every_verdict_is_said_with_what_would_help(tmp_path):
     parts = made().step_parts.model_copy(update={"communication": None})
     untold = " ".join(diagnosis_lines(made(step_parts=parts), config))
     assert "communication, which it does not tell" in untold
+    parts = made().step_parts.model_copy(update={"forward": None, "backward": None})
+    untold = diagnosis_lines(made(step_parts=parts), measured([1.0]).config)[-1]
+    assert "does not tell forward from backward." in untold
 
 
 def run(parameters, capsys):

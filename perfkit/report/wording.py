@@ -207,6 +207,11 @@ def _step_parts(found: Diagnosis, c: config.Config) -> str:
         "Of a step under the profiler: forward %(forward)s, backward %(backward)s, optimizer "
         "%(optimizer)s;"
     )
+    if parts.forward is None or parts.backward is None:
+        told = _(
+            "Of a step under the profiler: optimizer %(optimizer)s; it does not tell forward "
+            "from backward;"
+        )
     if c.ranks == 1:
         return f"{told[:-1]}." % shares
     if parts.communication is None:
