@@ -1,4 +1,10 @@
-"""The JAX backend: plain JAX on a CPU, in one process."""
+"""The JAX backend: plain JAX on a CPU, in one process.
+
+On a CPU, too, JAX returns before a computation is done, and the clock of CpuDevice would tell
+how long handing it over took. So whatever is timed here waits for its own results. To turn
+`jax_cpu_enable_async_dispatch` off is not enough: what is handed an array that is still being
+copied, as a batch may be, returns at once all the same.
+"""
 
 import os
 import tempfile
@@ -23,10 +29,7 @@ from perfkit.models.resnet50_jax import ResNet50
 from perfkit.models.vgg16_jax import VGG16
 from perfkit.precision import effective_precision
 
-# Both act only before the first computation. On a CPU, too, JAX would return before a
-# computation is done, and the clock of CpuDevice would tell how long handing it over took. Then
-# a step's input could also be overwritten while it is still read.
-jax.config.update("jax_cpu_enable_async_dispatch", False)
+# Acts only before the first computation.
 jax.config.update("jax_platforms", "cpu")
 
 DTYPES = {"fp32": jnp.float32, "bf16": jnp.bfloat16}
@@ -41,7 +44,7 @@ Values = dict[str, Array]
 
 
 def open_device(_config: Config) -> Device:
-    """The CPU, where a call returns when its work is done."""
+    """The CPU; calls return when their work is done."""
     return CpuDevice()
 
 
@@ -111,8 +114,8 @@ class Trainer:
 
     def backward(self, batch: Batch, *, exchange: bool = True) -> Array:
         """Add a micro-batch's share to the gradients, and its share of the step's loss."""
-        loss, self.statistics, self.gathered, self.key = self.backward_pass(
-            self.values, self.statistics, self.gathered, self.key, batch
+        loss, self.statistics, self.gathered, self.key = jax.block_until_ready(
+            self.backward_pass(self.values, self.statistics, self.gathered, self.key, batch)
         )
         return loss
 
@@ -120,8 +123,8 @@ class Trainer:
         """The optimizer's step on the gradients that have come together, which it uses up."""
         self.steps += 1
         with jax.profiler.TraceAnnotation(UPDATE):
-            self.values, self.slots = self.optimizer_step(
-                self.values, self.gathered, self.slots, self.steps
+            self.values, self.slots = jax.block_until_ready(
+                self.optimizer_step(self.values, self.gathered, self.slots, self.steps)
             )
         self.discard()
 
@@ -183,7 +186,7 @@ class Workloads:
             for key in jax.random.split(jax.random.key(0))
         )
         multiply = jax.jit(lambda one, other: product("ij,jk->ik", one, other))
-        return lambda: multiply(one, other)
+        return lambda: multiply(one, other).block_until_ready()
 
     def copy(self, size_bytes: int) -> Any:
         source = jnp.zeros(size_bytes, jnp.int8)
@@ -192,7 +195,7 @@ class Workloads:
         assign = jax.jit(lambda _target, source: source, donate_argnums=0, keep_unused=True)
 
         def call() -> None:
-            target[0] = assign(target[0], source)
+            target[0] = assign(target[0], source).block_until_ready()
 
         return call
 
@@ -206,7 +209,7 @@ def build_model(config: Config) -> Any:
 def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
     """Batches as arrays of JAX, over the same memory; their integers have 32 bits."""
     for batch in batches:
-        yield tuple(_as_tensor(array) for array in batch)
+        yield jax.block_until_ready(tuple(_as_tensor(array) for array in batch))
 
 
 def _as_tensor(array: Any) -> Array:
