@@ -280,6 +280,23 @@ def test_features_are_averaged_as_paddle_does(size):
     assert np.allclose(found, expected.numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize(("size", "stride", "padding"), [(3, 2, 1), (2, 2, 0)])
+@pytest.mark.parametrize("pixels", [8, 7])
+def test_a_pool_takes_the_largest_and_gives_it_the_gradient_as_paddle_does(
+    size, stride, padding, pixels
+):
+    # Small integers: many are equal.
+    values = np.random.default_rng(0).integers(0, 3, (2, 3, pixels, pixels)).astype(np.float32)
+    theirs = paddle.to_tensor(values, stop_gradient=False)
+    expected = paddle.nn.functional.max_pool2d(theirs, size, stride, padding)
+    weights = np.random.default_rng(1).standard_normal(expected.shape).astype(np.float32)
+    (expected * paddle.to_tensor(weights)).sum().backward()
+    run = Forward({}, {}, None, jnp.float32, "NCHW")
+    found, back = jax.vjp(lambda x: run.max_pool(x, size, stride, padding), values)
+    assert np.array_equal(found, expected.numpy())
+    assert np.allclose(back(jnp.asarray(weights))[0], theirs.grad.numpy(), atol=1e-6)
+
+
 def test_places_without_a_masked_word_do_not_count_in_loss_and_accuracy():
     words = jnp.asarray(np.random.default_rng(0).standard_normal((4, 50)), jnp.float32)
     pairs, answer = jnp.zeros((2, 2)), jnp.asarray([[0], [1]])

@@ -207,7 +207,8 @@ def build_model(config: Config) -> Any:
 
 
 def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
-    """Batches as arrays of JAX, over the same memory; their integers have 32 bits."""
+    """Batches as arrays of JAX, over the same memory where that begins at a multiple of 64
+    bytes; their integers have 32 bits."""
     for batch in batches:
         yield jax.block_until_ready(tuple(_as_tensor(array) for array in batch))
 
