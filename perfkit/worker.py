@@ -32,7 +32,13 @@ from perfkit.supervisor import end_with_parent
 READ_BATCHES, READ_SECONDS = 12, 3.0
 """How many batches at least, and for how long, the input is read alone."""
 PROFILED_STEPS = 5
-OUT_OF_MEMORY = ("out of memory", "resourceexhausted", "bad_alloc", "unable to allocate")
+OUT_OF_MEMORY = (
+    "out of memory",
+    "resourceexhausted",
+    "bad_alloc",
+    "unable to allocate",
+    "can't allocate memory",
+)
 
 
 class NotAsAskedError(RuntimeError):

@@ -5,6 +5,7 @@ Why it is set as it is, docs/backends.md tells with what else was tried.
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
@@ -88,29 +89,25 @@ class Trainer:
         scaled = self.dtype == torch.float16
         self.scaler = torch.amp.GradScaler(self.kind, init_scale=INITIAL_SCALE, enabled=scaled)
         self.overflows = torch.zeros((), device=self.kind)
-        self.module: Any = self.network
+        self.forward: Any = self.network
+        if config.execution == "static":
+            self.forward = torch.compile(self.network, fullgraph=True, dynamic=False)
         self.parallel = config.ranks > 1
         if self.parallel:
             # As in Paddle, each rank has its own statistics of batch norm.
-            self.module = DistributedDataParallel(
-                self.network, broadcast_buffers=False, gradient_as_bucket_view=True
+            self.forward = DistributedDataParallel(
+                self.forward, broadcast_buffers=False, gradient_as_bucket_view=True
             )
-        self.loss: Any = self._loss
-        if config.execution == "static":
-            self.loss = torch.compile(self._loss, fullgraph=True, dynamic=False)
-
-    def _loss(self, batch: Batch) -> torch.Tensor:
-        scores = self.module(*batch[: self.network.inputs])
-        return self.network.loss(scores, *batch[self.network.inputs :])
 
     def backward(self, batch: Batch, *, exchange: bool = True) -> torch.Tensor:
         """Add a micro-batch's share to the gradients, and its share of the step's loss.
 
         Ranks exchange gradients only where `exchange` says so: with a step's last micro-batch.
         """
-        with self.module.no_sync() if self.parallel and not exchange else nullcontext():
+        with self.forward.no_sync() if self.parallel and not exchange else nullcontext():
             with record_function("forward"), self._auto_cast():
-                loss = self.loss(batch)
+                scores = self.forward(*batch[: self.network.inputs])
+                loss = self.network.loss(scores, *batch[self.network.inputs :])
             loss = loss / self.accumulate if self.accumulate > 1 else loss
             with record_function("backward"):
                 self.scaler.scale(loss).backward()
@@ -268,13 +265,13 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
         if gpu:
             torch.cuda.synchronize()
         seconds = time.perf_counter() - began
-    spent: dict[str, float] = {}
+    spent: dict[str, float] = defaultdict(float)
     for event in recorder.key_averages():
         part = "communication" if event.key.startswith(("gloo:", "nccl:")) else event.key
         lasted = event.device_time_total if gpu else event.cpu_time_total
-        spent[part] = spent.get(part, 0.0) + lasted / 1e6
+        spent[part] += lasted / 1e6
     parts = ("forward", "backward", "optimizer", "communication")
-    return {"step": seconds / steps} | {part: spent.get(part, 0.0) / steps for part in parts}
+    return {"step": seconds / steps, **{part: spent[part] / steps for part in parts}}
 
 
 def build_model(config: Config) -> Any:
