@@ -1,8 +1,9 @@
 """The Paddle backend: device, model, optimizer, one training step, and what really happened."""
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -155,15 +156,75 @@ class Trainer:
             name = _name(output.dtype)
             counts[name] = counts.get(name, 0) + 1
 
+        self._look(batch, count)
+        return counts
+
+    def _look(self, batch: Batch, look: Callable[[Any, Any, paddle.Tensor], None]) -> None:
+        """Have `look` called with each layer that has none in it, its inputs and its output, in
+        one forward pass without gradients that leaves batch-norm statistics as they are."""
         leaves = [layer for layer in self.network.sublayers() if not layer.sublayers()]
-        hooks = [layer.register_forward_post_hook(count) for layer in leaves]
+        hooks = [layer.register_forward_post_hook(look) for layer in leaves]
         self.network.eval()
         with paddle.no_grad(), self._auto_cast():
             self.network(*batch[: self.network.inputs])
         self.network.train()
         for hook in hooks:
             hook.remove()
-        return counts
+
+    # What follows is for perfkit.witness, which says what work is done.
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {name: p.numpy() for name, p in self._trainable()}
+
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+        for name, parameter in self._trainable():
+            parameter.set_value(weights[name].astype(_name(parameter.dtype)))
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        return {name: p.grad.numpy() for name, p in self._trainable()}
+
+    def _trainable(self) -> Iterator[tuple[str, Any]]:
+        return ((name, p) for name, p in self.network.named_parameters() if not p.stop_gradient)
+
+    def drop_nothing(self) -> None:
+        """Have dropout keep everything from now on; all else stays as in training."""
+        for layer in self.network.sublayers():
+            if isinstance(layer, paddle.nn.Dropout):
+                layer.p = 0.0
+
+    def multiply_adds(self, batch: Batch) -> int:
+        """Those of the matrix products in one forward pass of this batch: convolutions, dense
+        layers, and paddle.matmul where a network calls it, by the shapes that they really have.
+        """
+        counted, product = 0, paddle.matmul
+
+        def layer(one: Any, _inputs: Any, output: paddle.Tensor) -> None:
+            nonlocal counted
+            if isinstance(one, paddle.nn.Conv2D):
+                counted += math.prod(output.shape) * math.prod(one.weight.shape[1:])
+            elif isinstance(one, paddle.nn.Linear):
+                counted += math.prod(output.shape) * one.weight.shape[0]
+
+        def matmul(
+            x: paddle.Tensor,
+            y: paddle.Tensor,
+            transpose_x: bool = False,
+            transpose_y: bool = False,
+        ) -> paddle.Tensor:
+            nonlocal counted
+            output = product(x, y, transpose_x, transpose_y)
+            counted += math.prod(output.shape) * x.shape[-2 if transpose_x else -1]
+            return output
+
+        # Of a compiled network neither layers nor calls are seen.
+        paddle.jit.enable_to_static(False)
+        paddle.matmul = matmul
+        try:
+            self._look(batch, layer)
+        finally:
+            paddle.matmul = product
+            paddle.jit.enable_to_static(True)
+        return counted
 
 
 class Workloads:

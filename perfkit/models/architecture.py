@@ -28,13 +28,30 @@ BERT_INNER = 3072
 def training_flops(config: Config) -> int | None:
     """Floating-point operations of forward and backward pass for one sample; None where the
     configuration leaves its size open."""
-    if config.model == "bert":
-        return config.sequence_length and 6 * _bert(config.sequence_length)
-    if not config.image_size:
+    if not (config.sequence_length if config.model == "bert" else config.image_size):
         return None
-    network = {"resnet50": _resnet50, "vgg16": _vgg16}[config.model]
-    first, others = network(config.image_size)
-    return 4 * first + 6 * others
+    return flops_with_backward(config, multiply_adds(config))
+
+
+def flops_with_backward(config: Config, forward: int) -> int:
+    """Floating-point operations of forward and backward pass for one sample, of a forward pass
+    with so many multiply-adds."""
+    return 6 * forward - 2 * _parts(config)[0]
+
+
+def multiply_adds(config: Config) -> int:
+    """Those of one sample's forward pass."""
+    return sum(_parts(config))
+
+
+def _parts(config: Config) -> tuple[int, int]:
+    """Multiply-adds of a sample's forward pass: of what needs no gradient of its input, and of
+    all else."""
+    if config.model == "bert":
+        assert config.sequence_length
+        return 0, _bert(config.sequence_length)
+    assert config.image_size
+    return {"resnet50": _resnet50, "vgg16": _vgg16}[config.model](config.image_size)
 
 
 def _resnet50(size: int) -> tuple[int, int]:
