@@ -28,6 +28,7 @@ from perfkit.inputs.files import InputError
 from perfkit.loop import LossNotFiniteError, seconds_alone, train
 from perfkit.results import NO_ROOM, FailureCode
 from perfkit.supervisor import end_with_parent
+from perfkit.witness import witness
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
 """How many batches at least, and for how long, the input is read alone."""
@@ -49,6 +50,7 @@ class RawFile:
     """The raw events of this rank: a line each, not buffered."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.descriptor = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
         )
@@ -169,7 +171,14 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
     raw.write({"event": "end"})
 
 
-TASKS = {"measure": measure, "read_input": read_input, "profile": profile}
+def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> None:
+    """Tell what this framework does, beside the others; see perfkit.witness."""
+    raw.write({"event": "start", "pid": os.getpid()})
+    witness(config, raw.path.parent.parent, raw.write)
+    raw.write({"event": "end"})
+
+
+TASKS = {"measure": measure, "read_input": read_input, "profile": profile, "verify": verify}
 """What a worker can be started for."""
 
 

@@ -1,7 +1,7 @@
 """Training with a framework. A backend is one module, named as the framework, which offers what
 Backend has; `perfkit.frameworks` says what is known of it without importing it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -13,7 +13,7 @@ from perfkit.config import Config
 Batch = tuple[Any, ...]
 """The framework's own tensors, on its device; see perfkit.inputs for what they hold."""
 Weights = dict[str, np.ndarray]
-"""Float32 arrays by name: the same names and axes in all backends. A name is the path of
+"""Arrays by name: the same names and axes in all backends. A name is the path of
 attributes in Paddle's network (`blocks.0.reduce.0.weight`); a dense layer's weight is inputs x
 outputs, a convolution's outputs x inputs x height x width."""
 
@@ -35,7 +35,7 @@ class Trainer(loop.Trainer, Protocol):
     def weights(self) -> Weights:
         """Copies of the trainable parameters."""
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Take these in their place. Raises KeyError or ValueError where they are others."""
 
     def gradients(self) -> Weights:
@@ -53,6 +53,9 @@ class Backend(Protocol):
 
     def open_device(self, config: Config) -> loop.Device:
         """Select this rank's device, seed, and join the other ranks, if there are any."""
+
+    def use_doubles(self) -> None:
+        """Have trainers that are made from now on compute in float64, for perfkit.witness."""
 
     def tensors(self, batches: Iterator[Batch], config: Config) -> Iterator[Batch]:
         """An input's batches as tensors on the device, not copied where they need not be. They

@@ -69,6 +69,11 @@ def open_device(config: Config) -> Device:
     return GpuDevice() if config.device == "gpu" else CpuDevice()
 
 
+def use_doubles() -> None:
+    """Have trainers that are made from now on compute in float64."""
+    paddle.set_default_dtype("float64")
+
+
 class Trainer:
     """Model, loss and optimizer of one rank."""
 
