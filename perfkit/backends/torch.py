@@ -6,7 +6,7 @@ Why it is set as it is, docs/backends.md tells with what else was tried.
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
@@ -72,6 +72,11 @@ def open_device(config: Config) -> Device:
         talking = "nccl" if config.device == "gpu" else "gloo"
         torch.distributed.init_process_group(talking, timeout=PATIENCE)
     return GpuDevice() if config.device == "gpu" else CpuDevice()
+
+
+def use_doubles() -> None:
+    """Have trainers that are made from now on compute in float64."""
+    torch.set_default_dtype(torch.float64)
 
 
 class Trainer:
@@ -160,7 +165,7 @@ class Trainer:
             if p.grad is not None
         }
 
-    def load(self, weights: dict[str, np.ndarray]) -> None:
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Take these in place of the parameters. Raises ValueError, before anything changes,
         if names or shapes are others."""
         expected = {name: array.shape for name, array in self.weights().items()}
@@ -178,7 +183,7 @@ class Trainer:
 
     def _told(self, name: str, tensor: torch.Tensor) -> np.ndarray:
         array = tensor.numpy(force=True)
-        return np.array(array.T if name in self._dense() else array, np.float32, order="C")
+        return np.array(array.T if name in self._dense() else array, order="C")
 
     def _dense(self) -> set[str]:
         """The weights that PyTorch has as outputs x inputs."""
