@@ -194,10 +194,10 @@ def diagnose(model: str, given: tuple[tuple[str, str], ...]) -> None:
     more and fewer threads, and the parts of a step by the framework's own profiler, in a run of
     its own. The page of the measurement then has it too.
     """
-    from perfkit.diagnose import DiagnosisError
     from perfkit.diagnose import diagnose as make
     from perfkit.report.page import write_page
     from perfkit.report.wording import diagnosis_lines
+    from perfkit.task import TaskError
 
     try:
         planned = plan(model, {name: typed(name, value) for name, value in given})
@@ -206,13 +206,52 @@ def diagnose(model: str, given: tuple[tuple[str, str], ...]) -> None:
         )
     except RequestError as error:
         _refuse(error)
-    except DiagnosisError as error:
+    except TaskError as error:
         click.echo(error, err=True)
         raise SystemExit(1) from None
     write_page(measurement)
     for line in diagnosis_lines(diagnosis, measurement.result.config):
         click.echo(textwrap.fill(line, 79, subsequent_indent="  "))
     click.echo(measurement.folder / "report.html")
+
+
+@main.command(
+    epilog="\b\nExit status: 0 the same work, 1 not, 2 refused or the request was wrong."
+)
+@click.argument("model", metavar="|".join(MODELS))
+@click.option(
+    "--frameworks",
+    metavar="A,B,…",
+    help="The frameworks to compare, the base first; each may say its execution and layout, as "
+    "in paddle,torch:static:NCHW.  [default: all that are installed]",
+)
+@PARAMETERS
+def verify(model: str, frameworks: str | None, given: tuple[tuple[str, str], ...]) -> None:
+    """Say whether frameworks do the same work when they train MODEL.
+
+    Each trains in a process of its own, on the CPU, on the same synthetic batch, without
+    dropout, and begins each of 5 steps with the same weights. Compared are names and shapes of
+    the parameters, the multiply-adds that each framework really makes, losses, gradients and
+    updates: in float64, which would show the smallest difference in the work, and in float32.
+    What comes out is kept below outputs_dir; pages and comparisons of measurements that it
+    holds for tell it.
+    """
+    from perfkit.report.same_work import text
+    from perfkit.task import TaskError
+    from perfkit.verify import sides
+    from perfkit.verify import verify as make
+
+    try:
+        configs = sides(model, frameworks, {name: typed(name, value) for name, value in given})
+        verification, path = make(configs, lambda text: click.echo(f"{text} …", err=True))
+    except RequestError as error:
+        _refuse(error)
+    except TaskError as error:
+        click.echo(textwrap.fill(str(error), 79), err=True)
+        raise SystemExit(1) from None
+    click.echo(text(verification))
+    click.echo(path)
+    raise SystemExit(not verification.agreed)
 
 
 @main.command(epilog=EPILOG)

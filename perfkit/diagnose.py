@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfkit.cause import Events, cause
+from perfkit.cause import Events
 from perfkit.config import Config, Protocol
 from perfkit.diagnosis import (
     EVIDENCE,
@@ -20,14 +20,10 @@ from perfkit.diagnosis import (
     verdict,
 )
 from perfkit.driver import measure
-from perfkit.launch import Workers
 from perfkit.request import RequestError
-from perfkit.results import Measurement, read_events, write_atomically
+from perfkit.results import Measurement, write_atomically
 from perfkit.statistics import ratio_interval
-
-
-class DiagnosisError(RuntimeError):
-    """A part could not be measured; the message says which and why."""
+from perfkit.task import TaskError, perform
 
 
 def diagnose(
@@ -37,7 +33,7 @@ def diagnose(
     parts of a step, and store what follows beside the measurement; `say` is told what begins.
 
     Measurements are those of `perfkit run`: what is there already is not made again. Raises
-    RequestError for a configuration that has nothing to compare, and DiagnosisError if a part
+    RequestError for a configuration that has nothing to compare, and TaskError if a part
     fails.
     """
     if config.input == "synthetic":
@@ -89,7 +85,7 @@ def _complete(measurement: Measurement) -> Measurement:
     result = measurement.result
     if result.status != "complete":
         told = f"{result.failure.code}: {result.failure.message}" if result.failure else ""
-        raise DiagnosisError(f"{result.id} {result.status}: {told}")
+        raise TaskError(f"{result.id} {result.status}: {told}")
     return measurement
 
 
@@ -135,19 +131,8 @@ def _input_alone(
 def _events(
     config: Config, protocol: Protocol, task: str, event: str, raw: Path
 ) -> list[Events]:
-    """Start the workers for `task`, their raw files in the folder `raw`; the events of that
-    name, by rank. Raises DiagnosisError."""
-    raw.mkdir(parents=True)
-    files = [raw / f"rank{rank}.jsonl" for rank in range(config.ranks)]
-    with Workers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
-        late = workers.wait(config.timeout) is None
-        workers.end()
-        ending, logs = workers.ending(), workers.logs()
-    events = [read_events(file) if file.exists() else [] for file in files]
-    if late:
-        raise DiagnosisError(f"{task}: took over {config.timeout} s")
-    if not all(one and one[-1]["event"] == "end" for one in events):
-        names = [f"rank {rank}" for rank in range(config.ranks)]
-        failure = cause(events, names, ending, [0.0] * config.ranks, logs, None)
-        raise DiagnosisError(f"{task}: {failure.code}: {failure.message}")
-    return [[one for one in rank if one["event"] == event] for rank in events]
+    """The events of that name from workers started for `task`, by rank. Raises TaskError."""
+    return [
+        [one for one in rank if one["event"] == event]
+        for rank in perform(config, protocol, task, raw)
+    ]
