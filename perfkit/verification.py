@@ -6,7 +6,7 @@ the same model, size, optimizer, layout, execution, versions and code of this su
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, prod, sqrt
 from pathlib import Path
@@ -39,16 +39,19 @@ ALLOWED: dict[Precision, dict[str, float]] = {
     "fp64": {"loss": 1e-9, "tensors": 1e-6},
     "fp32": {"loss": 1e-4, "tensors": 0.15},
 }
-"""Of relative differences. In float64, tensors are stored as float32, which rounds by up to 6e-8
-of a value, and frameworks hold rates and a few factors as float32: the worst tensor of the three
-models is 2e-7 off. In float32, a rounding that turns the sign of a ReLU's input turns its gradient
-on or off, and batch norm spreads that: moving the weights of ResNet-50 by 6e-8 of themselves moves
-its exact gradient by 1 %, and two correct frameworks differ by 5 %. So float32 tells that nothing
-is grossly amiss where it is measured, and float64 that the work is the same."""
+"""Of relative differences.
+
+In float64, what is left are tensors kept as float32, which rounds by up to 6e-8 of a value, and
+the few factors that frameworks hold as float32.
+
+In float32, a rounding that turns the sign of what a ReLU gets turns its gradient on or off, and
+batch norm spreads that: moving the weights of ResNet-50 by 6e-8 of themselves moves its exact
+gradient by 1 %, and two right frameworks are 5 % apart. So float32 tells that nothing is
+grossly amiss where it is measured, and float64 that the work is the same."""
 NOTHING = 1e-6
-"""A tensor with less than this share of the largest one's root mean square is compared with that
-share: what is 0 but for rounding, as the gradient of a bias that attention's softmax cancels, has
-no size of its own."""
+"""A tensor with less than this share of the largest root mean square is compared with that
+share: what is 0 but for rounding, as the gradient of a bias that attention's softmax cancels,
+has no size of its own."""
 SHOWN = 3
 
 
@@ -138,16 +141,16 @@ class Verification(_Stored):
         names = "-".join(side.framework for side in self.sides)
         return f"{self.model}-{names}-{digest}.json"
 
-    def of(self, side: Side) -> list[Check]:
-        """The checks of a side that is not the base."""
-        return next((one.checks for one in self.against if one.side == side), [])
+    def agree(self, *sides: Side) -> bool:
+        """Whether all of these do the work of the base, and so of each other."""
+        return all(one.agreed for one in self.against if one.side in sides)
 
 
 @dataclass(frozen=True)
 class Testimony:
-    """What a witness told: shapes by name, multiply-adds of the batch's forward pass and, unless
-    the first one's weights did not fit, the losses and how far its tensors are from the first
-    one's: Euclidean norms of difference, first and own, by name."""
+    """What a witness told: shapes by name, multiply-adds of the batch's forward pass. Unless
+    the first one's weights did not fit, the losses by precision and, by precision and what they
+    are, how far tensors are from the first one's: Euclidean norms of difference, first, own."""
 
     parameters: dict[str, tuple[int, ...]]
     multiply_adds: int
@@ -178,8 +181,8 @@ class Testimony:
 
 
 def judged(base: Testimony, other: Testimony, config: Config) -> list[Check]:
-    """All checks of `other` against `base`, the first witness, on batches of `config`; only what
-    needs no training where the parameters differ, since then there was none."""
+    """All checks of `other` against `base`, the first witness, on batches of `config`. If the
+    parameters differ, nothing was trained, and only what needs no training is checked."""
     checks = [_parameters(base, other), *_arithmetic(base, other, config)]
     if not checks[0].agreed:
         return checks
@@ -217,28 +220,28 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 def _arithmetic(base: Testimony, other: Testimony, config: Config) -> Iterator[Check]:
     """Of a sample: multiply-adds as they were counted, and what follows for a training step."""
     assert config.batch_size
-    counts = [one.multiply_adds / config.batch_size for one in (base, other)]
-    forward = multiply_adds(config)
-    yield _exact("multiply_adds", *counts, forward)
+    expected = multiply_adds(config)
+    counts = [_divided(one.multiply_adds, config.batch_size) for one in (base, other)]
+    yield _exact("multiply_adds", counts, expected)
     flops = [flops_with_backward(config, count) for count in counts]
-    yield _exact("training_flops", *flops, flops_with_backward(config, forward))
+    yield _exact("training_flops", flops, flops_with_backward(config, expected))
 
 
-def _exact(name: Name, one: float, its: float, expected: float) -> Check:
-    """Both are to be what is expected."""
+def _divided(count: int, batch_size: int) -> int | float:
+    return count / batch_size if count % batch_size else count // batch_size
+
+
+def _exact(name: Name, counts: Sequence[int | float], expected: float) -> Check:
+    """Both are to be what follows from the model's architecture."""
     return Check(
         name=name,
         precision=None,
-        base=_whole(one),
-        other=_whole(its),
-        difference=max(abs(one - expected), abs(its - expected)) / expected,
+        base=counts[0],
+        other=counts[1],
+        difference=max(abs(count - expected) for count in counts) / expected,
         allowed=0,
-        where="" if one == its == expected else f"by the model's architecture {expected:,}",
+        where="" if set(counts) == {expected} else f"{expected:,} by the model's architecture",
     )
-
-
-def _whole(value: float) -> float:
-    return int(value) if value == int(value) else value
 
 
 def _losses(
@@ -254,7 +257,9 @@ def _losses(
         where = f"{len(one)} and {len(its)} steps were trained"
     else:
         pairs = enumerate(zip(one, its, strict=True), 1)
-        where, found = _most({f"step {n}": _relative(abs(x - y), abs(x)) for n, (x, y) in pairs})
+        where, found = _most(
+            {f"step {n}": _relative(abs(x - y), abs(x)) for n, (x, y) in pairs}
+        )
         step = int(where.split()[1]) - 1
         base, other = one[step], its[step]
     return _check(name, precision, base, other, found, allowed["loss"], where)
@@ -322,7 +327,7 @@ def _check(
 
 
 def read_verifications(outputs: Path, left_out: list[str]) -> Iterator[Verification]:
-    """Those stored under `outputs`, the newest first; why one can't be read goes to `left_out`."""
+    """Those stored under `outputs`, newest first; `left_out` gets why one can't be read."""
     found = []
     for path in sorted((outputs / FOLDER).glob("*.json")):
         try:
@@ -334,7 +339,7 @@ def read_verifications(outputs: Path, left_out: list[str]) -> Iterator[Verificat
 
 def side_in(verification: Verification, result: Result) -> Side | None:
     """The side that this measurement was; None if the verification does not hold for it. Builds
-    of one version (2.13.0+cpu, 2.13.0+cu126) are the same code."""
+    of one version (2.13.0+cpu, 2.13.0+cu126) count as one."""
     config, v = result.config, verification
     source = v.environment["suite_source"].value if "suite_source" in v.environment else None
     one = (config.model, config.optimizer, config.image_size, config.sequence_length)
@@ -356,15 +361,18 @@ def _release(version: str) -> str:
 def verifications_of(
     outputs: Path, result: Result, left_out: list[str] | None = None
 ) -> list[tuple[Verification, Side]]:
-    """Those that hold for this measurement, the newest first, and which of their sides it is."""
+    """Those that hold for this measurement, newest first, and which of their sides it is."""
     told = [] if left_out is None else left_out
     found = ((one, side_in(one, result)) for one in read_verifications(outputs, told))
     return [(one, side) for one, side in found if side]
 
 
-def verification_of(outputs: Path, one: Result, other: Result) -> Verification | None:
-    """The newest that compared what these two measurements did."""
+def verification_of(
+    outputs: Path, one: Result, other: Result
+) -> tuple[Verification, Side, Side] | None:
+    """The newest that compared what these two measurements did, and their sides."""
     for verification, side in verifications_of(outputs, one):
-        if side_in(verification, other) not in (None, side):
-            return verification
+        its = side_in(verification, other)
+        if its and its != side:
+            return verification, side, its
     return None

@@ -12,7 +12,7 @@ from perfkit.environment import read_environment
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
 from perfkit.request import RequestError, plan
-from perfkit.results import write_atomically
+from perfkit.results import Reading, write_atomically
 from perfkit.task import TaskError, perform
 from perfkit.verification import (
     FOLDER,
@@ -25,8 +25,8 @@ from perfkit.verification import (
 )
 from perfkit.witness import KEPT, STEPS
 
-FREE = ("optimizer", "image_size", "sequence_length", "batch_size", "seed")
-FREE += ("cpu_tuning", "timeout", "outputs_dir")
+WORK = ("optimizer", "image_size", "sequence_length", "batch_size", "seed")
+FREE = (*WORK, "cpu_tuning", "timeout", "outputs_dir")
 """The parameters that a verification takes; the sides say framework, execution and layout."""
 FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
 FACTS = ("cpu", "suite", "suite_source", "suite_commit", "suite_modified")
@@ -42,7 +42,9 @@ def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Conf
             problems.append(f"{name}: is said by --frameworks, as in paddle,torch:static:NCHW")
         elif name in parameters() and name not in FREE:
             problems.append(f"{name}: a verification has its own; it takes {', '.join(FREE)}")
-    optimizer = values.get("optimizer") or (MODELS[model].optimizers[0] if model in MODELS else "")
+    optimizer = values.get("optimizer") or (
+        MODELS[model].optimizers[0] if model in MODELS else ""
+    )
     able = [
         name
         for name, framework in FRAMEWORKS.items()
@@ -70,9 +72,7 @@ def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Conf
     return configs
 
 
-def verify(
-    configs: Sequence[Config], say: Callable[[str], None]
-) -> tuple[Verification, Path]:
+def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verification, Path]:
     """Compare the work of the first of these configurations with that of each other, and store
     what comes out; `say` is told which of them begins.
 
@@ -84,7 +84,7 @@ def verify(
     folder.mkdir(parents=True, exist_ok=True)
     _see_room(base, folder)
     heard: list[Testimony] = []
-    environment = {}
+    environment: dict[str, Reading] = {}
     with tempfile.TemporaryDirectory(prefix=".witnesses-", dir=folder) as shared:
         for number, config in enumerate(configs):
             framework = FRAMEWORKS[config.framework]
@@ -96,9 +96,7 @@ def verify(
     made = Verification(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        **base.model_dump(
-            include={"model", "optimizer", "image_size", "sequence_length", "batch_size", "seed"}
-        ),
+        **base.model_dump(include={"model", *WORK}),
         steps=STEPS,
         base=_side(base),
         against=[
@@ -128,7 +126,7 @@ def _see_room(config: Config, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TaskError(
-            f"disk_full: {portable(str(folder))} has {free / 1e9:.1f} GB of room, and weights "
-            f"and gradients take {needed / 1e9:.1f} until they are compared; make room, or name "
-            "another folder: -p outputs_dir FOLDER"
+            f"disk_full: {portable(str(folder))} has {free / 1e9:.1f} GB of room, and what is "
+            f"compared takes {needed / 1e9:.1f} meanwhile; make room, or name another folder: "
+            "-p outputs_dir FOLDER"
         )

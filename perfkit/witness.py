@@ -1,12 +1,12 @@
 """What a framework does with given weights and one batch, told so that others can be compared.
 
-All witnesses train on the same batch, and begin each step with the same weights: those that the
-first witness has come to. So a difference does not grow from step to step, as it would in a deep
-network, whatever is its cause. What the optimizer has gathered each keeps for itself.
+All witnesses train on the same batch, and begin each step with the same weights: those that
+the first one has come to. So a difference does not grow from step to step, as in a deep network
+even that of a last bit would. What the optimizer has gathered, each keeps for itself.
 
 The first leaves weights, gradients and updates in a folder; the others tell how far theirs are
-from these. They do so twice: in float32, as they are measured, and in float64, in which rounding
-can't be taken for a difference, nor hide one.
+from these. They do so twice: in float32, as they are measured, and in float64, in which
+rounding can neither be taken for a difference nor hide one.
 """
 
 import json
@@ -28,9 +28,8 @@ PRECISIONS = {"fp32": np.float32, "fp64": np.float64}
 """In this order: doubles, once in use, are in use for what comes."""
 STEPS = 5
 KEPT = STEPS + 3 * len(PRECISIONS)
-"""How many float32 copies of all parameters the first witness leaves: the weights that each step
-begins with and, for each precision, gradients of the first step, updates of the first and last.
-"""
+"""How many float32 copies of all parameters the first witness leaves: the weights that each
+step begins with and, by precision, the first step's gradients, the first and last update."""
 PARAMETERS = "parameters.json"
 
 Write = Callable[[dict[str, Any]], None]
@@ -66,14 +65,12 @@ def one_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
     return np.ascontiguousarray(images, dtype), labels
 
 
-def testify(
-    trainer: Trainer, batch: Batch, precision: str, folder: Path, write: Write
-) -> None:
+def testify(trainer: Trainer, batch: Batch, precision: str, folder: Path, write: Write) -> None:
     """Write down what `trainer` does with `batch` in STEPS steps, unless it has parameters of
     other names or shapes than the first witness.
 
-    Events: `work`, the `loss` of each step and, unless it is the first, `distances` of the first
-    step's gradients and of the first and the last update.
+    Events: `work`, the `loss` of each step and, unless it is the first, the `distances` of the
+    first step's gradients and of the first and the last update.
     """
     trainer.drop_nothing()
     weights: Mapping[str, np.ndarray] = trainer.weights()
@@ -91,7 +88,7 @@ def testify(
             _keep(start, weights.items())
         with np.load(start) as given:
             trainer.load(given)
-            loss = float(trainer.backward(batch))
+            loss = float(trainer.backward(batch, exchange=True))
             write({"event": "loss", "precision": precision, "step": step, "loss": loss})
             if step == 1:
                 _tell(folder, precision, "gradients", trainer.gradients().items(), write)

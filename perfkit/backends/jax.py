@@ -9,7 +9,7 @@ copied, as a batch may be, returns at once all the same.
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from perfkit.backends.jax_program import factor_dtypes, multiply_adds
 from perfkit.config import Config
 from perfkit.loop import CpuDevice, Device
 from perfkit.models.bert_jax import Bert
-from perfkit.models.layers_jax import Forward, first_values, held, product, told
+from perfkit.models.layers_jax import Forward, first_values, held, product, told, wide_type
 from perfkit.models.recipes import recipe
 from perfkit.models.resnet50_jax import ResNet50
 from perfkit.models.vgg16_jax import VGG16
@@ -32,7 +32,7 @@ from perfkit.precision import effective_precision
 # Acts only before the first computation.
 jax.config.update("jax_platforms", "cpu")
 
-DTYPES = {"fp32": jnp.float32, "bf16": jnp.bfloat16}
+DTYPES = {"bf16": jnp.bfloat16}
 VARIABLES = ("NPROC", "XLA_FLAGS")
 POOL = "tf_XLAEigen"
 """What XLA names the threads that share a computation."""
@@ -48,6 +48,11 @@ def open_device(_config: Config) -> Device:
     return CpuDevice()
 
 
+def use_doubles() -> None:
+    """Have trainers that are made from now on compute in float64."""
+    jax.config.update("jax_enable_x64", True)
+
+
 class Trainer:
     """Model, loss and optimizer."""
 
@@ -57,7 +62,8 @@ class Trainer:
     def __init__(self, config: Config) -> None:
         self.accumulate = config.accumulate
         self.network = build_model(config)
-        self.dtype, self.layout = DTYPES[config.precision], str(config.layout)
+        self.dtype = DTYPES.get(config.precision, wide_type())
+        self.layout = str(config.layout)
         self.chosen = recipe(config)
         self.recipe = self.chosen.words
         self.values = first_values(self.network.parameters(), config.seed)
@@ -142,7 +148,7 @@ class Trainer:
     def weights(self) -> dict[str, np.ndarray]:
         return {name: told(value) for name, value in self.values.items()}
 
-    def load(self, weights: dict[str, np.ndarray]) -> None:
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Raises ValueError for other names or shapes than `weights` gives."""
         firsts = self.network.parameters()
         shapes = {name: first.shape for name, first in firsts.items()}
@@ -178,7 +184,7 @@ class Workloads:
     """Pieces of work of known size, for perfkit.ceiling."""
 
     def __init__(self, config: Config) -> None:
-        self.dtype = DTYPES[config.precision]
+        self.dtype = DTYPES.get(config.precision, wide_type())
 
     def product(self, size: int) -> Any:
         one, other = (

@@ -11,8 +11,10 @@ from perfkit.comparison.lines import plain
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
 from perfkit.report import matches
+from perfkit.report.same_work import command
 from perfkit.sanity import warnings_about
 from perfkit.statistics import Ratio, median, median_interval, ratio_interval
+from perfkit.verification import verification_of
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Both = Annotated[dict[str, tuple[Value, Value]], Field(description="key -> A's value and B's")]
@@ -50,6 +52,14 @@ class Number(_Stored):
     source: Annotated[str | None, Field(description="where it was published")] = None
 
 
+class SameWork(_Stored):
+    """What is known of whether A's framework and B's do the same work."""
+
+    state: Literal["verified", "not the same", "not verified"]
+    created: Annotated[str | None, Field(description="of the verification")] = None
+    command: Annotated[str, Field(description="that verifies it, or does so again")]
+
+
 class Judged(_Stored):
     """B against A."""
 
@@ -63,6 +73,9 @@ class Judged(_Stored):
     regressed: Annotated[bool, Field(description="slower, and by more than the threshold")]
     across: Both
     differs: Both
+    same_work: Annotated[
+        SameWork | None, Field(description="None: one framework, or a published number")
+    ] = None
 
     @property
     def published(self) -> bool:
@@ -164,7 +177,26 @@ def _judged(pair: Pair, level: float, threshold: float) -> Judged:
         regressed=said == "slower" and ratio.ratio < 1 - threshold,
         across=pair.across,
         differs=pair.differs,
+        same_work=_same_work(pair.a, pair.b),
     )
+
+
+def _same_work(one: Side, other: Side) -> SameWork | None:
+    if not (isinstance(one, Measured) and isinstance(other, Measured)):
+        return None
+    results = one.measurement.result, other.measurement.result
+    if results[0].config.framework == results[1].config.framework:
+        return None
+    verify = command(*(result.config for result in results))
+    for measured in (one, other):
+        if found := verification_of(measured.measurement.folder.parent, *results):
+            verification, *sides = found
+            return SameWork(
+                state="verified" if verification.agree(*sides) else "not the same",
+                created=verification.created,
+                command=verify,
+            )
+    return SameWork(state="not verified", command=verify)
 
 
 def _ratio(base: Side, other: Side, level: float) -> Ratio:

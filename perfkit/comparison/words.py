@@ -166,6 +166,10 @@ def _notes(comparison: Comparison) -> Iterable[str]:
         told.update(
             f"differs: {key} {beside(key, *both)}" for key, both in pair.differs.items()
         )
+        if work := pair.same_work:
+            when = f" ({work.created})" if work.created else ""
+            rest = "" if work.state == "verified" else f"; {work.command}"
+            told[f"same work: {work.state}{when}{rest}"] += 1
         for side, one in (("A", pair.a), ("B", pair.b)):
             if one.status == "partial":
                 told[f"{side} is partial: {one.n} of {one.repeats} repeats, as they are"] += 1

@@ -6,8 +6,12 @@ gradient of the weights and one for that of the input (Chowdhery et al., PaLM, 2
 B); the first convolution needs no gradient of the images. What is recomputed does not count.
 """
 
+from typing import TypeVar
+
 from perfkit.config import Config
 from perfkit.inputs import CLASSES, VOCABULARY, predictions
+
+Number = TypeVar("Number", int, float)
 
 RESNET50_BLOCKS = (3, 4, 6, 3)
 RESNET50_WIDTHS = (64, 128, 256, 512)
@@ -33,7 +37,7 @@ def training_flops(config: Config) -> int | None:
     return flops_with_backward(config, multiply_adds(config))
 
 
-def flops_with_backward(config: Config, forward: int) -> int:
+def flops_with_backward(config: Config, forward: Number) -> Number:
     """Floating-point operations of forward and backward pass for one sample, of a forward pass
     with so many multiply-adds."""
     return 6 * forward - 2 * _parts(config)[0]

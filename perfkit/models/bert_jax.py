@@ -10,7 +10,15 @@ from perfkit.models.architecture import BERT_INNER as INNER
 from perfkit.models.architecture import BERT_LAYERS as LAYERS
 from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
 from perfkit.models.architecture import BERT_WIDTH as WIDTH
-from perfkit.models.layers_jax import First, Firsts, Forward, cross_entropies, norm, product
+from perfkit.models.layers_jax import (
+    First,
+    Firsts,
+    Forward,
+    cross_entropies,
+    norm,
+    product,
+    wide_type,
+)
 
 DROPOUT = 0.1
 EPSILON = 1e-12
@@ -104,7 +112,7 @@ def _layer(run: Forward, name: str, x: Array, mask: Array) -> Array:
         for part in ("query", "key", "value")
     )
     scores = product("bhqd,bhkd->bhqk", query * (WIDTH // HEADS) ** -0.5, key)
-    shares = run.dropout(jax.nn.softmax(scores.astype(jnp.float32) + mask), DROPOUT)
+    shares = run.dropout(jax.nn.softmax(scores.astype(wide_type()) + mask), DROPOUT)
     attended = product("bhqk,bhkd->bhqd", shares.astype(run.dtype), value)
     attended = attended.transpose(0, 2, 1, 3).reshape(x.shape)
     x = x + run.dropout(run.dense(f"{name}.join", attended), DROPOUT)

@@ -71,15 +71,21 @@ def first_values(firsts: Firsts, seed: int) -> dict[str, Array]:
     return {name: held(first.fill(random, first.shape)) for name, first in firsts.items()}
 
 
+def wide_type() -> Any:
+    """The dtype of parameters, norms and losses, and of the sums in a product: float32, or
+    float64 where JAX is told to use it."""
+    return jnp.result_type(float)
+
+
 def held(told: np.ndarray) -> Array:
     """An array with Paddle's axes, as it is held: always a copy."""
-    return jnp.array(told.transpose(KERNEL_HELD) if told.ndim == 4 else told)
+    return jnp.array(told.transpose(KERNEL_HELD) if told.ndim == 4 else told, wide_type())
 
 
 def told(held: Array) -> np.ndarray:
-    """What is held, as float32 with Paddle's axes: a copy, since memory is given up."""
+    """What is held, with Paddle's axes: a copy, since memory is given up."""
     axes = KERNEL_TOLD if held.ndim == 4 else range(held.ndim)
-    return np.array(np.asarray(held, np.float32).transpose(axes), order="C")
+    return np.array(np.asarray(held).transpose(axes), order="C")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -87,7 +93,7 @@ def product(equation: str, one: Array, other: Array) -> Array:
     """The sum of products that `equation` names as for einsum, two factors of one dtype, added
     up in float32. The same holds of its gradients, which the usual rule would multiply in
     float32 whatever the factors are."""
-    added = jnp.einsum(equation, one, other, preferred_element_type=jnp.float32)
+    added = jnp.einsum(equation, one, other, preferred_element_type=wide_type())
     return added.astype(one.dtype)
 
 
@@ -156,7 +162,7 @@ class Forward:
         return channels[:, None, None] if self.layout == "NCHW" else channels
 
     def batch_norm(self, name: str, x: Array) -> Array:
-        wide = x.astype(jnp.float32)
+        wide = x.astype(wide_type())
         axes = tuple(axis for axis, name in enumerate(self.layout) if name != "C")
         mean, variance = wide.mean(axes), wide.var(axes)
         for part, value in (("_mean", mean), ("_variance", variance)):
@@ -167,7 +173,7 @@ class Forward:
         return (wide * self.along(scale) + self.along(offset)).astype(x.dtype)
 
     def layer_norm(self, name: str, x: Array, epsilon: float) -> Array:
-        wide = x.astype(jnp.float32)
+        wide = x.astype(wide_type())
         wide = wide - wide.mean(-1, keepdims=True)
         wide = wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + epsilon)
         weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
@@ -211,7 +217,7 @@ class Forward:
 
 def cross_entropies(scores: Array, labels: Array) -> Array:
     """Of rows of scores, each with its label."""
-    scores = scores.astype(jnp.float32)
+    scores = scores.astype(wide_type())
     wanted = jnp.take_along_axis(scores, labels.reshape(-1, 1), 1)[:, 0]
     return jax.nn.logsumexp(scores, axis=1) - wanted
 

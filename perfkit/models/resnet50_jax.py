@@ -4,13 +4,20 @@ from collections.abc import Iterator
 
 import jax
 from jax import Array
-from jax import numpy as jnp
 
 from perfkit.inputs import CLASSES
 from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
 from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
 from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
-from perfkit.models.layers_jax import First, Firsts, Forward, image_accuracy, image_loss, norm
+from perfkit.models.layers_jax import (
+    First,
+    Firsts,
+    Forward,
+    image_accuracy,
+    image_loss,
+    norm,
+    wide_type,
+)
 
 
 def _blocks() -> Iterator[tuple[str, int, int, int]]:
@@ -74,7 +81,7 @@ class ResNet50:
             x = jax.nn.relu(_convolved(run, f"{name}.reduce", x))
             x = jax.nn.relu(_convolved(run, f"{name}.spatial", x, stride))
             x = jax.nn.relu(_convolved(run, f"{name}.expand", x) + shortcut)
-        pooled = x.mean((run.layout.index("H"), run.layout.index("W")), jnp.float32)
+        pooled = x.mean((run.layout.index("H"), run.layout.index("W")), wide_type())
         return run.dense("classify", pooled)
 
 

@@ -13,6 +13,7 @@ from perfkit.report.sections import (
     plan,
     raw_files,
     repeats,
+    same_work,
     step_times,
     warnings,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "published_tables",
     "raw_files",
     "repeats",
+    "same_work",
     "speak",
     "speedups",
     "step_times",

@@ -15,7 +15,7 @@ from perfkit.models import MODELS
 from perfkit.report.language import gettext as _
 from perfkit.report.wording import number
 from perfkit.results import Result
-from perfkit.verification import Against, Check, Side, Verification, side_in, verifications_of
+from perfkit.verification import Against, Check, Side, Verification, verifications_of
 
 WIDTH = 80
 PRECISIONS = {"fp32": "float32", "fp64": "float64"}
@@ -110,7 +110,9 @@ def _named(config: Config) -> str:
     """A framework as `--frameworks` takes it."""
     usual = FRAMEWORKS[config.framework]
     ways = ((config.execution, usual.execution), (config.layout, usual.layout))
-    return ":".join([config.framework, *(str(way) for way, its in ways if way not in (None, its))])
+    return ":".join(
+        [config.framework, *(str(way) for way, its in ways if way not in (None, its))]
+    )
 
 
 def text(verification: Verification) -> str:
@@ -151,9 +153,3 @@ def _amiss(against: Against, steps: int) -> Iterator[str]:
         if not check.agreed:
             kind = f", {PRECISIONS[check.precision]}" if check.precision else ""
             yield f"! {check_words(check, steps)}{kind}: {check.where}"
-
-
-def state(verification: Verification, *results: Result) -> bool:
-    """Whether all of these, for which it holds, were found to do the same work."""
-    sides = [side_in(verification, result) for result in results]
-    return all(one.agreed for one in verification.against if one.side in sides)

@@ -12,6 +12,7 @@ from perfkit.diagnosis import FILE as DIAGNOSIS
 from perfkit.frames import STEP_COLUMNS, load_steps
 from perfkit.models import MODELS
 from perfkit.numbers import disagreements
+from perfkit.report import same_work as work
 from perfkit.report.conditions_table import row
 from perfkit.report.language import current, file_name
 from perfkit.report.language import gettext as _
@@ -122,6 +123,23 @@ def _diagnose(result: Result) -> str:
     if result.config.input == "synthetic" or result.config.nodes > 1:
         return ""
     return command(result).replace("perfkit run", "perfkit diagnose", 1)
+
+
+def same_work(measurement: Measurement) -> Section:
+    """With which other frameworks this one was verified to do the same work."""
+    result = measurement.result
+    unreadable: list[str] = []
+    found = work.compared(measurement.folder.parent, result, unreadable)
+    return render(
+        "same_work.html.j2",
+        compared=found,
+        command=work.command(result.config),
+        unreadable=unreadable,
+        precisions=work.PRECISIONS,
+        side_words=work.side_words,
+        check_words=work.check_words,
+        figures=work.figures,
+    )
 
 
 def parameters(measurement: Measurement) -> Section:
