@@ -48,7 +48,7 @@ In float32, a rounding that turns the sign of what a ReLU gets turns its gradien
 batch norm spreads that: moving the weights of ResNet-50 by 6e-8 of themselves moves its exact
 gradient by 1 %, and two right frameworks are 5 % apart. So float32 tells that nothing is
 grossly amiss where it is measured, and float64 that the work is the same."""
-NOTHING = 1e-6
+NOTHING = 1e-3
 """A tensor with less than this share of the largest root mean square is compared with that
 share: what is 0 but for rounding, as the gradient of a bias that attention's softmax cancels,
 has no size of its own."""
@@ -147,7 +147,7 @@ class Verification(_Stored):
 
 
 @dataclass(frozen=True)
-class Testimony:
+class Account:
     """What a witness told: shapes by name, multiply-adds of the batch's forward pass. Unless
     the first one's weights did not fit, the losses by precision and, by precision and what they
     are, how far tensors are from the first one's: Euclidean norms of difference, first, own."""
@@ -160,7 +160,7 @@ class Testimony:
     )
 
     @classmethod
-    def of(cls, events: Iterable[Mapping[str, Any]]) -> "Testimony":
+    def of(cls, events: Iterable[Mapping[str, Any]]) -> "Account":
         """From the raw events of perfkit.witness."""
         events = list(events)
         work = next(event for event in events if event["event"] == "work")
@@ -180,7 +180,7 @@ class Testimony:
         )
 
 
-def judged(base: Testimony, other: Testimony, config: Config) -> list[Check]:
+def judged(base: Account, other: Account, config: Config) -> list[Check]:
     """All checks of `other` against `base`, the first witness, on batches of `config`. If the
     parameters differ, nothing was trained, and only what needs no training is checked."""
     checks = [_parameters(base, other), *_arithmetic(base, other, config)]
@@ -196,7 +196,7 @@ def judged(base: Testimony, other: Testimony, config: Config) -> list[Check]:
     return checks
 
 
-def _parameters(base: Testimony, other: Testimony) -> Check:
+def _parameters(base: Account, other: Account) -> Check:
     """Differing are names that one lacks, and shapes."""
     one, its = base.parameters, other.parameters
     differing = sorted(name for name in one | its if one.get(name) != its.get(name))
@@ -217,7 +217,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
     return "none" if shape is None else " x ".join(map(str, shape)) or "scalar"
 
 
-def _arithmetic(base: Testimony, other: Testimony, config: Config) -> Iterator[Check]:
+def _arithmetic(base: Account, other: Account, config: Config) -> Iterator[Check]:
     """Of a sample: multiply-adds as they were counted, and what follows for a training step."""
     assert config.batch_size
     expected = multiply_adds(config)

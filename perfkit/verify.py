@@ -17,9 +17,9 @@ from perfkit.task import TaskError, perform
 from perfkit.verification import (
     FOLDER,
     SCHEMA_VERSION,
+    Account,
     Against,
     Side,
-    Testimony,
     Verification,
     judged,
 )
@@ -83,7 +83,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     folder = resolved_path(base.outputs_dir) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     _see_room(base, folder)
-    heard: list[Testimony] = []
+    heard: list[Account] = []
     environment: dict[str, Reading] = {}
     with tempfile.TemporaryDirectory(prefix=".witnesses-", dir=folder) as shared:
         for number, config in enumerate(configs):
@@ -91,7 +91,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
             say(", ".join(filter(None, [framework.name, config.execution, config.layout])))
             raw = Path(shared) / str(number)
             (events,) = perform(config, Protocol.named("quick"), "verify", raw)
-            heard.append(Testimony.of(events))
+            heard.append(Account.of(events))
             environment |= read_environment(config.framework, folder)
     made = Verification(
         schema_version=SCHEMA_VERSION,

@@ -56,9 +56,19 @@ def witness(config: Config, folder: Path, write: Write) -> None:
 
 
 def one_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
-    """The batch of synthetic input, the same samples in each layout."""
+    """The batch of synthetic input, the same images in each layout. The first
+    sequence is made to end after three quarters: else nothing would tell who computes with
+    padding, or counts predictions that are none."""
     if MODELS[config.model].sample == "sequence":
-        return next(synthetic.batches(config, 0))
+        assert config.sequence_length
+        arrays = tuple(array.copy() for array in next(synthetic.batches(config, 0)))
+        *tokens, positions, words, _next_sentence = arrays
+        end = config.sequence_length * 3 // 4
+        for array in tokens:
+            array[0, end:] = 0
+        words[0, positions[0] >= end] = 0
+        positions[0, positions[0] >= end] = 0
+        return arrays
     images, labels = next(synthetic.batches(config.model_copy(update={"layout": "NCHW"}), 0))
     if config.layout == "NHWC":
         images = images.transpose(0, 2, 3, 1)
