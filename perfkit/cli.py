@@ -10,7 +10,7 @@ import click
 
 from perfkit.config import ROOT, parameters, portable, resolved_path
 from perfkit.models import MODELS
-from perfkit.request import RequestError, plan
+from perfkit.request import RequestError, plan, typed
 
 EPILOG = """\b
 Exit status: 0 done, 1 a run failed, 2 the request was wrong."""
@@ -502,21 +502,6 @@ def _say_it_is_there(folder: Path, what: str, same: bool) -> None:
             RequestError([f"FOLDER: {folder} holds another data set; name an empty folder"])
         )
     click.echo(f"{portable(str(folder))} has its {what} already")
-
-
-def typed(name: str, value: str) -> Any:
-    """`value` as the parameter's type, where its text has one; else the text itself."""
-    if value in ("True", "False", "None"):
-        return {"True": True, "False": False, "None": None}[value]
-    default, _meaning = parameters().get(name, (None, ""))
-    if isinstance(default, str):
-        return value
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
 
 
 def _refuse(error: ValueError) -> NoReturn:
