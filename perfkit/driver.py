@@ -70,7 +70,8 @@ def go_on(
     shared: Progress | None = None,
 ) -> Measurement:
     """The measurement of a resolved `config` with what was missing of its repeats, or of those
-    up to `until`; as `measure` else. A `shared` progress is that of several measurements."""
+    up to `until`, which may be 0; as `measure` else. A `shared` progress is that of several
+    measurements."""
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -138,11 +139,12 @@ def _measure(
 ) -> None:
     result = _begin(config, protocol, environment, folder)
     done = {repeat.index for repeat in result.complete_repeats}
-    missing = [k for k in range(1, (until or protocol.repeats) + 1) if k not in done]
-    if result.ended_by or not missing:
+    last = protocol.repeats if until is None else until
+    missing = [k for k in range(1, last + 1) if k not in done]
+    if result.ended_by:
         return
     result = _stored(folder, result)
-    if result.failure:
+    if result.failure or not missing:
         return
     if config.input != "synthetic":
         try:

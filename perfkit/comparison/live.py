@@ -200,7 +200,7 @@ def judged_in_turn(asked: Asked, measurements: Sequence[Measurement]) -> LiveCom
         if found and not side.differs:
             ratio = ratio_of([turn.ratio for turn in found], asked.level)
             pair = judged_pair(pair_of(base, other), ratio, asked.level, asked.threshold)
-            pairs.append(JudgedInTurn(**dict(pair), turns=found))
+            pairs.append(JudgedInTurn(**vars(pair), turns=found))
     return LiveComparison(
         schema_version=SCHEMA_VERSION,
         created=min(result.created for result in results),

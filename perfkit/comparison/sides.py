@@ -4,12 +4,13 @@ import hashlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, count
+from itertools import combinations
 from typing import Any
 
 from perfkit.config import PROTOCOL_PARAMETERS
 from perfkit.driver import WHERE_AND_HOW_LONG
 from perfkit.request import Plan, RequestError, plan, typed
+from perfkit.statistics import fewest_values
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *WHERE_AND_HOW_LONG}
 """Parameters that no side can have for itself."""
@@ -79,11 +80,10 @@ def sides_of(
             problems.append(f"protocol: must be the same for all sides; -p protocol {names}")
     if problems:
         raise RequestError(problems)
-    fewest = fewest_pairs(level)
     update: dict[str, Any] = {"label": shared.get("label") or _label(sides)}
     repeats = sides[0].plan.protocol.repeats
     if shared.get("repeats") is None:
-        repeats = max(repeats, fewest)
+        repeats = max(repeats, fewest_values(level))
     made = [
         Plan(
             side.plan.config.model_copy(update=update),
@@ -96,12 +96,6 @@ def sides_of(
         dict(shared),
         [Side(side.name, side.values, its) for side, its in zip(sides, made, strict=True)],
     )
-
-
-def fewest_pairs(level: float) -> int:
-    """The fewest pairs whose smallest and largest ratio are an interval of `level` for the
-    median: 1 - 2 / 2^n is its coverage (statistics.median_interval)."""
-    return next(n for n in count(2) if 1 - 2 / 2**n >= level)
 
 
 def _shared_problems(words: Sequence[str], shared: Mapping[str, Any]) -> Iterator[str]:
