@@ -47,16 +47,6 @@ def falls():
     raise RuntimeError("the disk is gone")
 
 
-def no_summary(_summary, _language):
-    return
-
-
-@pytest.fixture
-def without_summary(monkeypatch):
-    """Leave out what takes most of a site's time, for tests of something else."""
-    monkeypatch.setattr("perfkit.report.site._write_summary", no_summary)
-
-
 @pytest.fixture
 def made(tmp_path):
     """Two figures and one that failed, in a folder of outputs."""

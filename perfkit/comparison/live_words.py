@@ -16,8 +16,8 @@ INDENT = "  "
 def text(comparison: LiveComparison) -> str:
     """All that a reader needs of it, in lines of 80 columns at most."""
     plural = "s" * (comparison.repeats != 1)
-    heading = f"{MODELS[comparison.model].name}, {comparison.repeats} repeat{plural} of each in turn"
-    lines = [wrapped(heading), ""]
+    made = f"{comparison.repeats} repeat{plural} of each, in turn"
+    lines = [f"{MODELS[comparison.model].name}, {made}", ""]
     for side in comparison.sides:
         lines += _side(side)
     for pair in comparison.pairs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from perfkit.config import PROTOCOL_PARAMETERS
+from perfkit.config import PROTOCOL_PARAMETERS, portable
 from perfkit.driver import WHERE_AND_HOW_LONG
 from perfkit.request import Plan, RequestError, plan, typed
 from perfkit.statistics import fewest_values
@@ -43,7 +43,7 @@ class Sides:
         """The command that makes this comparison."""
         words = ["perfkit", "compare", "--live", self.model, *(one.name for one in self.sides)]
         for name, value in self.shared.items():
-            words += ["-p", name, str(value)]
+            words += ["-p", name, portable(str(value))]
         return shlex.join(words)
 
 
@@ -63,7 +63,7 @@ def sides_of(
     for word in words:
         values, own = _parsed(word, shared)
         try:
-            sides.append(Side(word, values, plan(model, {**shared, **values})))
+            sides.append(Side(portable(word), values, plan(model, {**shared, **values})))
         except RequestError as error:
             own += error.problems
         wrong.append(own)
