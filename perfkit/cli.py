@@ -4,13 +4,17 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from perfkit.config import ROOT, parameters, portable, resolved_path
 from perfkit.models import MODELS
-from perfkit.request import RequestError, plan
+from perfkit.request import RequestError, plan, typed
+
+if TYPE_CHECKING:
+    from perfkit.comparison import Comparison
+    from perfkit.comparison.live import LiveComparison
 
 EPILOG = """\b
 Exit status: 0 done, 1 a run failed, 2 the request was wrong."""
@@ -373,8 +377,11 @@ def report(outputs: Path) -> None:
 @main.command(
     epilog="\b\nExit status: 0 done, 1 a regression, 2 refused or the request was wrong."
 )
-@click.argument("a")
-@click.argument("b")
+@click.argument("names", nargs=-1, required=True, metavar="A B | --live MODEL SIDE SIDE…")
+@click.option(
+    "--live", is_flag=True, help="Measure the sides, in turn, and compare them pair by pair."
+)
+@PARAMETERS
 @click.option(
     "--across",
     multiple=True,
@@ -408,8 +415,9 @@ def report(outputs: Path) -> None:
     "--json", "file", metavar="FILE", help="Write all of it as JSON too; - for the output."
 )
 def compare(
-    a: str,
-    b: str,
+    names: tuple[str, ...],
+    live: bool,
+    given: tuple[tuple[str, str], ...],
     across: tuple[str, ...],
     threshold: float,
     level: float,
@@ -435,26 +443,99 @@ def compare(
 
     It is a regression, and ends with 1, where B is slower at the level and by more than the
     threshold; or has failed where A has a number.
+
+    With --live, measures and compares in one run: perfkit compare --live MODEL, then two sides
+    or more, NAME=VALUE joined by commas, the first being the base. What all sides share is
+    given by -p. Their repeats are made in turn, A B A B, so that what the machine drifts is in
+    both repeats of a pair; the ratio is judged pair by pair.
+
+    \b
+      perfkit compare --live resnet50 framework=paddle framework=torch -p device cpu
+      perfkit compare --live bert cpu_tuning=True cpu_tuning=False -p batch_size 4
+
+    Each side is an ordinary measurement, with its page; the comparison has a page of its own.
+    The same command goes on after an interruption, and shows again what is measured; -p label
+    NAME measures anew. A side that fails makes no more repeats; the others go on while the
+    base is one of them. It ends with 1 then, or where a side is slower, as above.
     """
     from perfkit.comparison import ComparisonError
     from perfkit.comparison import compare as compared
-    from perfkit.results import write_atomically
 
-    path = Path(file).absolute() if file and file != "-" else None
+    if live:
+        if across or outputs != "outputs":
+            problem = "--across, --outputs: are not for --live, whose sides say what differs"
+            _refuse(RequestError([f"{problem}; -p outputs_dir FOLDER"]))
+        values = {name: typed(name, value) for name, value in given}
+        _compare_live(names, values, level / 100, threshold / 100, file)
+    if given or len(names) != 2:
+        _refuse(ComparisonError(["two names are compared, A and B; -p is for --live"]))
+    a, b = names
     try:
         found = compared(
             a, b, across=across, level=level / 100, threshold=threshold / 100, outputs=outputs
         )
-        if path:
-            write_atomically(path, found.model_dump_json(indent=1) + "\n")
     except ComparisonError as error:
         _refuse(error)
+    _tell(found, file)
+    raise SystemExit(found.regressed)
+
+
+def _compare_live(
+    names: tuple[str, ...],
+    shared: dict[str, Any],
+    level: float,
+    threshold: float,
+    file: str | None,
+) -> NoReturn:
+    """Measure the sides in turn, and end with the status of their comparison."""
+    from perfkit.comparison.live import read_comparison
+    from perfkit.comparison.sides import sides_of
+    from perfkit.live import live, measure_in_turn
+    from perfkit.report.site import publish_comparison
+    from perfkit.statistics import fewest_values
+
+    if file and file != "-" and not Path(file).absolute().parent.is_dir():
+        _refuse(RequestError([f"--json {file}: no such folder"]))
+    try:
+        sides = sides_of(names[0], names[1:], shared, level)
+        found = live(sides, level, threshold)
+        protocol = sides.plan.protocol
+        click.echo(
+            f"{len(sides.sides)} sides in turn, {protocol.repeats} repeats of each, "
+            f"{protocol.warmup_steps} + {protocol.measured_steps} steps: {found.folder.name}",
+            err=True,
+        )
+        if protocol.repeats < fewest_values(level):
+            enough = f"{fewest_values(level)} would do"
+            click.echo(f"So few pairs can't tell anything at {level:.4g}; {enough}", err=True)
+        measure_in_turn(found, lambda text: click.echo(text, err=True))
+    except RequestError as error:
+        _refuse(error)
+    except KeyboardInterrupt:
+        publish_comparison(found.folder)
+        click.echo("Interrupted; the same command goes on from here.", err=True)
+        raise SystemExit(1) from None
+    comparison = read_comparison(found.folder)
+    publish_comparison(found.folder)
+    _tell(comparison, file)
+    click.echo(found.folder / "report.html", err=file == "-")
+    raise SystemExit(comparison.regressed or not comparison.complete)
+
+
+def _tell(found: "Comparison | LiveComparison", file: str | None) -> None:
+    """Print a comparison, and write it as JSON where that was asked for."""
+    from perfkit.comparison import ComparisonError
+    from perfkit.results import write_atomically
+
+    path = Path(file).absolute() if file and file != "-" else None
+    try:
+        if path:
+            write_atomically(path, found.model_dump_json(indent=1) + "\n")
     except OSError as error:
         _refuse(ComparisonError([f"--json {path}: {error.strerror}"]))
     if file == "-":
         click.echo(found.model_dump_json(indent=1))
     click.echo(found, err=file == "-")
-    raise SystemExit(found.regressed)
 
 
 @main.command()
@@ -541,21 +622,6 @@ def _say_it_is_there(folder: Path, what: str, same: bool) -> None:
             RequestError([f"FOLDER: {folder} holds another data set; name an empty folder"])
         )
     click.echo(f"{portable(str(folder))} has its {what} already")
-
-
-def typed(name: str, value: str) -> Any:
-    """`value` as the parameter's type, where its text has one; else the text itself."""
-    if value in ("True", "False", "None"):
-        return {"True": True, "False": False, "None": None}[value]
-    default, _meaning = parameters().get(name, (None, ""))
-    if isinstance(default, str):
-        return value
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
 
 
 def _refuse(error: ValueError) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,24 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     config = resolve(config, len(visible_gpus()))
     if config.launcher == "manual" and (node := own_index(config.host_list)):
         return _serve(config, protocol, node)
-    environment = read_environment(config.framework, config.data_folder)
+    return go_on(config, protocol, read_environment(config.framework, config.data_folder))
+
+
+def go_on(
+    config: Config,
+    protocol: Protocol,
+    environment: dict[str, Reading],
+    until: int | None = None,
+    shared: Progress | None = None,
+) -> Measurement:
+    """The measurement of a resolved `config` with what was missing of its repeats, or of those
+    up to `until`, which may be 0; as `measure` else. A `shared` progress is that of several
+    measurements."""
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / LOCK, timeout=0):
-            _measure(config, protocol, environment, folder)
+            _measure(config, protocol, environment, folder, until, shared)
     except Timeout:
         raise RequestError(
             [
@@ -117,15 +130,21 @@ def is_complete(folder: Path) -> bool:
 
 
 def _measure(
-    config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
+    config: Config,
+    protocol: Protocol,
+    environment: dict[str, Reading],
+    folder: Path,
+    until: int | None,
+    shared: Progress | None,
 ) -> None:
     result = _begin(config, protocol, environment, folder)
     done = {repeat.index for repeat in result.complete_repeats}
-    missing = [k for k in range(1, protocol.repeats + 1) if k not in done]
+    last = protocol.repeats if until is None else until
+    missing = [k for k in range(1, last + 1) if k not in done]
     if result.ended_by:
         return
     result = _stored(folder, result)
-    if result.failure:
+    if result.failure or not missing:
         return
     if config.input != "synthetic":
         try:
@@ -136,10 +155,10 @@ def _measure(
         found = InputData(samples=data.samples, sha256=data.sha256)
         result = result.model_copy(update={"input_data": found})
     unit = MODELS[config.model].unit
+    own = Progress(protocol.repeats, protocol.steps, unit, protocol.budget)
     try:
         crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
-        progress = Progress(protocol.repeats, protocol.steps, unit, protocol.budget)
-        with crew, progress:
+        with crew, nullcontext(shared) if shared else own as progress:
             seen = crew.gather(progress.say)
             _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})

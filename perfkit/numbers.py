@@ -22,7 +22,7 @@ from perfkit.statistics import median, summary
 STRAGGLING = 1.1
 SAME_WINDOW = 0.02
 """By how much of it a window may differ from its steps' sum."""
-ELSEWHERE = ("nodes", "wall_seconds")
+ELSEWHERE = ("nodes", "began", "wall_seconds")
 """Of a repeat, what its raw files do not tell."""
 
 

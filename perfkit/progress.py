@@ -4,8 +4,9 @@ import contextlib
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any, Self, TextIO
 
 from tqdm import tqdm
@@ -59,21 +60,23 @@ def notebook_display() -> Any:
 @dataclass
 class Progress:
     """Shows how far `repeats` of `steps` each are; time left is judged by repeats so far, and
-    is at most a `budget` of seconds."""
+    is at most a `budget` of seconds. Of several `sides`, each makes all repeats, in turn."""
 
     repeats: int
     steps: int
     unit: str
     budget: int | None = None
+    sides: list[str] = field(default_factory=lambda: [""])
 
     def __enter__(self) -> Self:
         self.terminal = terminal()
         self._write_terminal("\n")
         self.display = notebook_display()
         self.displayed = False
-        self.throughput: float | None = None
+        self.throughputs: dict[str, float | None] = {}
         self.began = time.monotonic()
-        self.finished_repeats: list[float] = []
+        self.side = self.sides[0]
+        self.finished: dict[str, list[float]] = {side: [] for side in self.sides}
         self.shown_at = -SECONDS_BETWEEN
         return self
 
@@ -81,6 +84,14 @@ class Progress:
         self._write_terminal("\n")
         if self.terminal:
             self.terminal.close()
+
+    def turn_to(self, side: str) -> None:
+        """Show what comes as that of `side`."""
+        self.side = side
+
+    def leave(self, side: str) -> None:
+        """Expect no more repeats of `side`."""
+        self.sides.remove(side)
 
     def say(self, text: str) -> None:
         """Show `text` for what comes before the first repeat."""
@@ -99,32 +110,39 @@ class Progress:
     ) -> None:
         """Show that `repeat` has finished `step` steps in `repeat_seconds`."""
         if last:
-            self.finished_repeats.append(repeat_seconds)
+            self.finished[self.side].append(repeat_seconds)
         now = time.monotonic()
         if not last and now - self.shown_at < SECONDS_BETWEEN:
             return
         self.shown_at = now
-        self.throughput = throughput or self.throughput
-        rate = f"{self.throughput:.4g} {self.unit}" if self.throughput else f"- {self.unit}"
+        shown = throughput or self.throughputs.get(self.side)
+        self.throughputs[self.side] = shown
+        rate = f"{shown:.4g} {self.unit}" if shown else f"- {self.unit}"
         text = f"repeat {repeat}/{self.repeats} step {step}/{self.steps} {rate}"
-        done = (repeat - 1) * self.steps + step
-        total = self.repeats * self.steps
+        text = f"{self.side:.24} {text}".lstrip()
+        before = (repeat - 1) * len(self.sides) + self.sides.index(self.side)
+        done = before * self.steps + step
+        total = self.repeats * len(self.sides) * self.steps
         remaining = self._remaining(repeat, step, repeat_seconds)
         if remaining is not None and self.budget:
             remaining = min(remaining, max(0.0, self.budget - (now - self.began)))
         self._write(line(done, total, now - self.began, remaining, text))
 
     def _remaining(self, repeat: int, step: int, repeat_seconds: float) -> float | None:
-        """Seconds left, from the mean repeat so far or, in the first one, from its steps."""
-        after_this = self.repeats - repeat
-        if self.finished_repeats:
-            mean = sum(self.finished_repeats) / len(self.finished_repeats)
-            this_one = 0.0 if step == self.steps else max(0.0, mean - repeat_seconds)
-            return this_one + after_this * mean
-        if not step:
+        """Seconds left, from the mean repeat of each side so far or, in its first one, from the
+        steps of this."""
+        means = {side: mean(of) for side in self.sides if (of := self.finished[side])}
+        if self.side not in means and step:
+            means[self.side] = repeat_seconds * self.steps / step
+        if not means:
             return None
-        whole = repeat_seconds * self.steps / step
-        return whole - repeat_seconds + after_this * whole
+        usual = mean(means.values())
+        this_one = means.get(self.side, usual) - repeat_seconds
+        left = 0.0 if step == self.steps else max(0.0, this_one)
+        here = self.sides.index(self.side)
+        for position, side in enumerate(self.sides):
+            left += (self.repeats - repeat + (position > here)) * means.get(side, usual)
+        return left
 
     def _write_terminal(self, text: str) -> None:
         """Write to the terminal, and do without it once it has been closed."""

@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 import time
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -89,10 +90,13 @@ def run_repeat(
 
     Raw files of an earlier try at it are replaced.
     """
+    began = datetime.now(UTC).isoformat(timespec="milliseconds")
     try:
-        return _run_repeat(crew, config, protocol, folder, index, progress)
+        repeat, effective = _run_repeat(crew, config, protocol, folder, index, progress)
     except OSError as error:
-        return Repeat(index=index, status="failed", failure=unwritten(error)), None
+        repeat = Repeat(index=index, status="failed", failure=unwritten(error))
+        effective = None
+    return repeat.model_copy(update={"began": began}), effective
 
 
 def _run_repeat(

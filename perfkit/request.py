@@ -142,6 +142,21 @@ def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Confi
     return config.model_copy(update=paths)
 
 
+def typed(name: str, value: str) -> Any:
+    """`value` as the parameter's type, where its text has one; else the text itself."""
+    if value in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[value]
+    default, _meaning = parameters().get(name, (None, ""))
+    if isinstance(default, str):
+        return value
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
 def _model_choices(config: Config, problems: list[str]) -> dict[str, Any]:
     """What follows from the model and the framework."""
     model, framework = MODELS[config.model], FRAMEWORKS[config.framework]

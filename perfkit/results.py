@@ -75,6 +75,14 @@ class _Stored(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def in_utc(text: str, timespec: str) -> str:
+    """A moment in ISO 8601 as the same in UTC. Raises ValueError, also without a time zone."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("no time zone")
+    return moment.astimezone(UTC).isoformat(timespec=timespec)
+
+
 class Failure(_Stored):
     code: FailureCode
     message: Annotated[str, Field(description="one sentence; foreign text, never markup")]
@@ -215,9 +223,20 @@ class Repeat(_Stored):
         Field(description="None where a window is too short for them, or of older results"),
     ] = None
     nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []
+    began: Annotated[
+        str | None,
+        Field(
+            description="when the launcher was started, UTC, ISO 8601; None of older results"
+        ),
+    ] = None
     wall_seconds: Annotated[
         float | None, Field(description="from starting the launcher to its end")
     ] = None
+
+    @field_validator("began")
+    @classmethod
+    def _in_utc(cls, text: str | None) -> str | None:
+        return text and in_utc(text, "milliseconds")
 
     @model_validator(mode="after")
     def _complete_has_a_number(self) -> Self:
@@ -322,10 +341,7 @@ class Result(_Stored):
     @field_validator("created")
     @classmethod
     def _in_utc(cls, text: str) -> str:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise ValueError("no time zone")
-        return moment.astimezone(UTC).isoformat(timespec="seconds")
+        return in_utc(text, "seconds")
 
     @model_validator(mode="after")
     def _is_resolved(self) -> Self:

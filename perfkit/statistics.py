@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import count
 from math import comb, exp, log
 from statistics import median, quantiles
 from typing import NamedTuple
 
 __all__ = ["Interval", "Ratio", "mann_whitney_counts", "median", "median_interval"]
 __all__ += [
+    "fewest_values",
     "noise_floor",
     "outliers",
     "ratio_interval",
@@ -42,6 +44,12 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | 
     }
     k = max((k for k in achieved if achieved[k] >= level), default=1)
     return Interval(ordered[k - 1], ordered[n - k], achieved[k])
+
+
+def fewest_values(level: float) -> int:
+    """So many values it takes for the median to have an interval of `level`, from the smallest
+    to the largest of them."""
+    return next(n for n in count(2) if 1 - 2 / 2**n >= level)
 
 
 def relative_width(values: Sequence[float], level: float = 0.95) -> float | None:
@@ -137,8 +145,8 @@ def ratio_interval(
 def _rank(m: int, n: int, level: float) -> tuple[int, float]:
     """The largest k with 1 - 2 P(U < k) >= `level`, at least 1, and what it achieves."""
     total, below, k, achieved = comb(m + n, m), 0, 0, 0.0
-    for count in mann_whitney_counts(m, n):
-        below += count
+    for ways in mann_whitney_counts(m, n):
+        below += ways
         if k and 1 - 2 * below / total < level:
             break
         k, achieved = k + 1, 1 - 2 * below / total

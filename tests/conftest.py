@@ -124,6 +124,16 @@ def papermill(tmp_path: Path) -> list[str]:
     return [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "executed.ipynb")]
 
 
+def no_summary(_summary: Any, _language: str) -> None:
+    return
+
+
+@pytest.fixture
+def without_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes most of a site's time, for tests of something else."""
+    monkeypatch.setattr("perfkit.report.site._write_summary", no_summary)
+
+
 def as_options(parameters: dict[str, Any]) -> list[str]:
     """Parameters as papermill's and perfkit's `-p` take them."""
     return [word for name, value in parameters.items() for word in ("-p", name, str(value))]

@@ -13,9 +13,10 @@ from made import made_figure, stored
 
 from perfkit.config import ROOT
 from perfkit.figures import Number, figures_file, read_figures, store_figure
-from perfkit.report.bench import Bench, strip
+from perfkit.report.bench import Bench
 from perfkit.report.language import LANGUAGES, file_name
 from perfkit.report.site import parts, publish_figures, write_index, write_site
+from perfkit.report.strip import strip
 from perfkit.results import ResultError
 from perfkit.statistics import share_interval
 
@@ -44,16 +45,6 @@ def ratio():
 def falls():
     """One that fails."""
     raise RuntimeError("the disk is gone")
-
-
-def no_summary(_summary, _language):
-    return
-
-
-@pytest.fixture
-def without_summary(monkeypatch):
-    """Leave out what takes most of a site's time, for tests of something else."""
-    monkeypatch.setattr("perfkit.report.site._write_summary", no_summary)
 
 
 @pytest.fixture
@@ -321,11 +312,11 @@ def page_of(outputs):
 
 
 def test_a_strip_has_a_dot_for_each_run_and_the_line_of_equal_sides_where_it_is_near():
-    near = strip(Number.of_pairs("r", [(1.0, 1.1), (1.2, 1.0), (1.0, 1.0)], "s"))
+    near = strip([0.9, 1.2, 1.0], 1.0, (0.9, 1.2), ratios=True)
     assert near.count("<circle") == 3 and "stroke-dasharray" in near
-    far = strip(Number.of_pairs("r", [(4.0, 1.0), (4.1, 1.0)], "s"))
+    far = strip([4.0, 4.1], 4.05, None, ratios=True)
     assert far.count("<circle") == 2 and "stroke-dasharray" not in far
-    alike = strip(Number.of_values("v", [3.0, 3.0, 3.0], "s"))
+    alike = strip([3.0, 3.0, 3.0], 3.0, (3.0, 3.0))
     assert alike.count('cx="8.0"') == 3 and "nan" not in alike
 
 

@@ -10,6 +10,7 @@ from babel.messages.pofile import read_po
 from made import measured
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
+from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
 from perfkit.environment import FACTS
 from perfkit.frameworks import FRAMEWORKS
@@ -45,7 +46,9 @@ def written():
 def headings():
     """The text of the notebooks' markdown that pages are made of, and their pages' titles."""
     named = {ROOT / "notebooks" / f"{name}.ipynb" for name in ("resnet50", "vgg16", "bert")}
-    named |= {ROOT / "notebooks" / f"{name}.ipynb" for name in ("summary", "bench")}
+    named |= {
+        ROOT / "notebooks" / f"{name}.ipynb" for name in ("summary", "bench", "comparison")
+    }
     cells = [cell for path in named for cell in nbformat.read(path, 4).cells]
     return {cell.source.lstrip("# ") for cell in cells if cell.cell_type == "markdown"}
 
@@ -62,6 +65,7 @@ def looked_up():
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*looked_at(measured([1.0]), ())}
+    messages |= {*Verdict.__args__}
     return messages | {"complete", "partial", "failed"}
 
 

@@ -5,12 +5,17 @@ keys.py     what two measurements must agree in, and what they may differ in
 pairs.py    which of A stands against which of B, or why none does
 verdict.py  ratio, interval and verdict of each pair, as they are stored
 words.py    the same as text
+sides.py    of a live comparison: what its sides are asked to do
+live.py     the same sides, measured in turn and judged pair by pair, as they are stored
+live_words.py  the same as text
 lines.py    text as lines of a terminal
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
+# Pages show comparisons, which are told in the pages' words: the pages' modules come first.
+import perfkit.report  # noqa: F401
 from perfkit.comparison.keys import across_problems
 from perfkit.comparison.pairs import paired
 from perfkit.comparison.sources import ComparisonError, Source, source

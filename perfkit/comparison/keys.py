@@ -23,6 +23,8 @@ number of repeats tell them."""
 SAID_BY = {"nodes": "topology", "processes": "topology"}
 """Parameters that another key says. `gpus`, as a key, is what GPUs there are; how many are
 used is in `topology`."""
+TOLD_BY = {**SAID_BY, "gpus": "topology", "data_dir": "input_sha256"}
+"""Parameter -> the key that tells what it sets, of those that have another name."""
 HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gpus"]
 HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 """Facts of the environment that must agree; all others are software, which may differ."""
@@ -37,6 +39,12 @@ WORK = tuple(
 )
 KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ")
 """In these two measurements must agree, or the comparison is said to be across them."""
+FOLLOWING = {
+    "framework": ("layout", "execution", "strategy", "threads"),
+    "cpu_tuning": ("threads",),
+}
+"""Key -> keys that may differ too where that one differs and is meant to: how a framework does
+the work is its own, and tuning is what sets the threads."""
 
 WIDTH = 40
 """Characters of a value that are shown."""
@@ -82,6 +90,13 @@ def differing(one: Mapping[str, Value], other: Mapping[str, Value]) -> Differenc
         for key, value in one.items()
         if key in other and value != other[key]
     }
+
+
+def allowed(meant: Iterable[str], found: Iterable[str]) -> set[str]:
+    """The keys in which two may differ that differ in those `found`: some are `meant` to."""
+    crossed = {*meant}
+    following = (FOLLOWING.get(key, ()) for key in crossed & {*found})
+    return crossed.union(*following)
 
 
 def across_problems(keys: Iterable[str]) -> list[str]:

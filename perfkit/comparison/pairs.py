@@ -9,6 +9,7 @@ from perfkit.comparison.keys import (
     SEEN,
     Differences,
     Value,
+    allowed,
     beside,
     differing,
     may_differ,
@@ -131,11 +132,8 @@ def paired(a: Source, b: Source, across: frozenset[str]) -> Pairing:
     ones, failed_a = _with_numbers(a)
     others, failed_b = _with_numbers(b)
     table = bool(a.cells or b.cells)
-    near = [
-        Pair(one, other, differences(one, other), _also(one, other))
-        for one, other in _in_one_place(ones, others, across, table)
-    ]
-    pairs = [pair for pair in near if pair.across.keys() <= across]
+    near = [pair_of(one, other) for one, other in _in_one_place(ones, others, across, table)]
+    pairs = [pair for pair in near if pair.across.keys() <= allowed(across, pair.across)]
     taken = {id(side) for pair in pairs for side in (pair.a, pair.b)}
     alone_a = [one for one in ones if id(one) not in taken]
     alone_b = [other for other in others if id(other) not in taken]
@@ -151,6 +149,11 @@ def paired(a: Source, b: Source, across: frozenset[str]) -> Pairing:
     if problems := [*_same(pairs), *_units(pairs), *([] if table else _ambiguous(pairs))]:
         raise ComparisonError(problems)
     return Pairing(pairs, alone_a, alone_b, failed)
+
+
+def pair_of(one: Side, other: Side) -> Pair:
+    """The two with all in which they differ."""
+    return Pair(one, other, differences(one, other), _also(one, other))
 
 
 def differences(one: Side, other: Side) -> Differences:
@@ -194,7 +197,7 @@ def _in_one_place(
     ones: Iterable[Side], others: Iterable[Side], across: frozenset[str], table: bool
 ) -> Iterator[tuple[Side, Side]]:
     """Those that may be pairs: alike in all that both have for sure and that is not crossed."""
-    open_keys = {*across, "input_sha256"}
+    open_keys = {*allowed(across, across), "input_sha256"}
 
     def where(side: Side) -> tuple[Any, ...]:
         if isinstance(side, Published):
@@ -214,8 +217,10 @@ def _in_one_place(
 def _partner(failed: Measured, sides: Iterable[Side], across: frozenset[str]) -> str | None:
     """Who did the work that `failed` was asked for, on the same hardware."""
     for side in sides:
-        if isinstance(side, Measured) and differing(failed.asked, side.asked).keys() <= across:
-            return side.name
+        if isinstance(side, Measured):
+            found = differing(failed.asked, side.asked)
+            if found.keys() <= allowed(across, found):
+                return side.name
     return None
 
 

@@ -20,11 +20,13 @@ Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Both = Annotated[dict[str, tuple[Value, Value]], Field(description="key -> A's value and B's")]
 
 
-class _Stored(BaseModel):
+class Stored(BaseModel):
+    """A part of a comparison as JSON."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Named(_Stored):
+class Named(Stored):
     """What A or B is: a name and what it was taken for."""
 
     name: str
@@ -33,7 +35,7 @@ class Named(_Stored):
     left_out: Annotated[list[str], Field(description="files that could not be read, and why")]
 
 
-class Number(_Stored):
+class Number(Stored):
     """A measurement of a pair, or a published number, which has only what is not None."""
 
     name: Annotated[str, Field(description="a measurement's id; a published number's place")]
@@ -52,7 +54,7 @@ class Number(_Stored):
     source: Annotated[str | None, Field(description="where it was published")] = None
 
 
-class SameWork(_Stored):
+class SameWork(Stored):
     """What is known of whether A's framework and B's do the same work."""
 
     state: Literal["verified", "not the same", "not verified"]
@@ -60,7 +62,7 @@ class SameWork(_Stored):
     command: Annotated[str, Field(description="that verifies it, or does so again")]
 
 
-class Judged(_Stored):
+class Judged(Stored):
     """B against A."""
 
     keys: Annotated[dict[str, Value], Field(description="in what both agree")]
@@ -90,7 +92,7 @@ class Judged(_Stored):
         return abs(round(next(moments).timestamp() - next(moments).timestamp()))
 
 
-class Failure(_Stored):
+class Failure(Stored):
     """A measurement without a number."""
 
     side: Literal["A", "B"]
@@ -102,7 +104,7 @@ class Failure(_Stored):
     ]
 
 
-class Comparison(_Stored):
+class Comparison(Stored):
     """B against A, the base; ratios above 1 say that B is faster. Shares are 0 to 1."""
 
     schema_version: Literal[1] = 1
@@ -134,7 +136,10 @@ def judged(
     threshold: float,
 ) -> Comparison:
     """The comparison of these pairs."""
-    pairs = [_judged(pair, level, threshold) for pair in pairing.pairs]
+    pairs = [
+        judged_pair(pair, _ratio(pair.a, pair.b, level), level, threshold)
+        for pair in pairing.pairs
+    ]
     failed = [
         Failure(side=one.side, name=one.measured.name, why=one.why, partner=one.partner)
         for one in pairing.failed
@@ -163,13 +168,13 @@ def verdict(ratio: Ratio, level: float) -> Verdict:
     return "slower" if ratio.high < 1 else "no difference"
 
 
-def _judged(pair: Pair, level: float, threshold: float) -> Judged:
-    ratio = _ratio(pair.a, pair.b, level)
+def judged_pair(pair: Pair, ratio: Ratio, level: float, threshold: float) -> Judged:
+    """A pair whose ratio is known."""
     said = verdict(ratio, level)
     return Judged(
         keys=_agreed(pair.a, pair.b),
-        a=_number(pair.a),
-        b=_number(pair.b),
+        a=number_of(pair.a),
+        b=number_of(pair.b),
         ratio=ratio.ratio,
         interval=(ratio.low, ratio.high),
         interval_level=ratio.level,
@@ -235,7 +240,8 @@ def _agreed(one: Side, other: Side) -> dict[str, Value]:
     return matches.place_of(cell)
 
 
-def _number(side: Side) -> Number:
+def number_of(side: Side) -> Number:
+    """The number of a side that has one."""
     if isinstance(side, Published):
         cell = side.cell
         return Number(

@@ -1,7 +1,7 @@
 """A comparison as text for a terminal."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from io import StringIO
 from itertools import count
 from math import comb
@@ -15,6 +15,7 @@ from perfkit.comparison.lines import WIDTH, plain, wrapped
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Verdict
 from perfkit.models import MODELS
 from perfkit.report.wording import FRAMEWORK_NAMES, interval_words, number, percent
+from perfkit.statistics import fewest_values
 
 SHOWN = 10
 """So many names of a kind are shown; the JSON has all."""
@@ -48,6 +49,14 @@ def _heading(side: str, named: Named) -> str:
     return wrapped(f"{side}  {named.name} ({taken})")
 
 
+def told_of(pair: Judged) -> Iterator[str]:
+    """In what the two of a pair differ."""
+    for key, both in pair.across.items():
+        yield f"across {key}: {beside(key, *both)}"
+    for key, both in pair.differs.items():
+        yield f"differs: {key} {beside(key, *both)}"
+
+
 def _block(pair: Judged, comparison: Comparison) -> list[str]:
     """One pair with all that is known of its number."""
     width = max(len(f"{number(one.value)} {one.unit}") for one in (pair.a, pair.b))
@@ -76,7 +85,7 @@ def _number(side: str, one: Number, width: int) -> list[str]:
 
 def _sentence(pair: Judged, comparison: Comparison) -> str:
     """The verdict in words."""
-    at, low, high = percent(comparison.level, 4), *map(_change, pair.interval)
+    at, low, high = percent(comparison.level, 4), *map(change, pair.interval)
     match pair.verdict:
         case "undecided":
             return f"Undecided at {at}: {_too_few(pair, comparison.level)}."
@@ -90,10 +99,10 @@ def _sentence(pair: Judged, comparison: Comparison) -> str:
     if pair.verdict == "slower":
         within = "a regression: more than" if pair.regressed else "no regression: within"
         end = f"; {within} {percent(comparison.threshold)}"
-    return f"B is {_change(pair.ratio)} than A, at {at}{end}."
+    return f"B is {change(pair.ratio)} than A, at {at}{end}."
 
 
-def _change(ratio: float) -> str:
+def change(ratio: float) -> str:
     return f"{percent(abs(ratio - 1))} {'slower' if ratio < 1 else 'faster'}"
 
 
@@ -101,7 +110,7 @@ def _too_few(pair: Judged, level: float) -> str:
     """Why an interval does not reach the level, and with how many repeats it would."""
     reached = percent(pair.interval_level, 4)
     if pair.published:
-        enough = next(n for n in count(2) if 1 - 2 / 2**n >= level)
+        enough = fewest_values(level)
         return f"n={pair.a.n or pair.b.n} reaches {reached} at most, n={enough} would do"
     enough = next(n for n in count(1) if 1 - 2 / comb(2 * n, n) >= level)
     return (
@@ -162,10 +171,7 @@ def _notes(comparison: Comparison) -> Iterable[str]:
     pairs = comparison.pairs
     told: Counter[str] = Counter()
     for pair in pairs:
-        told.update(f"across {key}: {beside(key, *both)}" for key, both in pair.across.items())
-        told.update(
-            f"differs: {key} {beside(key, *both)}" for key, both in pair.differs.items()
-        )
+        told.update(told_of(pair))
         if work := pair.same_work:
             when = f" ({work.created})" if work.created else ""
             rest = "" if work.state == "verified" else f"; {work.command}"

@@ -1,6 +1,14 @@
 """What notebooks and pages show. Reads results; the numbers are computed elsewhere."""
 
 from perfkit.report.bench import Bench, figures, figures_environment, figures_overview
+from perfkit.report.in_turn import (
+    InTurn,
+    in_turn_command,
+    in_turn_differences,
+    in_turn_headline,
+    in_turn_pairs,
+    in_turn_sides,
+)
 from perfkit.report.language import speak
 from perfkit.report.sections import (
     conditions,
@@ -17,7 +25,12 @@ from perfkit.report.sections import (
     step_times,
     warnings,
 )
-from perfkit.report.site import publish, publish_figures, publish_summary
+from perfkit.report.site import (
+    publish,
+    publish_comparison,
+    publish_figures,
+    publish_summary,
+)
 from perfkit.report.summary import (
     Summary,
     left_out,
@@ -31,6 +44,7 @@ from perfkit.report.summary import (
 
 __all__ = [
     "Bench",
+    "InTurn",
     "Summary",
     "conditions",
     "effective",
@@ -39,6 +53,11 @@ __all__ = [
     "figures_environment",
     "figures_overview",
     "headline",
+    "in_turn_command",
+    "in_turn_differences",
+    "in_turn_headline",
+    "in_turn_pairs",
+    "in_turn_sides",
     "left_out",
     "limits",
     "measured_charts",
@@ -48,6 +67,7 @@ __all__ = [
     "parameters",
     "plan",
     "publish",
+    "publish_comparison",
     "publish_figures",
     "publish_summary",
     "published_charts",

@@ -5,15 +5,11 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from perfkit.config import resolved_path
-from perfkit.figures import Figure, Number, figures_file, read_figures
-from perfkit.report.rendering import TEMPLATES, Section, render
+from perfkit.figures import Figure, figures_file, read_figures
+from perfkit.report.rendering import Section, render
+from perfkit.report.strip import strip
 from perfkit.results import NOT_IDENTITY, ResultError
-
-LEFT, WIDTH, TOP, HEIGHT = 8, 224, 6, 30
-"""The dots' place within a picture of 240 x 56 units."""
 
 
 @dataclass(frozen=True)
@@ -67,35 +63,6 @@ def _differences(figure: Figure, newest: Figure) -> list[tuple[str, Any]]:
         for name in names
         if name not in NOT_IDENTITY and figure.fact(name) != newest.fact(name)
     ]
-
-
-def strip(number: Number) -> Markup:
-    """A dot for each run of a number as a small SVG, the first run at the top; median, interval
-    and, of a ratio, 1 where it is not far from the dots."""
-    runs = number.runs
-    low, high = min(runs), max(runs)
-    reach = high - low or abs(low) or 1.0
-    if number.pairs and low - reach <= 1 <= high + reach:
-        low, high = min(low, 1.0), max(high, 1.0)
-    span = high - low or 1.0
-
-    def x(value: float) -> float:
-        return round(LEFT + (value - low) / span * WIDTH, 1)
-
-    return Markup(
-        TEMPLATES.get_template("strip.svg.j2").render(
-            dots=[
-                (x(value), round(TOP + (k + 0.5) / len(runs) * HEIGHT, 1))
-                for k, value in enumerate(runs)
-            ],
-            median=x(number.value),
-            interval=number.interval and [x(end) for end in number.interval],
-            one=x(1.0) if number.pairs and low <= 1 <= high else None,
-            ends=[(x(low), low, "start"), (x(high), high, "end")],
-            top=TOP,
-            bottom=TOP + HEIGHT,
-        )
-    )
 
 
 def figures_environment(bench: Bench) -> Section:

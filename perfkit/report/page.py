@@ -34,15 +34,20 @@ def write_page(measurement: Measurement) -> None:
 
 
 def write_notebook(
-    folder: Path, filled: nbformat.NotebookNode, page_title: str, *files: str
+    folder: Path, filled: nbformat.NotebookNode, page_title: str, *files: str, root: str = ".."
 ) -> None:
     """Write a filled notebook into `folder` as a page in the language that is spoken, which
-    links to `files`; in English, as notebook.ipynb too."""
+    links to `files` and to the index at `root`; in English, as notebook.ipynb too."""
     if current() == "en":
         write_atomically(folder / "notebook.ipynb", nbformat.writes(filled))
     body, _resources = _exporter().from_notebook_node(filled)
     page = write_out(
-        "notebook.html.j2", title=page_title, stem="report", content=Markup(body), files=files
+        "notebook.html.j2",
+        title=page_title,
+        stem="report",
+        content=Markup(body),
+        files=files,
+        root=root,
     )
     write_atomically(folder / file_name("report", current()), page)
 

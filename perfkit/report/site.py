@@ -1,10 +1,12 @@
-"""The site of an outputs folder: a page for each measurement, the summary, the suite's own
-figures, the index, and all numbers in one CSV and one JSON file."""
+"""The site of an outputs folder: a page for each measurement, for each live comparison, the
+summary, the suite's own figures, the index, and all numbers in one CSV and one JSON file."""
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from textwrap import shorten
@@ -12,10 +14,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from perfkit.config import ROOT
+from perfkit.comparison.live import FILE, comparison_folders, read_comparison
+from perfkit.config import ROOT, resolved_path
 from perfkit.figures import figures_file, read_figures
 from perfkit.frames import load, measurements
 from perfkit.report.bench import Bench
+from perfkit.report.in_turn import InTurn
 from perfkit.report.language import LANGUAGES, file_name, gettext, spoken
 from perfkit.report.page import filled_notebook, write_notebook, write_page
 from perfkit.report.rendering import Section, render, write_out
@@ -48,6 +52,9 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
         for trouble in pool.map(_write_page_of, folders(outputs), chunksize=PAGES_AT_A_TIME):
             broken += trouble
             progress(1)
+        for folder in comparison_folders(outputs):
+            broken += _write_from(folder, partial(InTurn.of, folder), write_page_in_turn)
+            progress(1)
         if figures_file(outputs).exists():
             broken += _write_page_of_figures(outputs)
             progress(1)
@@ -56,13 +63,14 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
         write_tables(outputs, summary.measurements)
         for _page in pool.map(_write_summary, repeat(summary), LANGUAGES):
             progress(1)
-    return write_index(outputs, broken), [*summary.unreadable, *_unreadable_figures(outputs)]
+    elsewhere = [*_unreadable_figures(outputs), *_unreadable_comparisons(outputs)]
+    return write_index(outputs, broken), [*summary.unreadable, *elsewhere]
 
 
 def parts(outputs: Path) -> int:
     """How many parts write_site has to write."""
-    figures = figures_file(outputs).exists()
-    return len(list(folders(outputs))) + len(LANGUAGES) + figures
+    pages = [*folders(outputs), *comparison_folders(outputs)]
+    return len(pages) + len(LANGUAGES) + figures_file(outputs).exists()
 
 
 def _write_page_of(folder: Path) -> list[str]:
@@ -131,6 +139,15 @@ def write_page_of_figures(bench: Bench) -> None:
             write_notebook(folder, filled, gettext("The suite's own figures"), "figures.json")
 
 
+def write_page_in_turn(compared: InTurn) -> None:
+    """Write a live comparison's page in every language, and its notebook."""
+    for language in LANGUAGES:
+        with spoken(language):
+            parameters = {"folder": str(_from_checkout(compared.folder)), "lang": language}
+            filled = filled_notebook("comparison", parameters, {"compared": compared})
+            write_notebook(compared.folder, filled, compared.title, FILE, root="../..")
+
+
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
     """Write results.csv and results.json: all of frames.load, a row for each measurement.
 
@@ -150,7 +167,7 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
     It names what can't be read, and what is `broken` besides."""
     unreadable: list[str] = []
     rows = [_index_row(one) for one in measurements(outputs, unreadable)]
-    unreadable += _unreadable_figures(outputs)
+    unreadable += [*_unreadable_figures(outputs), *_unreadable_comparisons(outputs)]
     rows.sort(key=lambda row: (row["result"].created, row["folder"]), reverse=True)
     summary = outputs / FOLDER / "report.html"
     newest = max(
@@ -166,6 +183,7 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
                 unreadable=[*unreadable, *broken],
                 summary=summary.exists(),
                 stale=summary.exists() and summary.stat().st_mtime < newest,
+                compared=_compared(outputs),
                 figures=(figures_file(outputs).parent / "report.html").exists(),
                 examples=(outputs / "examples" / "index.html").exists(),
             )
@@ -180,6 +198,27 @@ def _unreadable_figures(outputs: Path) -> list[str]:
     except ResultError as error:
         return [str(error).replace(f"{outputs}/", "")]
     return []
+
+
+def _compared(outputs: Path) -> list[InTurn]:
+    """The live comparisons that have a page, newest first."""
+    found = []
+    for folder in comparison_folders(outputs):
+        with suppress(ResultError):
+            if (folder / "report.html").exists():
+                found.append(InTurn.of(folder))
+    return sorted(found, key=lambda one: one.comparison.created, reverse=True)
+
+
+def _unreadable_comparisons(outputs: Path) -> list[str]:
+    """Why live comparisons can't be read."""
+    reasons = []
+    for folder in comparison_folders(outputs):
+        try:
+            read_comparison(folder)
+        except ResultError as error:
+            reasons.append(str(error).replace(f"{outputs}/", ""))
+    return reasons
 
 
 def _index_row(measurement: Measurement) -> dict[str, Any]:
@@ -231,6 +270,19 @@ def publish_figures(bench: Bench) -> Section:
     write_page_of_figures(bench)
     write_index(bench.outputs)
     return published_at(figures_file(bench.outputs).with_name("report.html"))
+
+
+def publish_comparison(folder: str | Path) -> Section:
+    """Write the page of a live comparison, those of its sides, results.csv, results.json and
+    the index; a relative path starts at the checkout. Raises ResultError."""
+    compared = InTurn.of(resolved_path(str(folder)))
+    for side in compared.comparison.sides:
+        with suppress(ResultError):
+            write_page(Measurement.read(compared.outputs / side.id))
+    write_page_in_turn(compared)
+    write_tables(compared.outputs, load(compared.outputs))
+    write_index(compared.outputs)
+    return published_at(compared.folder / "report.html")
 
 
 def published_at(page: Path) -> Section:

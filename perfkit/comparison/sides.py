@@ -1,0 +1,143 @@
+"""The sides of a live comparison: what each is asked to do, judged before anything starts."""
+
+import hashlib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from perfkit.config import PROTOCOL_PARAMETERS, portable
+from perfkit.driver import WHERE_AND_HOW_LONG
+from perfkit.request import Plan, RequestError, plan, typed
+from perfkit.statistics import fewest_values
+
+SHARED = {*PROTOCOL_PARAMETERS, "label", *WHERE_AND_HOW_LONG}
+"""Parameters that no side can have for itself."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one side sets, as it is typed and by parameter, and its plan."""
+
+    name: str
+    values: dict[str, Any]
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What a live comparison was asked to do. The first side is the base."""
+
+    model: str
+    shared: dict[str, Any]
+    sides: list[Side]
+
+    @property
+    def plan(self) -> Plan:
+        """That of the base, which has what all share."""
+        return self.sides[0].plan
+
+    @property
+    def command(self) -> str:
+        """The command that makes this comparison."""
+        words = ["perfkit", "compare", "--live", self.model, *(one.name for one in self.sides)]
+        for name, value in self.shared.items():
+            words += ["-p", name, portable(str(value))]
+        return shlex.join(words)
+
+
+def sides_of(
+    model: str, words: Sequence[str], shared: Mapping[str, Any], level: float = 0.95
+) -> Sides:
+    """The sides that `words` name, NAME=VALUE joined by commas; all have what is `shared`.
+
+    Without a label they get one that no other comparison has, so that they are measured anew
+    and together; and where the protocol has too few repeats to tell anything at `level`, and
+    none were asked for, as many as can. Raises RequestError with the problems of all sides.
+    """
+    problems = [*_shared_problems(words, shared)]
+    if len({*words}) < len(words):
+        problems.append("two sides are the same; name in what they differ")
+    sides, wrong = [], []
+    for word in words:
+        values, own = _parsed(word, shared)
+        try:
+            sides.append(Side(portable(word), values, plan(model, {**shared, **values})))
+        except RequestError as error:
+            own += error.problems
+        wrong.append(own)
+    # What is wrong with all of them is wrong with what they share.
+    common = [one for one in wrong[0] if all(one in own for own in wrong)] if wrong else []
+    problems += common
+    for word, own in zip(words, wrong, strict=True):
+        problems += [f"{word}: {problem}" for problem in own if problem not in common]
+    for one, other in combinations(sides, 2):
+        if one.plan == other.plan and one.name != other.name:
+            problems.append(f"{one.name} and {other.name} are the same")
+        if one.plan.protocol != other.plan.protocol:
+            names = f"{one.plan.protocol.name} or {other.plan.protocol.name}"
+            problems.append(f"protocol: must be the same for all sides; -p protocol {names}")
+    if problems:
+        raise RequestError(problems)
+    update: dict[str, Any] = {"label": shared.get("label") or _label(sides)}
+    repeats = sides[0].plan.protocol.repeats
+    if shared.get("repeats") is None:
+        repeats = max(repeats, fewest_values(level))
+    made = [
+        Plan(
+            side.plan.config.model_copy(update=update),
+            side.plan.protocol.model_copy(update={"repeats": repeats}),
+        )
+        for side in sides
+    ]
+    return Sides(
+        model,
+        dict(shared),
+        [Side(side.name, side.values, its) for side, its in zip(sides, made, strict=True)],
+    )
+
+
+def _shared_problems(words: Sequence[str], shared: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong whatever the sides are."""
+    if len(words) < 2:
+        yield (
+            f"sides: {len(words)} given, and it takes two or more, the first being the base: "
+            "framework=paddle framework=torch"
+        )
+    for name in ("interval_target", "budget"):
+        if shared.get(name) is not None:
+            yield f"{name}: is not for --live, whose sides make as many repeats; leave it out"
+    if shared.get("repeats") == "auto":
+        yield "repeats: 'auto' is not for --live, whose sides make as many; name a number"
+    if shared.get("launcher") == "manual":
+        yield "launcher: 'manual' is not for --live; srun and mpirun are"
+
+
+def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values that a side sets, and what is wrong with how it is typed."""
+    values: dict[str, Any] = {}
+    problems = []
+    for part in word.split(","):
+        name, sets, text = part.partition("=")
+        if not sets:
+            problems.append(f"{part!r} is not NAME=VALUE")
+        elif name in SHARED:
+            problems.append(f"{name}: is the same for all sides; -p {name} {text}")
+        elif name in shared:
+            problems.append(f"{name}: is set for all sides by -p; set it by one or the other")
+        elif name in values:
+            problems.append(f"{name}: is set twice")
+        else:
+            values[name] = typed(name, text)
+    return values, problems
+
+
+def _label(sides: Sequence[Side]) -> str:
+    """The same for the same sides under the same protocol, whichever is the base."""
+    parts = sorted(
+        side.plan.config.model_dump_json(exclude=WHERE_AND_HOW_LONG)
+        + side.plan.protocol.model_dump_json()
+        for side in sides
+    )
+    return f"live-{hashlib.sha256(''.join(parts).encode()).hexdigest()[:6]}"

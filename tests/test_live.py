@@ -1,0 +1,483 @@
+"""Live comparisons: sides measured in turn, judged pair by pair, shown, and gone on with."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from itertools import chain
+from pathlib import Path
+
+import fake_trainer
+import pytest
+from click.testing import CliRunner
+from conftest import as_options
+from made import measured
+from test_driver import wait_for
+
+import perfkit
+from perfkit.cli import main
+from perfkit.comparison.keys import allowed
+from perfkit.comparison.live import (
+    FILE,
+    Asked,
+    JudgedInTurn,
+    LiveComparison,
+    LiveSide,
+    Turn,
+    comparison_folders,
+    judged_in_turn,
+    read_comparison,
+    write_comparison,
+)
+from perfkit.comparison.sides import sides_of
+from perfkit.config import ROOT
+from perfkit.progress import Progress
+from perfkit.report.site import write_site
+from perfkit.results import Measurement, ResultError, write_result
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
+KILLED = """
+import sys
+sys.path.append({tests!r})
+import fake_trainer
+fake_trainer.plant(0.1)
+from perfkit.cli import main
+main(sys.argv[1:])
+"""
+"""`perfkit` with a fake trainer."""
+
+
+@pytest.fixture
+def shared(small, tmp_path):
+    """What all sides share: two repeats of a few steps without data."""
+
+    def parameters(**changes):
+        given = small(input="synthetic", repeats=2) | changes
+        del given["data_dir"], given["batch_size"]
+        return given
+
+    return parameters
+
+
+@pytest.fixture
+def compare(shared, monkeypatch):
+    """`perfkit compare --live` with a trainer that takes no time; a side in `dying` dies."""
+
+    def run(*sides, dying=(), **changes):
+        fake = fake_trainer.launcher_command(0.1)
+
+        def command(config, *rest):
+            return DIES if config.batch_size in dying else fake(config, *rest)
+
+        monkeypatch.setattr("perfkit.launch.launcher_command", command)
+        words = ["compare", "--live", "resnet50", *sides, *as_options(shared(**changes))]
+        done = CliRunner().invoke(main, words)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+        return done
+
+    return run
+
+
+def stored(outputs):
+    """The one comparison under `outputs`."""
+    (folder,) = comparison_folders(outputs)
+    return read_comparison(folder)
+
+
+def repeats_by_time(outputs, comparison):
+    """(side, repeat) of all sides in the order in which they began."""
+    results = [Measurement.read(outputs / side.id).result for side in comparison.sides]
+    every = [
+        (one.began, side, one.index)
+        for side, result in enumerate(results)
+        for one in result.repeats
+    ]
+    return [(side, index) for _began, side, index in sorted(every)]
+
+
+def page(outputs, language="en"):
+    (folder,) = comparison_folders(outputs)
+    name = "report.html" if language == "en" else f"report.{language}.html"
+    return unescape((folder / name).read_text())
+
+
+# Measured in turn.
+
+
+def test_sides_are_measured_in_turn_and_shown_with_json_page_and_links(compare, tmp_path):
+    outputs, file = tmp_path / "outputs", tmp_path / "out.json"
+    sides = ["batch_size=1", "batch_size=2", "batch_size=3"]
+    done = compare(*sides, "--json", str(file))
+    comparison = stored(outputs)
+    assert done.exit_code == comparison.regressed and comparison.complete
+    in_turn = [(side, repeat) for repeat in (1, 2) for side in (0, 1, 2)]
+    assert repeats_by_time(outputs, comparison) == in_turn
+    assert all(turn.in_turn for pair in comparison.pairs for turn in pair.turns)
+    assert LiveComparison.model_validate_json(file.read_text()) == comparison
+    base, *others = [Measurement.read(outputs / one.id) for one in comparison.sides]
+    assert base.result.config.label.startswith("live-")
+    for pair, other in zip(comparison.pairs, others, strict=True):
+        pairs = zip(base.result.throughputs, other.result.throughputs, strict=True)
+        assert pair.ratios == [b / a for a, b in pairs]
+        assert pair.verdict == "undecided" and list(pair.across) == ["batch_size"]
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
+    assert "n=2 pairs reach 50 % at most, 6 would do" in " ".join(done.stdout.split())
+    (folder,) = comparison_folders(outputs)
+    assert done.stdout.splitlines()[-1] == str(folder / "report.html")
+    links = re.findall(r'href="([^"#]+)"', page(outputs))
+    assert all((folder / link).exists() for link in links)
+    assert sum(one.id in link for one in comparison.sides for link in links) >= 3
+    for language, index in (("en", "index.html"), ("zh", "index.zh.html")):
+        assert f"comparisons/{folder.name}/report" in (outputs / index).read_text()
+        assert "<circle" in page(outputs, language)
+    again = compare(*sides)
+    assert stored(outputs) == comparison and again.stdout == done.stdout
+    assert repeats_by_time(outputs, comparison) == in_turn
+
+
+def test_a_side_that_fails_makes_no_more_repeats_and_the_same_command_tries_it_again(
+    compare, tmp_path
+):
+    outputs = tmp_path / "outputs"
+    sides = ["batch_size=1", "batch_size=2", "batch_size=3"]
+    done = compare(*sides, dying=[2])
+    comparison = stored(outputs)
+    assert done.exit_code == 1 and not comparison.complete
+    assert "batch_size=2 makes no more repeats: worker_" in done.stderr
+    assert [side.name for side in comparison.failed] == ["batch_size=2"]
+    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (2, 1), (0, 2), (2, 2)]
+    (pair,) = comparison.pairs
+    assert comparison.side_of(pair).name == "batch_size=3" and not pair.out_of_turn
+    assert "worker_" in page(outputs) and "The same command goes on" in page(outputs)
+    compare(*sides)
+    comparison = stored(outputs)
+    assert comparison.complete and len(comparison.pairs) == 2
+    assert repeats_by_time(outputs, comparison)[-2:] == [(1, 1), (1, 2)]
+    assert comparison.pairs[0].out_of_turn == [1, 2] and "Not in turn: pair 1, 2" in page(
+        outputs
+    )
+
+
+def test_a_base_that_fails_ends_the_run(compare, tmp_path):
+    done = compare("batch_size=2", "batch_size=1", dying=[2])
+    comparison = stored(tmp_path / "outputs")
+    assert done.exit_code == 1 and comparison.pairs == [] and comparison.base.failure
+    assert repeats_by_time(tmp_path / "outputs", comparison) == [(0, 1), (1, 1)]
+    assert "There is no pair of repeats yet" in page(tmp_path / "outputs")
+
+
+def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measured(
+    shared, tmp_path
+):
+    outputs = tmp_path / "outputs"
+    code = KILLED.format(tests=str(Path(__file__).parent))
+    words = ["compare", "--live", "resnet50", "batch_size=1", "batch_size=2"]
+    command = [sys.executable, "-c", code, *words, *as_options(shared())]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet) as run:
+        made = wait_for(lambda: [*outputs.glob("*/repeats/2/*.jsonl")])
+        run.send_signal(signal.SIGKILL)
+    first = [path.read_bytes() for path in sorted(outputs.glob("*/repeats/1/*.jsonl"))]
+    assert len(made) == 1 and not stored(outputs).complete
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    comparison = stored(outputs)
+    assert comparison.complete and done.returncode == comparison.regressed, done.stderr
+    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert [path.read_bytes() for path in sorted(outputs.glob("*/repeats/1/*.jsonl"))] == first
+
+
+def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypatch, tmp_path):
+    real = perfkit.driver.run_repeat
+
+    def interrupted(crew, config, protocol, folder, index, progress):
+        if index == 2:
+            raise KeyboardInterrupt
+        return real(crew, config, protocol, folder, index, progress)
+
+    monkeypatch.setattr("perfkit.driver.run_repeat", interrupted)
+    done = compare("batch_size=1", "batch_size=2")
+    assert done.exit_code == 1 and "the same command goes on" in done.stderr
+    comparison = stored(tmp_path / "outputs")
+    assert len(comparison.pairs[0].turns) == 1 and "interrupted" in page(tmp_path / "outputs")
+
+
+# What is asked for.
+
+
+def test_all_sides_are_judged_before_anything_starts_and_each_problem_names_its_side(
+    compare, tmp_path
+):
+    done = compare("precisoin=fp32", "batch_size=0,input=dali", image_size=16, budget=60)
+    assert done.exit_code == 2 and not list((tmp_path / "outputs").glob("*/*"))
+    for told in (
+        "precisoin=fp32: precisoin: no such parameter; did you mean 'precision'?",
+        "batch_size=0,input=dali: batch_size: 0 is out of range; allowed: at least 1",
+        "batch_size=0,input=dali: input: is set for all sides by -p",
+        "\n  image_size: 16 is out of range; allowed: at least 32\n",
+        "budget: is not for --live",
+    ):
+        assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sides", "changes", "told"),
+    [
+        (["batch_size=1"], {}, "sides: 1 given, and it takes two or more"),
+        (["batch_size=1", "torch"], {}, "torch: 'torch' is not NAME=VALUE"),
+        (["batch_size=1", "batch_size=1"], {}, "two sides are the same"),
+        (["cpu_tuning=True", "execution=dynamic"], {}, "are the same"),
+        (["batch_size=1", "repeats=3"], {}, "repeats: is the same for all sides; -p repeats 3"),
+        (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),
+        (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
+    ],
+)
+def test_what_is_no_live_comparison_is_refused(compare, sides, changes, told):
+    done = compare(*sides, **changes)
+    assert done.exit_code == 2 and told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["a"], "two names are compared"),
+        (["a", "b", "-p", "batch_size", "2"], "-p is for --live"),
+        (["--live", "resnet50", "seed=1", "seed=2", "--across", "seed"], "are not for --live"),
+        (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
+    ],
+)
+def test_options_of_the_other_kind_of_comparison_are_refused(words, told):
+    done = CliRunner().invoke(main, ["compare", *words])
+    assert done.exit_code == 2 and told in " ".join(done.stderr.split())
+
+
+def test_the_same_sides_have_a_label_of_their_own_and_enough_repeats_to_tell_something(shared):
+    usual = {name: value for name, value in shared().items() if name != "repeats"}
+    ones, others = ["batch_size=1", "batch_size=2"], ["batch_size=1", "batch_size=3"]
+    first, again = (sides_of("resnet50", ones, usual) for _time in range(2))
+    assert first == again and first.plan.protocol.repeats == 6
+    assert first.plan.config.label == sides_of("resnet50", ones[::-1], usual).plan.config.label
+    assert first.plan.config.label != sides_of("resnet50", others, usual).plan.config.label
+    assert sides_of("resnet50", ones, usual, level=0.99).plan.protocol.repeats == 8
+    asked = sides_of("resnet50", ones, usual | {"repeats": 3, "label": "mine"})
+    assert (asked.plan.protocol.repeats, asked.plan.config.label) == (3, "mine")
+
+
+# Judged.
+
+
+def made(
+    folder, values, name="a", begins=None, seconds=10.0, threads=2, parameters=25_557_032, **how
+):
+    """A measurement of these throughputs, a repeat every 20 seconds from `begins`."""
+    result = measured(values, label=name, input="synthetic", **how)
+    start = begins or NOON
+    repeats = [
+        one.model_copy(
+            update={
+                "began": (start + timedelta(seconds=20 * (one.index - 1))).isoformat(),
+                "wall_seconds": seconds,
+            }
+        )
+        for one in result.repeats
+    ]
+    used = result.effective.model_copy(
+        update={"threads": {"libgomp": threads}, "parameters": parameters}
+    )
+    update = {"id": name, "repeats": repeats, "effective": used}
+    (folder / name).mkdir(parents=True)
+    write_result(folder / name, result.model_copy(update=update))
+    return Measurement.read(folder / name)
+
+
+def asked(*sides, level=0.95):
+    return Asked("perfkit compare --live …", list(sides), level, 0.02)
+
+
+SEEDS = ("seed=1", {"seed": 1}), ("seed=2", {"seed": 2})
+
+
+def test_a_drift_that_slows_both_sides_leaves_the_ratio_right_that_a_plain_comparison_misses(
+    tmp_path,
+):
+    drift = [1.0, 0.9, 0.82, 0.75, 0.7, 0.66, 0.63]
+    base = made(tmp_path, [100 * one for one in drift], "base", seed=1)
+    other = made(
+        tmp_path, [97 * one for one in drift], "b", NOON + timedelta(seconds=10), seed=2
+    )
+    (pair,) = judged_in_turn(asked(*SEEDS), [base, other]).pairs
+    assert pair.ratio == pytest.approx(0.97) and pair.interval == pytest.approx((0.97, 0.97))
+    assert (pair.verdict, pair.regressed, pair.out_of_turn) == ("slower", True, [])
+    assert pair.interval_level == pytest.approx(1 - 2 / 2**7)
+    plain = perfkit.compare(base.folder, other.folder, across=["seed"]).pairs[0]
+    assert plain.verdict == "no difference" and plain.interval[0] < 0.8
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.01, 1.02, 1.03, 1.01, 1.02, 1.05], "faster"),
+        ([0.99, 0.98, 0.97, 0.99, 0.98, 0.99], "slower"),
+        ([0.99, 0.98, 1.01, 0.99, 0.98, 0.99], "no difference"),
+        ([1.5, 1.5, 1.5, 1.5, 1.5], "undecided"),
+    ],
+)
+def test_the_verdict_is_that_of_the_interval_of_the_pairs_ratios(tmp_path, ratios, said):
+    base = made(tmp_path, [50.0 + k for k in range(len(ratios))], "base", seed=1)
+    values = [(50.0 + k) * one for k, one in enumerate(ratios)]
+    other = made(tmp_path, values, "b", NOON + timedelta(seconds=10), seed=2)
+    (pair,) = judged_in_turn(asked(*SEEDS), [base, other]).pairs
+    assert pair.verdict == said
+    assert pair.interval == pytest.approx((min(ratios), max(ratios)))
+
+
+@pytest.mark.parametrize(
+    ("later", "seconds", "in_turn"),
+    [
+        (10, 10.0, True),  # right after
+        (-10, 10.0, True),  # the base came second
+        (10, 5.0, True),  # idle for 5 s
+        (10, 15.0, False),  # before the other had ended: the clock was set back
+        (30, 10.0, False),  # another repeat in between
+        (3600, 10.0, False),  # an hour of something else
+    ],
+)
+def test_in_turn_is_judged_by_when_repeats_began(tmp_path, later, seconds, in_turn):
+    base = made(tmp_path, [10.0, 10.0], "base", seconds=seconds, seed=1)
+    begins = NOON + timedelta(seconds=later)
+    other = made(tmp_path, [10.0, 10.0], "b", begins, seconds=seconds, seed=2)
+    (pair,) = judged_in_turn(asked(*SEEDS), [base, other]).pairs
+    assert [turn.in_turn for turn in pair.turns] == [in_turn, in_turn]
+
+
+def test_repeats_of_older_results_do_not_show_that_they_were_made_in_turn(tmp_path):
+    found = []
+    for name, seed in (("base", 1), ("b", 2)):
+        result = measured([10.0, 10.0], seed=seed).model_copy(update={"id": name})
+        (tmp_path / name).mkdir()
+        write_result(tmp_path / name, result)
+        found.append(Measurement.read(tmp_path / name))
+    (pair,) = judged_in_turn(asked(*SEEDS), found).pairs
+    assert pair.out_of_turn == [1, 2]
+
+
+def test_a_side_that_did_other_work_than_it_names_has_no_ratio_and_the_reason(tmp_path):
+    base = made(tmp_path, [10.0, 10.0], "base", seed=1)
+    other = made(tmp_path, [10.0, 10.0], "b", seed=2, parameters=5)
+    comparison = judged_in_turn(asked(*SEEDS), [base, other])
+    assert comparison.pairs == [] and not comparison.complete
+    assert comparison.sides[1].differs == {"parameters": (25_557_032, 5)}
+    assert "it differs: parameters 25557032 | 5" in " ".join(str(comparison).split())
+
+
+def test_how_a_framework_works_may_differ_across_frameworks_and_is_told(tmp_path):
+    own = {"layout": "NHWC", "execution": "static", "threads": 1}
+    base = made(tmp_path, [10.0] * 2, "base")
+    torch = made(tmp_path, [20.0] * 2, "torch", framework="torch", **own)
+    names = [(f"framework={one}", {"framework": one}) for one in ("paddle", "torch")]
+    (pair,) = judged_in_turn(asked(*names), [base, torch]).pairs
+    assert {*pair.across} == {"framework", "layout", "execution", "threads"}
+    plain = perfkit.compare(base.folder, torch.folder, across=["framework"]).pairs[0]
+    assert plain.across == pair.across
+    # Without that, they must agree.
+    same = made(tmp_path, [20.0] * 2, "same", **own)
+    with pytest.raises(perfkit.ComparisonError, match="--across layout"):
+        perfkit.compare(base.folder, same.folder, across=["framework"])
+    assert allowed({"framework"}, {"threads"}) == {"framework"}
+
+
+# Stored and shown.
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    """A stored comparison of two made sides; its folder."""
+    base = made(tmp_path, [10.0, 11.0], "base", seed=1)
+    other = made(tmp_path, [12.0, 13.0], "b", NOON + timedelta(seconds=10), seed=2)
+    folder = tmp_path / "comparisons" / "one"
+    write_comparison(folder, judged_in_turn(asked(*SEEDS), [base, other]))
+    return folder
+
+
+def test_perfkit_report_writes_the_page_again_and_tells_what_is_gone(
+    comparison, tmp_path, without_summary
+):
+    assert write_site(tmp_path, lambda _done: None)[1] == []
+    assert "derived from the measurements' results again: they are the same" in page(tmp_path)
+    (tmp_path / "b" / "result.json").unlink()
+    write_site(tmp_path, lambda _done: None)
+    assert "b/result.json: No such file" in page(tmp_path)
+    assert "1.191" in page(tmp_path) and 'href="../../base/report.html"' in page(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda one: one["pairs"][0].update(ratio=2.0), "do not follow from the turns"),
+        (lambda one: one.update(schema_version=9), "schema_version is 9, this perfkit reads 1"),
+        (lambda one: one.update(more=1), "more: Extra inputs are not permitted"),
+    ],
+)
+def test_a_comparison_that_is_not_what_its_pairs_give_is_named_and_left_out(
+    comparison, tmp_path, without_summary, change, why
+):
+    content = json.loads((comparison / FILE).read_text())
+    change(content)
+    (comparison / FILE).write_text(json.dumps(content))
+    with pytest.raises(ResultError, match=why):
+        read_comparison(comparison)
+    left_out = write_site(tmp_path, lambda _done: None)[1]
+    assert len(left_out) == 1 and why in left_out[0]
+    assert why in unescape((tmp_path / "index.html").read_text())
+
+
+def test_foreign_names_are_text_on_every_page(comparison, tmp_path, without_summary):
+    hostile = "<script>alert(1)</script>"
+    content = json.loads((comparison / FILE).read_text())
+    content["sides"][1] |= {"name": hostile, "failure": hostile, "differs": {"x": ["<b>", "c"]}}
+    content["command"] = hostile
+    (comparison / FILE).write_text(json.dumps(content))
+    write_site(tmp_path, lambda _done: None)
+    for path in (comparison / "report.html", tmp_path / "index.html"):
+        assert "<script>alert" not in path.read_text() and "<b>" not in path.read_text()
+
+
+def test_the_notebook_of_a_comparison_runs_as_papermill_runs_it(comparison, tmp_path):
+    out = tmp_path / "out.ipynb"
+    source = ROOT / "notebooks" / "comparison.ipynb"
+    command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", comparison]
+    done = subprocess.run(
+        [*map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Median of 2 ratios" in out.read_text() and (comparison / "report.zh.html").exists()
+
+
+def test_every_field_of_comparison_json_is_documented():
+    text = (ROOT / "docs" / "results.md").read_text()
+    section = text.partition("## perfkit compare --live")[2].partition("\n## ")[0]
+    models = (LiveComparison, LiveSide, JudgedInTurn, Turn)
+    names = {*chain.from_iterable(one.model_fields for one in models)}
+    before = text.partition("## perfkit compare\n")[2]
+    assert [name for name in names if f"`{name}`" not in section + before] == []
+
+
+# Progress.
+
+
+def test_the_time_left_is_judged_by_each_sides_own_repeats(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    with Progress(3, 10, "images/s", sides=["a", "b"]) as progress:
+        assert progress._remaining(1, 0, 1.0) is None
+        assert progress._remaining(1, 5, 10.0) == 10 + 2 * 20 + 3 * 20
+        progress.finished = {"a": [10.0], "b": [20.0]}
+        progress.turn_to("a")
+        assert progress._remaining(2, 5, 4.0) == 6 + 1 * 10 + 2 * 20
+        progress.turn_to("b")
+        assert progress._remaining(2, 10, 20.0) == 0 + 1 * 10 + 1 * 20
+        progress.leave("a")
+        assert progress._remaining(2, 10, 20.0) == 1 * 20
