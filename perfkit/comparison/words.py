@@ -50,11 +50,15 @@ def _heading(side: str, named: Named) -> str:
 
 
 def told_of(pair: Judged) -> Iterator[str]:
-    """In what the two of a pair differ."""
+    """In what the two of a pair differ, and whether that they do the same work was verified."""
     for key, both in pair.across.items():
         yield f"across {key}: {beside(key, *both)}"
     for key, both in pair.differs.items():
         yield f"differs: {key} {beside(key, *both)}"
+    if work := pair.same_work:
+        when = f" ({work.created})" if work.created else ""
+        rest = "" if work.state == "verified" else f"; {work.command}"
+        yield f"same work: {work.state}{when}{rest}"
 
 
 def _block(pair: Judged, comparison: Comparison) -> list[str]:
@@ -172,10 +176,6 @@ def _notes(comparison: Comparison) -> Iterable[str]:
     told: Counter[str] = Counter()
     for pair in pairs:
         told.update(told_of(pair))
-        if work := pair.same_work:
-            when = f" ({work.created})" if work.created else ""
-            rest = "" if work.state == "verified" else f"; {work.command}"
-            told[f"same work: {work.state}{when}{rest}"] += 1
         for side, one in (("A", pair.a), ("B", pair.b)):
             if one.status == "partial":
                 told[f"{side} is partial: {one.n} of {one.repeats} repeats, as they are"] += 1
