@@ -55,18 +55,20 @@ def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Conf
         problems.append(
             f"--frameworks: two are needed to compare; installed for this: {', '.join(able)}"
         )
-    configs = []
+    configs: list[Config] = []
     for framework, *how in words:
         ways: dict[str, Any] = {"framework": framework}
         for word in how:
             name = "layout" if word in ("NCHW", "NHWC") else "execution"
             ways[name] = word
         try:
-            configs.append(plan(model, FIXED | dict(values) | ways).config)
+            config = plan(model, FIXED | dict(values) | ways).config
         except RequestError as error:
             problems += [one for one in error.problems if one not in problems]
-        if configs[-1:] and configs[-1] in configs[:-1]:
+            continue
+        if config in configs:
             problems.append(f"--frameworks: {':'.join([framework, *how])} is there already")
+        configs.append(config)
     if problems:
         raise RequestError(problems)
     return configs
