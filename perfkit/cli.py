@@ -506,8 +506,8 @@ def _compare_live(
             err=True,
         )
         if protocol.repeats < fewest_values(level):
-            enough = f"{fewest_values(level)} would do"
-            click.echo(f"So few pairs can't tell anything at {level:.4g}; {enough}", err=True)
+            enough = f"-p repeats {fewest_values(level)}"
+            click.echo(f"So few can't tell anything at {level * 100:g} %: {enough}", err=True)
         measure_in_turn(found, lambda text: click.echo(text, err=True))
     except RequestError as error:
         _refuse(error)

@@ -430,7 +430,9 @@ def test_a_comparison_that_is_not_what_its_pairs_give_is_named_and_left_out(
     (comparison / FILE).write_text(json.dumps(content))
     with pytest.raises(ResultError, match=why):
         read_comparison(comparison)
+    (comparison / "report.html").write_text("the page of before")
     left_out = write_site(tmp_path, lambda _done: None)[1]
+    assert why in page(tmp_path) and 'href="../../index.html"' in page(tmp_path)
     assert len(left_out) == 1 and why in left_out[0]
     assert why in unescape((tmp_path / "index.html").read_text())
 

@@ -53,7 +53,8 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
             broken += trouble
             progress(1)
         for folder in comparison_folders(outputs):
-            broken += _write_from(folder, partial(InTurn.of, folder), write_page_in_turn)
+            read = partial(InTurn.of, folder)
+            broken += _write_from(folder, read, write_page_in_turn, root="../..")
             progress(1)
         if figures_file(outputs).exists():
             broken += _write_page_of_figures(outputs)
@@ -85,14 +86,17 @@ def _write_page_of_figures(outputs: Path) -> list[str]:
 
 
 def _write_from(
-    folder: Path, read: Callable[[], Stored], write: Callable[[Stored], None]
+    folder: Path,
+    read: Callable[[], Stored],
+    write: Callable[[Stored], None],
+    root: str = "..",
 ) -> list[str]:
     """Write the page of what is read from `folder`. One that can't be read stands on its page,
     and is named by the index; what else kept the page from being written comes back."""
     try:
         stored = read()
     except ResultError as error:
-        _write_unreadable(folder, str(error).replace(f"{folder.parent}/", ""))
+        _write_unreadable(folder, str(error).replace(f"{folder.parent}/", ""), root)
         return []
     try:
         write(stored)
@@ -104,7 +108,7 @@ def _write_from(
     return []
 
 
-def _write_unreadable(folder: Path, reason: str) -> None:
+def _write_unreadable(folder: Path, reason: str, root: str) -> None:
     """Put the reason in the place of a page that a result had while it could be read."""
     for language in LANGUAGES:
         page = folder / file_name("report", language)
@@ -112,7 +116,7 @@ def _write_unreadable(folder: Path, reason: str) -> None:
             with spoken(language):
                 title = gettext("This result can't be read")
                 text = write_out(
-                    "unreadable.html.j2", title=title, stem="report", reason=reason
+                    "unreadable.html.j2", title=title, stem="report", reason=reason, root=root
                 )
             write_atomically(page, text)
 
