@@ -60,7 +60,7 @@ import sys
 import numpy as np
 import torch
 
-from perfkit.backends.torch import Trainer, open_device, tensors
+from perfkit.backends.torch import Trainer, open_device, profile, tensors
 from perfkit.config import Config
 from perfkit.inputs import synthetic
 from perfkit.loop import seconds_alone
@@ -122,6 +122,8 @@ for name, case in CASES.items():
     trainer.backward(batches[0], exchange=False)
     own = max((p.grad.numpy() for p in trainer.network.parameters()), key=np.size)
     trainer.discard()
+    found = profile(lambda: [trainer.backward(batches[0]), trainer.update()], 2)
+    assert (0 < found["communication"] < found["step"]) == (ranks > 1), found
     np.savez(f"{FOLDER}/{name}-{rank}of{ranks}.npz", losses=losses, own=own, **trained)
 '''
 

@@ -255,6 +255,7 @@ class Workloads:
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
     """Seconds of a `step` and of its parts, the mean of so many, by PyTorch's own profiler: the
     device's time on a GPU, else the host's. Communication overlaps the backward pass."""
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity
 
     gpu = torch.cuda.is_initialized()
@@ -272,11 +273,24 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
         seconds = time.perf_counter() - began
     spent: dict[str, float] = defaultdict(float)
     for event in recorder.key_averages():
-        part = "communication" if event.key.startswith(("gloo:", "nccl:")) else event.key
-        lasted = event.device_time_total if gpu else event.cpu_time_total
-        spent[part] += lasted / 1e6
-    parts = ("forward", "backward", "optimizer", "communication")
-    return {"step": seconds / steps, **{part: spent[part] / steps for part in parts}}
+        spent[event.key] += (event.device_time_total if gpu else event.cpu_time_total) / 1e6
+    where = DeviceType.CUDA if gpu else DeviceType.CPU
+    talks = [
+        event.time_range
+        for event in recorder.events()
+        if event.name.startswith(("gloo:", "nccl:")) and event.device_type == where
+    ]
+    told = {part: spent[part] / steps for part in ("forward", "backward", "optimizer")}
+    return {"step": seconds / steps, **told, "communication": _covered(talks) / 1e6 / steps}
+
+
+def _covered(ranges: list[Any]) -> float:
+    """How much time they cover, where several may be under way at once."""
+    covered, end = 0.0, float("-inf")
+    for one in sorted(ranges, key=lambda one: one.start):
+        covered += max(0.0, one.end - max(one.start, end))
+        end = max(end, one.end)
+    return covered
 
 
 def build_model(config: Config) -> Any:

@@ -1,0 +1,83 @@
+"""Settings of PyTorch on a CPU compared, by hand: `torch_variants.py MODEL ROUNDS VARIANT…`.
+
+A variant is `name=value,…` of layout, precision, execution, optimizer (fused or foreach),
+threads, and flush (1: denormal numbers are taken for 0). All take their steps in turn, A B A B,
+in one process. Printed are the shortest step of each and the median over the rounds of how much
+faster it was than the first variant: by the clock, and in the processor's seconds of all
+threads, which other load disturbs less.
+"""
+
+import sys
+import time
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from perfkit.backends import torch as backend
+from perfkit.config import Config
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.inputs import synthetic
+from perfkit.models import MODELS
+
+SIZES = {
+    "resnet50": {"batch_size": 8, "image_size": 224},
+    "vgg16": {"batch_size": 2, "image_size": 224},
+    "bert": {"batch_size": 4, "sequence_length": 128},
+}
+BACKEND = ("layout", "precision", "execution")
+
+
+class Seconds(NamedTuple):
+    wall: float
+    processor: float
+
+
+def made(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
+    """A trainer and its batch."""
+    values: dict[str, Any] = {"model": model, "framework": "torch", "device": "cpu"}
+    values |= {"processes": 1, "optimizer": MODELS[model].optimizers[0], **SIZES[model]}
+    values |= {} if model == "bert" else {"layout": FRAMEWORKS["torch"].layout}
+    values |= {name: variant[name] for name in BACKEND if name in variant}
+    config = Config(**values)
+    backend.open_device(config)
+    trainer = backend.Trainer(config)
+    fused = variant.get("optimizer", "fused") == "fused"
+    for group in trainer.optimizer.param_groups:
+        group |= {"fused": fused, "foreach": not fused}
+    return trainer, next(backend.tensors(synthetic.batches(config, 0), config))
+
+
+def step(trainer: Any, batch: Any, variant: dict[str, str]) -> Seconds:
+    torch.set_num_threads(int(variant.get("threads", "2")))
+    torch.set_flush_denormal(variant.get("flush") == "1")
+    wall, processor = time.perf_counter(), time.process_time()
+    trainer.backward(batch)
+    trainer.update()
+    return Seconds(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def main(model: str, rounds: int, texts: list[str]) -> None:
+    variants = [dict(part.split("=") for part in text.split(",")) for text in texts]
+    trainers = [made(model, variant) for variant in variants]
+    for _ in range(2):
+        for work, variant in zip(trainers, variants, strict=True):
+            step(*work, variant)
+    seconds: list[list[Seconds]] = [[] for _ in variants]
+    for number in range(1, rounds + 1):
+        for taken, work, variant in zip(seconds, trainers, variants, strict=True):
+            taken.append(step(*work, variant))
+        print(f"after {number} rounds")
+        for taken, text in zip(seconds, texts, strict=True):
+            pairs = list(zip(seconds[0], taken, strict=True))
+            wall = median(first.wall / other.wall for first, other in pairs)
+            processor = median(first.processor / other.processor for first, other in pairs)
+            print(
+                f"  {text:40} {min(s.wall for s in taken):7.3f} s {wall:5.2f} times as fast"
+                f"   {min(s.processor for s in taken):7.3f} s {processor:5.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
