@@ -40,7 +40,8 @@ def options_set(source):
 
 def config(strategy="fleetx-fp32", **changes):
     values = {"model": "resnet50", "device": "cpu", "batch_size": 2, "layout": "NCHW"}
-    return Config(**values | {"strategy": strategy, "processes": 1} | changes)
+    values |= {"execution": "dynamic", "strategy": strategy, "processes": 1}
+    return Config(**values | changes)
 
 
 def states(outcomes):
