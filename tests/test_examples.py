@@ -6,6 +6,8 @@ import subprocess
 import pytest
 
 import perfkit
+from perfkit.comparison.live import disagreements as disagreements_in_turn
+from perfkit.comparison.live import read_comparison
 from perfkit.config import ROOT
 from perfkit.numbers import disagreements
 from perfkit.report.site import write_site
@@ -32,6 +34,16 @@ def test_the_examples_have_three_batch_sizes_two_inputs_and_two_processes(measur
     assert {1, 2} <= set(measurements["processes"])
     assert set(measurements["status"]) == {"complete"}
     assert not measurements.attrs["unreadable"]
+
+
+def test_the_examples_compare_three_frameworks_in_turn_that_were_verified_to_do_the_same_work():
+    comparisons = [read_comparison(place) for place in (EXAMPLES / "comparisons").iterdir()]
+    assert {comparison.model for comparison in comparisons} == {"resnet50", "vgg16", "bert"}
+    for comparison in comparisons:
+        assert comparison.complete
+        assert disagreements_in_turn(comparison, EXAMPLES) == []
+        assert [pair.same_work.state for pair in comparison.pairs] == ["verified"] * 2
+        assert not any(pair.out_of_turn for pair in comparison.pairs)
 
 
 def test_every_raw_step_of_the_examples_is_there(measurements):

@@ -600,7 +600,7 @@ def test_a_comparison_across_frameworks_says_whether_the_work_was_verified(tmp_p
     keep(tmp_path, verification())
     (pair,) = compared().pairs
     assert pair.same_work.state == "verified"
-    assert "same work: verified (2026-01-01" in str(compared())
+    assert "same work: verified in float32 and float64 (2026-01-01" in str(compared())
     failed = judged(made(), made(multiply_adds=1), config("resnet50"))
     against = [Against(side=TORCH, checks=failed)]
     keep(tmp_path, verification(against=against, created="2026-03-01T00:00:00+00:00"))

@@ -56,7 +56,7 @@ def told_of(pair: Judged) -> Iterator[str]:
     for key, both in pair.differs.items():
         yield f"differs: {key} {beside(key, *both)}"
     if work := pair.same_work:
-        when = f" ({work.created})" if work.created else ""
+        when = f" in float32 and float64 ({work.created})" if work.created else ""
         rest = "" if work.state == "verified" else f"; {work.command}"
         yield f"same work: {work.state}{when}{rest}"
 
