@@ -1,5 +1,7 @@
 """`perfkit …`: thin commands over the modules that do the work."""
 
+import re
+import shlex
 import sys
 import tempfile
 import textwrap
@@ -8,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from perfkit.config import ROOT, parameters, portable, resolved_path
+from perfkit.config import LABEL, ROOT, parameters, portable, resolved_path
 from perfkit.models import MODELS
 from perfkit.request import RequestError, plan, typed
 
 if TYPE_CHECKING:
+    from perfkit.audit.stored import Audit
     from perfkit.comparison import Comparison
     from perfkit.comparison.live import LiveComparison
 
@@ -522,9 +525,8 @@ def _compare_live(
     raise SystemExit(comparison.regressed or not comparison.complete)
 
 
-def _tell(found: "Comparison | LiveComparison", file: str | None) -> None:
-    """Print a comparison, and write it as JSON where that was asked for."""
-    from perfkit.comparison import ComparisonError
+def _tell(found: "Comparison | LiveComparison | Audit", file: str | None) -> None:
+    """Print a comparison or an audit, and write it as JSON where that was asked for."""
     from perfkit.results import write_atomically
 
     path = Path(file).absolute() if file and file != "-" else None
@@ -532,10 +534,116 @@ def _tell(found: "Comparison | LiveComparison", file: str | None) -> None:
         if path:
             write_atomically(path, found.model_dump_json(indent=1) + "\n")
     except OSError as error:
-        _refuse(ComparisonError([f"--json {path}: {error.strerror}"]))
+        _refuse(ValueError(f"--json {path}: {error.strerror}"))
     if file == "-":
         click.echo(found.model_dump_json(indent=1))
     click.echo(found, err=file == "-")
+
+
+@main.command(
+    "audit",
+    epilog="\b\nExit status: 0 done, 1 a claim can't be reproduced or no file can be read,\n"
+    "2 the request was wrong.",
+)
+@click.argument(
+    "paths", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path)
+)
+@click.option(
+    "--published",
+    "tables",
+    multiple=True,
+    metavar="TABLE",
+    help="Compare with the numbers of a published table, such as paddle-resnet50-report, each "
+    "with the log at its place; may be given many times.",
+)
+@click.option(
+    "--claim",
+    metavar="NUMBER",
+    help="Compare one log with this throughput, typed with the digits it is published with.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 100),
+    default=0.0,
+    show_default="0: to the claim's digits",
+    metavar="PERCENT",
+    help="How far from a claim the closest figure may be.",
+)
+@click.option(
+    "--label",
+    metavar="NAME",
+    help="Keep it as a page, audits/NAME/report.html, which the index links to.",
+)
+@click.option(
+    "--outputs",
+    default="outputs",
+    show_default=True,
+    metavar="FOLDER",
+    help="Where the page is kept.",
+)
+@click.option(
+    "--json", "file", metavar="FILE", help="Write all of it as JSON too; - for the output."
+)
+def audit_command(
+    paths: tuple[Path, ...],
+    tables: tuple[str, ...],
+    claim: str | None,
+    tolerance: float,
+    label: str | None,
+    outputs: str,
+    file: str | None,
+) -> None:
+    """Recompute throughputs from training logs of other suites.
+
+    Each FILE is a log, or a folder with logs in it, in the formats of PaddleClas, PaddleNLP,
+    FleetX, DLPerf (Paddle 1.8, OneFlow), NVIDIA's DLLogger, MLPerf, tf_cnn_benchmarks,
+    torchbench or optimum-benchmark; a log's content tells which. Each gives its throughput by
+    every statistic that suites use, over the protocol's steps 21 to 120 and over all there are:
+    samples / time is what a throughput is, the others are what may have been published.
+
+    \b
+      perfkit audit train.log
+      perfkit audit train.log --claim 10984.436
+      perfkit audit logs/ --published paddle-resnet50-report --label paddle
+
+    A claim is reproduced if some figure is the same to its digits; which one stands beside it,
+    the simplest first, and how easily so many figures agree by chance. The findings are what
+    is odd about a log, with file and line: input waited for, restarts, missing prints, losses
+    that training can't have. A folder in DLPerf's layout (1n8g/r50_b128_fp32_1.log) gives
+    DLPerf's own summary too. A file that can't be read is named; the others go on.
+    """
+    from perfkit.audit.recompute import AuditError, audit, files_of
+    from perfkit.audit.stored import FOLDER, write_audit
+    from perfkit.report.site import publish_audit
+
+    typed = [*map(str, paths), *(word for table in tables for word in ("--published", table))]
+    typed += ["--claim", claim] if claim else []
+    typed += ["--tolerance", f"{tolerance:g}"] if tolerance else []
+    typed += ["--label", label] if label else []
+    try:
+        if label is not None and not re.fullmatch(LABEL, label or " "):
+            raise AuditError([f"--label {label}: 40 letters, digits, _ and - at most"])
+        sizes = {path: path.stat().st_size for path in files_of(paths)}
+        with click.progressbar(
+            length=sum(sizes.values()), label="Logs", file=sys.stderr
+        ) as bar:
+            found = audit(
+                [*sizes],
+                tables=tables,
+                claim=claim,
+                tolerance=tolerance / 100,
+                label=label or "",
+                command=portable(shlex.join(["perfkit", "audit", *typed])),
+                progress=lambda path: bar.update(sizes[path]),
+            )
+    except AuditError as error:
+        _refuse(error)
+    _tell(found, file)
+    if label:
+        folder = resolved_path(outputs) / FOLDER / label
+        write_audit(folder, found)
+        click.echo(publish_audit(folder), err=file == "-")
+    raise SystemExit(found.failed or not found.logs)
 
 
 @main.command()

@@ -30,7 +30,7 @@ Value = str | int | float | bool | list[str]
 NOT_MEASURING = ["report", "sweep", "manifest.py", "cli.py", "progress.py", "frames.py"]
 NOT_MEASURING += ["tables.py", "comparison", "figures.py", "steady.py", "utilization.py"]
 NOT_MEASURING += ["sanity.py", "diagnosis.py", "diagnose.py", "live.py"]
-NOT_MEASURING += ["task.py", "verification.py", "verify.py"]
+NOT_MEASURING += ["task.py", "verification.py", "verify.py", "audit", "lines.py"]
 
 
 class UnreadableError(Exception):

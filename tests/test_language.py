@@ -47,7 +47,8 @@ def headings():
     """The text of the notebooks' markdown that pages are made of, and their pages' titles."""
     named = {ROOT / "notebooks" / f"{name}.ipynb" for name in ("resnet50", "vgg16", "bert")}
     named |= {
-        ROOT / "notebooks" / f"{name}.ipynb" for name in ("summary", "bench", "comparison")
+        ROOT / "notebooks" / f"{name}.ipynb"
+        for name in ("summary", "bench", "comparison", "audit")
     }
     cells = [cell for path in named for cell in nbformat.read(path, 4).cells]
     return {cell.source.lstrip("# ") for cell in cells if cell.cell_type == "markdown"}

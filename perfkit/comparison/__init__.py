@@ -8,7 +8,6 @@ words.py    the same as text
 sides.py    of a live comparison: what its sides are asked to do
 live.py     the same sides, measured in turn and judged pair by pair, as they are stored
 live_words.py  the same as text
-lines.py    text as lines of a terminal
 """
 
 from collections.abc import Sequence

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
-from perfkit.comparison.lines import plain
 from perfkit.config import Config
 from perfkit.frames import row_of
+from perfkit.lines import plain
 from perfkit.report.series import in_words, spelt
 from perfkit.request import nearest
 from perfkit.results import Measurement

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from perfkit.comparison.keys import TOLD_BY, Differences, Value, allowed, differing
-from perfkit.comparison.lines import plain
 from perfkit.comparison.pairs import Measured, pair_of
 from perfkit.comparison.verdict import Both, Judged, Number, Stored, judged_pair, number_of
+from perfkit.lines import plain
 from perfkit.results import Measurement, Repeat, Result, ResultError, read_as, write_atomically
 from perfkit.statistics import Ratio, median, median_interval
 from perfkit.utilization import utilization

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from perfkit.comparison.keys import beside
-from perfkit.comparison.lines import wrapped
 from perfkit.comparison.live import JudgedInTurn, LiveComparison, LiveSide
 from perfkit.comparison.words import change, told_of
+from perfkit.lines import wrapped
 from perfkit.models import MODELS
 from perfkit.report.wording import interval_words, number, percent
 from perfkit.statistics import fewest_values

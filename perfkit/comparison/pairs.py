@@ -15,9 +15,9 @@ from perfkit.comparison.keys import (
     may_differ,
     must_agree,
 )
-from perfkit.comparison.lines import plain
 from perfkit.comparison.sources import ComparisonError, Source
 from perfkit.frames import row_of
+from perfkit.lines import plain
 from perfkit.models import MODELS
 from perfkit.report import matches
 from perfkit.report.published import Cell, topology

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from perfkit.comparison.lines import wrapped
 from perfkit.config import resolved_path
 from perfkit.frames import measurements
+from perfkit.lines import wrapped
 from perfkit.report.published import RUNS, SHAPES, Cell, cells_of
 from perfkit.request import nearest
 from perfkit.results import Measurement, ResultError, read_result

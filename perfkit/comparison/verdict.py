@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from perfkit.comparison.keys import Value
-from perfkit.comparison.lines import plain
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
+from perfkit.lines import plain
 from perfkit.report import matches
 from perfkit.report.same_work import command
 from perfkit.sanity import warnings_about

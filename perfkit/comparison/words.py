@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.comparison.keys import KEYS, Value, beside
-from perfkit.comparison.lines import WIDTH, plain, wrapped
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Verdict
+from perfkit.lines import WIDTH, plain, wrapped
 from perfkit.models import MODELS
 from perfkit.report.wording import FRAMEWORK_NAMES, interval_words, number, percent
 from perfkit.statistics import fewest_values

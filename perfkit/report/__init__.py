@@ -1,5 +1,13 @@
 """What notebooks and pages show. Reads results; the numbers are computed elsewhere."""
 
+from perfkit.report.audited import (
+    Audited,
+    audit_claims,
+    audit_command,
+    audit_findings,
+    audit_headline,
+    audit_logs,
+)
 from perfkit.report.bench import Bench, figures, figures_environment, figures_overview
 from perfkit.report.in_turn import (
     InTurn,
@@ -27,6 +35,7 @@ from perfkit.report.sections import (
 )
 from perfkit.report.site import (
     publish,
+    publish_audit,
     publish_comparison,
     publish_figures,
     publish_summary,
@@ -43,9 +52,15 @@ from perfkit.report.summary import (
 )
 
 __all__ = [
+    "Audited",
     "Bench",
     "InTurn",
     "Summary",
+    "audit_claims",
+    "audit_command",
+    "audit_findings",
+    "audit_headline",
+    "audit_logs",
     "conditions",
     "effective",
     "environment",
@@ -67,6 +82,7 @@ __all__ = [
     "parameters",
     "plan",
     "publish",
+    "publish_audit",
     "publish_comparison",
     "publish_figures",
     "publish_summary",

@@ -1,4 +1,4 @@
-"""The site of an outputs folder: a page for each measurement, for each live comparison, the
+"""The site of an outputs folder: a page for each measurement, live comparison and audit, the
 summary, the suite's own figures, the index, and all numbers in one CSV and one JSON file."""
 
 import os
@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from perfkit.audit.stored import FILE as AUDIT_FILE
+from perfkit.audit.stored import audit_folders
 from perfkit.comparison.live import FILE, comparison_folders, read_comparison
 from perfkit.config import ROOT, resolved_path
 from perfkit.figures import figures_file, read_figures
 from perfkit.frames import load, measurements
+from perfkit.report.audited import Audited, state_words
 from perfkit.report.bench import Bench
 from perfkit.report.in_turn import InTurn
 from perfkit.report.language import LANGUAGES, file_name, gettext, spoken
@@ -56,6 +59,11 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
             read = partial(InTurn.of, folder)
             broken += _write_from(folder, read, write_page_in_turn, root="../..")
             progress(1)
+        for folder in audit_folders(outputs):
+            broken += _write_from(
+                folder, partial(Audited.of, folder), write_page_of_audit, root="../.."
+            )
+            progress(1)
         if figures_file(outputs).exists():
             broken += _write_page_of_figures(outputs)
             progress(1)
@@ -64,13 +72,12 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
         write_tables(outputs, summary.measurements)
         for _page in pool.map(_write_summary, repeat(summary), LANGUAGES):
             progress(1)
-    elsewhere = [*_unreadable_figures(outputs), *_unreadable_comparisons(outputs)]
-    return write_index(outputs, broken), [*summary.unreadable, *elsewhere]
+    return write_index(outputs, broken), [*summary.unreadable, *_unreadable_elsewhere(outputs)]
 
 
 def parts(outputs: Path) -> int:
     """How many parts write_site has to write."""
-    pages = [*folders(outputs), *comparison_folders(outputs)]
+    pages = [*folders(outputs), *comparison_folders(outputs), *audit_folders(outputs)]
     return len(pages) + len(LANGUAGES) + figures_file(outputs).exists()
 
 
@@ -152,6 +159,15 @@ def write_page_in_turn(compared: InTurn) -> None:
             write_notebook(compared.folder, filled, compared.title, FILE, root="../..")
 
 
+def write_page_of_audit(audited: Audited) -> None:
+    """Write an audit's page in every language, and its notebook."""
+    for language in LANGUAGES:
+        with spoken(language):
+            parameters = {"folder": str(_from_checkout(audited.folder)), "lang": language}
+            filled = filled_notebook("audit", parameters, {"audited": audited})
+            write_notebook(audited.folder, filled, audited.title, AUDIT_FILE, root="../..")
+
+
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
     """Write results.csv and results.json: all of frames.load, a row for each measurement.
 
@@ -171,7 +187,7 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
     It names what can't be read, and what is `broken` besides."""
     unreadable: list[str] = []
     rows = [_index_row(one) for one in measurements(outputs, unreadable)]
-    unreadable += [*_unreadable_figures(outputs), *_unreadable_comparisons(outputs)]
+    unreadable += _unreadable_elsewhere(outputs)
     rows.sort(key=lambda row: (row["result"].created, row["folder"]), reverse=True)
     summary = outputs / FOLDER / "report.html"
     newest = max(
@@ -188,6 +204,8 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
                 summary=summary.exists(),
                 stale=summary.exists() and summary.stat().st_mtime < newest,
                 compared=_compared(outputs),
+                audited=_audited(outputs),
+                state_words=state_words,
                 figures=(figures_file(outputs).parent / "report.html").exists(),
                 examples=(outputs / "examples" / "index.html").exists(),
             )
@@ -195,13 +213,19 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
     return outputs / "index.html"
 
 
-def _unreadable_figures(outputs: Path) -> list[str]:
-    """Why the suite's own figures can't be read; nothing if they can, or there are none."""
-    try:
-        read_figures(outputs)
-    except ResultError as error:
-        return [str(error).replace(f"{outputs}/", "")]
-    return []
+def _unreadable_elsewhere(outputs: Path) -> list[str]:
+    """Why the suite's own figures, live comparisons and audits can't be read, where they
+    can't."""
+    reads: list[Callable[[], object]] = [partial(read_figures, outputs)]
+    reads += [partial(read_comparison, folder) for folder in comparison_folders(outputs)]
+    reads += [partial(Audited.of, folder) for folder in audit_folders(outputs)]
+    reasons = []
+    for read in reads:
+        try:
+            read()
+        except ResultError as error:
+            reasons.append(str(error).replace(f"{outputs}/", ""))
+    return reasons
 
 
 def _compared(outputs: Path) -> list[InTurn]:
@@ -214,15 +238,14 @@ def _compared(outputs: Path) -> list[InTurn]:
     return sorted(found, key=lambda one: one.comparison.created, reverse=True)
 
 
-def _unreadable_comparisons(outputs: Path) -> list[str]:
-    """Why live comparisons can't be read."""
-    reasons = []
-    for folder in comparison_folders(outputs):
-        try:
-            read_comparison(folder)
-        except ResultError as error:
-            reasons.append(str(error).replace(f"{outputs}/", ""))
-    return reasons
+def _audited(outputs: Path) -> list[Audited]:
+    """The audits that have a page, newest first."""
+    found = []
+    for folder in audit_folders(outputs):
+        with suppress(ResultError):
+            if (folder / "report.html").exists():
+                found.append(Audited.of(folder))
+    return sorted(found, key=lambda one: one.audit.created, reverse=True)
 
 
 def _index_row(measurement: Measurement) -> dict[str, Any]:
@@ -287,6 +310,15 @@ def publish_comparison(folder: str | Path) -> Section:
     write_tables(compared.outputs, load(compared.outputs))
     write_index(compared.outputs)
     return published_at(compared.folder / "report.html")
+
+
+def publish_audit(folder: str | Path) -> Section:
+    """Write the page of an audit and the index; a relative path starts at the checkout. Raises
+    ResultError."""
+    audited = Audited.of(folder)
+    write_page_of_audit(audited)
+    write_index(audited.folder.parent.parent)
+    return published_at(audited.folder / "report.html")
 
 
 def published_at(page: Path) -> Section:

@@ -1,0 +1,762 @@
+"""Audits: throughputs recomputed from logs, claims explained, oddities told."""
+
+import json
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from statistics import harmonic_mean, mean, median
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfkit
+from perfkit.audit import dlperf
+from perfkit.audit.claims import Given, cells_for, claims_of_tables, differs, judged
+from perfkit.audit.course import Course
+from perfkit.audit.figures import Recomputed, figures_of, half_of
+from perfkit.audit.findings import findings_of, together
+from perfkit.audit.floats import Floats
+from perfkit.audit.recompute import AuditError, files_of
+from perfkit.audit.stored import Audit, AuditedLog, Case, Said, read_audit, write_audit
+from perfkit.audit.sums import half_unit
+from perfkit.cli import main
+from perfkit.config import ROOT
+from perfkit.importers import log as contract
+from perfkit.importers.log import (
+    WINDOW,
+    Fact,
+    Log,
+    Meaning,
+    Note,
+    Running,
+    Told,
+    Window,
+    Windows,
+)
+from perfkit.report import audited as pages
+from perfkit.report.published import cells_of
+from perfkit.report.site import write_site
+from perfkit.results import ResultError
+
+FACTS = {
+    "model": "resnet50",
+    "framework": "paddle",
+    "precision": "fp32",
+    "nodes": 1,
+    "devices": 8,
+    "ranks": 8,
+    "batch_size": 256,
+}
+LINE = (
+    "[2023/07/28 06:{at}] ppcls INFO: epoch:{epoch}   train step:{step}   lr: 0.100000, "
+    "loss:  {loss} top1:  {top1} top5:  0.0039 batch_cost: {cost:.5f} s, "
+    "reader_cost: {reader:.5f} s, ips: {rate:.5f} samples/sec.\n"
+)
+RULER = re.compile(r"\x1b|\x07")
+
+
+def windows(count=12, each=10, after=0, **columns):
+    """`count` prints of `each` steps, one after the other in one epoch."""
+    rows = np.zeros(count, WINDOW)
+    rows["line"] = np.arange(1, count + 1)
+    rows["rank"] = -1
+    rows["first"] = after + 1 + each * np.arange(count)
+    rows["last"] = rows["first"] + each - 1
+    for name in ("seconds", "reader", "rate", "own_rate", "loss", "accuracy", "at"):
+        rows[name] = np.nan
+    for name, values in columns.items():
+        rows[name] = values
+    if "rate" in columns and "own_rate" not in columns:
+        rows["own_rate"] = rows["rate"]
+    return rows
+
+
+def log(*rows, facts=FACTS, told=(), notes=(), name="x.log", sha="a", **meaning):
+    """A log with these prints, as an importer gives it."""
+    known = {"rate_of": "device", "covers": Window(), "counts_from": 1, "reader": "in"}
+    spool = Windows()
+    for some in rows:
+        spool.append(some)
+    return Log(
+        path=Path(name),
+        format="made by hand",
+        sha256=sha,
+        meaning=Meaning(**(known | {"source": "this test"} | meaning)),
+        windows=spool,
+        facts={key: Fact(value, "line 1") for key, value in facts.items()},
+        told=[*told],
+        notes=[*notes],
+    )
+
+
+def by_way(figures):
+    return {(one.statistic, one.period): one for one in figures.shown}
+
+
+def recomputed(one):
+    """What an audit keeps of a log."""
+    figures = figures_of(one)
+    course = Course.of(one, figures.rank)
+    audited = AuditedLog(
+        name=str(one.path),
+        sha256=one.sha256,
+        format=one.format,
+        rate_of=one.meaning.rate_of,
+        covers="a running mean" if isinstance(one.meaning.covers, Running) else "a window",
+        source=one.meaning.source,
+        facts={k: Said(value=f.value, said_by=f.said_by) for k, f in one.facts.items()},
+        rank=figures.rank,
+        figures=figures.shown,
+        input_share=figures.input_share,
+        findings=findings_of(one, str(one.path), figures, course),
+    )
+    return Recomputed(audited, figures)
+
+
+def seen(one):
+    """The findings of a log, by name."""
+    return {finding.name: finding for finding in recomputed(one).log.findings}
+
+
+def claimed(text, one, tolerance=0.0):
+    return judged(Given(text, float(text), "--claim"), recomputed(one), tolerance)
+
+
+# Figures.
+
+
+def test_samples_over_time_is_of_the_steps_that_the_protocol_asks_for():
+    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
+    figures = by_way(figures_of(log(windows(15, seconds=seconds))))
+    right = figures["samples/time", "protocol"]
+    assert (right.first, right.last, right.steps, right.prints) == (21, 120, 100, 10)
+    assert right.per_device == pytest.approx(256 * 100 / 20)
+    assert right.throughput == pytest.approx(8 * 256 * 100 / 20)
+    assert figures["samples/time", "all"].per_device == pytest.approx(256 * 150 / 49)
+    assert figures["samples/time", "warm"].per_device == pytest.approx(256 * 130 / 32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=40),
+    each=st.integers(1, 12),
+    block=st.integers(1, 9),
+)
+def test_every_statistic_is_what_it_is_by_definition_however_the_prints_come(
+    rates, each, block
+):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(contract, "BLOCK", block)
+        one = log(windows(len(rates), each, rate=rates), rate_of="all")
+        figures = figures_of(one)
+    by = by_way(figures)
+    expected = {
+        "samples/time": harmonic_mean(rates),
+        "mean of rates": mean(rates),
+        "harmonic mean": harmonic_mean(rates),
+        "median": median(rates),
+        "last print": rates[-1],
+        "first print": rates[0],
+        "maximum": max(rates),
+    }
+    for statistic, value in expected.items():
+        assert by[statistic, "all"].throughput == pytest.approx(value, rel=1e-12)
+        assert by[statistic, "all"].per_device == pytest.approx(value / 8, rel=1e-12)
+    for one in figures.skipping:
+        assert one.throughput == pytest.approx(mean(rates[one.skipped :]), rel=1e-9)
+    assert [one.skipped for one in figures.skipping] == [*range(1, len(rates))]
+
+
+def test_rates_over_windows_of_different_length_are_weighted_with_their_steps():
+    rows = windows(2, rate=[100.0, 50.0])
+    rows["first"], rows["last"] = [1, 11], [10, 40]
+    figures = by_way(figures_of(log(rows)))
+    right = figures["samples/time", "all"]
+    assert right.per_device == pytest.approx(40 / (10 / 100 + 30 / 50))
+    assert figures["harmonic mean", "all"].per_device == pytest.approx(2 / (1 / 100 + 1 / 50))
+
+
+@given(
+    st.lists(st.floats(5e-324, allow_nan=False, allow_infinity=False), min_size=1, max_size=30),
+    st.data(),
+)
+def test_an_order_statistic_is_exact_for_floats_of_any_size(values, data):
+    place = data.draw(st.integers(0, len(values) - 1))
+    floats = Floats()
+    floats.append(np.array(values[:7]))
+    floats.append(np.array(values[7:]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("perfkit.audit.floats.BLOCK", 4)
+        assert floats.at(place) == sorted(values)[place]
+
+
+def test_the_first_epoch_that_has_all_the_steps_is_taken_or_else_the_one_with_most():
+    short, long = windows(6, seconds=2.0), windows(13, seconds=4.0, epoch=1)
+    right = by_way(figures_of(log(short, long)))["samples/time", "protocol"]
+    assert (right.first, right.last, right.per_device) == (21, 120, 640.0)
+    right = by_way(figures_of(log(short, windows(7, seconds=4.0, epoch=1), short)))
+    right = right["samples/time", "protocol"]
+    assert (right.first, right.last, right.steps, right.per_device) == (21, 70, 50, 640.0)
+
+
+def test_what_a_log_does_not_tell_is_not_made_up():
+    one = log(windows(rate=100.0, seconds=2.0), facts={})
+    figures = by_way(figures_of(one))
+    assert figures["mean of rates", "all"].throughput is None
+    assert figures["mean of rates", "all"].per_device == 100.0
+    assert ("clock", "all") not in figures
+    of_all = by_way(figures_of(log(windows(rate=100.0), facts={}, rate_of="all")))
+    assert of_all["mean of rates", "all"].per_device is None
+    late = by_way(figures_of(log(windows(after=200, rate=100.0))))
+    assert ("samples/time", "protocol") not in late
+
+
+def test_the_clock_of_the_prints_gives_dlperfs_figure():
+    rows = windows(15, at=1000.0 + 3.5 * np.arange(15))
+    clock = by_way(figures_of(log(rows)))["clock", "protocol"]
+    assert (clock.first, clock.last, clock.steps) == (21, 120, 100)
+    assert clock.throughput == pytest.approx(8 * 256 / (35 / 100))
+
+
+def test_a_figure_says_how_far_the_rounding_of_what_is_printed_may_move_it():
+    true = 0.187163
+    printed = round(true, 5)
+    rows = windows(12, seconds=10 * printed)
+    right = by_way(figures_of(log(rows)))["samples/time", "all"]
+    exact = 8 * 256 / true
+    assert 0 < abs(right.throughput - exact) <= right.rounding * exact < 1e-3 * exact
+    assert half_of("387.1") == pytest.approx(0.05) and half_of("10336") == 0.5
+    assert half_unit(np.array([1.25, 3.5])) == pytest.approx(0.005)
+
+
+def test_the_epochs_of_a_figure_are_counted_over_restarts_too():
+    rows = [windows(4, rate=1.0, run=run, epoch=epoch) for run in (0, 1) for epoch in (0, 1)]
+    figures = by_way(figures_of(log(*rows)))
+    assert figures["mean of rates", "all"].epochs == 4
+    warm = figures["mean of rates", "warm"]
+    assert (warm.epochs, warm.prints) == (4, 12)
+
+
+def test_of_several_ranks_that_print_the_lowest_is_taken():
+    both = np.concatenate([windows(12, seconds=9.0, rank=3), windows(12, seconds=2.0, rank=2)])
+    figures = figures_of(log(both))
+    assert figures.rank == 2
+    assert by_way(figures)["samples/time", "all"].per_device == 1280.0
+
+
+def test_waiting_for_input_is_a_share_of_the_time_with_it():
+    rows = windows(12, seconds=2.0, reader=0.5)
+    assert figures_of(log(rows)).input_share == pytest.approx(0.25)
+    assert figures_of(log(rows, reader="apart")).input_share == pytest.approx(0.2)
+    assert figures_of(log(windows(12, seconds=2.0))).input_share is None
+
+
+# Claims.
+
+
+def test_the_simplest_statistic_that_gives_the_claimed_digits_comes_first():
+    rows = windows(12, rate=[10.0, *[300.125] * 11])
+    claim = claimed("300.125", log(rows, facts=FACTS | {"ranks": 1}))
+    ways = [(one.figure.statistic, one.figure.period) for one in claim.explanations]
+    assert claim.state == "reproduced"
+    assert ways[:2] == [("median", "all"), ("last print", "all")]
+    assert ("samples/time", "protocol") in ways and ways[-1][0] == "mean after skipping"
+
+
+def test_a_mean_without_a_warm_up_of_prints_is_found_with_how_many():
+    rates = 370 + np.array([31.5, 12.25, 7.75, 5.5, 4.125, 3.0, 2.5, 2.25, 2.0, 1.9, 1.8, 1.7])
+    text = f"{8 * rates[4:].mean():.3f}"
+    claim = claimed(text, log(windows(12, rate=rates), covers=Running(5)))
+    best = claim.explanations[0]
+    assert (best.figure.statistic, best.figure.skipped) == ("mean after skipping", 4)
+    assert {one.name for one in claim.findings} >= {"mean_of_running"}
+    assert claim.chance < 0.1
+
+
+def test_a_claim_that_nothing_gives_is_told_with_what_is_closest():
+    claim = claimed("2500", log(windows(12, rate=300.0)))
+    assert claim.state == "not reproduced" and claim.explanations == []
+    assert claim.difference == pytest.approx(2400 / 2500 - 1)
+    assert claimed("2500", log(windows(12, rate=300.0)), 0.05).state == "near"
+    assert claimed("2500", log(windows(12, rate=300.0)), 0.03).state == "not reproduced"
+    assert claimed("2500", log()).state == "no number"
+
+
+def test_a_devices_figure_times_a_wrong_count_is_told():
+    claim = claimed("4812.5", log(windows(12, rate=300.78125)))
+    best = claim.explanations[0]
+    assert best.devices == 16 and best.value == pytest.approx(4812.5)
+    assert [one.name for one in claim.findings] == ["other_count"]
+
+
+def test_few_digits_agree_easily_and_that_is_told():
+    rates = np.linspace(300, 306, 40)
+    many = claimed("2424", log(windows(40, rate=rates)))
+    assert many.chance > 0.2 and "by_chance" in {one.name for one in many.findings}
+    few = claimed(f"{8 * rates.mean():.4f}", log(windows(40, rate=rates)))
+    assert few.chance < 0.1 and "by_chance" not in {one.name for one in few.findings}
+
+
+def test_a_highest_print_is_told_beside_samples_over_time():
+    rates = [*[300.0] * 11, 330.25]
+    claim = claimed("2642", log(windows(12, rate=rates)))
+    assert claim.explanations[0].figure.statistic in ("last print", "maximum")
+    (finding,) = [one for one in claim.findings if one.name == "other_statistic"]
+    assert finding.figures["difference"] == pytest.approx(claim.right_difference)
+    assert -0.1 < claim.right_difference < -0.05
+
+
+def test_the_logs_own_figure_explains_a_claim_first():
+    told = [Told("train_throughput", 2400.037, "2400.037", 99, "samples/s")]
+    claim = claimed("2400.04", log(windows(12, rate=2400.04), told=told, rate_of="all"))
+    assert claim.explanations[0].figure.line == 99
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return cells_of(perfkit.published())
+
+
+def place(cells, **facts):
+    """Table and printed number of the cells at whose place a log with these facts stands."""
+    name = facts.pop("name", "x.log")
+    one = recomputed(log(windows(), facts=FACTS | facts, name=name)).log
+    mine = [c for c in cells if c["table"] in ("paddle-resnet50-report", "perf-bert")]
+    found = [cell for some in cells_for(one, mine) for cell in some]
+    return [cell["printed"] for cell in found if not differs(one, cell)]
+
+
+def test_a_log_stands_in_the_cell_of_its_facts(cells):
+    assert place(cells, name="V100_LOG/x.log") == ["3019.361"]
+    assert place(cells) == ["3019.361", "5333.558"]
+    assert place(cells, precision="pure_fp16", name="a100/x") == ["17587.654"]
+    bert = {"model": "bert", "framework": "torch", "nodes": 4, "ranks": 32, "batch_size": 48}
+    assert place(cells, **bert, accumulate=2) == ["3973.97"]
+    assert place(cells, **bert, accumulate=1) == ["3179.96"]
+    assert place(cells, **bert) == ["3973.97", "3179.96"]
+    assert place(cells, model="vgg16") == []
+
+
+def test_a_log_of_another_batch_stands_at_a_place_only_if_it_gives_the_number(cells):
+    mine = [c for c in cells if c["table"] == "paddle-resnet50-report"]
+
+    def states(rate):
+        facts = FACTS | {"framework": "mxnet", "batch_size": 128}
+        told = [Told("train.ips", rate, str(rate), 127, "samples/s")]
+        one = log(windows(), facts=facts, name="V100/x", told=told, rate_of="all")
+        return [c for c in claims_of_tables(mine, [recomputed(one)], 0.0) if c.log]
+
+    (claim,) = states(2957.8)
+    assert claim.state == "reproduced" and claim.text == "2957.8"
+    assert claim.findings[0].figures == {"key": "batch_size", "claimed": 256, "log": 128}
+    assert states(2900.8) == []
+
+
+def test_float16_is_taken_for_mixed_precision_where_it_gives_the_number(cells):
+    mine = [c for c in cells if c["table"] == "paddle-resnet50-report"]
+    facts = FACTS | {"framework": "mxnet", "precision": "pure_fp16"}
+    one = log(windows(rate=10336.0), facts=facts, name="V100/x", rate_of="all")
+    (claim,) = [c for c in claims_of_tables(mine, [recomputed(one)], 0.0) if c.log]
+    assert (claim.text, claim.state) == ("10336", "reproduced")
+    assert claim.findings[0].figures["key"] == "precision"
+
+
+def test_a_log_that_may_be_of_several_numbers_stands_where_it_gives_the_number(cells):
+    mine = [c for c in cells if c["table"] == "paddle-resnet50-report"]
+
+    def texts(rate):
+        one = recomputed(log(windows(rate=rate)))
+        found = [c for c in claims_of_tables(mine, [one], 0.0) if c.log]
+        assert all("ambiguous" in {f.name for f in claim.findings} for claim in found)
+        return [claim.text for claim in found]
+
+    assert texts(3019.361 / 8) == ["3019.361"]
+    assert texts(300.0) == ["3019.361", "5333.558"]
+
+
+# Findings.
+
+FALLING = np.linspace(7, 6, 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "figures"),
+    [
+        ("negative_accuracy", windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]), {"count": 2}),
+        ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.nan] * 4]), {}),
+        ("loss_standing", windows(loss=6.9), {"count": 12}),
+        ("loss_not_falling", windows(loss=FALLING[::-1]), {}),
+        ("first_loss", windows(loss=FALLING / 2), {}),
+        ("last_loss", windows(loss=[7, *[11] * 11]), {}),
+        ("input_wait", windows(seconds=2.0, reader=0.3), {"share": 0.15}),
+        ("odd_rates", windows(rate=[0.0, -1.0, np.inf, *[300.0] * 9]), {"count": 3}),
+        ("rate_not_time", windows(rate=150.0, seconds=10.0), {"samples": 150.0}),
+        ("mean_of_rates", windows(rate=[200.0, 400.0] * 6), {}),
+        ("fewer_steps", windows(6, seconds=2.0), {"steps": 40}),
+        ("missing_prints", windows(first=[*range(1, 101, 10), 201, 211]), {}),
+        ("restarts", windows(run=[0] * 6 + [1] * 6), {"count": 1}),
+    ],
+)
+def test_what_is_odd_is_told_with_its_figures(name, rows, figures):
+    if name == "missing_prints":
+        rows["last"] = rows["first"] + 9
+        figures = {"count": 1, "spacing": 10}
+    found = seen(log(rows))
+    assert found[name].file == "x.log"
+    for key, value in figures.items():
+        assert found[name].figures[key] == pytest.approx(value)
+    assert pages.finding_words(found[name])
+
+
+def test_lines_are_told_where_a_finding_has_one():
+    rows = windows(accuracy=[0.1, 0.1, -0.5, *[0.1] * 9], loss=[*FALLING[:8], *[np.inf] * 4])
+    found = seen(log(rows))
+    assert found["negative_accuracy"].line == 3 and found["loss_not_finite"].line == 9
+    noted = seen(log(rows, notes=[Note(7, "3 NUL bytes were left out")]))["note"]
+    assert noted.line == 7 and pages.finding_words(noted) == "3 NUL bytes were left out"
+
+
+def test_a_sound_log_has_no_finding():
+    rows = windows(14, seconds=2.0, rate=1280.0, reader=0.01, loss=np.linspace(7, 6, 14))
+    assert seen(log(rows)) == {}
+
+
+def test_a_log_with_its_own_figures_alone_says_so():
+    told = [Told("training_sequences_per_second", 639.16, "639.16", 9, "samples/s")]
+    one = log(told=told)
+    assert [*seen(one)] == ["no_prints"]
+    assert claimed("639.16", one).state == "reproduced"
+
+
+def finding_of(name, *logs, claims=()):
+    """What several logs show together under a name."""
+    some = [recomputed(one).log for one in logs]
+    courses = [Course.of(one, -1) for one in logs]
+    return [f.figures for f in together(some, courses, [*claims]) if f.name == name]
+
+
+def test_one_file_under_two_names_and_losses_that_begin_alike_are_told():
+    rows = windows(loss=FALLING)
+    one, other = log(rows, name="a"), log(rows, name="b")
+    assert finding_of("same_file", one, other) == [{"files": ["a", "b"]}]
+    assert finding_of("same_losses", one, other) == []
+    third = log(rows, name="c", sha="c")
+    assert [f["files"] for f in finding_of("same_losses", one, other, third)] == [["a", "c"]]
+
+
+def test_super_linear_scaling_is_told():
+    alone = log(windows(13, seconds=2.0), facts=FACTS | {"devices": 1, "ranks": 1}, name="1")
+    eight = log(windows(13, seconds=1.9), name="8")
+    (found,) = finding_of("super_linear", alone, eight)
+    assert (found["file"], found["ranks"], found["of"]) == ("8", 8, 1)
+    assert found["share"] == pytest.approx(2 / 1.9 - 1)
+    slower = log(windows(13, seconds=2.1), name="8")
+    assert finding_of("super_linear", alone, slower) == []
+
+
+def test_different_statistics_on_the_two_sides_of_a_speed_up_are_told(cells):
+    sides = [c for c in cells if c["table"] == "paddle-resnet50-report"][0:5:4]
+    values = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
+    texts = [(f"{values.mean():.4f}", 1), (f"{8 * values[2:].mean():.4f}", 8)]
+    claims = []
+    for cell, (text, devices) in zip(sides, texts, strict=True):
+        facts = FACTS | {"devices": devices, "ranks": devices}
+        one = recomputed(log(windows(5, rate=values), facts=facts))
+        claims.append(judged(Given(text, float(text), f"{devices} devices", cell), one, 0.0))
+    (found,) = finding_of("mixed_statistics", claims=claims)
+    assert [*found["figures"]] == ["1x1, 256", "1x8, 256"]
+    alike = [claims[0], claims[0].model_copy(update={"place": "elsewhere"})]
+    assert finding_of("mixed_statistics", claims=alike) == []
+    assert finding_of("one_for_two", claims=alike)[0]["places"] == ["1 devices", "elsewhere"]
+
+
+def test_every_finding_has_its_sentence():
+    code = (ROOT / "perfkit/audit/findings.py").read_text()
+    code += (ROOT / "perfkit/audit/claims.py").read_text()
+    named = {*re.findall(r'(?:yield|for note|\() ?"([a-z_]+)", (?:None|course|\{|told)', code)}
+    assert named <= {*pages.sentences()} and len(named) > 20
+
+
+# DLPerf's layout.
+
+
+def seed_cases():
+    """The runs of the published DLPerf report."""
+    runs = perfkit.published().query("table == 'dlperf-resnet50-run'")
+    for (nodes, devices), some in runs.groupby(["nodes", "gpus_per_node"]):
+        speeds = {int(n.split()[1]): v for n, v in zip(some.note, some.throughput, strict=True)}
+        yield Case(model="r50", case=f"{nodes}n{devices}g", batch_size=128, speeds=speeds)
+
+
+def test_dlperfs_summary_of_its_published_runs_is_the_one_that_it_published():
+    cases = [*seed_cases()]
+    told = dlperf.summary(cases, "mean")["r50"]
+    published = {
+        "1n1g": (352.23, 1.0),
+        "1n2g": (633.65, 1.8),
+        "1n4g": (1357.45, 3.87),
+        "1n8g": (2621.2, 7.47),
+        "2n8g": (4890.44, 13.88),
+        "4n8g": (9311.85, 26.55),
+    }
+    speeds = {case: one["average_speed"] for case, one in told.items()}
+    assert speeds == {case: speed for case, (speed, _up) in published.items()}
+    # Its speed-ups have two bases: the mean of the runs on one device, and the last of them.
+    last = 350.77
+    for case, (speed, up) in published.items():
+        assert up in (told[case]["speedup"], round(speed / last, 2))
+    assert [case for case in told if told[case]["speedup"] != published[case][1]] == [
+        "1n4g",
+        "1n8g",
+        "4n8g",
+    ]
+    assert dlperf.text(cases, "mean").splitlines()[:3] == [
+        "{'r50': {'1n1g': {'average_speed': 352.23,",
+        "                  'batch_size_per_device': 128,",
+        "                  'speedup': 1.0},",
+    ]
+    middle = dlperf.summary(cases, "median")["r50"]["1n8g"]
+    assert middle["middle_speed"] == 2619.94 and middle["speedup"] == 7.44
+    assert middle["average_speed"] == 2621.2
+
+
+def test_without_a_run_on_one_device_there_is_no_speed_up():
+    cases = [case for case in seed_cases() if case.case != "1n1g"]
+    assert dlperf.summary(cases, "mean")["r50"]["1n8g"]["speedup"] is None
+
+
+def test_dlperfs_layout_is_found_by_path_for_any_number_of_nodes():
+    rows = windows(13, at=1000.0 + 3.5 * np.arange(13))
+    some = [
+        recomputed(log(rows, name=f"logs/{case}/r50_b128_fp32_{run}.log"))
+        for case in ("1n1g", "16n8g")
+        for run in (1, 2)
+    ]
+    one, many = dlperf.cases([*some, recomputed(log(rows, name="logs/other.log"))])
+    assert one.speeds == {1: 365.71, 2: 365.71} and one.batch_size == 128
+    assert (many.case, many.speeds[1]) == ("16n8g", round(128 * 128 / 0.35, 2))
+
+
+# The command.
+
+
+def written(folder, name="PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log", costs=None, **changes):
+    """A log in the format of PaddleClas's static graph, whose steps took `costs` seconds."""
+    costs = np.full(140, 0.65) if costs is None else np.asarray(costs)
+    lines = []
+    for step in range(10, len(costs) + 1, 10):
+        mean_cost = costs[4:step].mean()
+        told = {
+            "at": f"{step // 60:02}:{step % 60:02}",
+            "epoch": 0,
+            "step": step,
+            "loss": f"{7 - step / 1000:.4f}",
+            "top1": " 0.0100",
+            "cost": mean_cost,
+            "reader": 0.0006,
+            "rate": 256 / mean_cost,
+        }
+        lines.append(LINE.format(**(told | changes)))
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines))
+    return path
+
+
+def run(*words):
+    done = CliRunner().invoke(main, ["audit", *map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+    return done
+
+
+COSTS = 0.65 + 0.05 * np.exp(-np.arange(140) / 30)
+
+
+def test_the_command_prints_every_figure_within_80_columns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(written(Path("logs"), costs=COSTS))
+    exact = 8 * 256 * 100 / COSTS[20:120].sum()
+    assert done.exit_code == 0
+    (line,) = [
+        line
+        for line in done.stdout.splitlines()
+        if re.match(r"samples / time +steps 21–120", line)
+    ]
+    assert float(line.split()[-2]) == pytest.approx(exact, rel=1e-4)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_claim_that_the_log_gives_ends_with_0_and_another_with_1(tmp_path):
+    path = written(tmp_path, costs=COSTS)
+    rates = [256 / COSTS[4:step].mean() for step in range(10, 141, 10)]
+    text = f"{8 * np.round(rates, 5)[5:].mean():.3f}"
+    done = run(path, "--claim", text)
+    assert done.exit_code == 0 and f"{text}  reproduced" in done.stdout
+    assert "without the first 5" in " ".join(done.stdout.split())
+    done = run(path, "--claim", "3500.5")
+    assert done.exit_code == 1 and "not reproduced" in done.stdout
+    assert run(path, "--claim", "3160", "--tolerance", "5").exit_code == 0
+
+
+def test_a_published_table_is_compared_cell_by_cell_and_told_as_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(Path("V100"), costs=COSTS)
+    written(Path("V100"), "PaddleClas_ResNet50_bs256_fp32_DP_N1C1_log", costs=COSTS)
+    file = tmp_path / "out.json"
+    done = run("V100", "--published", "paddle-resnet50-report", "--json", file)
+    found = Audit.model_validate_json(file.read_text())
+    assert done.exit_code == 1 and found.failed
+    states = {claim.text: claim.state for claim in found.claims if claim.log}
+    assert states == {"393.561": "not reproduced", "3019.361": "not reproduced"}
+    assert sum(claim.state == "no log" for claim in found.claims) == 34
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    again = run("V100", "--json", "-")
+    assert json.loads(again.stdout)["logs"][0]["figures"] and "2 logs" in again.stderr
+
+
+def test_a_file_that_cant_be_read_is_named_and_the_others_go_on(tmp_path):
+    good = written(tmp_path)
+    (tmp_path / "empty").touch()
+    (tmp_path / "other").write_bytes(b"nothing\x1b[2J that is known\n" * 3)
+    done = run(tmp_path)
+    assert done.exit_code == 0 and str(good.name) in done.stdout
+    left_out = " ".join(done.stdout.partition("left out")[2].split())
+    assert "empty" in left_out and "other" in left_out
+    nothing = run(tmp_path / "empty", tmp_path / "other")
+    assert nothing.exit_code == 1 and "\x1b" not in nothing.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--published", "paddle-resnet50-reprot"], "paddle-resnet50-report"),
+        (["--claim", "fast"], "type it as it is printed"),
+        (["--claim", "-3"], "type it as it is printed"),
+        (["--label", "../x"], "letters, digits"),
+        (["nowhere"], "no file or folder nowhere"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_what_is_allowed(words, why, tmp_path):
+    done = run(written(tmp_path), *words)
+    assert done.exit_code == 2 and done.stdout == ""
+    assert why in " ".join(done.stderr.split())
+
+
+def test_a_claim_is_of_one_log(tmp_path):
+    done = run(written(tmp_path, "a_log"), written(tmp_path, "b_log"), "--claim", "300")
+    assert done.exit_code == 2 and "2 of them can be read" in " ".join(done.stderr.split())
+
+
+def test_a_folder_without_a_file_is_refused(tmp_path):
+    with pytest.raises(AuditError, match="no file in"):
+        files_of([tmp_path])
+
+
+def test_a_name_that_would_steer_the_terminal_is_shown_as_text(tmp_path):
+    done = run(written(tmp_path, "log\x1b[31m[bold]\x07_bs256"))
+    assert not RULER.search(done.stdout) and "[bold]" in done.stdout
+
+
+def test_a_folder_in_dlperfs_layout_gives_its_summary(tmp_path):
+    for case, cost in (("1n1g", 0.35), ("1n8g", 0.4)):
+        for number in (1, 2):
+            path = tmp_path / case / f"r50_b128_fp32_{number}.log"
+            path.parent.mkdir(exist_ok=True)
+            text = "".join(
+                f"{_clock(step * cost)} INFO: [Pass 0, train batch {step}] \t"
+                f"loss {7 - step / 99:.5f}, acc1 0.00100, acc5 0.00500, lr 0.10000, "
+                f"elapse {cost:.4f} sec\n"
+                for step in range(9, 140, 10)
+            )
+            path.write_text(text)
+    done = run(tmp_path)
+    assert "DLPerf's summary, its mean variant" in done.stdout
+    assert "'1n8g': {'average_speed': 2560.0" in done.stdout
+    assert "'speedup': 7.0" in done.stdout and "'middle_speed': 365.71" in done.stdout
+
+
+def _clock(seconds):
+    return f"2020-08-20 10:{int(seconds // 60):02}:{seconds % 60:06.3f}".replace(".", ",")
+
+
+# The page.
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """An audit with a claim, an unread file and findings, kept as a page below tmp_path."""
+    logs = tmp_path / "logs"
+    written(logs / "V100", costs=COSTS)
+    (logs / "empty").touch()
+    done = run(
+        *(logs, "--published", "paddle-resnet50-report"),
+        *("--label", "paddle", "--outputs", tmp_path / "outputs"),
+    )
+    assert done.exit_code == 1
+    return tmp_path / "outputs" / "audits" / "paddle"
+
+
+def page(folder, language="en"):
+    name = "report.html" if language == "en" else f"report.{language}.html"
+    return unescape((folder / name).read_text())
+
+
+def test_an_audit_is_kept_as_a_page_in_both_languages_that_the_index_links_to(kept):
+    found = read_audit(kept)
+    assert found.command.startswith("perfkit audit ") and "--label paddle" in found.command
+    english, chinese = page(kept), page(kept, "zh")
+    assert "3019.361" in english and "not reproduced" in english and "steps 21–120" in english
+    assert "3019.361" in chinese and "未能重现" in chinese and "第 21–120 步" in chinese
+    assert "empty" in english and 'href="audit.json"' in english
+    for name in ("index.html", "index.zh.html"):
+        assert 'href="audits/paddle/report' in (kept.parent.parent / name).read_text()
+
+
+def test_the_site_is_written_again_from_the_audit_alone(kept, without_summary):
+    before = page(kept)
+    (kept / "report.html").unlink()
+    assert write_site(kept.parent.parent, lambda _done: None)[1] == []
+    assert page(kept) == before
+
+
+def test_an_audit_that_cant_be_read_is_named(kept, without_summary):
+    content = json.loads((kept / "audit.json").read_text())
+    (kept / "audit.json").write_text(json.dumps(content | {"schema_version": 9}))
+    with pytest.raises(ResultError, match="schema_version is 9"):
+        read_audit(kept)
+    left_out = write_site(kept.parent.parent, lambda _done: None)[1]
+    assert len(left_out) == 1 and "schema_version is 9" in page(kept)
+
+
+def test_the_notebook_of_an_audit_runs_as_papermill_runs_it(kept, tmp_path):
+    out = tmp_path / "out.ipynb"
+    source = ROOT / "notebooks" / "audit.ipynb"
+    command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", kept]
+    done = subprocess.run(
+        [*map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3019.361" in out.read_text()
+
+
+def test_foreign_names_are_text_on_the_page(kept, without_summary):
+    found = read_audit(kept)
+    hostile = "<script>alert(1)</script>"
+    one = found.logs[0].model_copy(update={"name": hostile, "format": hostile})
+    write_audit(kept, found.model_copy(update={"logs": [one], "command": hostile}))
+    write_site(kept.parent.parent, lambda _done: None)
+    assert "<script>alert" not in (kept / "report.html").read_text()
+
+
+def test_every_field_of_audit_json_is_documented():
+    text = (ROOT / "docs" / "results.md").read_text()
+    section = text.partition("## perfkit audit")[2].partition("\n## ")[0]
+    models = Audit.model_json_schema()["$defs"].values()
+    names = {*Audit.model_fields, *(name for one in models for name in one["properties"])}
+    assert [name for name in names if f"`{name}`" not in section] == []
+    assert [name for name in pages.sentences() if f"`{name}`" not in section] == []
