@@ -613,8 +613,6 @@ def audit_command(
     DLPerf's own summary too. A file that can't be read is named; the others go on.
     """
     from perfkit.audit.recompute import AuditError, audit, files_of
-    from perfkit.audit.stored import FOLDER, write_audit
-    from perfkit.report.site import publish_audit
 
     typed = [*map(str, paths), *(word for table in tables for word in ("--published", table))]
     typed += ["--claim", claim] if claim else []
@@ -638,12 +636,101 @@ def audit_command(
             )
     except AuditError as error:
         _refuse(error)
+    # Not before: what pages are made with takes more memory than reading a large log.
+    from perfkit.audit.stored import FOLDER, write_audit
+    from perfkit.report.site import publish_audit
+
     _tell(found, file)
     if label:
         folder = resolved_path(outputs) / FOLDER / label
         write_audit(folder, found)
         click.echo(publish_audit(folder), err=file == "-")
     raise SystemExit(found.failed or not found.logs)
+
+
+@main.command("import")
+@click.argument(
+    "logs",
+    nargs=-1,
+    required=True,
+    metavar="LOG…",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@PARAMETERS
+@click.option(
+    "--outputs",
+    default="outputs",
+    show_default=True,
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Where the measurement is stored.",
+)
+def import_(logs: tuple[Path, ...], given: tuple[tuple[str, str], ...], outputs: Path) -> None:
+    """Turn LOGs of another suite into a measurement, which joins the same tables.
+
+    Several logs of one configuration become its repeats. What the logs do not tell and a table
+    needs is given by -p: the parameters of `perfkit run`, and what else is known of where they
+    were made, as in -p environment.gpus "Tesla V100-SXM2-32GB". What is lacking is told, all of
+    it at once. The number is that of steps 21 to 120 where the logs' prints allow it, else of
+    the nearest steps that they do; -p warmup_steps and -p measured_steps choose others.
+
+    Page, tables and comparisons say that it was imported. Relative logs start here, FOLDER at
+    the checkout.
+    """
+    from perfkit.imports import import_logs
+    from perfkit.report.site import publish
+    from perfkit.results import ResultError
+
+    try:
+        measurement = import_logs(logs, dict(given), outputs)
+    except (RequestError, ResultError) as error:
+        _refuse(error)
+    publish(measurement)
+    protocol = measurement.result.protocol
+    steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
+    click.echo(f"{_number(measurement.folder)}; {steps}", err=True)
+    click.echo(measurement.folder / "report.html")
+
+
+@main.command()
+@click.argument("measurements", default="outputs", metavar="[MEASUREMENT|FOLDER]")
+@click.option(
+    "--as",
+    "form",
+    required=True,
+    type=click.Choice(["dllogger", "mlperf", "optimum"]),
+    help="The format.",
+)
+@click.option("--to", metavar="FOLDER", help="Where the files go; - for the output.")
+def export(measurements: str, form: str, to: str | None) -> None:
+    """Write measurements as other tools write theirs, so that those can read them.
+
+    A file for each complete repeat, of the raw steps: DLLogger's lines, MLPerf's :::MLLOG
+    lines, or optimum-benchmark's JSON. They lie beside each measurement, in `exported`, or in
+    --to. A relative path starts at the checkout, as in the parameters.
+    """
+    from perfkit.exporters import ExportError, export, printed
+    from perfkit.results import Measurement, ResultError, folders
+
+    path = resolved_path(measurements)
+    found = [path] if (path / "result.json").is_file() else list(folders(path))
+    if not found:
+        _refuse(RequestError([f"{measurements}: neither a measurement nor a folder of some"]))
+    failed = False
+    for folder in found:
+        try:
+            measurement = Measurement.read(folder)
+            if to == "-":
+                click.echo(printed(measurement, form), nl=False)
+                continue
+            for file in export(measurement, form, resolved_path(to) if to else None):
+                click.echo(file)
+        except (ExportError, ResultError) as error:
+            click.echo(f"left out: {error}", err=True)
+            failed = True
+        except (PermissionError, FileExistsError, NotADirectoryError) as error:
+            _refuse(RequestError([f"--to: {error.filename}: {error.strerror}"]))
+    raise SystemExit(1 if failed else 0)
 
 
 @main.command()

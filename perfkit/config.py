@@ -45,8 +45,9 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model: Literal["resnet50", "vgg16", "bert"] = Field(description="the model to train")
-    framework: Literal["paddle", "torch", "jax"] = Field(
-        "paddle", description="the framework that trains"
+    framework: Literal["paddle", "torch", "jax", "tensorflow", "mxnet", "oneflow"] = Field(
+        "paddle",
+        description="the framework that trains; of imported logs, the last three too",
     )
     precision: Literal["fp32", "amp", "pure_fp16", "bf16", "auto"] = Field(
         "fp32",

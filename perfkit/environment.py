@@ -31,6 +31,7 @@ NOT_MEASURING = ["report", "sweep", "manifest.py", "cli.py", "progress.py", "fra
 NOT_MEASURING += ["tables.py", "comparison", "figures.py", "steady.py", "utilization.py"]
 NOT_MEASURING += ["sanity.py", "diagnosis.py", "diagnose.py", "live.py"]
 NOT_MEASURING += ["task.py", "verification.py", "verify.py", "audit", "lines.py"]
+NOT_MEASURING += ["importers", "imports", "windows.py", "exporters"]
 
 
 class UnreadableError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.config import parameter_values, parameters, resolved_path
+from perfkit.config import parameters, resolved_path
 from perfkit.models import MODELS
 from perfkit.results import (
     Measurement,
@@ -26,7 +26,7 @@ MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
 MEASURED += ["other_load_cores", "energy_joules_per_sample"]
 COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
 COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32"]
-COLUMNS += ["nodes_differ", "input_sha256"]
+COLUMNS += ["nodes_differ", "input_sha256", "imported"]
 """What `load` always has, beside a column `environment.<fact>` for each fact."""
 STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
 STEP_COLUMNS += ["loss", "measured"]
@@ -37,9 +37,11 @@ def load(outputs: str | Path) -> pd.DataFrame:
 
     Columns are named as the parameters, plus `throughput`, `throughput_low` and
     `throughput_high` in `unit`, `repeat_throughputs` (a tuple, one for each complete repeat),
-    what the run really did (`effective.…`) and where it was made (`environment.…`). A cell
-    without a value is None. Files that can't be read are left out of the rows and named in
-    `.attrs["unreadable"]`. Raises ResultError if there is no such folder.
+    what the run really did (`effective.…`) and where it was made (`environment.…`). `imported`
+    is the format of the logs that it was made of, if it was: then `effective.precision` is what
+    those say or who imported them. A cell without a value is None. Files that can't be read are
+    left out of the rows and named in `.attrs["unreadable"]`. Raises ResultError if there is no
+    such folder.
     """
     unreadable: list[str] = []
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
@@ -102,7 +104,7 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
         "failure": result.failure.code if result.failure else None,
         "created": result.created,
         "model": result.config.model,
-        **parameter_values(result.config, result.protocol),
+        **result.parameters,
         "topology": result.config.topology,
         "repeat_throughputs": tuple(r.throughput for r in result.complete_repeats),
         "data_wait_share": result.data_wait_share,
@@ -112,6 +114,7 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
         "unit": MODELS[result.config.model].unit,
         "nodes_differ": _differences_of_nodes(result),
         "input_sha256": result.input_data.sha256 if result.input_data else None,
+        "imported": result.imported.format if result.imported else None,
     }
     if number:
         low, high = number.interval or (None, None)
@@ -123,6 +126,9 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
             "n": number.n,
             "steps_per_second": number.steps_per_second,
         }
+    if result.imported:
+        row["effective.precision"] = result.config.precision
+        row["effective.tf32"] = row["tf32"]
     if result.effective:
         row["effective.precision"] = result.effective.precision
         row["effective.tf32"] = result.effective.tf32

@@ -18,6 +18,7 @@ from perfkit.results import (
     read_events,
 )
 from perfkit.statistics import median, summary
+from perfkit.windows import numbers_of_windows
 
 STRAGGLING = 1.1
 SAME_WINDOW = 0.02
@@ -131,11 +132,14 @@ def disagreements(measurement: Measurement) -> list[str]:
 
 
 def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
-    if not repeat.ranks:
+    result = measurement.result
+    if not (repeat.ranks or result.imported):
         return "its ranks are not named"
     paths = [measurement.raw_file(repeat.index, rank.rank) for rank in repeat.ranks]
     conditions = measurement.conditions_file(repeat.index)
-    if repeat.conditions or conditions.exists():
+    if result.imported:
+        paths = [measurement.windows_file(repeat.index)]
+    elif repeat.conditions or conditions.exists():
         paths.append(conditions)
     events = []
     for path in paths:
@@ -145,12 +149,16 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
             return f"{path.relative_to(measurement.folder)}: {error.strerror}"
         except ResultError as error:
             return str(error).removeprefix(f"{measurement.folder}/")
-    protocol, seconds = measurement.result.protocol, repeat.wall_seconds or 0.0
+    seconds = repeat.wall_seconds or 0.0
     of_ranks, looks = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
     try:
-        given = numbers(repeat.index, protocol, of_ranks, seconds, *looks).model_dump()
+        if result.imported:
+            told = (result.config, result.protocol, result.imported)
+            derived = numbers_of_windows(repeat.index, *told, *events)
+        else:
+            derived = numbers(repeat.index, result.protocol, of_ranks, seconds, *looks)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return "the raw files are not those of a finished repeat"
-    stored = repeat.model_dump()
+    given, stored = derived.model_dump(), repeat.model_dump()
     differ = [name for name in given if name not in ELSEWHERE and given[name] != stored[name]]
     return f"the raw files give another {', '.join(differ)}" if differ else None

@@ -79,10 +79,8 @@ def plan(model: str, namespace: Mapping[str, Any], unseen: Collection[Unseen] = 
         problems += wrong
         protocol = "auto"
 
-    config = _validated(
-        Config, {"model": model if model in MODELS else "resnet50"} | given, problems
-    )
-    _validated(Protocol.named, {"name": "quick"} | steps, problems)
+    config = _asked({"model": model if model in MODELS else "resnet50"} | given, problems)
+    validated(Protocol.named, {"name": "quick"} | steps, problems)
     if problems or config is None:
         raise RequestError(sorted(problems))
     config = resolve(config, len(visible_gpus()), unseen)
@@ -98,11 +96,11 @@ def value_problems(name: str, value: Any) -> list[str]:
         if value not in ("auto", None, *PROTOCOLS):
             problems.append(_not_available(name, value, ("auto", *PROTOCOLS)))
     elif name not in PROTOCOL_PARAMETERS:
-        _validated(Config, {"model": "resnet50", name: value}, problems)
+        _asked({"model": "resnet50", name: value}, problems)
     else:
         # Of two that need each other, one alone is not wrong by itself.
         beside = {"repeats": "auto"} if name in ("budget", "interval_target") else {}
-        _validated(Protocol.named, {"name": "quick", name: value} | beside, problems)
+        validated(Protocol.named, {"name": "quick", name: value} | beside, problems)
     return problems
 
 
@@ -114,7 +112,8 @@ def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Confi
     Raises RequestError where the machine lacks what was asked for, or the parts of the request
     do not fit together.
     """
-    problems: list[str] = []
+    if problems := _not_run(config.framework):
+        raise RequestError(problems)
     here = "machine" not in unseen
     filled = _model_choices(config, problems) | _node_choices(config, problems, here)
     wanted = config.gpus
@@ -337,7 +336,24 @@ def _is_parameter(name: str, value: object) -> bool:
     return literal and not name.startswith("_") and name not in ("In", "Out")
 
 
-def _validated(model: Callable[..., Any], values: dict[str, Any], problems: list[str]) -> Any:
+def _asked(values: dict[str, Any], problems: list[str]) -> Config | None:
+    """The configuration that is asked for, or None and what is wrong with it added to
+    `problems`."""
+    if unknown := _not_run(values.get("framework", "paddle")):
+        problems += unknown
+        values = values | {"framework": "paddle"}
+    config: Config | None = validated(Config, values, problems)
+    return config
+
+
+def _not_run(framework: object) -> list[str]:
+    """Why perfkit can't train with this framework, if it can't."""
+    if framework in [*FRAMEWORKS]:
+        return []
+    return [_not_available("framework", framework, tuple(FRAMEWORKS))]
+
+
+def validated(model: Callable[..., Any], values: dict[str, Any], problems: list[str]) -> Any:
     """An instance of `model`, or None and what is wrong added to `problems`."""
     try:
         return model(**values)

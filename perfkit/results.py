@@ -3,6 +3,7 @@
     outputs/<id>/result.json              one measurement (Result), replaced atomically
     outputs/<id>/repeats/<k>/rank<r>.jsonl  raw events of one rank, appended as they happen
     outputs/<id>/repeats/<k>/conditions.jsonl  what the machine showed meanwhile
+    outputs/<id>/repeats/<k>/windows.jsonl  instead of both: what an imported log prints
     outputs/<id>/logs/<k>-rank<r>.log       what the worker printed
 
 `docs/results.md` describes both formats, `docs/result.schema.json` is Result's JSON Schema.
@@ -30,7 +31,7 @@ from pydantic import (
     model_validator,
 )
 
-from perfkit.config import Config, Protocol
+from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values
 from perfkit.statistics import median, median_interval, relative_width
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -321,12 +322,68 @@ class NodeSeen(_Stored):
     ]
 
 
+class ImportedLog(_Stored):
+    """The log of another suite that one repeat was made of."""
+
+    file: Annotated[str, Field(description="its name, without folders; foreign text")]
+    sha256: str
+    lines: Annotated[
+        tuple[int, int],
+        Field(description="those of the first and the last print in the window"),
+    ]
+    epoch: Annotated[int, Field(description="as the log counts; steps are counted in it")]
+    run: Annotated[int, Field(description="of the trainings in the file, from 0")]
+
+
+class Imported(_Stored):
+    """What a measurement was made of that perfkit has not made itself, and what the printed
+    figures mean, as the importer of their format declares it."""
+
+    format: str
+    rate_of: Annotated[
+        Literal["device", "all"], Field(description="whose samples a printed rate counts")
+    ]
+    covers: Annotated[
+        Literal["window", "running", "step"],
+        Field(
+            description="what a print is of: the steps since the last one, all since step "
+            "`since` of the epoch, or one step"
+        ),
+    ]
+    since: int | None = None
+    step: Annotated[
+        Literal["update", "batch"],
+        Field(description="what the log counts as a step, an update or a micro-batch of it"),
+    ]
+    counts_from: Annotated[int, Field(description="what the log calls the first step")]
+    reader: Annotated[
+        Literal["in", "apart"] | None,
+        Field(description="whether a step's time has its wait for input in it"),
+    ]
+    source: Annotated[str, Field(description="where this meaning is known from")]
+    basis: Annotated[
+        Literal["seconds", "own_rate", "clock"],
+        Field(
+            description="what the time of the window follows from: printed times of steps, "
+            "rates of the steps of each print, or the clock at two prints"
+        ),
+    ]
+    logs: Annotated[list[ImportedLog], Field(description="one for each repeat, in order")]
+    facts: Annotated[
+        dict[str, str],
+        Field(description="parameter, or environment.<fact> -> who says it; no other is known"),
+    ]
+    given: Annotated[
+        dict[str, str], Field(description="what was said by hand, as it was typed")
+    ]
+
+
 class Result(_Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
     schema_version: Literal[2]
     id: str
-    created: Annotated[str, Field(description="UTC, ISO 8601")]
+    created: Annotated[str, Field(description="UTC, ISO 8601; when begun, or imported")]
     status: Literal["complete", "partial", "failed"]
     failure: Failure | None = None
     config: Config
@@ -337,6 +394,9 @@ class Result(_Stored):
     nodes: Annotated[list[NodeSeen], Field(description="empty for a single node")] = []
     repeats: list[Repeat] = []
     throughput: Throughput | None = None
+    imported: Annotated[
+        Imported | None, Field(description="None of what perfkit has measured itself")
+    ] = None
 
     @field_validator("created")
     @classmethod
@@ -361,6 +421,16 @@ class Result(_Stored):
         if not isclose(stored.value, median(values)):
             raise ValueError("throughput: the value is not the median of the complete repeats")
         return self
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values of all parameters; of an imported measurement, None for those that nobody
+        told."""
+        values = parameter_values(self.config, self.protocol)
+        if self.imported:
+            told = {*self.imported.facts, *PROTOCOL_PARAMETERS, "label"}
+            values = {name: value if name in told else None for name, value in values.items()}
+        return values
 
     def fact(self, name: str) -> Any:
         """A fact of the environment; None where it was not read."""
@@ -438,6 +508,9 @@ class Measurement:
     def conditions_file(self, repeat: int) -> Path:
         return conditions_file(self.folder, repeat)
 
+    def windows_file(self, repeat: int) -> Path:
+        return windows_file(self.folder, repeat)
+
     def __repr__(self) -> str:
         number = self.result.throughput
         shown = f"{number.value:.4g} {number.unit}" if number else "no number"
@@ -450,6 +523,10 @@ def raw_file(folder: Path, repeat: int, rank: int) -> Path:
 
 def conditions_file(folder: Path, repeat: int) -> Path:
     return folder / "repeats" / str(repeat) / "conditions.jsonl"
+
+
+def windows_file(folder: Path, repeat: int) -> Path:
+    return folder / "repeats" / str(repeat) / "windows.jsonl"
 
 
 def read_result(path: Path) -> Result:

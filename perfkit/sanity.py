@@ -37,7 +37,7 @@ class NamedWarning(NamedTuple):
 
 def warnings_of(result: Result, went: Iterable[Course]) -> list[NamedWarning]:
     """All warnings about a measurement, whose repeats went as `went` says."""
-    found = [*_about_repeats(result), *_about_courses(result, went)]
+    found = [*_about_origin(result), *_about_repeats(result), *_about_courses(result, went)]
     found += [*_about_conditions(result), *_about_training(result)]
     return [*found, *_about_ceilings(result)]
 
@@ -69,6 +69,18 @@ def looked_at(result: Result, went: Iterable[Course]) -> dict[str, bool]:
         "accuracy": any(repeat.evaluation for repeat in repeats),
         "ceilings": utilization(result) is not None,
     }
+
+
+def _about_origin(result: Result) -> Iterator[NamedWarning]:
+    """Whether perfkit was there."""
+    if imported := result.imported:
+        without_input = (
+            imported.basis == "seconds"
+            and imported.reader == "apart"
+            and result.data_wait_share is None
+        )
+        figures = {"format": imported.format, "without_input": without_input}
+        yield NamedWarning("imported", figures)
 
 
 def _about_repeats(result: Result) -> Iterator[NamedWarning]:

@@ -341,6 +341,8 @@ def read_verifications(outputs: Path, left_out: list[str]) -> Iterator[Verificat
 def side_in(verification: Verification, result: Result) -> Side | None:
     """The side that this measurement was; None if the verification does not hold for it. Builds
     of one version (2.13.0+cpu, 2.13.0+cu126) count as one."""
+    if result.imported:
+        return None
     config, v = result.config, verification
     source = v.environment["suite_source"].value if "suite_source" in v.environment else None
     one = (config.model, config.optimizer, config.image_size, config.sequence_length)

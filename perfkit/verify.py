@@ -114,13 +114,9 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
 
 def _side(config: Config) -> Side:
     version = FRAMEWORKS[config.framework].version
-    assert version and config.execution
-    return Side(
-        framework=config.framework,
-        version=version,
-        execution=config.execution,
-        layout=config.layout,
-    )
+    assert version
+    how = config.model_dump(include={"framework", "execution", "layout"})
+    return Side(version=version, **how)
 
 
 def _see_room(config: Config, folder: Path) -> None:

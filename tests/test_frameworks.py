@@ -14,7 +14,7 @@ from perfkit.environment import read_environment
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.launch import cpu_settings
 from perfkit.launchers import Place
-from perfkit.request import RequestError, plan
+from perfkit.request import RequestError, plan, value_problems
 
 NAMES = tuple(FRAMEWORKS)
 
@@ -38,8 +38,22 @@ def command(framework, place=None, **changes):
     )
 
 
-def test_every_framework_that_can_be_asked_for_is_described():
-    assert {*Config.model_fields["framework"].annotation.__args__} == {*NAMES}
+def test_every_framework_is_described_or_only_imported():
+    known = {*Config.model_fields["framework"].annotation.__args__}
+    assert known - {*NAMES} == {"tensorflow", "mxnet", "oneflow"}
+    assert known > {*NAMES}
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "tensorflwo", None, 7, []])
+def test_a_framework_that_perfkit_cannot_run_is_refused_beside_all_else(framework):
+    wanted = {"framework": framework, "precision": "fp8", "device": "cpu"}
+    with pytest.raises(RequestError) as refused:
+        plan("resnet50", wanted)
+    about_framework, about_precision = refused.value.problems
+    told = f"framework: {framework!r} is not available; allowed: paddle, torch, jax"
+    assert about_framework == told
+    assert about_precision.startswith("precision: 'fp8' is not available")
+    assert value_problems("framework", framework) == [told]
 
 
 def test_what_a_framework_takes_are_values_that_the_parameters_have():

@@ -37,7 +37,7 @@ WORK = tuple(
     for name in Config.model_fields
     if name not in (*MAY_DIFFER, *UNHEARD, *SAID_BY, *SEEN, "gpus")
 )
-KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ")
+KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ", "imported")
 """In these two measurements must agree, or the comparison is said to be across them."""
 FOLLOWING = {
     "framework": ("layout", "execution", "strategy", "threads"),
@@ -52,17 +52,16 @@ WIDTH = 40
 
 def must_agree(measurement: Measurement) -> dict[str, Value]:
     """The values of KEYS. Without `input_sha256` where there are no files: it then says no
-    more than `input`."""
+    more than `input`; of an imported measurement, without all that nobody told."""
     row, used = row_of(measurement), measurement.result.effective
     values = {name: row.get(name) for name in (*WORK, "topology", *PROTOCOL, "nodes_differ")}
     values |= {name: row.get(f"environment.{name}") for name in HARDWARE}
     values |= {"precision": row.get("effective.precision"), "tf32": row.get("effective.tf32")}
     values["threads"] = _listed(used.threads) if used else None
     values["parameters"] = used.parameters if used else None
-    values["input_sha256"] = row["input_sha256"]
-    return {
-        key: values[key] for key in KEYS if key != "input_sha256" or values[key] is not None
-    }
+    values |= {key: row[key] for key in ("input_sha256", "imported")}
+    optional = KEYS if row["imported"] else ("input_sha256",)
+    return {key: values[key] for key in KEYS if key not in optional or values[key] is not None}
 
 
 def may_differ(measurement: Measurement) -> dict[str, Value]:

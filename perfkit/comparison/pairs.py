@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from perfkit.comparison.keys import (
+    KEYS,
     SEEN,
     Differences,
     Value,
@@ -194,10 +195,12 @@ def _with_numbers(source: Source) -> tuple[list[Side], list[Measured]]:
 
 
 def _in_one_place(
-    ones: Iterable[Side], others: Iterable[Side], across: frozenset[str], table: bool
+    ones: list[Side], others: list[Side], across: frozenset[str], table: bool
 ) -> Iterator[tuple[Side, Side]]:
     """Those that may be pairs: alike in all that both have for sure and that is not crossed."""
-    open_keys = {*allowed(across, across), "input_sha256"}
+    measured = [side.keys.keys() for side in (*ones, *others) if isinstance(side, Measured)]
+    not_all_have = {*KEYS} - {*KEYS}.intersection(*measured)
+    open_keys = {*allowed(across, across), *not_all_have, "input_sha256"}
 
     def where(side: Side) -> tuple[Any, ...]:
         if isinstance(side, Published):

@@ -59,7 +59,9 @@ class SameWork(Stored):
 
     state: Literal["verified", "not the same", "not verified"]
     created: Annotated[str | None, Field(description="of the verification")] = None
-    command: Annotated[str, Field(description="that verifies it, or does so again")]
+    command: Annotated[
+        str, Field(description="that verifies it, or does so again; empty if one is imported")
+    ]
 
 
 class Judged(Stored):
@@ -192,7 +194,8 @@ def _same_work(one: Side, other: Side) -> SameWork | None:
     results = one.measurement.result, other.measurement.result
     if results[0].config.framework == results[1].config.framework:
         return None
-    verify = command(*(result.config for result in results))
+    imported = any(result.imported for result in results)
+    verify = "" if imported else command(*(result.config for result in results))
     for measured in (one, other):
         if found := verification_of(measured.measurement.folder.parent, *results):
             verification, *sides = found

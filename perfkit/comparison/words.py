@@ -57,7 +57,7 @@ def told_of(pair: Judged) -> Iterator[str]:
         yield f"differs: {key} {beside(key, *both)}"
     if work := pair.same_work:
         when = f" in float32 and float64 ({work.created})" if work.created else ""
-        rest = "" if work.state == "verified" else f"; {work.command}"
+        rest = f"; {work.command}" if work.command and work.state != "verified" else ""
         yield f"same work: {work.state}{when}{rest}"
 
 

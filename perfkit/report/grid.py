@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from perfkit.report.language import current, file_name
 from perfkit.report.language import gettext as _
-from perfkit.report.series import Series, device_name, resources, size
+from perfkit.report.series import Series, device_name, in_words, resources, size
 from perfkit.report.wording import FRAMEWORK_NAMES, interval_words, number, percent
 
 
@@ -83,11 +83,13 @@ def origin(series: Series) -> list[str]:
     row = series.rows[0]
     version = row.get(f"environment.{row['framework']}") or ""
     steps = f"{row['warmup_steps']} + {row['measured_steps']}, {row['repeats']}x"
+    imported = [in_words("imported", row["imported"])] if row["imported"] else []
     return [
         row["unit"],
         device_name(row),
-        f"{FRAMEWORK_NAMES[row['framework']]} {version}",
+        f"{FRAMEWORK_NAMES[row['framework']]} {version}".rstrip(),
         f"{row['protocol']} ({steps})",
+        *imported,
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from perfkit.models import MODELS
 from perfkit.report.language import gettext as _
 from perfkit.report.published import RUNS, Cell, accumulates, topology
-from perfkit.report.series import device_name
+from perfkit.report.series import device_name, in_words
 
 Row = dict[str, Any]
 """A row of perfkit.load()."""
@@ -39,8 +39,8 @@ class Match:
 
     @property
     def is_like(self) -> bool:
-        """Whether both were made on the same GPU in the same precision."""
-        return not {"gpu", "precision"} & self.differs.keys()
+        """Whether perfkit measured on the same GPU in the same precision."""
+        return not {"gpu", "precision", "imported"} & self.differs.keys()
 
     @property
     def ratio(self) -> float | None:
@@ -112,6 +112,8 @@ def differing(cell: Cell, row: Row) -> dict[str, tuple[str, str]]:
     for key, value in usual.items():
         if row[key] not in (None, value):
             found[key] = (str(value), str(row[key]))
+    if row["imported"]:
+        found["imported"] = ("", row["imported"])
     same = (row["warmup_steps"], row["measured_steps"], row["n"]) == (20, 100, 7)
     if row["n"] and not (same and cell["statistic"] == PUBLISHED_STATISTIC):
         stated = cell["statistic"] or "not stated"
@@ -130,6 +132,8 @@ def differences(cell: Cell, row: Row) -> dict[str, str]:
                 told[key] = _("really %(used)s") % {"used": used}
             case "input":
                 told[key] = _against(_("input %(used)s") % {"used": used}, published)
+            case "imported":
+                told[key] = in_words(key, used)
             case "statistic":
                 told[key] = _against(used, published)
             case _:

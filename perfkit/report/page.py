@@ -14,7 +14,7 @@ from markupsafe import Markup
 from nbconvert import TemplateExporter
 
 from perfkit import report
-from perfkit.config import ROOT, parameter_values
+from perfkit.config import ROOT
 from perfkit.report.language import LANGUAGES, current, file_name, gettext, spoken
 from perfkit.report.rendering import FOLDER, write_out
 from perfkit.report.wording import title
@@ -25,7 +25,9 @@ def write_page(measurement: Measurement) -> None:
     """Write a measurement's notebook.ipynb and, in every language, its page beside its
     result.json."""
     result = measurement.result
-    parameters = parameter_values(result.config, result.protocol)
+    parameters = result.parameters
+    if result.imported:
+        parameters = {name: value for name, value in parameters.items() if value is not None}
     names = {"measurement": measurement}
     for language in LANGUAGES:
         with spoken(language):

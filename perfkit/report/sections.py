@@ -120,7 +120,7 @@ def limits(measurement: Measurement) -> Section:
 
 def _diagnose(result: Result) -> str:
     """The command that says what limits this; empty where it would be refused."""
-    if result.config.input == "synthetic" or result.config.nodes > 1:
+    if result.imported or result.config.input == "synthetic" or result.config.nodes > 1:
         return ""
     return command(result).replace("perfkit run", "perfkit diagnose", 1)
 
@@ -133,7 +133,7 @@ def same_work(measurement: Measurement) -> Section:
     return render(
         "same_work.html.j2",
         compared=found,
-        command=work.command(result.config),
+        command="" if result.imported else work.command(result.config),
         unreadable=unreadable,
         precisions=work.PRECISIONS,
         side_words=work.side_words,
@@ -143,8 +143,14 @@ def same_work(measurement: Measurement) -> Section:
 
 
 def parameters(measurement: Measurement) -> Section:
-    """What was run, in the words of the parameters and as a command."""
+    """What was run, in the words of the parameters and as a command; of an imported
+    measurement, what is known and who says it."""
     result = measurement.result
+    if imported := result.imported:
+        told = result.parameters | {"model": result.config.model}
+        told |= {f"environment.{fact}": result.fact(fact) for fact in result.environment}
+        said = [(name, told[name], by) for name, by in imported.facts.items()]
+        return render("told.html.j2", rows=said, command=command(result))
     values = config.parameter_values(result.config, result.protocol)
     rows = [
         (name, values[name], values[name] == default, meaning)
@@ -262,6 +268,8 @@ def environment(measurement: Measurement) -> Section:
 
 def method(measurement: Measurement) -> Section:
     """How the number came about."""
+    if measurement.result.imported:
+        return render("imported_method.html.j2", result=measurement.result)
     return render("method.html.j2", result=measurement.result)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from perfkit.frames import MEASURED
+from perfkit.report.language import gettext as _
 from perfkit.report.wording import FRAMEWORK_NAMES, fact_name
 from perfkit.results import NOT_IDENTITY
 
@@ -19,7 +20,7 @@ WITHIN = {"batch_size", "topology", "nodes", "gpus", "processes", "launcher", "h
 """In these the measurements of one series may differ."""
 NO_KEYS = {"id", "folder", "status", "failure", "created", "model", "timeout", "port"}
 NO_KEYS |= {"outputs_dir", *MEASURED, *(f"environment.{fact}" for fact in NOT_IDENTITY)}
-ALWAYS = ["framework", "effective.precision", "input"]
+ALWAYS = ["framework", "effective.precision", "input", "imported"]
 FIRST = [*ALWAYS, "device", "execution", "strategy", "label"]
 FIRST += ["environment.gpus", "environment.cpu", "environment.driver"]
 """A series is named by ALWAYS, then by what tells it from the model's others: these first."""
@@ -100,8 +101,8 @@ def resources(row: dict[str, Any]) -> int:
 
 def device_name(row: dict[str, Any]) -> str:
     """The GPU or, of a measurement on the CPU, that; without what follows in its name."""
-    fact = "gpus" if row["device"] == "gpu" else "cpu"
-    return spelt(row.get(f"environment.{fact}") or row["device"].upper()).split(",")[0]
+    fact, unknown = ("gpus", _("unknown GPU")) if row["device"] == "gpu" else ("cpu", "CPU")
+    return spelt(row.get(f"environment.{fact}") or unknown).split(",")[0]
 
 
 def _named(
@@ -136,8 +137,12 @@ def in_words(key: str, value: Any) -> str:
     """A key's value as a short piece of a name."""
     if key == "framework":
         return FRAMEWORK_NAMES[value]
+    if key == "imported":
+        return _("imported from %(format)s") % {"format": value}
     if key == "environment.gpus":
         names = [name.split(",")[0] for name in str(value).split("; ")]
+        if len(names) == 1:
+            return cut(names[0])
         return ", ".join(f"{names.count(name)} × {cut(name)}" for name in dict.fromkeys(names))
     if key == "environment.cpu":
         return cut(str(value).split(",")[0])

@@ -78,6 +78,7 @@ def overview(summary: Summary) -> Section:
         "overview.html.j2",
         states={state: states[state] for state in ("complete", "partial", "failed")},
         measurements=len(summary.measurements),
+        imported=int(summary.measurements["imported"].count()),
         unreadable=len(summary.unreadable),
         published=len(numbers),
         documents=len({*_sources(summary).values()}),

@@ -94,7 +94,7 @@ def title(result: Result) -> str:
 
 def gpu_name(result: Result) -> str:
     names = result.fact("gpus")
-    return names[0].split(",")[0] if isinstance(names, list) and names else "GPU"
+    return names[0].split(",")[0] if isinstance(names, list) and names else _("unknown GPU")
 
 
 def environment_in_short(result: Result) -> str:
@@ -109,6 +109,10 @@ def environment_in_short(result: Result) -> str:
 def command(result: Result) -> str:
     """The command that makes this measurement again, whatever the machine would choose."""
     c, p = result.config, result.protocol
+    if imported := result.imported:
+        logs = [log.file for log in imported.logs]
+        options = [word for one in imported.given.items() for word in ("-p", *one)]
+        return shlex.join(["perfkit", "import", *logs, *options])
     given: dict[str, Any] = {
         name: getattr(c, name)
         for name, (default, _meaning) in config.parameters().items()

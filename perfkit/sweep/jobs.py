@@ -163,11 +163,13 @@ def _label(parameters: dict[str, Any], varied: list[str]) -> str:
 
 def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str, Measurement]:
     """Job name -> the measurement of its configuration under `outputs`, complete or not, the
-    one written last if there are several. Unless it runs `elsewhere`, only one that was made
-    in the environment and with the data of now: any other would be measured anew."""
+    one written last if there are several; what was imported is none. Unless it runs
+    `elsewhere`, only one that was made in the environment and with the data of now: any other
+    would be measured anew."""
     stored: dict[tuple[Config, Protocol], list[Measurement]] = {}
     for folder in folders(outputs):
-        if found := _read(folder, _written(folder)):
+        found = _read(folder, _written(folder))
+        if found and not found.result.imported:
             config, protocol = found.result.config, found.result.protocol
             stored.setdefault((_work(config), protocol), []).append(found)
     matched = {}

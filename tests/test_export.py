@@ -1,0 +1,227 @@
+"""Measurements are exported so that other tools read the same numbers."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import CliRunner
+from made import measured, rank_events, with_raw_files, write_all
+
+from perfkit import exporters
+from perfkit.cli import main
+from perfkit.exporters import FORMATS, ExportError, export
+from perfkit.importers import read_log
+from perfkit.imports import import_logs
+from perfkit.request import RequestError
+
+SECONDS = [[1.5, 0.25, 0.5, 0.125, 0.75], [2.0, 3e-05, 0.31, 0.32, 0.33]]
+
+
+@pytest.fixture
+def measurement(tmp_path):
+    """Two repeats of a warm-up step and 4 measured ones, on two ranks; rank 1 is the slower."""
+    result = measured([1.0], processes=2, batch_size=4, warmup_steps=1, measured_steps=4)
+    protocol = result.protocol.model_copy(update={"repeats": 2})
+    events = [
+        [rank_events([s * (1 + rank / 10) for s in seconds], 4) for rank in (0, 1)]
+        for seconds in SECONDS
+    ]
+    result = result.model_copy(update={"protocol": protocol})
+    return with_raw_files(tmp_path / "outputs" / "made", result, events)
+
+
+def read_json(line, prefix):
+    assert line.startswith(prefix)
+    return json.loads(line.removeprefix(prefix))
+
+
+def throughput(log, samples, warmup=1):
+    """Samples by time of the steps after the warm-up, of what an importer reads."""
+    rows = [row for block in log.windows for row in block if row["first"] > warmup]
+    return samples * len(rows) / sum(row["seconds"] for row in rows)
+
+
+@pytest.mark.parametrize("form", ["dllogger", "optimum"])
+def test_what_is_exported_has_the_same_throughput_for_the_importers(measurement, form):
+    files = export(measurement, form)
+    assert [file.name for file in files] == [
+        f"made-{index}.{FORMATS[form].ending}" for index in (1, 2)
+    ]
+    for file, repeat in zip(files, measurement.result.repeats, strict=True):
+        assert throughput(read_log(file), 8) == pytest.approx(repeat.throughput, rel=1e-12)
+
+
+def test_dllogger_lines_tell_all_that_an_import_asks_for(measurement, tmp_path):
+    files = export(measurement, "dllogger")
+    steps = {"warmup_steps": "1", "measured_steps": "4"}
+    again = import_logs(files, steps, tmp_path / "again").result
+    ours, its = measurement.result, again
+    assert its.throughput.value == pytest.approx(ours.throughput.value, rel=1e-12)
+    assert its.throughput.n == 2
+    assert its.repeats[0].data_wait_share == pytest.approx(0.4 / 1.7875, rel=1e-12)
+    for name in ("model", "framework", "precision", "batch_size", "input", "device"):
+        assert getattr(its.config, name) == getattr(ours.config, name)
+    assert its.config.topology == "1x2"
+
+
+def test_optimum_reports_become_the_repeats_of_a_measurement(measurement, tmp_path):
+    given = {"model": "resnet50", "framework": "paddle", "precision": "fp32", "nodes": "1"}
+    given |= {"batch_size": "4", "accumulate": "1", "input": "dali", "processes": "2"}
+    given |= {"warmup_steps": "1", "measured_steps": "4"}
+    again = import_logs(export(measurement, "optimum"), given, tmp_path / "again").result
+    ours = measurement.result.throughput
+    assert again.throughput.value == pytest.approx(ours.value, rel=1e-12)
+
+
+def test_mlperf_lines_pass_that_projects_own_parser(measurement):
+    parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser")
+    for file in export(measurement, "mlperf"):
+        for ruleset in ("0.7.0", "3.1.0", "6.1.0"):
+            lines, errors = parser.parse_file(str(file), ruleset)
+            assert errors == []
+            assert len(lines) == len(file.read_text().splitlines())
+        keys = [line.key for line in lines]
+        assert keys[-3:] == ["tracked_stats", "block_stop", "run_stop"]
+        assert keys.index("run_start") < keys.index("block_start")
+
+
+def test_mlperf_lines_tell_the_window_and_each_steps_throughput(measurement):
+    file = export(measurement, "mlperf")[0]
+    events = [read_json(line, ":::MLLOG ") for line in file.read_text().splitlines()]
+    moments = {
+        event["key"]: event["time_ms"] for event in events if event["key"].startswith("block")
+    }
+    seconds = (moments["block_stop"] - moments["block_start"]) / 1000
+    ours = measurement.result.repeats[0].throughput
+    assert 8 * 4 / seconds == pytest.approx(ours, rel=0.001)
+    rates = [e["value"]["throughput"] for e in events if e["key"] == "tracked_stats"]
+    assert rates == pytest.approx([8 / (s * 1.1) for s in SECONDS[0]])
+    values = {event["key"]: event["value"] for event in events}
+    assert values["global_batch_size"] == 8
+    assert "max_sequence_length" not in values
+
+
+def test_mlperf_lines_tell_an_import_of_no_steps(measurement, tmp_path):
+    with pytest.raises(RequestError, match="tells of no step, only"):
+        import_logs(export(measurement, "mlperf")[:1], {}, tmp_path / "again")
+
+
+def test_dllogger_lines_are_as_dllogger_writes_them(measurement):
+    records = [
+        read_json(line, "DLLL ")
+        for line in export(measurement, "dllogger")[0].read_text().splitlines()
+    ]
+    kinds = [record["type"] for record in records]
+    assert kinds == ["METADATA"] * 4 + ["LOG"] * 7
+    logs = records[4:]
+    assert [record["step"] for record in logs] == [
+        "PARAMETER",
+        *([0, step] for step in range(1, 6)),
+        [],
+    ]
+    for record in records:
+        moment = datetime.fromisoformat(record["datetime"]).replace(tzinfo=UTC)
+        assert moment.timestamp() == pytest.approx(float(record["timestamp"]), abs=1e-5)
+    assert float(logs[-1]["elapsedtime"]) == pytest.approx(sum(SECONDS[0]) * 1.1)
+    assert logs[-1]["data"] == {"train_throughput": measurement.result.repeats[0].throughput}
+    assert logs[1]["data"]["train.loss"] == 9.0
+
+
+def test_an_optimum_report_has_the_fields_of_that_tool(measurement):
+    report = json.loads(export(measurement, "optimum")[0].read_text())
+    assert list(report) == ["overall", "warmup", "train"]
+    latency = report["train"]["latency"]
+    assert latency["values"] == pytest.approx([s * 1.1 for s in SECONDS[0][1:]])
+    assert (latency["count"], latency["unit"]) == (4, "s")
+    assert latency["total"] == pytest.approx(1.7875)
+    assert latency["mean"] == pytest.approx(1.7875 / 4)
+    assert latency["p50"] == pytest.approx(0.375 * 1.1)
+    assert report["train"]["throughput"]["value"] == pytest.approx(32 / 1.7875)
+    assert report["overall"]["latency"]["count"] == 5
+    assert report["train"]["memory"]["max_ram"] == 2e-6
+
+
+def test_without_a_warm_up_nothing_is_said_of_it(tmp_path):
+    result = measured([1.0], processes=1, batch_size=4, warmup_steps=0, measured_steps=3)
+    events = [[rank_events([0.5, 0.5, 0.5], 4, 3)]]
+    bare = with_raw_files(tmp_path / "bare", result, events)
+    assert json.loads(export(bare, "optimum")[0].read_text())["warmup"] is None
+    keys = [
+        line.split('"key": ')[1] for line in export(bare, "mlperf")[0].read_text().splitlines()
+    ]
+    assert sum(key.startswith('"block_start"') for key in keys) == 1
+
+
+def test_numbers_that_do_not_follow_from_the_raw_steps_are_not_exported(measurement):
+    raw = measurement.raw_file(2, 1)
+    raw.write_text(raw.read_text().replace('"samples": 16', '"samples": 17'))
+    for form in FORMATS:
+        with pytest.raises(ExportError, match=r"made: the raw steps are not its own: repeat 2"):
+            export(measurement, form)
+    assert not (measurement.folder / "exported").exists()
+
+
+def test_what_was_imported_is_not_exported(measurement, tmp_path):
+    files = export(measurement, "dllogger")
+    steps = {"warmup_steps": "1", "measured_steps": "4"}
+    again = import_logs(files, steps, tmp_path / "again")
+    with pytest.raises(ExportError, match=r"was imported itself, from made-1\.dllogger\.json"):
+        export(again, "mlperf")
+
+
+def test_a_file_appears_whole_or_not_at_all(measurement, monkeypatch):
+    export(measurement, "mlperf")
+    before = {
+        path.name: path.read_bytes() for path in (measurement.folder / "exported").iterdir()
+    }
+
+    def fail(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(OSError, match="No space"):
+        export(measurement, "mlperf")
+    after = {
+        path.name: path.read_bytes() for path in (measurement.folder / "exported").iterdir()
+    }
+    assert after == before
+
+
+def command(*words):
+    return CliRunner().invoke(main, ["export", *map(str, words)])
+
+
+def test_the_command_names_the_files_that_it_wrote(measurement, tmp_path):
+    done = command(measurement.folder, "--as", "mlperf", "--to", tmp_path / "there" / "deep")
+    assert done.exit_code == 0, done.output
+    files = [tmp_path / "there" / "deep" / f"made-{k}.mlperf.txt" for k in (1, 2)]
+    assert done.stdout.splitlines() == [str(file) for file in files]
+    assert all(file.is_file() for file in files)
+
+
+def test_the_command_exports_a_folder_and_names_what_it_leaves_out(measurement):
+    outputs = measurement.folder.parent
+    write_all(outputs, measured([]))
+    done = command(outputs, "--as", "optimum")
+    assert done.exit_code == 1
+    assert len(done.stdout.splitlines()) == 2
+    assert "left out: resnet50-fp32-1x1-b32-0: has no complete repeat" in done.stderr
+
+
+def test_the_command_prints_the_repeats_one_after_the_other(measurement):
+    done = command(measurement.folder, "--as", "dllogger", "--to", "-")
+    assert done.exit_code == 0
+    texts = [path.read_text() for path in exporters.export(measurement, "dllogger")]
+    assert done.stdout == "".join(texts)
+
+
+def test_the_command_refuses_what_it_cannot_read_or_write(measurement, tmp_path):
+    done = command(tmp_path / "nothing", "--as", "mlperf")
+    assert done.exit_code == 2
+    assert "neither a measurement nor a folder of some" in done.stderr
+    (tmp_path / "file").write_text("")
+    done = command(measurement.folder, "--as", "mlperf", "--to", tmp_path / "file")
+    assert done.exit_code == 2
+    assert "--to" in done.stderr
+    assert command(measurement.folder, "--as", "xml").exit_code == 2
+    assert {*FORMATS} == {"dllogger", "mlperf", "optimum"}
