@@ -613,6 +613,7 @@ def audit_command(
     DLPerf's own summary too. A file that can't be read is named; the others go on.
     """
     from perfkit.audit.recompute import AuditError, audit, files_of
+    from perfkit.lines import plain
 
     typed = [*map(str, paths), *(word for table in tables for word in ("--published", table))]
     typed += ["--claim", claim] if claim else []
@@ -631,7 +632,7 @@ def audit_command(
                 claim=claim,
                 tolerance=tolerance / 100,
                 label=label or "",
-                command=portable(shlex.join(["perfkit", "audit", *typed])),
+                command=plain(portable(shlex.join(["perfkit", "audit", *typed]))),
                 progress=lambda path: bar.update(sizes[path]),
             )
     except AuditError as error:
@@ -643,8 +644,17 @@ def audit_command(
     _tell(found, file)
     if label:
         folder = resolved_path(outputs) / FOLDER / label
-        write_audit(folder, found)
-        click.echo(publish_audit(folder), err=file == "-")
+        try:
+            write_audit(folder, found)
+        except (
+            PermissionError,
+            FileNotFoundError,
+            FileExistsError,
+            NotADirectoryError,
+        ) as error:
+            _refuse(RequestError([f"--outputs: {error.filename}: {error.strerror}"]))
+        publish_audit(folder)
+        click.echo(folder / "report.html", err=file == "-")
     raise SystemExit(found.failed or not found.logs)
 
 
@@ -678,6 +688,7 @@ def import_(logs: tuple[Path, ...], given: tuple[tuple[str, str], ...], outputs:
     the checkout.
     """
     from perfkit.imports import import_logs
+    from perfkit.imports.told import BY_HAND
     from perfkit.report.site import publish
     from perfkit.results import ResultError
 
@@ -686,6 +697,11 @@ def import_(logs: tuple[Path, ...], given: tuple[tuple[str, str], ...], outputs:
     except (RequestError, ResultError) as error:
         _refuse(error)
     publish(measurement)
+    assert measurement.result.imported
+    for name, by in measurement.result.imported.facts.items():
+        value = getattr(measurement.result.config, name, None)
+        if by.startswith(f"{BY_HAND}; ") and not by.endswith(f" says {value}"):
+            click.echo(f"{name}: {value}, {by}", err=True)
     protocol = measurement.result.protocol
     steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
     click.echo(f"{_number(measurement.folder)}; {steps}", err=True)

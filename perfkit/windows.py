@@ -47,6 +47,8 @@ def numbers_of_windows(
             raise ValueError(f"no print ends at step {steps[0] - 1}, or none at {steps[1]}")
         if imported.basis == "clock":
             seconds.append(inside[-1]["at"] - inside[0]["at"])
+            if seconds[-1] <= 0:
+                raise ValueError("the log's clock does not go on in the window")
             continue
         seconds.append(fsum(_seconds(window, config, imported) for window in inside))
         waits += [window["reader"] for window in inside]

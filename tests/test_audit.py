@@ -242,11 +242,11 @@ def test_the_epochs_of_a_figure_are_counted_over_restarts_too():
     assert (warm.epochs, warm.prints) == (4, 12)
 
 
-def test_of_several_ranks_that_print_the_lowest_is_taken():
-    both = np.concatenate([windows(12, seconds=9.0, rank=3), windows(12, seconds=2.0, rank=2)])
+def test_of_several_ranks_that_print_the_slowest_is_taken():
+    both = np.concatenate([windows(12, seconds=2.0, rank=2), windows(12, seconds=4.0, rank=3)])
     figures = figures_of(log(both))
-    assert figures.rank == 2
-    assert by_way(figures)["samples/time", "all"].per_device == 1280.0
+    assert figures.rank == 3
+    assert by_way(figures)["samples/time", "all"].per_device == 640.0
 
 
 def test_waiting_for_input_is_a_share_of_the_time_with_it():
@@ -397,6 +397,16 @@ FALLING = np.linspace(7, 6, 12)
         ("odd_rates", windows(rate=[0.0, -1.0, np.inf, *[300.0] * 9]), {"count": 3}),
         ("rate_not_time", windows(rate=150.0, seconds=10.0), {"samples": 150.0}),
         ("mean_of_rates", windows(rate=[200.0, 400.0] * 6), {}),
+        (
+            "clock_differs",
+            windows(15, seconds=1.8, at=3.6 * np.arange(15)),
+            {"first": 21, "last": 120, "difference": -0.5},
+        ),
+        (
+            "slow_print",
+            windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)),
+            {"share": 20 / 38, "steps": 10, "of": 100},
+        ),
         ("fewer_steps", windows(6, seconds=2.0), {"steps": 40}),
         ("missing_prints", windows(first=[*range(1, 101, 10), 201, 211]), {}),
         ("restarts", windows(run=[0] * 6 + [1] * 6), {"count": 1}),
@@ -482,6 +492,52 @@ def test_every_finding_has_its_sentence():
     assert named <= {*pages.sentences()} and len(named) > 20
 
 
+def test_a_claim_by_another_count_of_devices_than_the_logs_is_not_reproduced():
+    told = log(windows(12, rate=100.03125))
+    assert claimed("3201", told).state == "not reproduced"
+    assert [found.name for found in claimed("3201", told).findings] == ["other_count"]
+    untold = log(windows(12, rate=100.03125), facts={"model": "resnet50"})
+    assert claimed("3201", untold).state == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("250", 250.32), ("25.31", 25.31), ("1.1e4", 10988.1)]
+)
+def test_a_claim_of_few_digits_is_taken_to_these(text, rate):
+    facts = FACTS | {"ranks": 1}
+    told = [Told("total images/sec", rate, str(rate), 9, "samples/s")]
+    one = log(windows(12, rate=rate), facts=facts, told=told)
+    assert claimed(text, one).state == "reproduced"
+
+
+def test_waits_of_which_nothing_tells_whether_they_are_in_the_times_give_no_time():
+    rows = windows(12, seconds=2.0, reader=1.0, rate=256 * 10 / 3.0)
+    figures = by_way(figures_of(log(rows, reader=None)))
+    assert figures["samples/time", "all"].per_device == pytest.approx(256 * 10 / 3.0)
+
+
+def test_a_bert_that_does_not_tell_whether_it_accumulates_gives_no_time_by_its_clock():
+    rows = windows(12, at=np.arange(12.0))
+    told = {name: FACTS[name] for name in ("ranks", "batch_size")}
+    assert figures_of(log(rows, facts=told | {"unit": "sequences/s"})).shown == []
+    assert figures_of(log(rows, facts=told | {"unit": "images/s"})).shown
+
+
+def test_only_logs_that_name_model_and_batch_are_sides_of_a_speed_up():
+    def sides(*lacking):
+        facts = {name: value for name, value in FACTS.items() if name not in lacking}
+        logs = [
+            log(windows(12, rate=rate), facts=facts | {"ranks": ranks}, name=name, sha=name)
+            for name, ranks, rate in (("one", 1, 100.0), ("eight", 8, 900.0))
+        ]
+        some = [recomputed(one) for one in logs]
+        courses = [Course.of(one, -1) for one in logs]
+        return [found.name for found in together([one.log for one in some], courses, [])]
+
+    assert "super_linear" in sides()
+    assert "super_linear" not in sides("model") and "super_linear" not in sides("batch_size")
+
+
 # DLPerf's layout.
 
 
@@ -540,6 +596,22 @@ def test_dlperfs_layout_is_found_by_path_for_any_number_of_nodes():
     one, many = dlperf.cases([*some, recomputed(log(rows, name="logs/other.log"))])
     assert one.speeds == {1: 365.71, 2: 365.71} and one.batch_size == 128
     assert (many.case, many.speeds[1]) == ("16n8g", round(128 * 128 / 0.35, 2))
+
+
+def test_dlperfs_runs_of_two_precisions_are_told_apart():
+    names = [f"logs/1n1g/r50_b128_{precision}_1.log" for precision in ("fp32", "amp")]
+    rows = windows(13, at=1000.0 + 3.5 * np.arange(13))
+    found = dlperf.cases(recomputed(log(rows, name=name)) for name in names)
+    assert [one.model for one in found] == ["r50_b128_amp", "r50_b128_fp32"]
+
+
+def test_logs_given_by_relative_and_absolute_paths_are_named_in_short(tmp_path, monkeypatch):
+    for folder in ("a", "b"):
+        written(tmp_path / folder, "x.log")
+    monkeypatch.chdir(tmp_path)
+    done = run("a/x.log", tmp_path / "b" / "x.log")
+    assert "a/x.log" in done.stdout and "b/x.log" in done.stdout
+    assert str(tmp_path) not in done.stdout
 
 
 # The command.

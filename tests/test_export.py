@@ -53,8 +53,7 @@ def test_what_is_exported_has_the_same_throughput_for_the_importers(measurement,
 
 def test_dllogger_lines_tell_all_that_an_import_asks_for(measurement, tmp_path):
     files = export(measurement, "dllogger")
-    steps = {"warmup_steps": "1", "measured_steps": "4"}
-    again = import_logs(files, steps, tmp_path / "again").result
+    again = import_logs(files, {}, tmp_path / "again").result
     ours, its = measurement.result, again
     assert its.throughput.value == pytest.approx(ours.throughput.value, rel=1e-12)
     assert its.throughput.n == 2
@@ -136,7 +135,7 @@ def test_an_optimum_report_has_the_fields_of_that_tool(measurement):
     assert latency["total"] == pytest.approx(1.7875)
     assert latency["mean"] == pytest.approx(1.7875 / 4)
     assert latency["p50"] == pytest.approx(0.375 * 1.1)
-    assert report["train"]["throughput"]["value"] == pytest.approx(32 / 1.7875)
+    assert report["train"]["throughput"]["value"] == pytest.approx(16 / 1.7875)
     assert report["overall"]["latency"]["count"] == 5
     assert report["train"]["memory"]["max_ram"] == 2e-6
 
@@ -163,8 +162,7 @@ def test_numbers_that_do_not_follow_from_the_raw_steps_are_not_exported(measurem
 
 def test_what_was_imported_is_not_exported(measurement, tmp_path):
     files = export(measurement, "dllogger")
-    steps = {"warmup_steps": "1", "measured_steps": "4"}
-    again = import_logs(files, steps, tmp_path / "again")
+    again = import_logs(files, {}, tmp_path / "again")
     with pytest.raises(ExportError, match=r"was imported itself, from made-1\.dllogger\.json"):
         export(again, "mlperf")
 

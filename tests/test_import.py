@@ -192,6 +192,14 @@ def test_a_topology_that_is_not_that_of_the_log_is_refused(log, imported):
     assert problem == "nodes, gpus: 2x8 makes 16 ranks; a.log, line 3 says 32"
 
 
+def test_a_batch_of_all_devices_that_is_not_that_of_the_log_is_refused(log, imported):
+    (problem,) = refused(imported, log(facts={"global_batch_size": 512}))
+    assert problem == (
+        "batch_size, accumulate: they and 1x8 make 256 samples an update; "
+        "a.log, line 3 says 512"
+    )
+
+
 def test_logs_that_are_no_repeats_of_each_other_are_refused(log, imported):
     (problem,) = refused(imported, log("a.log"), log("b.log", facts={"batch_size": 64}))
     assert problem == (
@@ -359,6 +367,15 @@ def test_what_is_stored_already_is_left_as_it_is(log, imported):
     assert (again.folder / "result.json").stat().st_mtime_ns == before
     assert imported(path, label="other").folder != first.folder
     assert imported(path, environment__driver="525.60").folder != first.folder
+
+
+def test_windows_that_were_damaged_are_mended_by_importing_again(log, imported):
+    measurement = imported(path := log())
+    file = measurement.windows_file(1)
+    whole = file.read_text()
+    file.write_text("damaged")
+    assert imported(path).result == measurement.result
+    assert file.read_text() == whole
 
 
 def test_numbers_are_derived_from_the_windows_again(log, imported):

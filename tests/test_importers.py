@@ -384,6 +384,13 @@ def test_rates_of_dllogger_come_back(
     assert not log.notes
 
 
+def test_a_mean_of_the_rates_of_several_steps_gives_no_time(tmp_path: Path) -> None:
+    """Its harmonic mean would be samples by time; its arithmetic one is not."""
+    log = read(tmp_path, dllogger_text(SUITES["PyTorch ConvNets"], np.ones(40), 10))
+    rows = rows_of(log)[1:]
+    assert np.isnan(rows["own_rate"]).all() and np.isfinite(rows["rate"]).all()
+
+
 def test_an_iteration_that_is_printed_again_is_a_step_more(tmp_path: Path) -> None:
     seconds, suite = np.arange(1.0, 7.0), SUITES["TensorFlow BERT"]
     text = dllogger_text(suite, seconds, 1)
@@ -484,7 +491,10 @@ def test_every_step_of_optimum_benchmark_comes_back(tmp_path: Path, times: list[
     part = {"latency": latency, "throughput": {"unit": "samples/s", "value": 12.5}}
     asked = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     document = {
-        "config": {"scenario": {"training_arguments": asked}},
+        "config": {
+            "scenario": {"training_arguments": asked},
+            "backend": {"name": "pytorch"},
+        },
         "report": {"overall": part, "warmup": part, "train": part},
     }
     log = read(tmp_path, json.dumps(document, indent=4), "benchmark.json")
@@ -497,6 +507,7 @@ def test_every_step_of_optimum_benchmark_comes_back(tmp_path: Path, times: list[
         "train throughput",
     }
     assert (log.facts["batch_size"].value, log.facts["accumulate"].value) == (8, 2)
+    assert log.facts["framework"].value == "torch"
 
 
 def test_the_processes_of_optimum_benchmark_are_told_apart(tmp_path: Path) -> None:
@@ -508,6 +519,14 @@ def test_the_processes_of_optimum_benchmark_are_told_apart(tmp_path: Path) -> No
     rows = rows_of(read(tmp_path, json.dumps(document)))
     places = [(row["rank"], row["last"], row["seconds"]) for row in rows]
     assert places == [(0, 1, 1.0), (0, 2, 2.0), (1, 1, 3.0), (1, 2, 4.0)]
+
+
+def test_one_json_object_in_a_line_longer_than_a_chunk_is_read_whole(tmp_path: Path) -> None:
+    part = {"latency": {"unit": "s", "values": [0.25] * 300_000}}
+    text = json.dumps({"report": {"overall": part, "warmup": part, "train": part}})
+    log = read(tmp_path, text)
+    assert len(text) > 1 << 20 and log.windows.count == 300_000
+    assert "framework" not in log.facts
 
 
 def test_torchbench_tells_metrics(tmp_path: Path) -> None:

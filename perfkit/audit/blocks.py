@@ -1,5 +1,6 @@
 """The windows of a log again, block by block, each beside the one before it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,10 +43,22 @@ class Block:
 
 
 def rank_of(log: Log) -> int:
-    """Whose prints are taken: the lowest rank that prints or, of such as don't say who they
-    are, the first, -1."""
-    named = (rows["rank"][rows["rank"] >= 0] for rows in log.windows)
-    return min((int(ranks.min()) for ranks in named if len(ranks)), default=-1)
+    """Whose prints are taken: of the ranks that tell of the most steps the slowest, for the
+    ranks of a step wait for each other; the first of such as took as long."""
+    steps: Counter[int] = Counter()
+    seconds: Counter[int] = Counter()
+    for rows in log.windows:
+        ranks, of = np.unique(rows["rank"], return_inverse=True)
+        count = rows["last"] - rows["first"] + 1
+        timed = np.isfinite(rows["seconds"])
+        with np.errstate(divide="ignore"):
+            took = np.where(timed, rows["seconds"], count / rows["own_rate"])
+        steps.update(dict(zip(ranks.tolist(), np.bincount(of, count).tolist(), strict=True)))
+        took = np.bincount(of, np.nan_to_num(took, posinf=0.0)).tolist()
+        seconds.update(dict(zip(ranks.tolist(), took, strict=True)))
+    most = max(steps.values(), default=0)
+    longest = [rank for rank in steps if steps[rank] == most]
+    return max(longest, key=lambda rank: (seconds[rank], -abs(rank)), default=-1)
 
 
 def blocks(log: Log, rank: int) -> Iterator[Block]:

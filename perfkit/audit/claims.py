@@ -156,9 +156,12 @@ def judged(
     explanations: list[Explanation] = []
     chance = 0.0
     for figure, devices, value in candidates:
-        if figure.rounding > COARSE or abs(value / claimed - 1) > NEARBY:
+        rounding = figure.rounding * value
+        if rounding > max(COARSE * value, half * (1 + 1e-9)):
             continue
-        width = half + figure.rounding * value
+        width = half + rounding
+        if abs(value - claimed) > max(NEARBY * claimed, width * (1 + 1e-9)):
+            continue
         if not explanations:
             chance += min(width / (NEARBY * claimed), 1.0)
         if abs(value - claimed) <= width * (1 + 1e-9):
@@ -170,7 +173,13 @@ def judged(
     )
     difference = nearest / claimed - 1
     state: State = "not reproduced"
-    if explanations:
+    # By a count of devices that is not the log's own, it is explained, but not reproduced; what
+    # the log says itself is as it says it.
+    own = any(
+        one.devices is None or (one.figure.statistic, one.devices) == ("told", 1)
+        for one in explanations
+    )
+    if own or (explanations and log.fact("ranks") is None):
         state = "reproduced"
     elif abs(difference) <= tolerance:
         state = "near"

@@ -8,7 +8,7 @@ device, the last run on that, whose mean it had not taken yet. Here all have the
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import PurePath
 from pprint import pformat
@@ -19,14 +19,14 @@ from perfkit.audit.blocks import END, WARMUP
 from perfkit.audit.figures import Recomputed
 from perfkit.audit.stored import Case
 
-PATH = re.compile(r"(\d+)n(\d+)g/([^/_]+)_b(\d+)_[^/]*_(\d+)\.log$")
+PATH = re.compile(r"(\d+)n(\d+)g/([^/_]+)_b(\d+)_([^/]*)_(\d+)\.log$")
 BASE = "1n1g"
 
 
 def cases(logs: Iterable[Recomputed]) -> list[Case]:
     """The runs in DLPerf's layout, by model, batch and topology; those whose prints' clock does
     not tell of steps 21 to 120 are left out."""
-    speeds: dict[tuple[str, int, int, int], dict[int, float]] = defaultdict(dict)
+    speeds: dict[tuple[str, int, str, int, int], dict[int, float]] = defaultdict(dict)
     for one in logs:
         found = PATH.search(PurePath(one.log.name).as_posix())
         clock = next(
@@ -40,13 +40,20 @@ def cases(logs: Iterable[Recomputed]) -> list[Case]:
         )
         batch = one.log.fact("batch_size")
         if found and clock and clock.per_device and isinstance(batch, int):
-            nodes, devices, named, run = (int(found[k]) for k in (1, 2, 4, 5))
+            nodes, devices, named, run = (int(found[k]) for k in (1, 2, 4, 6))
             # The folder's name says how many devices, and the file's which batch.
             speed = clock.per_device / batch * named * nodes * devices
-            speeds[found[3], named, nodes, devices][run] = round(speed, 2)
+            speeds[found[3], named, found[5], nodes, devices][run] = round(speed, 2)
+    # DLPerf's words are the model's alone, as long as that tells its runs apart.
+    kinds = Counter(model for model, *_ in {key[:3] for key in speeds})
     return [
-        Case(model=model, case=f"{nodes}n{devices}g", batch_size=batch, speeds=runs)
-        for (model, batch, nodes, devices), runs in sorted(speeds.items())
+        Case(
+            model=model if kinds[model] == 1 else f"{model}_b{batch}_{precision}",
+            case=f"{nodes}n{devices}g",
+            batch_size=batch,
+            speeds=runs,
+        )
+        for (model, batch, precision, nodes, devices), runs in sorted(speeds.items())
     ]
 
 

@@ -25,6 +25,18 @@ class Figures:
     shown: list[Figure]
     skipping: list[Figure]
     input_share: float | None
+    slowest: "Slowest | None" = None
+
+
+@dataclass(frozen=True)
+class Slowest:
+    """The print that took longest in a period: its line, its share of the time, and how many
+    steps it tells of, of how many."""
+
+    line: int
+    share: float
+    steps: int
+    of: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class Recomputed:
 
 
 def figures_of(log: Log) -> Figures:
-    """All throughputs of a log; of several ranks that print, those of the lowest."""
+    """All throughputs of a log; of several ranks that print, those of the slowest."""
     rank, whose = rank_of(log), Whose.of(log)
     chosen = protocol_epoch(log, rank)
     sums = {period: Sums(period, log, chosen) for period in PERIODS}
@@ -51,7 +63,21 @@ def figures_of(log: Log) -> Figures:
     for period, one in sums.items():
         if one.prints and (period != "warm" or one.prints < sums["all"].prints):
             shown += _of_period(log, one, whose)
-    return Figures(rank, shown, [*_skipping(sums["all"], whose)], sums["all"].input_share)
+    measured = sums["protocol"] if sums["protocol"].prints else sums["all"]
+    return Figures(
+        rank,
+        shown,
+        [*_skipping(sums["all"], whose)],
+        sums["all"].input_share,
+        _slowest(measured),
+    )
+
+
+def _slowest(sums: Sums) -> Slowest | None:
+    if not sums.took > 0:
+        return None
+    share = sums.longest / sums.took
+    return Slowest(sums.longest_line, share, sums.longest_steps, sums.steps)
 
 
 @dataclass(frozen=True)
@@ -68,7 +94,8 @@ class Whose:
         samples, accumulate = whole(log, "batch_size"), whole(log, "accumulate")
         if samples and log.meaning.step == "update":
             # Suites that train BERT accumulate unless they are told not to.
-            bert = "model" in log.facts and log.facts["model"].value == "bert"
+            told = {log.facts[name].value for name in ("model", "unit") if name in log.facts}
+            bert = bool(told & {"bert", "sequences/s"})
             samples = None if bert and not accumulate else samples * (accumulate or 1)
         return cls(whole(log, "ranks"), samples, log.meaning.rate_of)
 
@@ -132,7 +159,9 @@ def _of_period(log: Log, sums: Sums, whose: Whose) -> Iterator[Figure]:
 def _samples_per_time(log: Log, sums: Sums, whose: Whose) -> Figure | None:
     """Samples over the time of the steps; from rates alone, their harmonic mean weighted with
     the steps."""
-    if whose.samples and sums.timed == sums.steps and sums.seconds > 0:
+    # What the printed waits are in, a format has to tell.
+    told = log.meaning.reader is not None or not sums.waited
+    if told and whose.samples and sums.timed == sums.steps and sums.seconds > 0:
         rate = whose.samples * sums.timed / sums.seconds
         # Each time may have been rounded the same way.
         rounding = sums.time_unit * _telescoped(log, sums) * sums.timed / sums.seconds

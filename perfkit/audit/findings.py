@@ -8,7 +8,7 @@ from typing import Any
 from perfkit.audit.blocks import END, WARMUP
 from perfkit.audit.course import Course
 from perfkit.audit.figures import Figures, Whose
-from perfkit.audit.stored import AuditedLog, Claim, Finding
+from perfkit.audit.stored import AuditedLog, Claim, Finding, Period
 from perfkit.importers.log import Log
 from perfkit.lines import plain
 from perfkit.models import MODELS
@@ -16,6 +16,12 @@ from perfkit.sanity import NEAR_CHANCE, STANDING, guessing_loss
 
 INPUT_BOUND = 0.05
 """Waiting for input for more than this share of the time is told."""
+CLOCK_APART = 0.02
+"""Printed times that differ from the prints' clock by more than this share are told."""
+SLOW = 0.1
+"""One print that takes more than this share of the time, and SLOW_TIMES the share of its steps,
+is told."""
+SLOW_TIMES = 3
 APART = 0.005
 """Figures that differ by more than this share are told apart."""
 ALIKE = 3
@@ -62,6 +68,21 @@ def _of_rates(log: Log, figures: Figures, course: Course) -> Seen:
             steps = {"first": mean.first, "last": mean.last}
             yield "mean_of_rates", None, {**values, **steps}
             break
+    timed: tuple[Period, ...] = ("protocol", "warm")
+    for of_steps in timed:
+        right, clock = by.get(("samples/time", of_steps)), by.get(("clock", of_steps))
+        if not right or not clock or (right.first, right.last) != (clock.first, clock.last):
+            continue
+        apart = _ratio(clock, right) - 1
+        if abs(apart) > CLOCK_APART + right.rounding + clock.rounding:
+            values = {"right": right.throughput or right.per_device, "difference": apart}
+            values |= {"clock": clock.throughput or clock.per_device}
+            yield "clock_differs", None, {**values, "first": right.first, "last": right.last}
+            break
+    slow = figures.slowest
+    if slow and slow.share > max(SLOW, SLOW_TIMES * slow.steps / slow.of):
+        told = {"share": slow.share, "steps": slow.steps, "of": slow.of}
+        yield "slow_print", slow.line, told
     if figures.input_share and figures.input_share > INPUT_BOUND:
         yield "input_wait", None, {"share": figures.input_share}
     if course.odd_rates:
@@ -149,7 +170,8 @@ def _super_linear(logs: list[AuditedLog]) -> Together:
     alike: dict[tuple[Any, ...], list[tuple[float, AuditedLog]]] = defaultdict(list)
     for log in logs:
         right = log.right
-        if right and right.throughput and right.per_device:
+        known = log.fact("model") is not None and log.fact("batch_size") is not None
+        if known and right and right.throughput and right.per_device:
             keys = ("model", "framework", "precision", "batch_size", "accumulate")
             ranks = right.throughput / right.per_device
             alike[tuple(log.fact(key) for key in keys)].append((ranks, log))

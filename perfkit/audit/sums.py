@@ -48,32 +48,41 @@ class Sums:
     last_rate: float = 0.0
     head: list[float] = field(default_factory=list)
     every_rate: Floats = field(default_factory=Floats)
+    took: float = 0.0
+    """By its printed times or, where they are none, by its rates: of all prints, and of the one
+    that took longest, with its line and steps."""
+    longest: float = 0.0
+    longest_line: int = 0
+    longest_steps: int = 0
     rate_unit: float = 0.0
     time_unit: float = 0.0
     clock_unit: float = 0.0
 
     def add(self, block: Block) -> None:
-        rows = block.rows
-        mask = inside(self.period, block, rows["first"], self.chosen)
+        mask = inside(self.period, block, block.rows["first"], self.chosen)
         if not mask.any():
             return
-        steps = block.steps[mask]
-        self.first = min(self.first or rows["first"][mask][0], int(rows["first"][mask].min()))
-        self.last = max(self.last, int(rows["last"][mask].max()))
-        epochs = (rows["run"][mask].astype("i8") << 32) + rows["epoch"][mask]
+        # A copy of so many rows takes time.
+        rows = block.rows if mask.all() else block.rows[mask]
+        steps = rows["last"] - rows["first"] + 1
+        self.first = min(self.first or rows["first"][0], int(rows["first"].min()))
+        self.last = max(self.last, int(rows["last"].max()))
+        epochs = (rows["run"].astype("i8") << 32) + rows["epoch"]
         self.epochs += int(np.count_nonzero(np.diff(epochs, prepend=self.epoch)))
         self.epoch = int(epochs[-1])
-        self.prints += int(mask.sum())
+        self.prints += len(rows)
         self.steps += int(steps.sum())
-        self._add_times(block, mask)
-        self._add_rates(rows["rate"][mask])
-        own = usable(rows["own_rate"][mask])
+        self._add_times(block, mask, rows, steps)
+        self._add_longest(rows, steps)
+        self._add_rates(rows["rate"])
+        own = usable(rows["own_rate"])
         self.rated += int(steps[own].sum())
-        self.seconds_by_rate += float((steps[own] / rows["own_rate"][mask][own]).sum())
+        self.seconds_by_rate += float((steps[own] / rows["own_rate"][own]).sum())
         self._add_clock(block)
 
-    def _add_times(self, block: Block, mask: np.ndarray) -> None:
-        rows, steps = block.rows[mask], block.steps[mask]
+    def _add_times(
+        self, block: Block, mask: np.ndarray, rows: np.ndarray, steps: np.ndarray
+    ) -> None:
         self.reach += int(self._reach(block)[mask].sum())
         # Rounding may turn the difference of two running means negative; its sum is right.
         timed = np.isfinite(rows["seconds"])
@@ -89,6 +98,19 @@ class Sums:
         self.waited_of += float(rows["seconds"][told].sum())
         if self.log.meaning.reader != "in":
             self.waited_of += waited
+
+    def _add_longest(self, rows: np.ndarray, steps: np.ndarray) -> None:
+        if self.timed:
+            times = rows["seconds"]
+        else:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                times = steps / rows["own_rate"]
+        times = np.where(np.isfinite(times), times, 0.0)
+        self.took += float(times.sum())
+        at = int(np.argmax(times))
+        if times[at] > self.longest:
+            self.longest, self.longest_line = float(times[at]), int(rows["line"][at])
+            self.longest_steps = int(steps[at])
 
     @staticmethod
     def _reach(block: Block) -> np.ndarray:

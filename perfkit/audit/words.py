@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from io import StringIO
 from itertools import groupby
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import get_args
 
 from rich.console import Console
@@ -67,11 +67,15 @@ def _names(logs: list[AuditedLog]) -> dict[str, str]:
     """Each log's name in short: that of the file or, where several have it, from the folder on
     that all logs are in."""
     files = Counter(PurePath(log.name).name for log in logs)
-    common = os.path.commonpath([PurePath(log.name).parent for log in logs]) if logs else ""
+    common = (
+        os.path.commonpath([Path(log.name).absolute().parent for log in logs]) if logs else ""
+    )
     short = {}
     for log in logs:
         file = PurePath(log.name).name
-        short[log.name] = file if files[file] == 1 else os.path.relpath(log.name, common or ".")
+        short[log.name] = (
+            file if files[file] == 1 else os.path.relpath(Path(log.name).absolute(), common)
+        )
     return short
 
 

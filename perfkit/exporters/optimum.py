@@ -1,7 +1,8 @@
 """As optimum-benchmark reports a training: the latencies of its steps, one JSON object.
 
 The fields are those of `Latency`, `Throughput` and `Memory` in its trackers. Where that tool
-divides the samples of all steps by the mean of one step, this is samples / time.
+divides the samples of all steps by the mean of one step, this is samples / time; of one device,
+as there.
 """
 
 import json
@@ -26,7 +27,7 @@ def _part(steps: Sequence[Step], training: Training) -> dict[str, Any] | None:
     if not steps:
         return None
     seconds = [step.seconds for step in steps]
-    mean = fmean(seconds)
+    mean, ranks = fmean(seconds), training.result.config.ranks
     spread = pstdev(seconds)
     percentiles = {f"p{k}": float(np.percentile(seconds, k)) for k in (50, 90, 95, 99)}
     return {
@@ -41,7 +42,7 @@ def _part(steps: Sequence[Step], training: Training) -> dict[str, Any] | None:
             "stdev": spread,
             "stdev_": spread / mean * 100,
         },
-        "throughput": {"unit": "samples/s", "value": training.step_samples / mean},
+        "throughput": {"unit": "samples/s", "value": training.step_samples / ranks / mean},
         "energy": None,
         "efficiency": None,
     }

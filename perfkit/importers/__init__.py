@@ -72,7 +72,6 @@ class _Reading:
         self._notes: list[Note] = []
         self._form: Form | None = None
         self._steps: Steps | None = None
-        self._document = b""
         self._nuls = 0
 
     def log(self, file: BinaryIO) -> Log:
@@ -88,7 +87,7 @@ class _Reading:
                 words = "the last line has no end: the file may be cut off in it"
                 self._note(last.line + last.text.count(b"\n"), words)
         else:
-            name, meaning = self._take_document()
+            name, meaning = self._take_document(file)
         if self._nuls:
             self._note(0, f"{self._nuls} NUL bytes were left out")
         self._facts.read_name(self._path)
@@ -112,8 +111,6 @@ class _Reading:
         if self._form is None:
             self._recognise(chunk)
         if self._form is None or self._steps is None:
-            if len(self._document) < DOCUMENT_BYTES:
-                self._document += chunk.text
             return
         rows, rest = self._form.rows(chunk)
         self._windows.append(self._steps.windows(rows))
@@ -139,12 +136,18 @@ class _Reading:
         for other in others:
             self._note(0, f"lines of another format are left out: {other.name}")
 
-    def _take_document(self) -> tuple[str, Meaning]:
-        """Reads a file that is no lines but one JSON object."""
+    def _take_document(self, file: BinaryIO) -> tuple[str, Meaning]:
+        """Reads a file that is one JSON object, maybe in one line of any length."""
         document = None
-        if self._document.lstrip()[:1] == b"{":
+        file.seek(0)
+        text = file.read(DOCUMENT_BYTES + 1)
+        if text.lstrip()[:1] == b"{":
+            if len(text) > DOCUMENT_BYTES:
+                raise LogError(
+                    f"{self._path} begins like JSON, of over {DOCUMENT_BYTES} bytes."
+                )
             try:
-                document = json.loads(self._document)
+                document = json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise LogError(
                     f"{self._path} begins like JSON, but is not: {error}."

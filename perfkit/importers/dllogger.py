@@ -85,6 +85,7 @@ ALL = (
             source=SUITES + "PyTorch/Classification/ConvNets/image_classification/logger.py: a "
             "print is the arithmetic mean of the rates of the steps since the last one; "
             "iterations count from 1; total_ips has the reader in it, compute_ips has not",
+            mean_of="rates",
         ),
         ((b"loss", rb"train\.loss"), (b"rate", rb"train\.total_ips")),
     ),

@@ -182,11 +182,17 @@ OWN = tuple(
     _say(
         fact,
         b"PARAMETER measurement",
-        rb"PARAMETER measurement : [^\n]{1,4000}? %s : (\w{1,40}) " % fact.encode(),
+        rb"(?m)^PARAMETER measurement : [^\n]{1,4000}? %s : (\w{1,40}) " % fact.encode(),
         kind,
     )
     for kind, facts in (
-        (int, ("batch_size", "accumulate", "nodes", "devices")),
+        (
+            int,
+            (
+                *("batch_size", "accumulate", "nodes", "devices"),
+                *("warmup_steps", "measured_steps"),
+            ),
+        ),
         (bytes.decode, ("model", "framework", "precision", "input", "device")),
     )
     for fact in facts

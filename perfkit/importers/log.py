@@ -80,8 +80,9 @@ class Meaning:
     `rate_of`: samples of one device or of all. `counts_from`: what the first step is called.
     `reader`: whether the printed time of a step has its wait for input in it; None if the
     format leaves it open. `step`: what is counted, the optimizer's updates or the batches, of
-    which several may be accumulated for one. `repeats`: the same step may be printed again
-    without a restart. `source`: where all this is known from.
+    which several may be accumulated for one. `mean_of`: what a printed rate is a
+    mean of; that of rates is not the rate of several steps. `repeats`: the same step may be
+    printed again without a restart. `source`: where all this is known from.
     """
 
     rate_of: Literal["device", "all"]
@@ -90,6 +91,7 @@ class Meaning:
     reader: Literal["in", "apart"] | None
     source: str
     step: Literal["update", "batch"] = "update"
+    mean_of: Literal["times", "rates"] = "times"
     repeats: bool = False
 
 

@@ -26,7 +26,7 @@ def _read(document: dict[str, Any]) -> Contents | None:
     asked = {name: _at(scenario, "training_arguments", key) for name, key in FACTS.items()}
     return Contents(
         rows=_rows(values if isinstance(values, list) else [], _at(scenario, "max_steps")),
-        facts={"framework": "torch"}
+        facts=_framework(_at(document, "config", "backend", "name"))
         | {name: value for name, value in asked.items() if type(value) is int},
         told=[
             told(f"{part} throughput", repr(rate), "samples/s", 1)
@@ -34,6 +34,10 @@ def _read(document: dict[str, Any]) -> Contents | None:
             if isinstance(rate, int | float)
         ],
     )
+
+
+def _framework(backend: Any) -> dict[str, int | str]:
+    return {"framework": "torch"} if backend == "pytorch" else {}
 
 
 def _rows(values: list[Any], steps: Any) -> np.ndarray:

@@ -21,6 +21,9 @@ def _judged(meaning: Meaning, rows: np.ndarray, text: bytes) -> Meaning:
     follows &= np.diff(rows["step"]) > 0
     earlier, later = rows[:-1][follows], rows[1:][follows]
     passed = later["at"] - earlier["at"]
+    if not np.isfinite(passed).any():
+        told = "; nothing in this log does: its means are taken to begin anew after each print"
+        return replace(meaning, source=meaning.source + told)
     sums = [(part["step"] - RESET + 1) * part["seconds"] for part in (earlier, later)]
     if_window = np.nansum((later["step"] - earlier["step"]) * later["seconds"] - passed)
     if_running = np.nansum(sums[1] - sums[0] - passed)

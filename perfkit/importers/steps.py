@@ -107,6 +107,8 @@ class Steps:
             )
         if not isinstance(covers, Running):
             steps = step - windows["first"] + 1
+            if self._meaning.mean_of == "rates":
+                windows["own_rate"][steps > 1] = np.nan
             windows["seconds"] = prints["seconds"] * steps
             windows["reader"] = prints["reader"] * steps
         last.run, last.epoch = int(windows["run"][-1]), int(epoch[-1])

@@ -20,6 +20,7 @@ from perfkit.imports.steps import Training, window_of
 from perfkit.imports.told import ENVIRONMENT, STEPS, Told, config_of, environment_of, told_of
 from perfkit.lines import plain
 from perfkit.models import MODELS
+from perfkit.numbers import disagreements
 from perfkit.request import RequestError
 from perfkit.results import (
     SCHEMA_VERSION,
@@ -200,8 +201,10 @@ def _name(
 
 
 def _stored(folder: Path, result: Result, kept: Sequence[Sequence[Window]]) -> Measurement:
-    """Raises RequestError where the folder can't be written to."""
-    if not (folder / "result.json").exists():
+    """What is there already stays, unless its windows do not give its numbers. Raises
+    RequestError where the folder can't be written to."""
+    there = (folder / "result.json").exists()
+    if not there or disagreements(Measurement.read(folder)):
         for index, windows in enumerate(kept, 1):
             path = windows_file(folder, index)
             try:
@@ -209,5 +212,6 @@ def _stored(folder: Path, result: Result, kept: Sequence[Sequence[Window]]) -> M
             except OSError as error:
                 raise RequestError([f"--outputs: {path.parent}: {error.strerror}"]) from error
             write_atomically(path, "".join(f"{json.dumps(window)}\n" for window in windows))
-        write_last_result(folder, result)
+        if not there:
+            write_last_result(folder, result)
     return Measurement.read(folder)

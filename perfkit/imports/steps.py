@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import isfinite
 from typing import Any
 
@@ -11,6 +12,8 @@ from perfkit.request import RequestError, validated
 from perfkit.windows import FIELDS, Basis, Window, by_rank, covering
 
 BASES: tuple[Basis, ...] = ("seconds", "own_rate", "clock")
+PRINTS = 100_000
+"""In how many prints of a log, from its first on, the window is looked for."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ def window_of(
             return basis, protocol, [one for one in found if one]
     ends = ", ".join(str(window["last"]) for window in trainings[0][0].windows[:8])
     other = "" if asked else ", nor are there others that all logs have"
+    if any(log.windows.count > PRINTS for log in logs):
+        other += f" (only the first {PRINTS:,} prints of a log are looked at)"
     raise RequestError(
         [
             f"the prints of these logs do not tell of steps {wanted.warmup_steps + 1} to "
@@ -57,9 +62,9 @@ def window_of(
 
 
 def _trainings(log: Log) -> Iterator[Training]:
-    """The epochs of the trainings in a log, of its first block of windows."""
+    """The epochs of the trainings in a log, of its first PRINTS windows."""
     windows: dict[tuple[int, int], list[Window]] = {}
-    for row in next(iter(log.windows)):
+    for row in islice(chain.from_iterable(log.windows), PRINTS):
         place = (int(row["run"]), int(row["epoch"]))
         windows.setdefault(place, []).append({name: _plain(row[name]) for name in FIELDS})
     for (run, epoch), some in windows.items():

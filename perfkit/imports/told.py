@@ -93,6 +93,12 @@ def config_of(told: Told, problems: list[str]) -> Config | None:
             f"nodes, {'gpus' if config.device == 'gpu' else 'processes'}: {config.topology} "
             f"makes {config.ranks} ranks; {by} says {ranks}"
         )
+    whole, by = told.get("global_batch_size", (config.global_batch, ""))
+    if whole != config.global_batch:
+        problems.append(
+            f"batch_size, accumulate: they and {config.topology} make {config.global_batch} "
+            f"samples an update; {by} says {whole}"
+        )
     return config
 
 

@@ -150,6 +150,13 @@ def sentences() -> dict[str, str]:
         "missing_prints": _(
             "%(count)s prints are more than %(spacing)s steps after the one before."
         ),
+        "clock_differs": _(
+            "Over steps %(first)s to %(last)s samples / time is %(right)s by what is printed, "
+            "and %(clock)s by the prints' own clock, %(difference)s."
+        ),
+        "slow_print": _(
+            "One print, of %(steps)s of the %(of)s steps, has %(share)s of their time."
+        ),
         "mean_of_rates": _(
             "Over steps %(first)s to %(last)s the mean of the printed rates is %(mean)s; "
             "samples / time is %(right)s. The mean is %(share)s higher."
