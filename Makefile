@@ -43,9 +43,9 @@ kills: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python tests/bench/kills.py
 
-## schema: write docs/result.schema.json from the models in perfkit/results.py
+## schema: write docs/result.schema.json from the models in perfkit/results/schema.py
 schema: .venv/cpu
-	$(BIN)/python -c 'import json, perfkit.results as r; \
+	$(BIN)/python -c 'import json, perfkit.results.schema as r; \
 		print(json.dumps(r.Result.model_json_schema(), indent=1))' > docs/result.schema.json
 
 ## constraints: write the versions that are in .venv into constraints.txt

@@ -12,7 +12,7 @@ import click
 
 from perfkit.config import LABEL, ROOT, parameters, portable, resolved_path
 from perfkit.models import MODELS
-from perfkit.request import RequestError, plan, typed
+from perfkit.request.plan import RequestError, plan, typed
 
 if TYPE_CHECKING:
     from perfkit.audit.stored import Audit
@@ -40,7 +40,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(context)
         except OSError as error:
-            from perfkit.results import NO_ROOM
+            from perfkit.results.files import NO_ROOM
 
             if error.errno not in NO_ROOM:
                 raise
@@ -82,12 +82,12 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
     except RequestError as error:
         _refuse(error)
     # Imported only now: reading the environment takes longer than refusing a request.
-    from perfkit.driver import is_complete, measurement_folder
-    from perfkit.environment import read_environment
-    from perfkit.hosts import own_index
+    from perfkit.analysis.sanity import warnings_about
+    from perfkit.driver.measure import is_complete, measurement_folder
+    from perfkit.machine.hosts import own_index
+    from perfkit.nodes.environment import read_environment
     from perfkit.report.page import write_page
-    from perfkit.results import Measurement
-    from perfkit.sanity import warnings_about
+    from perfkit.results.files import Measurement
 
     config = planned.config
     notebook = ROOT / "notebooks" / f"{model}.ipynb"
@@ -124,8 +124,8 @@ def run(model: str, given: tuple[tuple[str, str], ...]) -> None:
 
 def _number(folder: Path) -> str:
     """The measured number in words."""
-    from perfkit.report.wording import number, percent
-    from perfkit.results import read_result
+    from perfkit.results.files import read_result
+    from perfkit.words.wording import number, percent
 
     found = read_result(folder / "result.json").throughput
     assert found
@@ -149,7 +149,7 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from perfkit.results import write_atomically
+    from perfkit.results.files import write_atomically
 
     try:
         papermill.execute_notebook(notebook, executed, values, progress_bar=False)
@@ -174,7 +174,7 @@ def doctor(model: str, given: tuple[tuple[str, str], ...]) -> None:
     """
     try:
         planned = plan(model, {name: typed(name, value) for name, value in given})
-        from perfkit.doctor import examine_plan
+        from perfkit.driver.doctor import examine_plan
 
         well = True
         for check in examine_plan(planned):
@@ -201,10 +201,10 @@ def diagnose(model: str, given: tuple[tuple[str, str], ...]) -> None:
     more and fewer threads, and the parts of a step by the framework's own profiler, in a run of
     its own. The page of the measurement then has it too.
     """
-    from perfkit.diagnose import diagnose as make
+    from perfkit.diagnosis.parts import diagnose as make
+    from perfkit.diagnosis.words import diagnosis_lines
+    from perfkit.driver.task import TaskError
     from perfkit.report.page import write_page
-    from perfkit.report.wording import diagnosis_lines
-    from perfkit.task import TaskError
 
     try:
         planned = plan(model, {name: typed(name, value) for name, value in given})
@@ -243,10 +243,10 @@ def verify(model: str, frameworks: str | None, given: tuple[tuple[str, str], ...
     What comes out is kept below outputs_dir; pages and comparisons of measurements that it
     holds for tell it.
     """
-    from perfkit.report.same_work import text
-    from perfkit.task import TaskError
-    from perfkit.verify import sides
-    from perfkit.verify import verify as make
+    from perfkit.driver.task import TaskError
+    from perfkit.verification.verify import sides
+    from perfkit.verification.verify import verify as make
+    from perfkit.verification.words import text
 
     try:
         configs = sides(model, frameworks, {name: typed(name, value) for name, value in given})
@@ -341,7 +341,7 @@ def manifest(
     """
     import yaml
 
-    from perfkit.manifest import objects
+    from perfkit.nodes.manifest import objects
 
     values = {name: typed(name, value) for name, value in given}
     try:
@@ -492,8 +492,8 @@ def _compare_live(
 ) -> NoReturn:
     """Measure the sides in turn, and end with the status of their comparison."""
     from perfkit.comparison.live import read_comparison
+    from perfkit.comparison.live_run import live, measure_in_turn
     from perfkit.comparison.sides import sides_of
-    from perfkit.live import live, measure_in_turn
     from perfkit.report.site import publish_comparison
     from perfkit.statistics import fewest_values
 
@@ -527,7 +527,7 @@ def _compare_live(
 
 def _tell(found: "Comparison | LiveComparison | Audit", file: str | None) -> None:
     """Print a comparison or an audit, and write it as JSON where that was asked for."""
-    from perfkit.results import write_atomically
+    from perfkit.results.files import write_atomically
 
     path = Path(file).absolute() if file and file != "-" else None
     try:
@@ -613,7 +613,7 @@ def audit_command(
     DLPerf's own summary too. A file that can't be read is named; the others go on.
     """
     from perfkit.audit.recompute import AuditError, audit, files_of
-    from perfkit.lines import plain
+    from perfkit.words.lines import plain
 
     typed = [*map(str, paths), *(word for table in tables for word in ("--published", table))]
     typed += ["--claim", claim] if claim else []
@@ -690,7 +690,7 @@ def import_(logs: tuple[Path, ...], given: tuple[tuple[str, str], ...], outputs:
     from perfkit.imports import import_logs
     from perfkit.imports.told import BY_HAND
     from perfkit.report.site import publish
-    from perfkit.results import ResultError
+    from perfkit.results.files import ResultError
 
     try:
         measurement = import_logs(logs, dict(given), outputs)
@@ -726,7 +726,7 @@ def export(measurements: str, form: str, to: str | None) -> None:
     --to. A relative path starts at the checkout, as in the parameters.
     """
     from perfkit.exporters import ExportError, export, printed
-    from perfkit.results import Measurement, ResultError, folders
+    from perfkit.results.files import Measurement, ResultError, folders
 
     path = resolved_path(measurements)
     found = [path] if (path / "result.json").is_file() else list(folders(path))

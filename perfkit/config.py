@@ -38,7 +38,7 @@ def portable(text: str) -> str:
 class Config(BaseModel):
     """A configuration: everything that defines the work. Field names are notebook parameters.
 
-    `None` and `"auto"` are left open by the user and filled in by `request.resolve`; the
+    `None` and `"auto"` are left open by the user and filled in by `request.plan.resolve`; the
     properties need that to have happened.
     """
 
@@ -209,7 +209,7 @@ class Config(BaseModel):
 
 
 FEWEST_TO_END = 7
-"""The fewest repeats whose range is an interval of 98 % for the median (results.py)."""
+"""The fewest repeats whose range is an interval of 98 % for the median (results/schema.py)."""
 
 
 class Protocol(BaseModel):

@@ -29,8 +29,8 @@ SMALL = {
     "timeout": 120,
 }
 """A measurement of a few seconds; most of it is Paddle's import."""
-MODULES = {"perfkit.supervisor", "paddle.distributed.launch", "perfkit.worker"}
-IN_WORKER = "import sys\nif 'perfkit.worker' in sys.orig_argv:\n"
+MODULES = {"perfkit.nodes.supervisor", "paddle.distributed.launch", "perfkit.worker.rank"}
+IN_WORKER = "import sys\nif 'perfkit.worker.rank' in sys.orig_argv:\n"
 """The beginning of code for `plant` that is to run in workers alone."""
 
 

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-import perfkit.launch
-from perfkit import worker
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.loop import CpuDevice
+import perfkit.nodes.launch
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.training.loop import CpuDevice
+from perfkit.worker import rank as worker
 
 PLANTED = """
 import sys
@@ -36,11 +36,11 @@ def planted(seconds):
 
 def plant(seconds):
     """Have measurements of this process train with the fake."""
-    perfkit.launch.launcher_command = launcher_command(seconds)
+    perfkit.nodes.launch.launcher_command = launcher_command(seconds)
 
 
 def launcher_command(seconds):
-    """What stands in for perfkit.launch's function of that name."""
+    """What stands in for perfkit.nodes.launch's function of that name."""
 
     def command(_config, _place, _log_dir, _job, worker_command):
         return [sys.executable, __file__, str(seconds), worker_command[-1]]

@@ -5,24 +5,22 @@ import random
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfkit import environment
 from perfkit.config import Config, Protocol
-from perfkit.driver import throughput
-from perfkit.figures import Figure, Number
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.numbers import numbers
-from perfkit.results import (
+from perfkit.driver.measure import throughput
+from perfkit.nodes import environment
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.results.figures import Figure, Number
+from perfkit.results.files import Measurement, raw_file, write_result
+from perfkit.results.numbers import numbers
+from perfkit.results.schema import (
     SCHEMA_VERSION,
     Effective,
     InputData,
-    Measurement,
     Rank,
     Reading,
     Repeat,
     Result,
     StepSeconds,
-    raw_file,
-    write_result,
 )
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"

@@ -9,10 +9,10 @@ import sys
 
 from fake_trainer import launcher_command
 
-import perfkit.launch
-from perfkit.driver import measure
-from perfkit.environment import read_environment
-from perfkit.request import RequestError, plan
+import perfkit.nodes.launch
+from perfkit.driver.measure import measure
+from perfkit.nodes.environment import read_environment
+from perfkit.request.plan import RequestError, plan
 
 
 def main(request):
@@ -22,7 +22,7 @@ def main(request):
         print("started", flush=True)
         return command(*arguments)
 
-    perfkit.launch.launcher_command = saying
+    perfkit.nodes.launch.launcher_command = saying
     planned = plan("resnet50", request)
     # What takes its time, and would spread those who start together, is read once.
     read_environment(planned.config.framework, planned.config.data_folder)

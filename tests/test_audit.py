@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.audit import dlperf
+from perfkit.audit import dlperf, sentences
 from perfkit.audit.claims import Given, cells_for, claims_of_tables, differs, judged
 from perfkit.audit.course import Course
 from perfkit.audit.figures import Recomputed, figures_of, half_of
@@ -38,10 +38,9 @@ from perfkit.importers.log import (
     Window,
     Windows,
 )
-from perfkit.report import audited as pages
-from perfkit.report.published import cells_of
 from perfkit.report.site import write_site
-from perfkit.results import ResultError
+from perfkit.results.files import ResultError
+from perfkit.tables.cells import cells_of
 
 FACTS = {
     "model": "resnet50",
@@ -420,7 +419,7 @@ def test_what_is_odd_is_told_with_its_figures(name, rows, figures):
     assert found[name].file == "x.log"
     for key, value in figures.items():
         assert found[name].figures[key] == pytest.approx(value)
-    assert pages.finding_words(found[name])
+    assert sentences.finding_words(found[name])
 
 
 def test_lines_are_told_where_a_finding_has_one():
@@ -428,7 +427,7 @@ def test_lines_are_told_where_a_finding_has_one():
     found = seen(log(rows))
     assert found["negative_accuracy"].line == 3 and found["loss_not_finite"].line == 9
     noted = seen(log(rows, notes=[Note(7, "3 NUL bytes were left out")]))["note"]
-    assert noted.line == 7 and pages.finding_words(noted) == "3 NUL bytes were left out"
+    assert noted.line == 7 and sentences.finding_words(noted) == "3 NUL bytes were left out"
 
 
 def test_a_sound_log_has_no_finding():
@@ -489,7 +488,7 @@ def test_every_finding_has_its_sentence():
     code = (ROOT / "perfkit/audit/findings.py").read_text()
     code += (ROOT / "perfkit/audit/claims.py").read_text()
     named = {*re.findall(r'(?:yield|for note|\() ?"([a-z_]+)", (?:None|course|\{|told)', code)}
-    assert named <= {*pages.sentences()} and len(named) > 20
+    assert named <= {*sentences.sentences()} and len(named) > 20
 
 
 def test_a_claim_by_another_count_of_devices_than_the_logs_is_not_reproduced():
@@ -831,4 +830,4 @@ def test_every_field_of_audit_json_is_documented():
     models = Audit.model_json_schema()["$defs"].values()
     names = {*Audit.model_fields, *(name for one in models for name in one["properties"])}
     assert [name for name in names if f"`{name}`" not in section] == []
-    assert [name for name in pages.sentences() if f"`{name}`" not in section] == []
+    assert [name for name in sentences.sentences() if f"`{name}`" not in section] == []

@@ -12,13 +12,13 @@ import pytest
 from made import made_figure, stored
 
 from perfkit.config import ROOT
-from perfkit.figures import Number, figures_file, read_figures, store_figure
 from perfkit.report.bench import Bench
-from perfkit.report.language import LANGUAGES, file_name
 from perfkit.report.site import parts, publish_figures, write_index, write_site
 from perfkit.report.strip import strip
-from perfkit.results import ResultError
+from perfkit.results.figures import Number, figures_file, read_figures, store_figure
+from perfkit.results.files import ResultError
 from perfkit.statistics import share_interval
+from perfkit.words.language import LANGUAGES, file_name
 
 sys.path.insert(0, str(ROOT / "tests" / "bench"))
 import runner

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from perfkit import worker
-from perfkit.cause import cause, failure, furthest_behind, unwritten
-from perfkit.launch import Ending
+from perfkit.driver.cause import cause, failure, furthest_behind, unwritten
+from perfkit.nodes.launch import Ending
+from perfkit.worker import rank as worker
 
 NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
 CONNECTION_LOST = {"event": "failure", "code": "worker_error", "message": "connection closed"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.ceiling import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_ceiling
-from perfkit.loop import CpuDevice
+from perfkit.training.ceiling import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_ceiling
+from perfkit.training.loop import CpuDevice
 
 
 class Machine:

@@ -8,10 +8,10 @@ from made import measured, write_all
 
 import perfkit
 from perfkit.report import charts, pictures
-from perfkit.report.language import spoken
-from perfkit.report.matches import match
-from perfkit.report.published import cells_of
-from perfkit.report.series import series_of
+from perfkit.tables.cells import cells_of
+from perfkit.tables.matches import match
+from perfkit.tables.series import series_of
+from perfkit.words.language import spoken
 
 GPU = {"device": "gpu", "gpus": 8}
 

@@ -16,8 +16,9 @@ from perfkit.cli import main
 from perfkit.comparison.keys import HARDWARE, KEYS
 from perfkit.comparison.verdict import Comparison, Failure, Judged, Named, Number, verdict
 from perfkit.config import ROOT
-from perfkit.results import Failure as Failed
-from perfkit.results import InputData, write_result
+from perfkit.results.files import write_result
+from perfkit.results.schema import Failure as Failed
+from perfkit.results.schema import InputData
 from perfkit.statistics import Ratio, mann_whitney_counts, ratio_interval
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]

@@ -13,10 +13,12 @@ import pytest
 from conftest import IN_WORKER
 from made import measured, stored
 
-from perfkit.conditions import Disturbance, disturbances, summarize
-from perfkit.numbers import disagreements
-from perfkit.report import language, sections
-from perfkit.results import Conditions, read_events
+from perfkit.report import sections
+from perfkit.results.conditions import Disturbance, disturbances, summarize
+from perfkit.results.files import read_events
+from perfkit.results.numbers import disagreements
+from perfkit.results.schema import Conditions
+from perfkit.words import language
 
 BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {}}
 BEGIN["energy_wraps_joules"] = {"package-0": 1000.0}

@@ -8,8 +8,8 @@ from made import measured, stored
 
 import perfkit
 from perfkit.cli import main
-from perfkit.diagnose import diagnose
-from perfkit.diagnosis import (
+from perfkit.diagnosis.parts import diagnose
+from perfkit.diagnosis.verdict import (
     FILE,
     Diagnosis,
     InputAlone,
@@ -18,9 +18,9 @@ from perfkit.diagnosis import (
     read_diagnosis,
     verdict,
 )
+from perfkit.diagnosis.words import diagnosis_lines
 from perfkit.report import limits
-from perfkit.report.wording import diagnosis_lines
-from perfkit.results import Measurement, ResultError
+from perfkit.results.files import Measurement, ResultError
 from perfkit.statistics import Ratio
 
 
@@ -165,8 +165,8 @@ def test_a_part_that_fails_is_told_with_its_code_and_leaves_no_diagnosis(
 ):
     plant(
         "import sys\n"
-        "if 'perfkit.worker' in sys.orig_argv:\n"
-        "    import perfkit.worker, perfkit.backends.paddle as backend\n"
+        "if 'perfkit.worker.rank' in sys.orig_argv:\n"
+        "    import perfkit.worker.rank, perfkit.backends.paddle as backend\n"
         "    def profile(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
         "    backend.profile = profile\n"

@@ -8,8 +8,8 @@ import pytest
 from conftest import as_options
 
 import perfkit
-from perfkit import doctor
-from perfkit.doctor import examine_plan
+from perfkit.driver import doctor
+from perfkit.driver.doctor import examine_plan
 
 CLI = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 

@@ -15,11 +15,11 @@ from conftest import IN_WORKER
 from made import forget_repeats
 
 import perfkit
-from perfkit import launch
 from perfkit.models.architecture import training_flops
-from perfkit.numbers import disagreements
+from perfkit.nodes import launch
 from perfkit.report import publish
-from perfkit.results import Measurement, read_events
+from perfkit.results.files import Measurement, read_events
+from perfkit.results.numbers import disagreements
 
 PLANTED = (
     IN_WORKER
@@ -45,12 +45,12 @@ PLANTED = (
 """A worker whose synthetic input does something bad; batch 0 is the one before training."""
 
 RAISE_IN_STEP = """
-    import perfkit.loop
+    import perfkit.training.loop
 
     def raise_in_step(*args):
         raise KeyError("planted")
 
-    perfkit.loop.StepTimer.stop = raise_in_step
+    perfkit.training.loop.StepTimer.stop = raise_in_step
 """
 """A worker whose first step raises, whatever its input."""
 
@@ -142,10 +142,10 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
 
 def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
     plant(
-        IN_WORKER + "    import perfkit.ceiling\n"
+        IN_WORKER + "    import perfkit.training.ceiling\n"
         "    def measure_ceiling(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
-        "    perfkit.ceiling.measure_ceiling = measure_ceiling\n"
+        "    perfkit.training.ceiling.measure_ceiling = measure_ceiling\n"
     )
     measurement = measure()
     assert measurement.result.status == "complete"
@@ -211,7 +211,7 @@ def test_a_complete_measurement_does_not_need_its_data_any_more(measure, samples
 def test_a_terminal_that_is_closed_does_not_stop_the_measurement(measure, monkeypatch):
     master, slave = os.openpty()
     terminal = os.fdopen(slave, "w")
-    monkeypatch.setattr("perfkit.progress.terminal", lambda: terminal)
+    monkeypatch.setattr("perfkit.driver.progress.terminal", lambda: terminal)
     os.close(master)
     assert measure(input="synthetic").result.status == "complete"
 
@@ -359,7 +359,7 @@ def test_kill_minus_9_of_the_supervisor_leaves_no_process(small, tmp_path, worke
     driver, log = start_driver(small(input="synthetic", measured_steps=400))
     wait_for(lambda: started_steps(outputs))
     for process in worker_processes():
-        if "perfkit.supervisor" in process.cmdline():
+        if "perfkit.nodes.supervisor" in process.cmdline():
             process.send_signal(signal.SIGKILL)
     driver.wait(30)
     assert log.read_text().split()[-1] == "failed"

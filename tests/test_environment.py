@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.environment import UnreadableError, _reading, identity, read_environment
+from perfkit.nodes.environment import UnreadableError, _reading, identity, read_environment
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import perfkit
 from perfkit.comparison.live import disagreements as disagreements_in_turn
 from perfkit.comparison.live import read_comparison
 from perfkit.config import ROOT
-from perfkit.numbers import disagreements
 from perfkit.report.site import write_site
-from perfkit.results import Measurement
+from perfkit.results.files import Measurement
+from perfkit.results.numbers import disagreements
 
 EXAMPLES = ROOT / "outputs" / "examples"
 

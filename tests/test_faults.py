@@ -21,9 +21,9 @@ from made import forget_repeats
 from test_driver import wait_for
 
 import perfkit
-from perfkit.numbers import disagreements, window_disagrees
 from perfkit.report import publish
-from perfkit.results import Measurement
+from perfkit.results.files import Measurement
+from perfkit.results.numbers import disagreements, window_disagrees
 
 REPEATS = 2
 AT_BATCH_2 = (
@@ -70,7 +70,7 @@ def request_of(small):
 @pytest.fixture
 def fake_measure(request_of, monkeypatch):
     """Measure with a fake trainer, whose steps perfkit's own worker writes."""
-    monkeypatch.setattr("perfkit.launch.launcher_command", launcher_command(0.1))
+    monkeypatch.setattr("perfkit.nodes.launch.launcher_command", launcher_command(0.1))
 
     def run(outputs, **changes):
         plan = perfkit.plan("resnet50", request_of(outputs, **changes))

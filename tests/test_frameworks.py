@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from perfkit import packages
 from perfkit.config import Config
-from perfkit.environment import read_environment
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.launch import cpu_settings
-from perfkit.launchers import Place
-from perfkit.request import RequestError, plan, value_problems
+from perfkit.machine import packages
+from perfkit.nodes.environment import read_environment
+from perfkit.nodes.launch import cpu_settings
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.launchers import Place
+from perfkit.request.plan import RequestError, plan, value_problems
 
 NAMES = tuple(FRAMEWORKS)
 
@@ -101,14 +101,14 @@ def test_an_optimizer_that_a_framework_lacks_is_refused():
 
 
 def test_a_gpu_is_refused_to_a_framework_that_is_for_the_cpu_here(monkeypatch):
-    monkeypatch.setattr("perfkit.request.visible_gpus", lambda: ["0"])
+    monkeypatch.setattr("perfkit.request.plan.visible_gpus", lambda: ["0"])
     assert problems("jax", device="gpu") == [
         "device: 'gpu' is not for framework=jax; allowed: cpu"
     ]
 
 
 def test_a_framework_that_is_not_installed_is_named_with_what_installs_it(monkeypatch):
-    monkeypatch.setattr("perfkit.request.installed", lambda module: module != "torch")
+    monkeypatch.setattr("perfkit.request.plan.installed", lambda module: module != "torch")
     assert problems("torch") == [
         "framework: PyTorch is not installed; to install it: pip install -e '.[torch]'"
     ]

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from perfkit import gauges
-from perfkit.gauges import NotToldError, Tree
+from perfkit.machine import gauges
+from perfkit.machine.gauges import NotToldError, Tree
 
 TICKS = gauges.TICKS_A_SECOND
 
@@ -38,9 +38,9 @@ def process(write):
 def crew(process):
     """A supervisor 10, its launcher 11, a rank 12, and a process 5 of someone else's."""
     process(5, 1, seconds=1000)
-    process(10, 5, "perfkit.supervisor", seconds=1)
+    process(10, 5, "perfkit.nodes.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
-    process(12, 11, "perfkit.worker", seconds=30)
+    process(12, 11, "perfkit.worker.rank", seconds=30)
 
 
 def remove(root, pid):
@@ -90,7 +90,7 @@ def test_the_time_of_a_child_that_has_ended_is_its_parents(crew, process, tmp_pa
     tree = Tree(tmp_path, 12)
     assert tree.seconds() == 37
     remove(tmp_path, 13)
-    process(12, 11, "perfkit.worker", seconds=30, children_seconds=4)
+    process(12, 11, "perfkit.worker.rank", seconds=30, children_seconds=4)
     assert tree.seconds() == 37
     remove(tmp_path, 12)
     process(11, 10, seconds=2, children_seconds=34)
@@ -103,7 +103,7 @@ def test_a_process_that_took_an_ended_ones_number_is_not_counted(crew, process, 
     tree.seconds()
     process(13, 5, seconds=500, started=2)
     assert [tree.seconds(), tree.seconds()] == [33, 33]
-    process(10, 5, "perfkit.supervisor", seconds=1, started=2)
+    process(10, 5, "perfkit.nodes.supervisor", seconds=1, started=2)
     with pytest.raises(NotToldError, match="the supervisor has ended"):
         tree.seconds()
 
@@ -115,7 +115,7 @@ def test_a_number_that_is_no_rank_of_this_machine_is_refused(crew, rank, tmp_pat
 
 
 def test_a_rank_that_no_supervisor_of_this_machine_watches_is_refused(process, tmp_path):
-    process(12, 1, "perfkit.worker")
+    process(12, 1, "perfkit.worker.rank")
     with pytest.raises(FileNotFoundError):
         Tree(tmp_path, 12)
 

@@ -15,16 +15,16 @@ from perfkit.cli import main
 from perfkit.comparison import ComparisonError, compare
 from perfkit.importers.log import WINDOW, Fact, Log, LogError, Meaning, Step, Told, Window
 from perfkit.importers.log import Windows as Rows
-from perfkit.numbers import disagreements
 from perfkit.report import sections
-from perfkit.report.language import spoken
 from perfkit.report.page import write_page
-from perfkit.report.series import series_of
 from perfkit.report.site import write_site
-from perfkit.request import Plan, RequestError, plan
-from perfkit.results import Measurement
+from perfkit.request.plan import Plan, RequestError, plan
+from perfkit.results.files import Measurement
+from perfkit.results.numbers import disagreements
 from perfkit.sweep import jobs
 from perfkit.sweep.jobs import Job
+from perfkit.tables.series import series_of
+from perfkit.words.language import spoken
 
 BY_WINDOWS = Meaning("device", Window(), 1, "in", "our own")
 FACTS = {

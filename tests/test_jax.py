@@ -15,11 +15,11 @@ from perfkit.backends.jax_optimizers import adamw, momentum
 from perfkit.backends.jax_program import factor_dtypes
 from perfkit.config import Config
 from perfkit.inputs import synthetic
-from perfkit.loop import CpuDevice
 from perfkit.models import MODELS, bert_jax, resnet50_jax, vgg16_jax
 from perfkit.models.architecture import training_flops
 from perfkit.models.layers_jax import Forward, first_values, held, told
 from perfkit.models.recipes import Recipe, recipe
+from perfkit.training.loop import CpuDevice
 
 NAMES = tuple(MODELS)
 WORDS = 1100

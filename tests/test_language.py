@@ -10,16 +10,17 @@ from babel.messages.pofile import read_po
 from made import measured
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
+from perfkit.analysis.sanity import looked_at
 from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
-from perfkit.environment import FACTS
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.report import charts, language
-from perfkit.report.published import SHAPES
-from perfkit.report.wording import fact_name
-from perfkit.results import Option
-from perfkit.sanity import looked_at
-from perfkit.tables import published
+from perfkit.nodes.environment import FACTS
+from perfkit.report import charts
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.results.schema import Option
+from perfkit.tables.cells import SHAPES
+from perfkit.tables.published import published
+from perfkit.words import language
+from perfkit.words.wording import fact_name
 
 METHODS = [("**.py", "python"), ("**.j2", "jinja2.ext:babel_extract")]
 UNTOLD = "cpu_time stolen cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
@@ -37,9 +38,7 @@ def catalogue():
 def written():
     """The messages that code and templates have in them."""
     options = {"**.j2": {"trimmed": "true", "silent": "false"}}
-    found = extract_from_dir(
-        ROOT / "perfkit" / "report", METHODS, options, KEYWORDS, comment_tags=()
-    )
+    found = extract_from_dir(ROOT / "perfkit", METHODS, options, KEYWORDS, comment_tags=())
     return {message for _file, _line, message, _comments, _context in found}
 
 

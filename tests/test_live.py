@@ -35,9 +35,9 @@ from perfkit.comparison.live import (
 )
 from perfkit.comparison.sides import sides_of
 from perfkit.config import ROOT
-from perfkit.progress import Progress
+from perfkit.driver.progress import Progress
 from perfkit.report.site import write_site
-from perfkit.results import Measurement, ResultError, write_result
+from perfkit.results.files import Measurement, ResultError, write_result
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
@@ -74,7 +74,7 @@ def compare(shared, monkeypatch):
         def command(config, *rest):
             return DIES if config.batch_size in dying else fake(config, *rest)
 
-        monkeypatch.setattr("perfkit.launch.launcher_command", command)
+        monkeypatch.setattr("perfkit.nodes.launch.launcher_command", command)
         words = ["compare", "--live", "resnet50", *sides, *as_options(shared(**changes))]
         done = CliRunner().invoke(main, words)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
@@ -192,14 +192,14 @@ def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measur
 
 
 def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypatch, tmp_path):
-    real = perfkit.driver.run_repeat
+    real = perfkit.driver.measure.run_repeat
 
     def interrupted(crew, config, protocol, folder, index, progress):
         if index == 2:
             raise KeyboardInterrupt
         return real(crew, config, protocol, folder, index, progress)
 
-    monkeypatch.setattr("perfkit.driver.run_repeat", interrupted)
+    monkeypatch.setattr("perfkit.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")
     assert done.exit_code == 1 and "the same command goes on" in done.stderr
     comparison = stored(tmp_path / "outputs")

@@ -8,8 +8,8 @@ import pynvml
 import pytest
 
 from perfkit.config import Config
-from perfkit.lookout import Lookout
-from perfkit.results import read_events
+from perfkit.driver.lookout import Lookout
+from perfkit.results.files import read_events
 
 CPU = Config(model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="dali")
 TWO_GPUS = Config(model="resnet50", device="gpu", gpus=2, batch_size=4, input="dali")

@@ -5,14 +5,14 @@ from itertools import count
 
 import pytest
 
-from perfkit.loop import (
+from perfkit.results.numbers import window_disagrees
+from perfkit.training.loop import (
     CpuDevice,
     LossNotFiniteError,
     NotSynchronizedError,
     seconds_alone,
     train,
 )
-from perfkit.numbers import window_disagrees
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25

@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from perfkit.manifest import NAME_LENGTH
+from perfkit.nodes.manifest import NAME_LENGTH
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "manifest"]
 PLACES = ["--image", "registry.example/perfkit:1", "--claim", "shared-files"]

@@ -24,11 +24,11 @@ from clusters import (
 from conftest import IN_WORKER, MODULES
 from made import forget_repeats
 
-from perfkit.environment import suite_source
-from perfkit.frames import load_steps
-from perfkit.hosts import own_index
-from perfkit.nodes import NodeError, Nodes
-from perfkit.results import Measurement
+from perfkit.machine.hosts import own_index
+from perfkit.nodes.environment import suite_source
+from perfkit.nodes.remote import NodeError, Nodes
+from perfkit.results.files import Measurement
+from perfkit.results.frames import load_steps
 
 pytestmark = pytest.mark.timeout(300)
 DRIVER = """
@@ -206,7 +206,10 @@ def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
         wait = batch(cluster, request)
         wait_for_steps(request)
         for process in measuring(cluster):
-            if "perfkit.node" in process.cmdline() and process.environ()["SLURM_NODEID"] == "1":
+            if (
+                "perfkit.nodes.node" in process.cmdline()
+                and process.environ()["SLURM_NODEID"] == "1"
+            ):
                 process.suspend()
         wait()
         failure = result_of(request).failure
@@ -222,7 +225,7 @@ def measuring(cluster):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            modules = MODULES | {"perfkit.node"}
+            modules = MODULES | {"perfkit.nodes.node"}
             configured = process.environ().get("SLURM_CONF")
             if configured == cluster.environment["SLURM_CONF"] and modules & {
                 *process.cmdline()
@@ -388,7 +391,7 @@ def by_mpirun(small, monkeypatch, tmp_path):
     (folder / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     monkeypatch.setenv("PERFKIT_SECRET", "the secret")
-    monkeypatch.setattr("perfkit.hosts.own_index", lambda _hosts: 0)
+    monkeypatch.setattr("perfkit.machine.hosts.own_index", lambda _hosts: 0)
     request = small(nodes=2, input="synthetic", launcher="mpirun", hosts="127.0.0.1,localhost")
     plan = perfkit.plan("resnet50", request)
     with Nodes(plan.config, plan.protocol) as nodes:
@@ -425,7 +428,7 @@ def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpiru
 
 
 def test_a_stranger_who_says_nothing_is_hung_up_on(by_mpirun, monkeypatch):
-    monkeypatch.setattr("perfkit.nodes.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("perfkit.nodes.remote.SILENT_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", by_mpirun.port)):
         by_mpirun.poll(5)
         assert len(by_mpirun.strangers) == 1
@@ -449,8 +452,8 @@ def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpi
 
 def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(monkeypatch):
     known = {"there": "192.0.2.1", "here": "127.0.1.1"}
-    monkeypatch.setattr("perfkit.hosts.socket.gethostbyname", known.__getitem__)
-    monkeypatch.setattr("perfkit.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.machine.hosts.socket.gethostbyname", known.__getitem__)
+    monkeypatch.setattr("perfkit.machine.hosts.own_addresses", dict)
     assert own_index(["there", "here"]) == 1
     assert own_index(["there"]) is None
 

@@ -14,7 +14,7 @@ import perfkit
 from perfkit.cli import main
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
-from perfkit.results import Measurement
+from perfkit.results.files import Measurement
 
 NOTEBOOK = ROOT / "notebooks" / "resnet50.ipynb"
 each_model = pytest.mark.parametrize("model", MODELS)

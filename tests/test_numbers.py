@@ -8,9 +8,9 @@ import pytest
 from made import measured, rank_events, with_raw_files
 
 from perfkit.config import Protocol
-from perfkit.numbers import disagreements, numbers, window_disagrees
 from perfkit.report import sections
-from perfkit.results import read_events
+from perfkit.results.files import read_events
+from perfkit.results.numbers import disagreements, numbers, window_disagrees
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 

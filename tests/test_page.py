@@ -9,10 +9,11 @@ import pytest
 from made import made_result, measured, stored
 
 from perfkit.config import Protocol
-from perfkit.report import page, wording
+from perfkit.report import page
 from perfkit.report.page import write_page
 from perfkit.report.site import MeasurementError, publish, write_index
-from perfkit.results import Failure, Rank, Reading, Repeat
+from perfkit.results.schema import Failure, Rank, Reading, Repeat
+from perfkit.words import wording
 
 HOSTILE = '<script>alert(1)</script><img src="http://evil.example/x">&"\''
 
@@ -95,7 +96,7 @@ def test_publishing_what_is_not_complete_raises_after_the_page_is_written(tmp_pa
 
 def test_the_command_on_the_page_makes_the_same_request(tmp_path):
     from perfkit.cli import typed
-    from perfkit.request import plan
+    from perfkit.request.plan import plan
 
     odd = tmp_path / "a folder with 'quotes'"
     odd.mkdir()

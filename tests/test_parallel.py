@@ -38,7 +38,7 @@ import paddle
 from perfkit.backends.paddle import Trainer, as_tensors, open_device
 from perfkit.config import Config
 from perfkit.inputs import synthetic
-from perfkit.loop import seconds_alone
+from perfkit.training.loop import seconds_alone
 from perfkit.models import MODELS, bert_paddle, vgg16_paddle
 
 RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
@@ -123,7 +123,7 @@ def supervised(folder, name, command):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.supervisor", str(scratch), "0", *command],
+            [sys.executable, "-m", "perfkit.nodes.supervisor", str(scratch), "0", *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

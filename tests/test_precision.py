@@ -6,8 +6,8 @@ import pytest
 from perfkit.backends.paddle import Trainer, as_tensors, effective
 from perfkit.config import Config
 from perfkit.inputs import synthetic
-from perfkit.precision import effective_precision
-from perfkit.worker import NotAsAskedError, check, failure
+from perfkit.training.precision import effective_precision
+from perfkit.worker.rank import NotAsAskedError, check, failure
 
 
 def config(**changes):

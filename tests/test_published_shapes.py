@@ -7,11 +7,11 @@ import pytest
 from made import measured, write_all
 
 import perfkit
-from perfkit.report.matches import match
-from perfkit.report.published import SHAPES, cells_of
 from perfkit.report.published_grids import grids
-from perfkit.report.series import series_of
 from perfkit.report.summary import Summary, published_tables
+from perfkit.tables.cells import SHAPES, cells_of
+from perfkit.tables.matches import match
+from perfkit.tables.series import series_of
 
 FLEETX = {
     "device": "gpu",

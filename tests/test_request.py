@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from perfkit.config import ROOT, Config, Protocol, parameters, portable, resolved_path
-from perfkit.gpus import select
-from perfkit.request import RequestError, plan, resolve
+from perfkit.machine.gpus import select
+from perfkit.request.plan import RequestError, plan, resolve
 
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.request.visible_gpus", list)
+    monkeypatch.setattr("perfkit.request.plan.visible_gpus", list)
 
 
 def problems(**given):
@@ -148,11 +148,13 @@ def test_without_gpus_auto_is_the_cpu_under_the_quick_protocol():
 
 @pytest.fixture
 def gpu_build(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.constants", lambda *_: {"cuda_version": "12.6"})
+    monkeypatch.setattr(
+        "perfkit.request.frameworks.constants", lambda *_: {"cuda_version": "12.6"}
+    )
 
 
 def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch, gpu_build):
-    monkeypatch.setattr("perfkit.request.visible_gpus", lambda: ["0", "1", "2", "3"])
+    monkeypatch.setattr("perfkit.request.plan.visible_gpus", lambda: ["0", "1", "2", "3"])
     planned = plan("resnet50", {"input": "synthetic"})
     assert (planned.config.device, planned.config.topology) == ("gpu", "1x4")
     assert planned.config.batch_size == 128
@@ -285,7 +287,7 @@ def test_a_refused_request_leaves_no_folder(tmp_path):
 )
 def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
-    monkeypatch.setattr("perfkit.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.machine.hosts.own_addresses", dict)
     with pytest.raises(RequestError) as refused:
         plan(model, {"input": "synthetic"} | given)
     (problem,) = refused.value.problems

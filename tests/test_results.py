@@ -9,16 +9,15 @@ from made import made_result, measured, stored, write_all
 
 import perfkit
 from perfkit.config import ROOT
-from perfkit.results import (
-    Failure,
+from perfkit.results.files import (
     Measurement,
-    Result,
     ResultError,
     read_events,
     read_result,
     write_atomically,
     write_result,
 )
+from perfkit.results.schema import Failure, Result
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path):

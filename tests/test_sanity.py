@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from made import V100, measured, rank_events, with_raw_files
 
+from perfkit.analysis.sanity import guessing_loss, looked_at, warnings_of
+from perfkit.analysis.steady import courses
+from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.config import ROOT
-from perfkit.frames import load_steps
-from perfkit.results import Ceiling, Conditions, Evaluation
-from perfkit.sanity import guessing_loss, looked_at, warnings_of
-from perfkit.steady import courses
-from perfkit.tables import published
-from perfkit.utilization import datasheet, utilization
+from perfkit.results.frames import load_steps
+from perfkit.results.schema import Ceiling, Conditions, Evaluation
+from perfkit.tables.published import published
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
 
@@ -259,7 +259,7 @@ def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
 
 
 def test_every_warning_has_a_sentence_on_the_page_and_stands_in_the_docs():
-    source = (ROOT / "perfkit" / "sanity.py").read_text()
+    source = (ROOT / "perfkit" / "analysis" / "sanity.py").read_text()
     given = {*re.findall(r'NamedWarning\(\s*"(\w+)"', source), "other_load", "stolen"}
     page = (ROOT / "perfkit" / "report" / "templates" / "warnings.html.j2").read_text()
     assert given == {*re.findall(r'name == "(\w+)"', page)}

@@ -12,12 +12,13 @@ from click.testing import CliRunner
 from loading import load, loaded
 
 from perfkit.config import Config
-from perfkit.inputs import FIRST_WORD, VOCABULARY, dataloader, predictions, synthetic
+from perfkit.inputs import dataloader, synthetic
 from perfkit.inputs import sample_sequences as sample
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.files import InputError
 from perfkit.inputs.sequences import Sequences, samples, stretch
 from perfkit.inputs.shards import FIELDS, SHARDS_CHECKED, Shards, read_shard, read_shards
+from perfkit.models.data import FIRST_WORD, VOCABULARY, predictions
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 TEXTS = {

@@ -5,7 +5,6 @@ from made import measured, write_all
 
 import perfkit
 from perfkit.report.grid import Entry, batch_by_topology, speedup_by_topology
-from perfkit.report.series import series_of
 from perfkit.report.summary import (
     Summary,
     measured_charts,
@@ -13,6 +12,7 @@ from perfkit.report.summary import (
     published_tables,
     speedups,
 )
+from perfkit.tables.series import series_of
 
 GPU = {"device": "gpu", "gpus": 1}
 

@@ -13,15 +13,15 @@ from playwright.sync_api import expect, sync_playwright
 from pydantic import ValidationError
 
 import perfkit
-from perfkit.figures import store_figure
 from perfkit.report import site
-from perfkit.report.language import LANGUAGES, file_name
 from perfkit.report.page import write_page
 from perfkit.report.rendering import Section
 from perfkit.report.site import parts, publish_summary, write_index, write_site, write_tables
 from perfkit.report.summary import Summary
-from perfkit.report.wording import command
-from perfkit.results import Reading, Result
+from perfkit.results.figures import store_figure
+from perfkit.results.schema import Reading, Result
+from perfkit.words.language import LANGUAGES, file_name
+from perfkit.words.wording import command
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
 CHROMIUM = shutil.which("chromium")

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from bench import simulations
 
-from perfkit.frames import STEP_COLUMNS
-from perfkit.steady import FEWEST_STEPS, MOST_BLOCKS, courses, steadiness
+from perfkit.analysis.steady import FEWEST_STEPS, MOST_BLOCKS, courses, steadiness
+from perfkit.results.frames import STEP_COLUMNS
 
 RUNS = 200
 

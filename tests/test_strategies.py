@@ -8,8 +8,8 @@ import pytest
 
 from perfkit.backends.paddle_strategy import FLAGS, apply
 from perfkit.config import Config
-from perfkit.request import RequestError, plan
-from perfkit.strategies import STRATEGIES, code, precision_of
+from perfkit.request.plan import RequestError, plan
+from perfkit.training.strategies import STRATEGIES, code, precision_of
 
 PRESETS = tuple(STRATEGIES)
 OWNERS = {
@@ -21,7 +21,7 @@ OWNERS = {
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.request.visible_gpus", list)
+    monkeypatch.setattr("perfkit.request.plan.visible_gpus", list)
 
 
 def options_set(source):

@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - without PyTorch, an extra, the imports below would fail
 
-from perfkit import worker
 from perfkit.backends.torch import (
     Trainer,
     Workloads,
@@ -24,14 +23,15 @@ from perfkit.backends.torch import (
     tensors,
 )
 from perfkit.config import Config
-from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import dataloader, synthetic
 from perfkit.inputs.files import InputError
-from perfkit.launchers import Place, torchrun
 from perfkit.models import MODELS, architecture, bert_torch, resnet50_torch, vgg16_torch
 from perfkit.models.bert_torch import Bert
 from perfkit.models.resnet50_torch import Bottleneck, ResNet50
 from perfkit.models.vgg16_torch import VGG16
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.launchers import Place, torchrun
+from perfkit.worker import rank as worker
 
 # Its compiler uses what PyTorch itself has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
@@ -63,7 +63,7 @@ import torch
 from perfkit.backends.torch import Trainer, open_device, profile, tensors
 from perfkit.config import Config
 from perfkit.inputs import synthetic
-from perfkit.loop import seconds_alone
+from perfkit.training.loop import seconds_alone
 from perfkit.models import MODELS, bert_torch, vgg16_torch
 
 STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])

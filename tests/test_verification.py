@@ -12,16 +12,16 @@ import pytest
 from conftest import IN_WORKER
 from made import measured
 
-from perfkit import verify
 from perfkit.cli import main
 from perfkit.comparison import compare
 from perfkit.config import Config
 from perfkit.models import MODELS, architecture
-from perfkit.report import same_work
-from perfkit.report.same_work import command, text
-from perfkit.request import RequestError
-from perfkit.results import Measurement, Reading, write_result
-from perfkit.verification import (
+from perfkit.request.plan import RequestError
+from perfkit.results.files import Measurement, write_result
+from perfkit.results.schema import Reading
+from perfkit.verification import verify
+from perfkit.verification import words as same_work
+from perfkit.verification.verdict import (
     ALLOWED,
     FOLDER,
     TENSORS,
@@ -34,7 +34,8 @@ from perfkit.verification import (
     verification_of,
     verifications_of,
 )
-from perfkit.witness import STEPS, one_batch, witness
+from perfkit.verification.words import command, text
+from perfkit.worker.witness import STEPS, one_batch, witness
 
 torch = pytest.importorskip("torch")
 

@@ -7,9 +7,9 @@ from typing import Any
 from perfkit.audit.figures import Recomputed, half_of
 from perfkit.audit.findings import APART, CHANCE
 from perfkit.audit.stored import AuditedLog, Claim, Explanation, Figure, Finding, State
-from perfkit.report.matches import PUBLISHED_FRAMEWORK, PUBLISHED_MODEL
-from perfkit.report.published import Cell, accumulates, topology
-from perfkit.report.wording import FRAMEWORK_NAMES
+from perfkit.tables.cells import Cell, accumulates, topology
+from perfkit.tables.matches import PUBLISHED_FRAMEWORK, PUBLISHED_MODEL
+from perfkit.words.wording import FRAMEWORK_NAMES
 
 NEARBY = 1e-3
 """Of the claimed number: in so wide a range on both sides figures are taken to lie anywhere."""

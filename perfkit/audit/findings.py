@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any
 
+from perfkit.analysis.sanity import NEAR_CHANCE, STANDING, guessing_loss
 from perfkit.audit.blocks import END, WARMUP
 from perfkit.audit.course import Course
 from perfkit.audit.figures import Figures, Whose
 from perfkit.audit.stored import AuditedLog, Claim, Finding, Period
 from perfkit.importers.log import Log
-from perfkit.lines import plain
 from perfkit.models import MODELS
-from perfkit.sanity import NEAR_CHANCE, STANDING, guessing_loss
+from perfkit.words.lines import plain
 
 INPUT_BOUND = 0.05
 """Waiting for input for more than this share of the time is told."""
@@ -103,7 +103,7 @@ def _ratio(one: Any, other: Any) -> float:
 
 
 def _of_training(log: Log, course: Course) -> Seen:
-    """Whether it was training at all; the bounds are those of `perfkit.sanity`."""
+    """Whether it was training at all; the bounds are those of `perfkit.analysis.sanity`."""
     if course.negatives:
         told = {"count": course.negatives, "lowest": course.lowest}
         yield "negative_accuracy", course.negative_line, told

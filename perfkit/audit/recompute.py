@@ -14,8 +14,8 @@ from perfkit.audit.stored import SCHEMA_VERSION, Audit, AuditedLog, Claim, Said
 from perfkit.config import portable
 from perfkit.importers import read_log
 from perfkit.importers.log import Log, LogError, Running, Step
-from perfkit.lines import plain, wrapped
-from perfkit.request import nearest
+from perfkit.request.plan import nearest
+from perfkit.words.lines import plain, wrapped
 
 
 class AuditError(ValueError):
@@ -96,7 +96,7 @@ def audit(
 def _problems(tables: Sequence[str], claim: str | None) -> Iterator[str]:
     """What is wrong with a request."""
     if tables:
-        from perfkit.report.published import SHAPES
+        from perfkit.tables.cells import SHAPES
 
         known = ", ".join(SHAPES)
         for table in tables:
@@ -119,8 +119,8 @@ def _claims(
 ) -> list[Claim]:
     # These load the pages' modules: more memory than it takes to read a large log.
     from perfkit.audit.claims import Given, claims_of_tables, judged
-    from perfkit.report.published import cells_of
-    from perfkit.tables import published
+    from perfkit.tables.cells import cells_of
+    from perfkit.tables.published import published
 
     every = cells_of(published()) if tables else []
     cells = [

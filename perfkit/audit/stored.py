@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perfkit.results import read_as, write_atomically
+from perfkit.results.files import read_as, write_atomically
 
 SCHEMA_VERSION: Literal[1] = 1
 FOLDER = "audits"

@@ -13,9 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.audit import dlperf
-from perfkit.audit.stored import Audit, AuditedLog, Claim, Finding, State
-from perfkit.lines import WIDTH, wrapped
-from perfkit.report.audited import (
+from perfkit.audit.sentences import (
     chance_words,
     difference_words,
     explanation_words,
@@ -24,7 +22,9 @@ from perfkit.report.audited import (
     value_of,
     way_words,
 )
-from perfkit.report.wording import number, percent
+from perfkit.audit.stored import Audit, AuditedLog, Claim, Finding, State
+from perfkit.words.lines import WIDTH, wrapped
+from perfkit.words.wording import number, percent
 
 DIGITS = 6
 SHOWN = 5

@@ -1,5 +1,5 @@
 """Training with a framework. A backend is one module, named as the framework, which offers what
-Backend has; `perfkit.frameworks` says what is known of it without importing it."""
+Backend has; `perfkit.request.frameworks` says what is known of it without importing it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from perfkit import ceiling, loop
 from perfkit.config import Config
+from perfkit.training import ceiling, loop
 
 Batch = tuple[Any, ...]
 """The framework's own tensors, on its device; see perfkit.inputs for what they hold."""
@@ -55,7 +55,7 @@ class Backend(Protocol):
         """Select this rank's device, seed, and join the other ranks, if there are any."""
 
     def use_doubles(self) -> None:
-        """Have trainers that are made from now on compute in float64, for perfkit.witness."""
+        """Have trainers that are made from now on compute in float64, for a witness."""
 
     def tensors(self, batches: Iterator[Batch], config: Config) -> Iterator[Batch]:
         """An input's batches as tensors on the device, not copied where they need not be. They

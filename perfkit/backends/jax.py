@@ -21,13 +21,13 @@ from jax import numpy as jnp
 from perfkit.backends.jax_optimizers import RULES
 from perfkit.backends.jax_program import factor_dtypes, multiply_adds
 from perfkit.config import Config
-from perfkit.loop import CpuDevice, Device
 from perfkit.models.bert_jax import Bert
 from perfkit.models.layers_jax import Forward, first_values, held, product, told, wide_type
 from perfkit.models.recipes import recipe
 from perfkit.models.resnet50_jax import ResNet50
 from perfkit.models.vgg16_jax import VGG16
-from perfkit.precision import effective_precision
+from perfkit.training.loop import CpuDevice, Device
+from perfkit.training.precision import effective_precision
 
 # Acts only before the first computation.
 jax.config.update("jax_platforms", "cpu")
@@ -181,7 +181,7 @@ class Trainer:
 
 
 class Workloads:
-    """Pieces of work of known size, for perfkit.ceiling."""
+    """Pieces of work of known size, for perfkit.training.ceiling."""
 
     def __init__(self, config: Config) -> None:
         self.dtype = DTYPES.get(config.precision, wide_type())

@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_info
 
 from perfkit.backends.paddle_strategy import apply
 from perfkit.config import Config
-from perfkit.loop import CpuDevice, Device
+from perfkit.machine.processes import end_with_parent
 from perfkit.models.bert_paddle import Bert
 from perfkit.models.recipes import MOMENTUM, Recipe, recipe
 from perfkit.models.resnet50_paddle import ResNet50
 from perfkit.models.vgg16_paddle import VGG16
-from perfkit.precision import effective_precision
-from perfkit.supervisor import end_with_parent
+from perfkit.training.loop import CpuDevice, Device
+from perfkit.training.precision import effective_precision
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),
@@ -176,7 +176,7 @@ class Trainer:
         for hook in hooks:
             hook.remove()
 
-    # What follows is for perfkit.witness, which says what work is done.
+    # What follows is for perfkit.worker.witness, which says what work is done.
 
     def weights(self) -> dict[str, np.ndarray]:
         return {name: p.numpy() for name, p in self._trainable()}
@@ -233,7 +233,7 @@ class Trainer:
 
 
 class Workloads:
-    """Pieces of work of known size, for perfkit.ceiling."""
+    """Pieces of work of known size, for perfkit.training.ceiling."""
 
     def __init__(self, config: Config) -> None:
         _level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))

@@ -19,13 +19,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from perfkit.config import Config
-from perfkit.loop import CpuDevice, Device
+from perfkit.machine.processes import end_with_parent
 from perfkit.models.bert_torch import Bert
 from perfkit.models.recipes import MOMENTUM, Recipe, recipe
 from perfkit.models.resnet50_torch import ResNet50
 from perfkit.models.vgg16_torch import VGG16
-from perfkit.precision import effective_precision
-from perfkit.supervisor import end_with_parent
+from perfkit.training.loop import CpuDevice, Device
+from perfkit.training.precision import effective_precision
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
 INITIAL_SCALE = 2.0**15
@@ -234,7 +234,7 @@ class Trainer:
 
 
 class Workloads:
-    """Pieces of work of known size, for perfkit.ceiling."""
+    """Pieces of work of known size, for perfkit.training.ceiling."""
 
     def __init__(self, config: Config) -> None:
         self.dtype = AUTO_CAST.get(config.precision, torch.float32)

@@ -13,8 +13,6 @@ live_words.py  the same as text
 from collections.abc import Sequence
 from pathlib import Path
 
-# Pages show comparisons, which are told in the pages' words: the pages' modules come first.
-import perfkit.report  # noqa: F401
 from perfkit.comparison.keys import across_problems
 from perfkit.comparison.pairs import paired
 from perfkit.comparison.sources import ComparisonError, Source, source

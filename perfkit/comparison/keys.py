@@ -5,11 +5,11 @@ from itertools import takewhile
 from typing import Any
 
 from perfkit.config import Config
-from perfkit.frames import row_of
-from perfkit.lines import plain
-from perfkit.report.series import in_words, spelt
-from perfkit.request import nearest
-from perfkit.results import Measurement
+from perfkit.request.plan import nearest
+from perfkit.results.files import Measurement
+from perfkit.results.frames import row_of
+from perfkit.tables.series import in_words, spelt
+from perfkit.words.lines import plain
 
 Value = str | int | float | bool | None
 Differences = dict[str, tuple[Value, Value]]

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from perfkit.analysis.utilization import utilization
 from perfkit.comparison.keys import TOLD_BY, Differences, Value, allowed, differing
 from perfkit.comparison.pairs import Measured, pair_of
 from perfkit.comparison.verdict import Both, Judged, Number, Stored, judged_pair, number_of
-from perfkit.lines import plain
-from perfkit.results import Measurement, Repeat, Result, ResultError, read_as, write_atomically
+from perfkit.results.files import Measurement, ResultError, read_as, write_atomically
+from perfkit.results.schema import Repeat, Result
 from perfkit.statistics import Ratio, median, median_interval
-from perfkit.utilization import utilization
+from perfkit.words.lines import plain
 
 SCHEMA_VERSION: Literal[1] = 1
 FOLDER = "comparisons"

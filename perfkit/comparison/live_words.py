@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from perfkit.comparison.keys import beside
 from perfkit.comparison.live import JudgedInTurn, LiveComparison, LiveSide
 from perfkit.comparison.words import change, told_of
-from perfkit.lines import wrapped
 from perfkit.models import MODELS
-from perfkit.report.wording import interval_words, number, percent
 from perfkit.statistics import fewest_values
+from perfkit.words.lines import wrapped
+from perfkit.words.wording import interval_words, number, percent
 
 INDENT = "  "
 

@@ -17,13 +17,13 @@ from perfkit.comparison.keys import (
     must_agree,
 )
 from perfkit.comparison.sources import ComparisonError, Source
-from perfkit.frames import row_of
-from perfkit.lines import plain
 from perfkit.models import MODELS
-from perfkit.report import matches
-from perfkit.report.published import Cell, topology
-from perfkit.report.series import place
-from perfkit.results import Measurement
+from perfkit.results.files import Measurement
+from perfkit.results.frames import row_of
+from perfkit.tables import matches
+from perfkit.tables.cells import Cell, topology
+from perfkit.tables.series import place
+from perfkit.words.lines import plain
 
 Unit = Literal["images/s", "sequences/s"]
 SHOWN = 5

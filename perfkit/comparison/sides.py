@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from perfkit.config import PROTOCOL_PARAMETERS, portable
-from perfkit.driver import WHERE_AND_HOW_LONG
-from perfkit.request import Plan, RequestError, plan, typed
+from perfkit.driver.measure import WHERE_AND_HOW_LONG
+from perfkit.request.plan import Plan, RequestError, plan, typed
 from perfkit.statistics import fewest_values
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *WHERE_AND_HOW_LONG}

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perfkit.analysis.sanity import warnings_about
 from perfkit.comparison.keys import Value
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
-from perfkit.lines import plain
-from perfkit.report import matches
-from perfkit.report.same_work import command
-from perfkit.sanity import warnings_about
 from perfkit.statistics import Ratio, median, median_interval, ratio_interval
-from perfkit.verification import verification_of
+from perfkit.tables import matches
+from perfkit.verification.verdict import verification_of
+from perfkit.verification.words import command
+from perfkit.words.lines import plain
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Both = Annotated[dict[str, tuple[Value, Value]], Field(description="key -> A's value and B's")]

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from perfkit.comparison.keys import KEYS, Value, beside
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Verdict
-from perfkit.lines import WIDTH, plain, wrapped
 from perfkit.models import MODELS
-from perfkit.report.wording import FRAMEWORK_NAMES, interval_words, number, percent
 from perfkit.statistics import fewest_values
+from perfkit.words.lines import WIDTH, plain, wrapped
+from perfkit.words.wording import FRAMEWORK_NAMES, interval_words, number, percent
 
 SHOWN = 10
 """So many names of a kind are shown; the JSON has all."""

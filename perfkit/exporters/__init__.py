@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from perfkit.exporters import dllogger, mlperf, optimum
 from perfkit.exporters.training import ExportError, Training, trainings
-from perfkit.results import Measurement, write_atomically
+from perfkit.results.files import Measurement, write_atomically
 
 __all__ = ["FORMATS", "ExportError", "export", "printed"]
 

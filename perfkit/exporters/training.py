@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfkit.frames import load_steps
-from perfkit.numbers import disagreements
-from perfkit.results import Measurement, Repeat, Result, ResultError
+from perfkit.results.files import Measurement, ResultError
+from perfkit.results.frames import load_steps
+from perfkit.results.numbers import disagreements
+from perfkit.results.schema import Repeat, Result
 
 if TYPE_CHECKING:
     from pandas import DataFrame

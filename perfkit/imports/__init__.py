@@ -12,29 +12,20 @@ from pathlib import Path
 from typing import Literal
 
 from perfkit.config import Config, Protocol, resolved_path
-from perfkit.driver import throughput
+from perfkit.driver.measure import throughput
 from perfkit.importers import read_log
 from perfkit.importers.log import Log, LogError, Running
 from perfkit.importers.log import Window as Since
 from perfkit.imports.steps import Training, window_of
 from perfkit.imports.told import ENVIRONMENT, STEPS, Told, config_of, environment_of, told_of
-from perfkit.lines import plain
 from perfkit.models import MODELS
-from perfkit.numbers import disagreements
-from perfkit.request import RequestError
-from perfkit.results import (
-    SCHEMA_VERSION,
-    Imported,
-    ImportedLog,
-    Measurement,
-    Reading,
-    Result,
-    windows_file,
-    write_atomically,
-    write_last_result,
-)
+from perfkit.request.plan import RequestError
+from perfkit.results.files import Measurement, windows_file, write_atomically, write_last_result
+from perfkit.results.numbers import disagreements
+from perfkit.results.schema import SCHEMA_VERSION, Imported, ImportedLog, Reading, Result
+from perfkit.results.windows import Basis, Window, numbers_of_windows, rated_samples
 from perfkit.statistics import median
-from perfkit.windows import Basis, Window, numbers_of_windows, rated_samples
+from perfkit.words.lines import plain
 
 ODD_BATCH = 0.1
 """By how much the samples of a step that a log's own rates and times make may differ from those

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.config import Config, choices
-from perfkit.environment import FACTS
-from perfkit.frameworks import FRAMEWORKS
 from perfkit.importers.log import Log
-from perfkit.lines import plain
-from perfkit.request import nearest, typed, validated
-from perfkit.results import Reading
+from perfkit.nodes.environment import FACTS
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.plan import nearest, typed, validated
+from perfkit.results.schema import Reading
+from perfkit.words.lines import plain
 
 NEEDED = ("model", "framework", "precision", "batch_size", "accumulate", "input", "device")
 """Parameters without which no table has a place for a measurement, beside its topology."""

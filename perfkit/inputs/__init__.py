@@ -7,18 +7,6 @@ batch x tokens, twice batch x predictions, batch x 1; unused predictions are 0.
 A batch is one micro-batch: `config.batch_size` samples.
 """
 
-CLASSES = 1000
-"""Labels of images are below it."""
 MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 """Of ImageNet's pixels (R, G, B, 0 to 255): what published ResNet-50 recipes normalize by."""
-
-VOCABULARY = 30_522
-"""Ids of tokens are below it: the size of BERT's English lower-case vocabulary."""
-FIRST_WORD = 999
-"""Ids below it are special tokens or unused in that vocabulary."""
-
-
-def predictions(sequence_length: int) -> int:
-    """Most masked tokens of a sequence: the public recipes' 20 at 128 tokens, 80 at 512."""
-    return min(sequence_length, 20) if sequence_length <= 128 else 80

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-from perfkit.inputs import CLASSES
+from perfkit.models.data import CLASSES
 
 LIST = "train_list.txt"
 SHOWN = 5

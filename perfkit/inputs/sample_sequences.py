@@ -22,8 +22,8 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
-from perfkit.inputs import FIRST_WORD, predictions
 from perfkit.inputs.shards import FIELDS, GUESSES, TOKENS
+from perfkit.models.data import FIRST_WORD, predictions
 
 NAME = "sequences.hdf5"
 SOURCE = f"the language reference of Python {platform.python_version()}"

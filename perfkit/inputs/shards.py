@@ -12,8 +12,8 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
-from perfkit.inputs import VOCABULARY
 from perfkit.inputs.files import InputError, raise_if_any
+from perfkit.models.data import VOCABULARY
 
 SUFFIXES = (".hdf5", ".h5")
 TOKENS = ("input_ids", "segment_ids", "input_mask")

@@ -6,8 +6,8 @@ from itertools import repeat
 import numpy as np
 
 from perfkit.config import Config
-from perfkit.inputs import CLASSES, FIRST_WORD, VOCABULARY, predictions
 from perfkit.models import MODELS
+from perfkit.models.data import CLASSES, FIRST_WORD, VOCABULARY, predictions
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:

@@ -9,7 +9,7 @@ B); the first convolution needs no gradient of the images. What is recomputed do
 from typing import TypeVar
 
 from perfkit.config import Config
-from perfkit.inputs import CLASSES, VOCABULARY, predictions
+from perfkit.models.data import CLASSES, VOCABULARY, predictions
 
 Number = TypeVar("Number", int, float)
 

@@ -4,12 +4,12 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-from perfkit.inputs import VOCABULARY
 from perfkit.models.architecture import BERT_HEADS as HEADS
 from perfkit.models.architecture import BERT_INNER as INNER
 from perfkit.models.architecture import BERT_LAYERS as LAYERS
 from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
 from perfkit.models.architecture import BERT_WIDTH as WIDTH
+from perfkit.models.data import VOCABULARY
 from perfkit.models.layers_jax import (
     First,
     Firsts,

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perfkit.inputs import VOCABULARY
 from perfkit.models.architecture import BERT_HEADS as HEADS
 from perfkit.models.architecture import BERT_INNER as INNER
 from perfkit.models.architecture import BERT_LAYERS as LAYERS
 from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
 from perfkit.models.architecture import BERT_WIDTH as WIDTH
+from perfkit.models.data import VOCABULARY
 
 DROPOUT = 0.1
 EPSILON = 1e-12

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import jax
 from jax import Array
 
-from perfkit.inputs import CLASSES
 from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
 from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
 from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
+from perfkit.models.data import CLASSES
 from perfkit.models.layers_jax import (
     First,
     Firsts,

@@ -6,10 +6,10 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-from perfkit.inputs import CLASSES
 from perfkit.models.architecture import VGG16_DENSE as DENSE
 from perfkit.models.architecture import VGG16_POOLED as POOLED
 from perfkit.models.architecture import VGG16_STAGES as STAGES
+from perfkit.models.data import CLASSES
 from perfkit.models.layers_jax import First, Firsts, Forward, image_accuracy, image_loss
 
 

@@ -17,7 +17,6 @@ from perfkit.report.in_turn import (
     in_turn_pairs,
     in_turn_sides,
 )
-from perfkit.report.language import speak
 from perfkit.report.sections import (
     conditions,
     effective,
@@ -50,6 +49,7 @@ from perfkit.report.summary import (
     published_tables,
     speedups,
 )
+from perfkit.words.language import speak
 
 __all__ = [
     "Audited",

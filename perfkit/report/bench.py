@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import resolved_path
-from perfkit.figures import Figure, figures_file, read_figures
 from perfkit.report.rendering import Section, render
 from perfkit.report.strip import strip
-from perfkit.results import NOT_IDENTITY, ResultError
+from perfkit.results.figures import Figure, figures_file, read_figures
+from perfkit.results.files import ResultError
+from perfkit.results.schema import NOT_IDENTITY
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import NullLocator
 
-from perfkit.report.language import gettext as _
-from perfkit.report.series import size
+from perfkit.tables.series import size
+from perfkit.words.language import gettext as _
 
 INK, GRID, IDEAL = "#010101", "#020202", "#030303"
 LINES = ["#040404", "#050505", "#060606", "#070707", "#080808", "#090909"]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from perfkit.report.language import gettext as _
-from perfkit.report.wording import number
-from perfkit.results import Conditions
+from perfkit.results.schema import Conditions
+from perfkit.words.language import gettext as _
+from perfkit.words.wording import number
 
 Row = dict[str, str]
 """What a machine tells of one repeat: heading of the column -> cell."""

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from perfkit.report.language import current, file_name
-from perfkit.report.language import gettext as _
-from perfkit.report.series import Series, device_name, in_words, resources, size
-from perfkit.report.wording import FRAMEWORK_NAMES, interval_words, number, percent
+from perfkit.tables.series import Series, device_name, in_words, resources, size
+from perfkit.words.language import current, file_name
+from perfkit.words.language import gettext as _
+from perfkit.words.wording import FRAMEWORK_NAMES, interval_words, number, percent
 
 
 @dataclass(frozen=True)

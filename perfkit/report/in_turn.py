@@ -13,12 +13,12 @@ from perfkit.comparison.live import (
 )
 from perfkit.config import resolved_path
 from perfkit.models import MODELS
-from perfkit.report.language import current, file_name
-from perfkit.report.language import gettext as _
 from perfkit.report.rendering import Section, render
 from perfkit.report.strip import strip
-from perfkit.report.wording import number, percent
 from perfkit.statistics import fewest_values
+from perfkit.words.language import current, file_name
+from perfkit.words.language import gettext as _
+from perfkit.words.wording import number, percent
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from nbconvert import TemplateExporter
 
 from perfkit import report
 from perfkit.config import ROOT
-from perfkit.report.language import LANGUAGES, current, file_name, gettext, spoken
 from perfkit.report.rendering import FOLDER, write_out
-from perfkit.report.wording import title
-from perfkit.results import Measurement, write_atomically
+from perfkit.results.files import Measurement, write_atomically
+from perfkit.words.language import LANGUAGES, current, file_name, gettext, spoken
+from perfkit.words.wording import title
 
 
 def write_page(measurement: Measurement) -> None:

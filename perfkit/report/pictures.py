@@ -10,9 +10,7 @@ from markupsafe import Markup
 
 from perfkit.models import MODELS
 from perfkit.report import charts
-from perfkit.report.language import gettext as _
-from perfkit.report.matches import PUBLISHED_MODEL, Match
-from perfkit.report.published import (
+from perfkit.tables.cells import (
     NO_BASE,
     RUNS,
     SHAPES,
@@ -23,8 +21,10 @@ from perfkit.report.published import (
     row_batch,
     topology,
 )
-from perfkit.report.series import Series, device_name, resources, size
-from perfkit.report.wording import FRAMEWORK_NAMES, number, percent
+from perfkit.tables.matches import PUBLISHED_MODEL, Match
+from perfkit.tables.series import Series, device_name, resources, size
+from perfkit.words.language import gettext as _
+from perfkit.words.wording import FRAMEWORK_NAMES, number, percent
 
 TIE = 0.01
 PUBLISHED_NAME = {name: MODELS[model].name for model, name in PUBLISHED_MODEL.items()}

@@ -3,9 +3,7 @@
 from typing import Any
 
 from perfkit.report.grid import Entry, Grid, measured_entry, speedup_cells
-from perfkit.report.language import gettext as _
-from perfkit.report.matches import Match
-from perfkit.report.published import (
+from perfkit.tables.cells import (
     RUNS,
     SHAPES,
     Cell,
@@ -15,7 +13,9 @@ from perfkit.report.published import (
     part,
     topology,
 )
-from perfkit.report.wording import FRAMEWORK_NAMES, number
+from perfkit.tables.matches import Match
+from perfkit.words.language import gettext as _
+from perfkit.words.wording import FRAMEWORK_NAMES, number
 
 
 def grids(table: str, cells: list[Cell], matches: list[Match]) -> list[Grid]:

@@ -9,8 +9,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit.report import language, wording
 from perfkit.statistics import median
+from perfkit.words import language, wording
 
 FOLDER = Path(__file__).parent / "templates"
 

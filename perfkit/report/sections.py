@@ -6,24 +6,28 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit import config, steady, strategies
-from perfkit.diagnosis import EVIDENCE, read_diagnosis
-from perfkit.diagnosis import FILE as DIAGNOSIS
-from perfkit.frames import STEP_COLUMNS, load_steps
+from perfkit import config
+from perfkit.analysis import steady
+from perfkit.analysis.sanity import counting, looked_at, warnings_of
+from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
+from perfkit.diagnosis.verdict import EVIDENCE, read_diagnosis
+from perfkit.diagnosis.verdict import FILE as DIAGNOSIS
+from perfkit.diagnosis.words import diagnosis_lines
 from perfkit.models import MODELS
-from perfkit.numbers import disagreements
-from perfkit.report import same_work as work
 from perfkit.report.conditions_table import row
-from perfkit.report.language import current, file_name
-from perfkit.report.language import gettext as _
 from perfkit.report.rendering import Section, render
 from perfkit.report.step_chart import step_chart
-from perfkit.report.wording import command, diagnosis_lines, title
-from perfkit.request import Plan
-from perfkit.results import Measurement, Result, ResultError
-from perfkit.sanity import counting, looked_at, warnings_of
+from perfkit.request.plan import Plan
+from perfkit.results.files import Measurement, ResultError
+from perfkit.results.frames import STEP_COLUMNS, load_steps
+from perfkit.results.numbers import disagreements
+from perfkit.results.schema import Result
 from perfkit.statistics import noise_floor
-from perfkit.utilization import datasheet, share_of_datasheet, utilization
+from perfkit.training import strategies
+from perfkit.verification import words as work
+from perfkit.words.language import current, file_name
+from perfkit.words.language import gettext as _
+from perfkit.words.wording import command, title
 
 NO_STEPS = pd.DataFrame(columns=STEP_COLUMNS)
 

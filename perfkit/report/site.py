@@ -18,17 +18,17 @@ from perfkit.audit.stored import FILE as AUDIT_FILE
 from perfkit.audit.stored import audit_folders
 from perfkit.comparison.live import FILE, comparison_folders, read_comparison
 from perfkit.config import ROOT, resolved_path
-from perfkit.figures import figures_file, read_figures
-from perfkit.frames import load, measurements
 from perfkit.report.audited import Audited, state_words
 from perfkit.report.bench import Bench
 from perfkit.report.in_turn import InTurn
-from perfkit.report.language import LANGUAGES, file_name, gettext, spoken
 from perfkit.report.page import filled_notebook, write_notebook, write_page
 from perfkit.report.rendering import Section, render, write_out
 from perfkit.report.summary import FOLDER, Summary
-from perfkit.report.wording import command, environment_in_short
-from perfkit.results import Measurement, ResultError, folders, write_atomically
+from perfkit.results.figures import figures_file, read_figures
+from perfkit.results.files import Measurement, ResultError, folders, write_atomically
+from perfkit.results.frames import load, measurements
+from perfkit.words.language import LANGUAGES, file_name, gettext, spoken
+from perfkit.words.wording import command, environment_in_short
 
 PAGES_AT_A_TIME = 8
 Stored = TypeVar("Stored")

@@ -8,16 +8,16 @@ from pathlib import Path
 import pandas as pd
 
 from perfkit.config import resolved_path
-from perfkit.frames import load
 from perfkit.models import MODELS
 from perfkit.report import charts, pictures
 from perfkit.report.grid import batch_by_topology, speedup_by_topology
-from perfkit.report.matches import Match, match
-from perfkit.report.published import Cell, cells_of
 from perfkit.report.published_grids import grids
 from perfkit.report.rendering import Section, render
-from perfkit.report.series import Series, key_name, series_of, spelt
-from perfkit.tables import published
+from perfkit.results.frames import load
+from perfkit.tables.cells import Cell, cells_of
+from perfkit.tables.matches import Match, match
+from perfkit.tables.published import published
+from perfkit.tables.series import Series, key_name, series_of, spelt
 
 FOLDER = "summary"
 """Where the summary's pages lie below the outputs."""

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.config import portable
-from perfkit.report.wording import number
-from perfkit.results import Measurement
+from perfkit.results.files import Measurement
 from perfkit.sweep.engine import Standing
 from perfkit.sweep.estimate import repeats_left, seconds_left
+from perfkit.words.wording import number
 
 STATES = ("failed", "running", "done", "waiting")
 STYLES = {"failed": "red", "running": "cyan", "done": "green", "waiting": "dim"}

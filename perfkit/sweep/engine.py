@@ -23,9 +23,9 @@ from typing import Any, Literal
 from rich.text import Text
 
 from perfkit.config import ROOT, portable
-from perfkit.launch import ENDING_SECONDS, close
+from perfkit.nodes.launch import ENDING_SECONDS, close
 from perfkit.report.site import write_index, write_site
-from perfkit.results import PARTIAL, Measurement, write_atomically
+from perfkit.results.files import PARTIAL, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import Job, for_snakemake, measured
 from perfkit.sweep.profile import Profile, cancel_slurm_jobs, find_kubernetes
@@ -192,7 +192,8 @@ class Engine:
         """
         scratch = tempfile.mkdtemp(prefix="perfkit-sweep-")
         grace = str(CANCEL_SECONDS if self.profile.elsewhere else 0)
-        command = [sys.executable, "-m", "perfkit.supervisor", scratch, grace, "--interrupt"]
+        command = [sys.executable, "-m", "perfkit.nodes.supervisor"]
+        command += [scratch, grace, "--interrupt"]
         command += [sys.executable, "-m", "snakemake", "--snakefile", "Snakefile"]
         command += ["--workflow-profile", str(self.profile.folder), "--keep-going"]
         # Its own records are thrown away: the lock is ours, and a job is done if it has ended.

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import ROOT, Config, Protocol, resolved_path, run_command
-from perfkit.driver import WHERE_AND_HOW_LONG
-from perfkit.environment import identity, read_environment
+from perfkit.driver.measure import WHERE_AND_HOW_LONG
 from perfkit.inputs.data_set import digest
 from perfkit.inputs.sample_sequences import NAME as SHARD
 from perfkit.models import MODELS
-from perfkit.request import Plan, RequestError, Unseen, plan
-from perfkit.results import Measurement, ResultError, folders
+from perfkit.nodes.environment import identity, read_environment
+from perfkit.request.plan import Plan, RequestError, Unseen, plan
+from perfkit.results.files import Measurement, ResultError, folders
 from perfkit.sweep.file import Configuration, SweepError, read_sweep
 
 NAME_LENGTH = 60

@@ -16,13 +16,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fake_trainer import launcher_command
 
 import perfkit
-from perfkit import launch
 from perfkit.config import ROOT
-from perfkit.figures import Number
-from perfkit.launch import worker_environment
-from perfkit.launchers import Place
-from perfkit.loop import CpuDevice, train
-from perfkit.worker import RawFile
+from perfkit.nodes import launch
+from perfkit.nodes.launch import worker_environment
+from perfkit.request.launchers import Place
+from perfkit.results.figures import Number
+from perfkit.training.loop import CpuDevice, train
+from perfkit.worker.rank import RawFile
 
 HERE = Path(__file__).parent
 

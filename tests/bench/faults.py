@@ -23,7 +23,7 @@ print(perfkit.measure(plan.config, plan.protocol).result.failure, flush=True)
 """
 PLANTED = """
 import sys
-if "perfkit.worker" in sys.orig_argv:
+if "perfkit.worker.rank" in sys.orig_argv:
     import os, signal, time
     import perfkit.inputs.synthetic as synthetic
     real = synthetic.batches

@@ -4,7 +4,7 @@ import tempfile
 from typing import Any
 
 import perfkit
-from perfkit.results import Result
+from perfkit.results.schema import Result
 
 
 def result_of(**parameters: Any) -> Result:

@@ -18,8 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfkit.config import ROOT, portable, resolved_path
-from perfkit.environment import read_environment
-from perfkit.figures import (
+from perfkit.nodes.environment import read_environment
+from perfkit.report.bench import Bench
+from perfkit.report.site import publish_figures
+from perfkit.results.figures import (
     RUNS_AT_MOST,
     Figure,
     Number,
@@ -27,9 +29,7 @@ from perfkit.figures import (
     read_figures,
     store_figure,
 )
-from perfkit.report.bench import Bench
-from perfkit.report.site import publish_figures
-from perfkit.results import ResultError
+from perfkit.results.files import ResultError
 
 SAMPLES = ROOT / "data" / "samples"
 VARIABLES = {"PAIRS": "10", "SIZES": "100 1000 10000", "COUNTS": "20", "MEASUREMENTS": "1000"}

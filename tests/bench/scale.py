@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fake_trainer import planted
 from made import write_many
 
-from perfkit.figures import Number
+from perfkit.results.figures import Number
 
 SIZES, COUNTS, MEASUREMENTS = map(counts, ("SIZES", "COUNTS", "MEASUREMENTS"))
 PERFKIT = Path(sys.executable).with_name("perfkit")
@@ -51,7 +51,7 @@ SITE = """
 import sys, time
 from pathlib import Path
 from perfkit.report.site import write_site
-from perfkit.results import folders
+from perfkit.results.schema import folders
 outputs = Path(sys.argv[1])
 start = time.perf_counter()
 done = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from measuring import measured, result_of
 from runner import PAIRS, SAMPLES, paired, told
 
-from perfkit.figures import Number
+from perfkit.results.figures import Number
 
 
 def cpu_settings():
@@ -80,7 +80,7 @@ def inputs():
 
 SLEEPING = """
 import sys
-if "perfkit.worker" in sys.orig_argv:
+if "perfkit.worker.rank" in sys.orig_argv:
     import time
     import perfkit.inputs.synthetic as synthetic
     real = synthetic.batches

@@ -12,11 +12,11 @@ import time
 import numpy as np
 from scipy.signal import lfilter
 
+from perfkit.analysis.steady import FEWEST_STEPS, steadiness
 from perfkit.comparison.verdict import verdict
 from perfkit.config import AUTO
-from perfkit.results import STOPPING_LEVEL
+from perfkit.results.schema import STOPPING_LEVEL
 from perfkit.statistics import median_interval, outliers, ratio_interval, relative_width
-from perfkit.steady import FEWEST_STEPS, steadiness
 
 SEED = int(os.environ.get("SEED", "20261122"))
 SIMULATIONS = int(os.environ.get("SIMULATIONS", "10000"))

@@ -1,0 +1,239 @@
+"""What speaks against believing a measurement: each warning has a name and its figures."""
+
+from collections.abc import Iterable, Iterator
+from math import log
+from typing import Any, NamedTuple
+
+from perfkit.analysis.steady import TOLERANCE, Course, courses
+from perfkit.analysis.utilization import (
+    datasheet,
+    share_of_ceiling,
+    share_of_datasheet,
+    utilization,
+)
+from perfkit.models import MODELS
+from perfkit.models.data import CLASSES, VOCABULARY
+from perfkit.results.conditions import disturbances
+from perfkit.results.files import Measurement, ResultError
+from perfkit.results.frames import load_steps
+from perfkit.results.numbers import window_disagrees
+from perfkit.results.schema import STOPPING_LEVEL, Repeat, Result
+from perfkit.statistics import median, outliers, relative_width
+
+WIDE = 0.05
+"""An interval as wide as this share of the median is called wide."""
+NEAR_CHANCE = (0.75, 1.5)
+"""Between which multiples of a guesser's loss an untrained network's first one lies."""
+FEWER_MULTIPLICATIONS = 4.0
+"""Convolutions of 3x3 can be computed with up to so many times fewer multiplications than they
+have (Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may use more than
+100 % of a ceiling of multiplications. Published fp32 runs of VGG-16 do."""
+STANDING = 1e-4
+"""A loss that differs by less from the first step to the last does not move: NaN in images or
+weights can leave it finite, where operators take NaN for zero."""
+ROUNDING = 0.01
+
+
+class NamedWarning(NamedTuple):
+    """One reason for doubt: its name and, by name, the figures that the report tells of it."""
+
+    name: str
+    figures: dict[str, Any]
+
+
+def warnings_of(result: Result, went: Iterable[Course]) -> list[NamedWarning]:
+    """All warnings about a measurement, whose repeats went as `went` says."""
+    found = [*_about_origin(result), *_about_repeats(result), *_about_courses(result, went)]
+    found += [*_about_conditions(result), *_about_training(result)]
+    return [*found, *_about_ceilings(result)]
+
+
+def warnings_about(measurement: Measurement) -> list[NamedWarning]:
+    """All warnings about a measurement; of one whose raw steps can't be read or are not here,
+    those that the result gives alone."""
+    try:
+        found = courses(load_steps(measurement.folder))
+    except ResultError:
+        found = []
+    return warnings_of(measurement.result, found)
+
+
+def counting(result: Result, every: Iterable[Course]) -> list[Course]:
+    """The courses of the repeats that count: a failed one may have got as far as its window."""
+    complete = {repeat.index for repeat in result.complete_repeats}
+    return [course for course in every if course.repeat in complete]
+
+
+def looked_at(result: Result, went: Iterable[Course]) -> dict[str, bool]:
+    """What a warning could come from, and whether this measurement tells it."""
+    repeats = result.complete_repeats
+    return {
+        "spread": len(repeats) > 1,
+        "step times": any(course.steadiness for course in counting(result, went)),
+        "conditions": any(repeat.conditions for repeat in repeats),
+        "losses": any(repeat.loss_first is not None for repeat in repeats),
+        "accuracy": any(repeat.evaluation for repeat in repeats),
+        "ceilings": utilization(result) is not None,
+    }
+
+
+def _about_origin(result: Result) -> Iterator[NamedWarning]:
+    """Whether perfkit was there."""
+    if imported := result.imported:
+        without_input = (
+            imported.basis == "seconds"
+            and imported.reader == "apart"
+            and result.data_wait_share is None
+        )
+        figures = {"format": imported.format, "without_input": without_input}
+        yield NamedWarning("imported", figures)
+
+
+def _about_repeats(result: Result) -> Iterator[NamedWarning]:
+    values = result.throughputs
+    if len(values) == 1:
+        yield NamedWarning("single_repeat", {})
+    width = result.throughput.relative_width if result.throughput else None
+    if width is not None and width > WIDE:
+        yield NamedWarning("wide_interval", {"share": width})
+    # Among few repeats of a quiet machine one is often far in units of their own small spread.
+    usual = median(values) if values else 0.0
+    far = [k for k in outliers(values) if abs(values[k] / usual - 1) > TOLERANCE]
+    if far:
+        indices = [result.complete_repeats[k].index for k in far]
+        ratios = [values[k] / usual - 1 for k in far]
+        yield NamedWarning("outlier", {"repeats": indices, "shares": ratios})
+    target = result.protocol.interval_target
+    if target is not None and result.ended_by in ("budget", "repeats"):
+        reached = relative_width(values, STOPPING_LEVEL)
+        if reached is None or reached > target:
+            yield NamedWarning("interval_missed", {"target": target, "n": len(values)})
+
+
+def _about_conditions(result: Result) -> Iterator[NamedWarning]:
+    """What else the machine did."""
+    found = disturbances(result)
+    for name in ("other_load", "stolen"):
+        if some := [one for one in found if one.what == name]:
+            figures = {"repeats": [one.repeat for one in some]}
+            most = max(some, key=lambda one: one.value)
+            yield NamedWarning(name, figures | {"most": most.value, "limit": most.limit})
+    if throttled := [one for one in found if one.what == "throttled"]:
+        reasons = sorted({f"{one.device}: {one.reason}" for one in throttled})
+        repeats = sorted({one.repeat for one in throttled})
+        yield NamedWarning("throttled", {"repeats": repeats, "reasons": reasons})
+
+
+def _about_courses(result: Result, every: Iterable[Course]) -> Iterator[NamedWarning]:
+    """What the step times of the repeats that count show."""
+    went = counting(result, every)
+    known = [(c.repeat, c.steadiness) for c in went if c.steadiness]
+    if unsettled := [repeat for repeat, seen in known if not seen.settled]:
+        yield NamedWarning("never_steady", {"repeats": unsettled})
+    if drifting := [(repeat, seen.drift) for repeat, seen in known if seen.drift]:
+        yield NamedWarning("drift", _by_repeat(drifting))
+    windows = {
+        (r.index, rank.rank): rank.window_seconds for r in result.repeats for rank in r.ranks
+    }
+    apart = {
+        course.repeat
+        for course in went
+        for rank, seconds in course.window_steps.items()
+        if (course.repeat, rank) in windows
+        and window_disagrees(windows[course.repeat, rank], seconds)
+    }
+    if apart:
+        yield NamedWarning("window_not_its_steps", {"repeats": sorted(apart)})
+    warmup = result.protocol.warmup_steps
+    late = [(r, seen.begin) for r, seen in known if seen.settled and seen.begin > warmup]
+    if late:
+        begins = max(begin for _repeat, begin in late)
+        yield NamedWarning(
+            "warm_up_longer",
+            {"repeats": [r for r, _begin in late], "steps": begins, "warmup": warmup},
+        )
+    differing = [(c.repeat, c.disagreement) for c in went if abs(c.disagreement) > TOLERANCE]
+    if differing:
+        yield NamedWarning("steady_differs", _by_repeat(differing))
+
+
+def _by_repeat(found: list[tuple[int, float]]) -> dict[str, Any]:
+    return {"repeats": [k for k, _share in found], "shares": [share for _k, share in found]}
+
+
+def _about_training(result: Result) -> Iterator[NamedWarning]:
+    """Whether it was training at all."""
+    repeats, config = result.complete_repeats, result.config
+    firsts = [repeat.loss_first for repeat in repeats if repeat.loss_first is not None]
+    low, high = (factor * guessing_loss(config.model) for factor in NEAR_CHANCE)
+    if odd := [loss for loss in firsts if not low <= loss <= high]:
+        yield NamedWarning("first_loss", {"loss": odd[0], "low": low, "high": high})
+    lasts = [repeat.loss_last for repeat in repeats if repeat.loss_last is not None]
+    if lasts and max(lasts) > high:
+        yield NamedWarning("last_loss", {"loss": max(lasts), "high": high})
+    if config.input == "synthetic" and result.protocol.steps > 1:
+        rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
+        if rising:
+            yield NamedWarning("loss_not_falling", {"repeats": rising})
+    standing = [
+        repeat.index
+        for repeat in repeats
+        if result.protocol.steps > 1
+        and repeat.loss_first is not None
+        and repeat.loss_last is not None
+        and abs(repeat.loss_last - repeat.loss_first) < STANDING
+    ]
+    if standing:
+        yield NamedWarning("loss_standing", {"repeats": standing})
+    if odd_repeats := [repeat.index for repeat in repeats if not accuracy_is_possible(repeat)]:
+        yield NamedWarning("accuracy", {"repeats": odd_repeats})
+    if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):
+        steps = len(repeats) * result.protocol.steps
+        yield NamedWarning("skipped_steps", {"count": skipped, "steps": steps})
+    wanted = result.protocol.steps * config.samples
+    seen = [
+        rank.samples_seen
+        for repeat in repeats
+        for rank in repeat.ranks
+        if rank.samples_seen is not None
+    ]
+    if seen and min(seen) < wanted:
+        yield NamedWarning("fewer_samples", {"seen": min(seen), "wanted": wanted})
+
+
+def guessing_loss(model: str) -> float:
+    """The cross entropy of a network that guesses: all classes alike or, for BERT, all words
+    and both answers about the pair."""
+    if MODELS[model].sample == "image":
+        return log(CLASSES)
+    return log(VOCABULARY) + log(2)
+
+
+def accuracy_is_possible(repeat: Repeat) -> bool:
+    """Whether accuracy and loss of one forward pass fit together.
+
+    A sample that is not guessed right has a probability of at most one half, and so a loss of
+    log 2 at least: the share of those is at most the mean loss over log 2.
+    """
+    if not repeat.evaluation:
+        return True
+    least = 1 - repeat.evaluation.loss / log(2)
+    return (
+        least - ROUNDING <= repeat.evaluation.accuracy <= 1 and repeat.evaluation.accuracy >= 0
+    )
+
+
+def _about_ceilings(result: Result) -> Iterator[NamedWarning]:
+    """Whether it was faster than the devices can be."""
+    most = FEWER_MULTIPLICATIONS if MODELS[result.config.model].sample == "image" else 1.0
+    if known := utilization(result):
+        over = [
+            (repeat.index, share)
+            for repeat in result.complete_repeats
+            if repeat.ceiling and (share := share_of_ceiling(repeat, known.flops)) > most
+        ]
+        if over:
+            yield NamedWarning("above_ceiling", _by_repeat(over))
+    sheet = datasheet(result)
+    if sheet and (share := share_of_datasheet(result, sheet) or 0.0) > most:
+        yield NamedWarning("above_datasheet", {"share": share, "gpu": sheet.gpu})

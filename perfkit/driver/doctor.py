@@ -1,0 +1,113 @@
+"""What would keep a measurement from running, found before it starts. Trains nothing."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from perfkit.config import Config, Protocol, resolved_path
+from perfkit.inputs.data_set import examine
+from perfkit.inputs.files import InputError
+from perfkit.machine.hosts import own_index
+from perfkit.models import MODELS
+from perfkit.models.data import predictions
+from perfkit.nodes.environment import read_environment
+from perfkit.nodes.node import join
+from perfkit.nodes.remote import NodeError, Nodes
+from perfkit.nodes.wire import LostError
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.plan import Plan, RequestError
+
+MOST_SECONDS = 60
+"""How long the nodes are waited for."""
+FREE_BYTES = 100 * 2**20
+
+
+class Check(NamedTuple):
+    """One thing looked at: whether it is well, and what was seen or what to do about it."""
+
+    well: bool
+    subject: str
+    seen: str
+
+
+def examine_plan(plan: Plan) -> Iterator[Check]:
+    """Look at this machine and, for several nodes, at all of them, one thing after another."""
+    config = plan.config
+    environment = read_environment(config.framework, config.data_folder)
+    framework = FRAMEWORKS[config.framework]
+    for fact in ("python", *framework.facts, "dali"):
+        reading = environment[fact]
+        yield Check(True, fact, reading.missing or str(reading.value))
+    if config.device == "cpu" and config.precision not in (*framework.cpu_precisions, "auto"):
+        words = ", ".join(framework.cpu_precisions)
+        seen = f"{config.precision}: {framework.name} ignores it on a CPU, and trains {words}"
+        yield Check(False, "precision", seen)
+    yield _data(config)
+    yield from _space(config)
+    if config.nodes > 1:
+        yield from _nodes(config, plan.protocol)
+
+
+def _data(config: Config) -> Check:
+    if config.input == "synthetic":
+        return Check(True, "data", "synthetic: none is needed")
+    try:
+        data = examine(config)
+    except InputError as error:
+        return Check(False, "data", str(error))
+    kind = MODELS[config.model].sample
+    return Check(True, "data", f"{data.samples:,} {kind}s in {config.data_dir}")
+
+
+def _space(config: Config) -> Iterator[Check]:
+    """Room for results, and for the batches that DataLoader's processes hand over."""
+    yield _room("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
+    if config.input == "dataloader":
+        # Two batches for each of its processes are under way.
+        batches = 2 * config.dataloader_workers * config.devices
+        needed = batches * (config.batch_size or 0) * _sample_bytes(config)
+        yield _room("shared memory", Path("/dev/shm"), needed)
+
+
+def _sample_bytes(config: Config) -> int:
+    """An image in float32, or a sequence in int64 (three times its tokens, two times its masked
+    ones), as DataLoader hands it over."""
+    if config.image_size:
+        return 3 * config.image_size**2 * 4
+    length = config.sequence_length or 0
+    return (3 * length + 2 * predictions(length)) * 8
+
+
+def _room(subject: str, path: Path, needed: int) -> Check:
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    seen = f"{free / 2**20:,.0f} MiB free, {needed / 2**20:,.0f} MiB needed"
+    return Check(free >= needed, subject, seen)
+
+
+def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
+    """The nodes as a measurement would start them."""
+    config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
+    hosts = config.host_list
+    if config.launcher == "manual" and (number := own_index(hosts)):
+        try:
+            join(config, protocol, number)
+        except (LostError, RequestError) as error:
+            yield Check(False, "nodes", str(error).splitlines()[-1].strip())
+            return
+        yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
+        return
+    try:
+        with Nodes(config, protocol) as nodes:
+            for node in nodes.gather(lambda _text: None):
+                differs = ", ".join(node.differs) or "nothing"
+                seen = f"there, by interface {node.interface}; differs in {differs}"
+                yield Check(True, node.name, seen)
+            problems = nodes.unreachable()
+            yield from (Check(False, "network", problem) for problem in problems)
+            if not problems:
+                yield Check(True, "network", "every node reaches every other; ports are free")
+    except NodeError as error:
+        yield Check(False, error.failure.code.replace("_", " "), error.failure.message)

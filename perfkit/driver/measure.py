@@ -1,0 +1,275 @@
+"""The driver: plans repeats, runs them in fresh processes, collects, stores. No framework."""
+
+import hashlib
+import json
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from perfkit.config import Config, Protocol, portable, resolved_path
+from perfkit.driver.cause import failure, unwritten
+from perfkit.driver.progress import Progress
+from perfkit.driver.repeat import Crew, OneNode, run_repeat
+from perfkit.inputs.data_set import digest, examine
+from perfkit.inputs.files import InputError
+from perfkit.machine.gpus import visible_gpus
+from perfkit.machine.hosts import own_index
+from perfkit.models import MODELS
+from perfkit.nodes.environment import identity, read_environment
+from perfkit.nodes.node import join
+from perfkit.nodes.remote import NodeError, Nodes
+from perfkit.nodes.wire import LostError
+from perfkit.request.plan import RequestError, resolve
+from perfkit.results.files import (
+    Measurement,
+    ResultError,
+    read_result,
+    write_atomically,
+    write_last_result,
+    write_result,
+)
+from perfkit.results.schema import (
+    SCHEMA_VERSION,
+    Failure,
+    InputData,
+    NodeSeen,
+    Reading,
+    Repeat,
+    Result,
+    Throughput,
+)
+from perfkit.statistics import median, median_interval
+
+LOCK = ".lock"
+WHERE_AND_HOW_LONG = {"outputs_dir", "timeout", "port"}
+"""Parameters that do not make it another measurement."""
+
+
+def measure(config: Config, protocol: Protocol) -> Measurement:
+    """Measure `config` under `protocol`; what was already measured of it is not run again.
+
+    Whatever goes wrong during a repeat is told by the returned measurement's `status` and
+    `failure`, and stored; nothing is raised for it. Raises RequestError if the configuration
+    can't run on this machine or the same measurement is being made by another process.
+
+    With launcher=manual, on a host that is not the first: serves the measurement that the
+    first one makes, and returns that.
+    """
+    config = resolve(config, len(visible_gpus()))
+    if config.launcher == "manual" and (node := own_index(config.host_list)):
+        return _serve(config, protocol, node)
+    return go_on(config, protocol, read_environment(config.framework, config.data_folder))
+
+
+def go_on(
+    config: Config,
+    protocol: Protocol,
+    environment: dict[str, Reading],
+    until: int | None = None,
+    shared: Progress | None = None,
+) -> Measurement:
+    """The measurement of a resolved `config` with what was missing of its repeats, or of those
+    up to `until`, which may be 0; as `measure` else. A `shared` progress is that of several
+    measurements."""
+    folder = measurement_folder(config, protocol, environment)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            _measure(config, protocol, environment, folder, until, shared)
+    except Timeout:
+        raise RequestError(
+            [
+                f"{folder.name} is being measured by another process right now. Wait for it, "
+                "or give this one a label of its own: -p label NAME"
+            ]
+        ) from None
+    return Measurement.read(folder)
+
+
+def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
+    """Be node `number` of the measurement that the first host makes; its result."""
+    text = join(config, protocol, number)
+    if text is None:
+        raise LostError("the first host ended without a result; it says why")
+    result = Result.model_validate_json(text)
+    folder = resolved_path(config.outputs_dir) / result.id
+    folder.mkdir(parents=True, exist_ok=True)
+    # Where nodes share the folder, this is the text that it has already.
+    write_atomically(folder / "result.json", text)
+    return Measurement(folder, result)
+
+
+def measurement_folder(
+    config: Config, protocol: Protocol, environment: dict[str, Reading]
+) -> Path:
+    """Where the results of exactly this measurement belong: `outputs_dir/<id>`.
+
+    The id ends in a digest of configuration, protocol, environment and the training data, so
+    that only repeats of one and the same measurement ever come together.
+    """
+    parts = [
+        config.model_dump(exclude=WHERE_AND_HOW_LONG),
+        protocol.model_dump(),
+        identity(environment),
+        digest(config),
+    ]
+    hashed = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    name = [config.model, config.framework, config.precision, config.topology]
+    name += [f"b{config.batch_size}", config.device, str(config.input), protocol.name]
+    name += [config.label] if config.label else []
+    return resolved_path(config.outputs_dir) / "-".join([*name, hashed[:8]])
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the measurement in `folder` has all its repeats."""
+    try:
+        return read_result(folder / "result.json").status == "complete"
+    except ResultError:
+        return False
+
+
+def _measure(
+    config: Config,
+    protocol: Protocol,
+    environment: dict[str, Reading],
+    folder: Path,
+    until: int | None,
+    shared: Progress | None,
+) -> None:
+    result = _begin(config, protocol, environment, folder)
+    done = {repeat.index for repeat in result.complete_repeats}
+    last = protocol.repeats if until is None else until
+    missing = [k for k in range(1, last + 1) if k not in done]
+    if result.ended_by:
+        return
+    result = _stored(folder, result)
+    if result.failure or not missing:
+        return
+    if config.input != "synthetic":
+        try:
+            data = examine(config)
+        except InputError as error:
+            _stored(folder, _concluded(result, failure("bad_input", str(error))))
+            return
+        found = InputData(samples=data.samples, sha256=data.sha256)
+        result = result.model_copy(update={"input_data": found})
+    unit = MODELS[config.model].unit
+    own = Progress(protocol.repeats, protocol.steps, unit, protocol.budget)
+    try:
+        crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
+        with crew, nullcontext(shared) if shared else own as progress:
+            seen = crew.gather(progress.say)
+            _check_same_nodes(result, seen)
+            result = result.model_copy(update={"nodes": seen})
+            for index in missing:
+                result = _stored(
+                    folder, _with_repeat(result, config, crew, folder, index, progress)
+                )
+                crew.result = result.model_dump_json(indent=1)
+                if result.failure or result.ended_by:
+                    break
+    except NodeError as error:
+        _stored(folder, _concluded(result, error.failure))
+    except KeyboardInterrupt:
+        _stored(folder, _concluded(result, failure("interrupted", "interrupted")))
+        raise
+    if result.failure and result.failure.code == "interrupted":
+        raise KeyboardInterrupt
+
+
+def _stored(folder: Path, result: Result) -> Result:
+    """`result`, stored; with a failure, should more be to come and no room be left for it.
+
+    Raises OSError if not even that can be stored.
+    """
+    try:
+        write_result(folder, result)
+    except OSError as error:
+        if result.status != "complete":
+            result = _concluded(result, result.failure or unwritten(error))
+        write_last_result(folder, result)
+    return result
+
+
+def _check_same_nodes(result: Result, seen: list[NodeSeen]) -> None:
+    """Repeats made on other nodes join these only if those show the same facts. Raises
+    NodeError."""
+    before = [node.differs for node in result.nodes]
+    if result.complete_repeats and before != [node.differs for node in seen]:
+        names = ", ".join(node.name for node in result.nodes)
+        raise NodeError(
+            "nodes_differ",
+            f"repeats so far were made on {names}, which differ from the nodes of now; "
+            "give this one a label of its own: -p label NAME",
+        )
+
+
+def _with_repeat(
+    result: Result, config: Config, crew: Crew, folder: Path, index: int, progress: Progress
+) -> Result:
+    """`result` with repeat `index`, measured now; `config` may have another time-out."""
+    repeat, effective = run_repeat(crew, config, result.protocol, folder, index, progress)
+    repeat = repeat.model_copy(update={"nodes": [node.name for node in result.nodes]})
+    kept = [r for r in result.repeats if r.index != index]
+    repeats = sorted([*kept, repeat], key=lambda r: r.index)
+    update = {"repeats": repeats, "effective": effective or result.effective}
+    return _concluded(result.model_copy(update=update), repeat.failure)
+
+
+def _begin(
+    config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
+) -> Result:
+    """The stored result with its complete repeats, or a new one."""
+    path = folder / "result.json"
+    if path.exists():
+        try:
+            return _concluded(read_result(path), None)
+        except ResultError as error:
+            advice = "move it away, or give a label of your own: -p label NAME"
+            raise RequestError([f"{portable(str(error))}; {advice}"]) from error
+    return Result(
+        schema_version=SCHEMA_VERSION,
+        id=folder.name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status="partial",
+        config=config,
+        protocol=protocol,
+        environment=environment,
+    )
+
+
+def _concluded(result: Result, failure: Failure | None) -> Result:
+    """`result` with status, failure and throughput as its repeats have them."""
+    complete = result.complete_repeats
+    if result.ended_by:
+        status = "complete"
+    else:
+        status = "partial" if complete or not failure else "failed"
+    return result.model_copy(
+        update={
+            "status": status,
+            "failure": failure,
+            "throughput": throughput(complete, MODELS[result.config.model].unit)
+            if complete
+            else None,
+        }
+    )
+
+
+def throughput(complete: list[Repeat], unit: Any) -> Throughput:
+    """The median over the complete repeats with its interval."""
+    values = [repeat.throughput for repeat in complete if repeat.throughput is not None]
+    steps = [r.steps_per_second for r in complete if r.steps_per_second is not None]
+    interval = median_interval(values)
+    return Throughput(
+        value=median(values),
+        unit=unit,
+        statistic="median",
+        interval=(interval.low, interval.high) if interval else None,
+        interval_level=interval.level if interval else None,
+        n=len(values),
+        steps_per_second=median(steps),
+    )

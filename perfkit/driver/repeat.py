@@ -1,0 +1,234 @@
+"""One repeat: fresh worker processes, watched to their end, and what came of them."""
+
+import contextlib
+import json
+import shutil
+import time
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+from typing import Protocol as Interface
+
+from perfkit.config import Config, Protocol
+from perfkit.driver.cause import cause, failure, furthest_behind, unwritten
+from perfkit.driver.lookout import Lookout
+from perfkit.driver.progress import Progress
+from perfkit.nodes.launch import Ending, Workers
+from perfkit.results.files import (
+    Events,
+    ResultError,
+    conditions_file,
+    raw_file,
+    read_events,
+    write_atomically,
+)
+from perfkit.results.numbers import numbers
+from perfkit.results.schema import Effective, Failure, NodeSeen, Repeat
+
+POLL_SECONDS = 0.5
+
+
+class Started(Interface):
+    """The workers of one repeat, wherever they are: launch.Workers or nodes.RemoteWorkers."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def wait(self, seconds: float) -> int | None: ...
+    def write_stacks(self) -> None: ...
+    def end(self) -> None: ...
+    def logs(self) -> dict[str, str]: ...
+    def ending(self) -> Ending: ...
+
+    @property
+    def trouble(self) -> Failure | None: ...
+
+
+class Crew(Interface):
+    """What starts workers: OneNode here, or nodes.Nodes."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: Any, error: Any, traceback: Any, /) -> None: ...
+    def gather(self, waiting: Any) -> list[NodeSeen]: ...
+    def name(self, node: int) -> str: ...
+    def start(self, repeat: int, raw_folder: Path, job: str) -> Started: ...
+
+    result: str | None
+
+
+class OneNode:
+    """This machine alone."""
+
+    result: str | None = None
+
+    def __init__(self, config: Config, protocol: Protocol) -> None:
+        self.config = config
+        self.protocol = protocol
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def gather(self, _waiting: Any) -> list[NodeSeen]:
+        return []
+
+    def name(self, _node: int) -> str:
+        return ""
+
+    def start(self, _repeat: int, raw_folder: Path, job: str) -> Workers:
+        return Workers(self.config, self.protocol, raw_folder, job)
+
+
+def run_repeat(
+    crew: Crew, config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
+) -> tuple[Repeat, Effective | None]:
+    """Run repeat `index` of the measurement in `folder`; whatever happens becomes a Repeat.
+
+    Raw files of an earlier try at it are replaced.
+    """
+    began = datetime.now(UTC).isoformat(timespec="milliseconds")
+    try:
+        repeat, effective = _run_repeat(crew, config, protocol, folder, index, progress)
+    except OSError as error:
+        repeat = Repeat(index=index, status="failed", failure=unwritten(error))
+        effective = None
+    return repeat.model_copy(update={"began": began}), effective
+
+
+def _run_repeat(
+    crew: Crew, config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
+) -> tuple[Repeat, Effective | None]:
+    raw_folder = raw_file(folder, index, 0).parent
+    shutil.rmtree(raw_folder, ignore_errors=True)
+    raw_folder.mkdir(parents=True)
+    began = time.monotonic()
+    ranks = [
+        Follower(raw_file(folder, index, r), protocol.warmup_steps) for r in range(config.ranks)
+    ]
+    ended: Failure | None = None
+    status: int | None = None
+    looked = conditions_file(folder, index)
+    with (
+        crew.start(index, raw_folder, f"{folder.name}-{index}") as workers,
+        Lookout(looked, config) as lookout,
+    ):
+        try:
+            while status is None:
+                status = workers.wait(POLL_SECONDS)
+                seconds = time.monotonic() - began
+                for rank in ranks:
+                    rank.read_on()
+                # Rank 0 is on this machine, also of several nodes.
+                lookout.look(ranks[0].pid)
+                so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
+                progress.show(index, ranks[0].step, so_far, seconds)
+                if status is None and seconds > config.timeout:
+                    ended = failure("time_out", f"repeat {index} took over {config.timeout} s")
+                    workers.write_stacks()
+                    break
+        except KeyboardInterrupt:
+            ended = failure("interrupted", f"interrupted during repeat {index}")
+        # Before the end, which takes its time.
+        quiet = [time.monotonic() - rank.moved_at for rank in ranks]
+        workers.end()
+        seconds = time.monotonic() - began
+        trouble = workers.trouble
+        # Before the scratch folder goes, which may lie on the same disk.
+        ending = workers.ending()
+        logs = workers.logs()
+        unstored = _store_logs(logs, folder / "logs", index)
+    events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
+    whole = all(e and e[-1]["event"] == "end" for e in events)
+    names = [_rank_name(crew, config, rank) for rank in range(config.ranks)]
+    if whole and ended and ended.code == "time_out":
+        # All was measured; only the processes' own clearing up did not come to its end.
+        ended = None
+    elif ended and ended.code == "time_out" and config.ranks > 1:
+        ended = failure("time_out", f"{ended.message}; {furthest_behind(events, names)}")
+    if not whole and not ended:
+        ended = cause(events, names, ending, quiet, logs, trouble)
+    ended = ended or unstored
+    effective = _effective(events)
+    if ended:
+        return Repeat(
+            index=index, status="failed", failure=ended, wall_seconds=seconds
+        ), effective
+    repeat = numbers(index, protocol, events, seconds, _events(looked))
+    progress.show(index, protocol.steps, repeat.throughput, seconds, last=True)
+    return repeat, effective
+
+
+def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> Failure | None:
+    """What kept the logs from being stored: not raised, for it must not hide what they would
+    have explained."""
+    try:
+        folder.mkdir(exist_ok=True)
+        for name, text in logs.items():
+            write_atomically(folder / f"{repeat}-{name}.log", text)
+    except OSError as error:
+        return unwritten(error)
+    return None
+
+
+def _rank_name(crew: Crew, config: Config, rank: int) -> str:
+    node = crew.name(rank // config.devices)
+    return f"rank {rank} on {node}" if node else f"rank {rank}"
+
+
+def _effective(events: list[Events]) -> Effective | None:
+    for event in chain.from_iterable(events):
+        if event["event"] == "effective":
+            return Effective.model_validate({k: v for k, v in event.items() if k != "event"})
+    return None
+
+
+def _events(path: Path) -> Events:
+    try:
+        return read_events(path)
+    except (OSError, ResultError):
+        return []
+
+
+class Follower:
+    """Follows the steps of one rank as they are written, reading each line once."""
+
+    def __init__(self, path: Path, warmup_steps: int) -> None:
+        self.path = path
+        self.warmup_steps = warmup_steps
+        self.offset = 0
+        self.pid: int | None = None
+        self.step = 0
+        self.samples = 0
+        self.seconds = 0.0
+        self.moved_at = time.monotonic()
+
+    def read_on(self) -> None:
+        """Take in the lines that have come since the last call."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as stream:
+            stream.seek(self.offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                self.offset += len(line)
+                self.moved_at = time.monotonic()
+                # Of another node it may be anything; the whole file is judged at the end.
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["event"] == "start":
+            self.pid = int(event["pid"])
+        elif event["event"] == "step":
+            self.step = event["step"]
+            if self.step > self.warmup_steps:
+                self.samples += event["samples"]
+                self.seconds += event["seconds"]
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples of this rank per second of its window so far."""
+        return self.samples / self.seconds if self.seconds else None

@@ -1,0 +1,227 @@
+"""Starts the workers of one repeat on one node and sees to it that they all end."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import psutil
+
+from perfkit.config import Config, Protocol, portable
+from perfkit.machine.gpus import visible_gpus
+from perfkit.nodes.environment import cpu_vendor
+from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.launchers import Place
+
+STACKS_SECONDS = 1.0
+ENDING_SECONDS = 12.0
+LOG_BYTES = 512 * 1024
+WATCH_SECONDS = 0.1
+"""Between two looks at the processes: seldom enough not to disturb them, often enough to see
+which one of them ended first."""
+
+
+class Ending(NamedTuple):
+    """How workers ended. `gone`: when each rank's process was first seen to be gone, seconds of
+    the driver's clock; `last_lines`: of all logs."""
+
+    status: int | None
+    gone: dict[int, float]
+    killed_for_memory: bool
+    free_bytes: int
+    last_lines: str
+
+
+def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
+    """The variables that make the framework fast on a CPU."""
+    if config.device != "cpu" or not config.cpu_tuning:
+        return {}
+    threads = max(1, cores // config.devices)
+    return FRAMEWORKS[config.framework].cpu_settings(vendor, threads)
+
+
+def worker_environment(config: Config, place: Place) -> dict[str, str]:
+    """This process's environment with what the workers need in it."""
+    settings = cpu_settings(config, cpu_vendor(), len(os.sched_getaffinity(0)))
+    if config.device == "gpu":
+        # The launcher looks labels up in this list, and does not strip blanks from it.
+        settings["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus())
+        if not config.tf32:
+            # Paddle and the libraries below each framework use TF32 unless told not to.
+            settings["NVIDIA_TF32_OVERRIDE"] = "0"
+    if place.interface:
+        # Else gloo takes the address that the host's name resolves to, often the loopback.
+        usual = {"GLOO_SOCKET_IFNAME": place.interface, "NCCL_SOCKET_IFNAME": place.interface}
+        settings |= {name: os.environ.get(name, value) for name, value in usual.items()}
+    return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
+
+
+def launcher_command(
+    config: Config, place: Place, log_dir: Path, job: str, worker: list[str]
+) -> list[str]:
+    """What starts the workers of one node; `worker` is the command of every rank."""
+    return FRAMEWORKS[config.framework].command(config, place, log_dir, job, worker)
+
+
+class Workers:
+    """The processes of one repeat on one node; none outlives the `with` block, or the driver.
+
+    Ranks write their raw events into `raw_folder`. The launcher's log folder is a temporary
+    one: besides the workers' logs it dumps the whole environment, which must not be published;
+    `logs` takes the logs alone. If the driver is killed, the supervisor removes the folder.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        protocol: Protocol,
+        raw_folder: Path,
+        job: str,
+        place: Place | None = None,
+        task: str = "measure",
+    ) -> None:
+        self.config = config
+        self.place = place or Place()
+        self.raw_folder = raw_folder
+        self.gone: dict[int, float] = {}
+        self.pids: dict[int, int] = {}
+        self.killed_before = _killed_for_memory()
+        self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
+        self.supervisor_log = (self.scratch / "supervisor.log").open("wb")
+        job_file = self.scratch / "job.json"
+        work: dict[str, Any] = {"task": task, "config": config.model_dump()}
+        work["protocol"] = protocol.model_dump()
+        job_file.write_text(json.dumps(work | {"raw_folder": str(raw_folder.resolve())}))
+        worker = [sys.executable, "-m", "perfkit.worker.rank", str(job_file)]
+        command = launcher_command(config, self.place, self.scratch, job, worker)
+        supervisor = [sys.executable, "-m", "perfkit.nodes.supervisor"]
+        self.process = subprocess.Popen(
+            [*supervisor, str(self.scratch), "0", *command],
+            stdin=subprocess.PIPE,
+            stdout=self.supervisor_log,
+            stderr=subprocess.STDOUT,
+            env=worker_environment(config, self.place),
+            start_new_session=True,
+        )
+
+    @property
+    def ranks(self) -> range:
+        """The ranks of this node."""
+        first = self.place.node * self.config.devices
+        return range(first, first + self.config.devices)
+
+    trouble = None
+    """What ended the repeat besides its workers: nothing can, on this machine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        self.supervisor_log.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status once all processes have ended; None if not within `seconds`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self._watch()
+            left = deadline - time.monotonic()
+            try:
+                return self.process.wait(max(0.0, min(left, WATCH_SECONDS)))
+            except subprocess.TimeoutExpired:
+                if left <= 0:
+                    return None
+
+    def _watch(self) -> None:
+        """Note which ranks' processes are gone, of themselves."""
+        assert self.process.stdin
+        if self.process.stdin.closed:
+            return
+        for rank in self.ranks:
+            raw = self.raw_folder / f"rank{rank}.jsonl"
+            if rank not in self.pids and raw.exists():
+                first = raw.read_bytes().partition(b"\n")
+                if first[1]:
+                    self.pids[rank] = json.loads(first[0])["pid"]
+            if rank in self.pids and rank not in self.gone and _is_gone(self.pids[rank]):
+                self.gone[rank] = time.monotonic()
+
+    def write_stacks(self) -> None:
+        """Have every worker that still runs write to its log where it is."""
+        for rank, pid in self.pids.items():
+            if rank not in self.gone:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
+        time.sleep(STACKS_SECONDS)
+
+    def end(self) -> None:
+        """Kill what is left: closing the pipe tells the supervisor, which kills and waits."""
+        self._watch()
+        close(self.process)
+
+    def logs(self) -> dict[str, str]:
+        """Log name -> text, home and checkout paths taken out."""
+        launcher = "launcher" if self.place.nodes == 1 else f"launcher-node{self.place.node}"
+        sources = {launcher: [self.scratch / "supervisor.log"]}
+        if place := FRAMEWORKS[self.config.framework].logs:
+            for index, rank in enumerate(self.ranks):
+                sources[f"rank{rank}"] = sorted(self.scratch.glob(place.format(index=index)))
+        return {
+            name: portable("".join(map(shortened, files)))
+            for name, files in sources.items()
+            if files
+        }
+
+    def ending(self) -> Ending:
+        """How it ended, after `end`."""
+        last = [line for text in self.logs().values() for line in text.splitlines()[-3:]]
+        return Ending(
+            status=self.process.returncode,
+            gone=self.gone,
+            killed_for_memory=_killed_for_memory() > self.killed_before,
+            free_bytes=shutil.disk_usage(self.raw_folder).free,
+            last_lines="\n".join(last),
+        )
+
+
+def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> None:
+    """End what a supervisor watches, and wait for it: not for ever, should it be stuck."""
+    assert supervisor.stdin
+    supervisor.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        supervisor.wait(grace_seconds + ENDING_SECONDS)
+
+
+def shortened(log: Path) -> str:
+    """The text of a log; of a long one, its beginning and its end."""
+    with log.open("rb") as stream:
+        text = stream.read(LOG_BYTES)
+        size = log.stat().st_size
+        if size > 2 * LOG_BYTES:
+            text += f"\n[… {size - 2 * LOG_BYTES} bytes left out …]\n".encode()
+            stream.seek(-LOG_BYTES, os.SEEK_END)
+        text += stream.read(LOG_BYTES)
+    return text.decode(errors="replace")
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _killed_for_memory() -> int:
+    """How many processes the kernel has killed for want of memory since it started."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0

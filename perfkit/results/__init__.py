@@ -1,0 +1,10 @@
+"""What is stored of a measurement, and how it is read.
+
+schema.py      result.json, as models
+files.py       its folder: paths, atomic writes, strict reading
+numbers.py     a repeat's numbers, derived from the raw events of its ranks
+windows.py     the same for an imported repeat, from what its log prints
+conditions.py  what the machine did meanwhile
+frames.py      measurements as pandas DataFrames
+figures.py     the suite's own figures
+"""

@@ -1,0 +1,185 @@
+"""Stored measurements as pandas DataFrames."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from perfkit.config import parameters, resolved_path
+from perfkit.models import MODELS
+from perfkit.results.files import (
+    Measurement,
+    ResultError,
+    folders,
+    raw_file,
+    read_events,
+    read_result,
+)
+from perfkit.results.schema import Result
+
+MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
+MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
+MEASURED += ["other_load_cores", "energy_joules_per_sample"]
+COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
+COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32"]
+COLUMNS += ["nodes_differ", "input_sha256", "imported"]
+"""What `load` always has, beside a column `environment.<fact>` for each fact."""
+STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
+STEP_COLUMNS += ["loss", "measured"]
+
+
+def load(outputs: str | Path) -> pd.DataFrame:
+    """One row per measurement under `outputs`; a relative path starts at the checkout.
+
+    Columns are named as the parameters, plus `throughput`, `throughput_low` and
+    `throughput_high` in `unit`, `repeat_throughputs` (a tuple, one for each complete repeat),
+    what the run really did (`effective.…`) and where it was made (`environment.…`). `imported`
+    is the format of the logs that it was made of, if it was: then `effective.precision` is what
+    those say or who imported them. A cell without a value is None. Files that can't be read are
+    left out of the rows and named in `.attrs["unreadable"]`. Raises ResultError if there is no
+    such folder.
+    """
+    unreadable: list[str] = []
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    with _without_looking_for_cycles():
+        for count, measurement in enumerate(measurements(outputs, unreadable)):
+            row = row_of(measurement)
+            for name in row.keys() - columns.keys():
+                columns[name] = [None] * count
+            for name, values in columns.items():
+                values.append(row.get(name))
+    facts = sorted(columns.keys() - {*COLUMNS})
+    frame = pd.DataFrame(columns, columns=[*COLUMNS, *facts], dtype=object)
+    numbers = ["throughput", "throughput_low", "throughput_high", "interval_level"]
+    numbers += ["steps_per_second", "data_wait_share"]
+    numbers += ["other_load_cores", "energy_joules_per_sample"]
+    frame = frame.astype(dict.fromkeys(numbers, float))
+    frame.attrs["unreadable"] = unreadable
+    return frame
+
+
+@contextmanager
+def _without_looking_for_cycles() -> Iterator[None]:
+    """Results have none, but so many parts that the search takes a quarter of reading them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measurement]:
+    """The measurements under `outputs`, one at a time, in the order of their folders.
+
+    What can't be read is left out, and the reason added to `unreadable`; its path starts below
+    `outputs`. Raises ResultError if there is no such folder.
+    """
+    place = resolved_path(str(outputs))
+    if not place.is_dir():
+        raise ResultError(f"no folder {place}")
+    for folder in folders(place):
+        try:
+            folder.name.encode()
+            yield Measurement.read(folder)
+        except ResultError as error:
+            unreadable.append(str(error).replace(f"{place}/", ""))
+        except UnicodeEncodeError:
+            unreadable.append(f"{folder.name!a}: the folder's name is not UTF-8")
+
+
+def row_of(measurement: Measurement) -> dict[str, Any]:
+    """The row of `load` for one measurement; what it lacks is not in it."""
+    result = measurement.result
+    number = result.throughput
+    row = {
+        "id": result.id,
+        "folder": measurement.folder.name,
+        "status": result.status,
+        "failure": result.failure.code if result.failure else None,
+        "created": result.created,
+        "model": result.config.model,
+        **result.parameters,
+        "topology": result.config.topology,
+        "repeat_throughputs": tuple(r.throughput for r in result.complete_repeats),
+        "data_wait_share": result.data_wait_share,
+        "other_load_cores": result.other_load_cores,
+        "energy_joules_per_sample": result.energy_joules_per_sample,
+        "statistic": result.protocol.statistic,
+        "unit": MODELS[result.config.model].unit,
+        "nodes_differ": _differences_of_nodes(result),
+        "input_sha256": result.input_data.sha256 if result.input_data else None,
+        "imported": result.imported.format if result.imported else None,
+    }
+    if number:
+        low, high = number.interval or (None, None)
+        row |= {
+            "throughput": number.value,
+            "throughput_low": low,
+            "throughput_high": high,
+            "interval_level": number.interval_level,
+            "n": number.n,
+            "steps_per_second": number.steps_per_second,
+        }
+    if result.imported:
+        row["effective.precision"] = result.config.precision
+        row["effective.tf32"] = row["tf32"]
+    if result.effective:
+        row["effective.precision"] = result.effective.precision
+        row["effective.tf32"] = result.effective.tf32
+    for name, reading in result.environment.items():
+        value = reading.value
+        row[f"environment.{name}"] = "; ".join(value) if isinstance(value, list) else value
+    return row
+
+
+def _differences_of_nodes(result: Result) -> str | None:
+    """In what the nodes are not alike, each difference once."""
+    told = {f"{fact}: {value}" for node in result.nodes for fact, value in node.differs.items()}
+    return "; ".join(sorted(told)) or None
+
+
+def load_steps(folder: str | Path) -> pd.DataFrame:
+    """Every raw step of one measurement, warm-up included, one row per step and rank:
+    repeat, rank, step, seconds, data_wait_seconds, samples, loss, measured.
+
+    A relative path starts at the checkout. Raises ResultError for a file that is not the
+    events of a rank.
+    """
+    folder = resolved_path(str(folder))
+    result = read_result(folder / "result.json")
+    rows: list[dict[str, Any]] = []
+    for repeat in result.repeats:
+        for rank in range(result.config.ranks):
+            path = raw_file(folder, repeat.index, rank)
+            if not path.exists():
+                continue
+            where = {"repeat": repeat.index, "rank": rank}
+            try:
+                rows += [where | step for step in _steps(read_events(path))]
+            except (KeyError, TypeError, ValueError, OSError) as error:
+                if isinstance(error, ResultError):
+                    raise
+                raise ResultError(f"{path}: not the events of a rank ({error!r})") from error
+    frame = pd.DataFrame(rows, columns=STEP_COLUMNS)
+    return frame.assign(measured=frame["step"] > result.protocol.warmup_steps)
+
+
+def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    losses = {e["step"]: e["value"] for e in events if e["event"] == "loss"}
+    seen: set[int] = set()
+    for event in events:
+        if event["event"] == "step":
+            times = {name: float(event[name]) for name in ("seconds", "data_wait_seconds")}
+            if not all(map(isfinite, times.values())) or times["seconds"] <= 0:
+                raise ValueError(f"step {event['step']} takes {times['seconds']} s")
+            step, samples = int(event["step"]), int(event["samples"])
+            if step in seen or samples < 1:
+                raise ValueError(f"step {step} is there twice, or has {samples} samples")
+            seen.add(step)
+            yield {"step": step, **times, "samples": samples, "loss": losses.get(step)}

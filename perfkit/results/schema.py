@@ -1,0 +1,450 @@
+"""What is stored of a measurement, as models: `result.json` is a Result.
+
+`docs/results.md` describes the format, `docs/result.schema.json` is Result's JSON Schema.
+"""
+
+from datetime import UTC, datetime
+from math import isclose
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values
+from perfkit.statistics import median, median_interval, relative_width
+
+SCHEMA_VERSION: Literal[2] = 2
+STOPPING_LEVEL = 0.98
+"""Of the interval by whose width repeats end. A rule that ends when an interval happens to be
+narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
+(tests/bench/simulations.py)."""
+NOT_IDENTITY = ("suite_commit", "suite_modified")
+"""Facts that don't make it another measurement: `suite_source` tells whether code differs."""
+FailureCode = Literal[
+    "bad_input",
+    "loss_not_finite",
+    "out_of_memory",
+    "disk_full",
+    "worker_killed",
+    "worker_error",
+    "time_out",
+    "interrupted",
+    "worker_stalled",
+    "not_as_asked",
+    "node_missing",
+    "node_lost",
+    "nodes_differ",
+    "port_taken",
+]
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def in_utc(text: str, timespec: str) -> str:
+    """A moment in ISO 8601 as the same in UTC. Raises ValueError, also without a time zone."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("no time zone")
+    return moment.astimezone(UTC).isoformat(timespec=timespec)
+
+
+class Failure(_Stored):
+    code: FailureCode
+    message: Annotated[str, Field(description="one sentence; foreign text, never markup")]
+
+
+class Reading(_Stored):
+    """One fact about the environment, or why it could not be read."""
+
+    value: str | int | float | bool | list[str] | None
+    missing: Annotated[str | None, Field(description="why there is no value")] = None
+
+
+class Rank(_Stored):
+    """One rank's window within a repeat."""
+
+    rank: int
+    samples: int
+    window_seconds: float
+    data_wait_seconds: float
+    memory_bytes: int | None = None
+    alone_seconds: Annotated[
+        float | None,
+        Field(description="a step's forward and backward without waiting for other ranks"),
+    ] = None
+    samples_seen: Annotated[
+        int | None, Field(description="samples really in the batches, warm-up included")
+    ] = None
+
+
+class Ceiling(_Stored):
+    """What all ranks' devices can do at most, by the framework's own product and copy."""
+
+    matmul_flops_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    copy_bytes_per_second: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="read and written")
+    ]
+
+
+class Evaluation(_Stored):
+    """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
+
+    loss: Annotated[float, Field(allow_inf_nan=False)]
+    accuracy: Annotated[
+        float,
+        Field(allow_inf_nan=False, description="share of labels or masked words guessed"),
+    ]
+
+
+class StepSeconds(_Stored):
+    """Summary of the window's step times over all ranks, seconds."""
+
+    minimum: float
+    p25: float
+    median: float
+    p75: float
+    maximum: float
+
+
+class Conditions(_Stored):
+    """What the machine did in the window of a repeat, seen from outside the training; of
+    several nodes, the driver's. What it does not tell is None, or not in the dict."""
+
+    looks: Annotated[int, Field(description="times that it was looked at in the window")]
+    cores: Annotated[int, Field(description="usable ones; figures of cores are of these")]
+    own_cores: Annotated[
+        float, Field(description="cores that the measurement's processes were busy on")
+    ]
+    other_load_cores: Annotated[
+        float | None, Field(description="cores that all other processes were busy on")
+    ]
+    stolen_share: Annotated[
+        float | None, Field(description="of the cores' time, what the hypervisor withheld")
+    ]
+    clock_mhz: Annotated[
+        dict[str, tuple[float, float]], Field(description="device -> lowest, highest seen")
+    ]
+    temperature_celsius: Annotated[
+        dict[str, float], Field(description="device -> highest seen")
+    ]
+    throttled: Annotated[
+        dict[str, dict[str, int]],
+        Field(description="device -> reason for a lower clock -> looks that showed it"),
+    ]
+    energy_joules: Annotated[
+        dict[str, float], Field(description="GPU, package or memory -> energy in the window")
+    ]
+    energy_joules_per_sample: Annotated[
+        float | None,
+        Field(
+            description="of the GPUs, or in a CPU's measurement of packages and memory / "
+            "samples of the ranks on this machine"
+        ),
+    ]
+    missing: Annotated[dict[str, str], Field(description="what is not told -> why")]
+
+
+class Repeat(_Stored):
+    """One fresh run of the worker processes. Numbers are None unless it is complete."""
+
+    index: Annotated[int, Field(ge=1)]
+    status: Literal["complete", "failed"]
+    failure: Failure | None = None
+    throughput: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="samples of all ranks in the window / the slowest rank's seconds",
+        ),
+    ] = None
+    steps_per_second: Annotated[
+        float | None, Field(description="optimizer steps / the slowest rank's seconds")
+    ] = None
+    step_seconds: StepSeconds | None = None
+    data_wait_share: Annotated[
+        float | None,
+        Field(description="time waiting for input / window, over all ranks; 0 to 1"),
+    ] = None
+    loss_first: Annotated[float | None, Field(description="rank 0's loss at step 1")] = None
+    loss_last: Annotated[float | None, Field(description="rank 0's loss at the last step")] = (
+        None
+    )
+    skipped_steps: Annotated[
+        int | None, Field(description="steps of rank 0 skipped by loss scaling; None without")
+    ] = None
+    loss_scale: Annotated[float | None, Field(description="loss scale at the end")] = None
+    straggler: Annotated[
+        int | None,
+        Field(
+            description="the rank with over 1.1 times the alone_seconds of the others' median"
+        ),
+    ] = None
+    evaluation: Evaluation | None = None
+    ceiling: Ceiling | None = None
+    ranks: list[Rank] = []
+    conditions: Annotated[
+        Conditions | None,
+        Field(description="None where a window is too short for them, or of older results"),
+    ] = None
+    nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []
+    began: Annotated[
+        str | None,
+        Field(
+            description="when the launcher was started, UTC, ISO 8601; None of older results"
+        ),
+    ] = None
+    wall_seconds: Annotated[
+        float | None, Field(description="from starting the launcher to its end")
+    ] = None
+
+    @field_validator("began")
+    @classmethod
+    def _in_utc(cls, text: str | None) -> str | None:
+        return text and in_utc(text, "milliseconds")
+
+    @model_validator(mode="after")
+    def _complete_has_a_number(self) -> Self:
+        if self.status == "complete" and self.throughput is None:
+            raise ValueError("a complete repeat has a throughput")
+        if self.throughput is not None and self.ranks:
+            slowest = max(rank.window_seconds for rank in self.ranks)
+            samples = sum(rank.samples for rank in self.ranks)
+            if not isclose(self.throughput * slowest, samples):
+                raise ValueError("a repeat's throughput is not that of its ranks")
+        return self
+
+
+class Throughput(_Stored):
+    """The number: a statistic over the complete repeats."""
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    unit: Literal["images/s", "sequences/s"]
+    statistic: Literal["median"]
+    interval: tuple[float, float] | None
+    interval_level: Annotated[float | None, Field(description="coverage achieved, 0 to 1")]
+    n: Annotated[int, Field(ge=1, description="repeats that the statistic is over")]
+    steps_per_second: Annotated[
+        float, Field(description="optimizer steps per second, the same statistic")
+    ]
+
+    @property
+    def relative_width(self) -> float | None:
+        """The interval's width as a share of the value."""
+        if not self.interval:
+            return None
+        low, high = self.interval
+        return (high - low) / self.value
+
+
+class Option(_Stored):
+    """One option of a strategy and what became of it."""
+
+    value: bool | int | float | str
+    state: Literal["applied", "ignored", "missing"]
+    how: Annotated[str, Field(description="by what it was applied, or why it was not")]
+
+
+class Effective(_Stored):
+    """What the run really did, read from inside the workers."""
+
+    precision: Annotated[str, Field(description="by the dtypes that the layers produced")]
+    device: Literal["cpu", "gpu"]
+    dtypes: Annotated[dict[str, int], Field(description="dtype -> layers that produced it")]
+    threads: Annotated[dict[str, int], Field(description="thread pool -> threads")]
+    variables: Annotated[
+        dict[str, str | None], Field(description="CPU settings as the worker saw them")
+    ]
+    parameters: Annotated[int, Field(description="trainable parameters of the model")]
+    recipe: Annotated[str, Field(description="optimizer and loss with their settings")]
+    tf32: Annotated[bool, Field(description="whether fp32 products are rounded to TF32")]
+    loss_scaling: Annotated[
+        float | None, Field(description="initial loss scale, adapted as it goes; None without")
+    ]
+    strategy: Annotated[
+        dict[str, Option], Field(description="option of the strategy -> what became of it")
+    ] = {}
+
+
+class InputData(_Stored):
+    """The data set behind the input; None of it for synthetic input."""
+
+    samples: int
+    sha256: Annotated[
+        str, Field(description="of train_list.txt, or of names, sizes and beginnings of shards")
+    ]
+
+
+class NodeSeen(_Stored):
+    """One node of several, as it showed itself to the driver."""
+
+    node: int
+    name: str
+    interface: Annotated[str, Field(description="network interface of the workers")]
+    differs: Annotated[
+        dict[str, str], Field(description="facts of the environment that differ from node 0's")
+    ]
+
+
+class ImportedLog(_Stored):
+    """The log of another suite that one repeat was made of."""
+
+    file: Annotated[str, Field(description="its name, without folders; foreign text")]
+    sha256: str
+    lines: Annotated[
+        tuple[int, int],
+        Field(description="those of the first and the last print in the window"),
+    ]
+    epoch: Annotated[int, Field(description="as the log counts; steps are counted in it")]
+    run: Annotated[int, Field(description="of the trainings in the file, from 0")]
+
+
+class Imported(_Stored):
+    """What a measurement was made of that perfkit has not made itself, and what the printed
+    figures mean, as the importer of their format declares it."""
+
+    format: str
+    rate_of: Annotated[
+        Literal["device", "all"], Field(description="whose samples a printed rate counts")
+    ]
+    covers: Annotated[
+        Literal["window", "running", "step"],
+        Field(
+            description="what a print is of: the steps since the last one, all since step "
+            "`since` of the epoch, or one step"
+        ),
+    ]
+    since: int | None = None
+    step: Annotated[
+        Literal["update", "batch"],
+        Field(description="what the log counts as a step, an update or a micro-batch of it"),
+    ]
+    counts_from: Annotated[int, Field(description="what the log calls the first step")]
+    reader: Annotated[
+        Literal["in", "apart"] | None,
+        Field(description="whether a step's time has its wait for input in it"),
+    ]
+    source: Annotated[str, Field(description="where this meaning is known from")]
+    basis: Annotated[
+        Literal["seconds", "own_rate", "clock"],
+        Field(
+            description="what the time of the window follows from: printed times of steps, "
+            "rates of the steps of each print, or the clock at two prints"
+        ),
+    ]
+    logs: Annotated[list[ImportedLog], Field(description="one for each repeat, in order")]
+    facts: Annotated[
+        dict[str, str],
+        Field(description="parameter, or environment.<fact> -> who says it; no other is known"),
+    ]
+    given: Annotated[
+        dict[str, str], Field(description="what was said by hand, as it was typed")
+    ]
+
+
+class Result(_Stored):
+    """One measurement: configuration, protocol, environment and its repeats."""
+
+    schema_version: Literal[2]
+    id: str
+    created: Annotated[str, Field(description="UTC, ISO 8601; when begun, or imported")]
+    status: Literal["complete", "partial", "failed"]
+    failure: Failure | None = None
+    config: Config
+    protocol: Protocol
+    environment: dict[str, Reading]
+    effective: Effective | None = None
+    input_data: InputData | None = None
+    nodes: Annotated[list[NodeSeen], Field(description="empty for a single node")] = []
+    repeats: list[Repeat] = []
+    throughput: Throughput | None = None
+    imported: Annotated[
+        Imported | None, Field(description="None of what perfkit has measured itself")
+    ] = None
+
+    @field_validator("created")
+    @classmethod
+    def _in_utc(cls, text: str) -> str:
+        return in_utc(text, "seconds")
+
+    @model_validator(mode="after")
+    def _is_resolved(self) -> Self:
+        if self.config.batch_size is None or self.config.input is None:
+            raise ValueError("batch_size and input are left open")
+        return self
+
+    @model_validator(mode="after")
+    def _throughput_follows_from_repeats(self) -> Self:
+        if not self.throughput:
+            return self
+        values = self.throughputs
+        found, stored = median_interval(values), self.throughput
+        ends = (found.low, found.high) if found else None
+        if stored.n != len(values) or stored.interval != ends:
+            raise ValueError("throughput: n or interval is not that of the complete repeats")
+        if not isclose(stored.value, median(values)):
+            raise ValueError("throughput: the value is not the median of the complete repeats")
+        return self
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values of all parameters; of an imported measurement, None for those that nobody
+        told."""
+        values = parameter_values(self.config, self.protocol)
+        if self.imported:
+            told = {*self.imported.facts, *PROTOCOL_PARAMETERS, "label"}
+            values = {name: value if name in told else None for name, value in values.items()}
+        return values
+
+    def fact(self, name: str) -> Any:
+        """A fact of the environment; None where it was not read."""
+        reading = self.environment.get(name)
+        return reading.value if reading else None
+
+    @property
+    def data_wait_share(self) -> float | None:
+        """The largest share of a complete repeat's window that was waiting for input."""
+        shares = [repeat.data_wait_share for repeat in self.complete_repeats]
+        return max((share for share in shares if share is not None), default=None)
+
+    @property
+    def conditions(self) -> list[Conditions]:
+        """Those of the complete repeats that have them."""
+        return [r.conditions for r in self.complete_repeats if r.conditions]
+
+    @property
+    def other_load_cores(self) -> float | None:
+        """The highest other load that a complete repeat met."""
+        loads = [conditions.other_load_cores for conditions in self.conditions]
+        return max((load for load in loads if load is not None), default=None)
+
+    @property
+    def energy_joules_per_sample(self) -> float | None:
+        """The median over the complete repeats that tell it."""
+        energies = [conditions.energy_joules_per_sample for conditions in self.conditions]
+        told = [energy for energy in energies if energy is not None]
+        return median(told) if told else None
+
+    @property
+    def complete_repeats(self) -> list[Repeat]:
+        return [repeat for repeat in self.repeats if repeat.status == "complete"]
+
+    @property
+    def throughputs(self) -> list[float]:
+        """Those of the complete repeats."""
+        return [r.throughput for r in self.complete_repeats if r.throughput is not None]
+
+    @property
+    def ended_by(self) -> Literal["repeats", "interval", "budget"] | None:
+        """Which part of the protocol says that no repeat is missing; None while one is."""
+        protocol, complete = self.protocol, self.complete_repeats
+        if len(complete) == protocol.repeats:
+            return "repeats"
+        if protocol.interval_target is None or not complete:
+            return None
+        width = relative_width(self.throughputs, STOPPING_LEVEL)
+        if width is not None and width <= protocol.interval_target:
+            return "interval"
+        spent = sum(repeat.wall_seconds or 0.0 for repeat in complete)
+        return "budget" if protocol.budget and spent >= protocol.budget else None
