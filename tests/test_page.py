@@ -95,8 +95,7 @@ def test_publishing_what_is_not_complete_raises_after_the_page_is_written(tmp_pa
 
 
 def test_the_command_on_the_page_makes_the_same_request(tmp_path):
-    from perfkit.cli import typed
-    from perfkit.request.plan import plan
+    from perfkit.request.plan import plan, typed
 
     odd = tmp_path / "a folder with 'quotes'"
     odd.mkdir()

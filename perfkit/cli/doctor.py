@@ -1,0 +1,37 @@
+"""`perfkit doctor`: what would keep a measurement from running."""
+
+import textwrap
+
+import click
+
+from perfkit.cli.options import PARAMETER_HELP, PARAMETERS, Given, typed_values
+from perfkit.cli.telling import refuse
+from perfkit.models import MODELS
+from perfkit.request.plan import RequestError, plan
+
+
+@click.command(epilog=PARAMETER_HELP)
+@click.argument("model", metavar="|".join(MODELS), default="resnet50")
+@PARAMETERS
+def doctor(model: str, given: Given) -> None:
+    """See what would keep a measurement of MODEL from running, before it starts.
+
+    Takes what `perfkit run` takes: versions, data and room on this machine; with nodes, that
+    all of them come, are alike, and reach each other. Ends with 1 if something is amiss.
+    """
+    try:
+        planned = plan(model, typed_values(given))
+        from perfkit.driver.doctor import examine_plan
+
+        well = True
+        for check in examine_plan(planned):
+            word = (
+                click.style("ok  ", fg="green") if check.well else click.style("FAIL", fg="red")
+            )
+            indent = " " * 6
+            text = textwrap.fill(f"{check.subject}: {check.seen}", 74, subsequent_indent=indent)
+            click.echo(f"{word}  {text}")
+            well = well and check.well
+    except RequestError as error:
+        refuse(error)
+    raise SystemExit(0 if well else 1)

@@ -1,0 +1,48 @@
+"""`perfkit export`: measurements as other tools write theirs."""
+
+import click
+
+from perfkit.cli.telling import refuse
+from perfkit.config import resolved_path
+from perfkit.request.plan import RequestError
+
+
+@click.command()
+@click.argument("measurements", default="outputs", metavar="[MEASUREMENT|FOLDER]")
+@click.option(
+    "--as",
+    "form",
+    required=True,
+    type=click.Choice(["dllogger", "mlperf", "optimum"]),
+    help="The format.",
+)
+@click.option("--to", metavar="FOLDER", help="Where the files go; - for the output.")
+def export(measurements: str, form: str, to: str | None) -> None:
+    """Write measurements as other tools write theirs, so that those can read them.
+
+    A file for each complete repeat, of the raw steps: DLLogger's lines, MLPerf's :::MLLOG
+    lines, or optimum-benchmark's JSON. They lie beside each measurement, in `exported`, or in
+    --to. A relative path starts at the checkout, as in the parameters.
+    """
+    from perfkit.exporters import ExportError, export, printed
+    from perfkit.results.files import Measurement, ResultError, folders
+
+    path = resolved_path(measurements)
+    found = [path] if (path / "result.json").is_file() else list(folders(path))
+    if not found:
+        refuse(RequestError([f"{measurements}: neither a measurement nor a folder of some"]))
+    failed = False
+    for folder in found:
+        try:
+            measurement = Measurement.read(folder)
+            if to == "-":
+                click.echo(printed(measurement, form), nl=False)
+                continue
+            for file in export(measurement, form, resolved_path(to) if to else None):
+                click.echo(file)
+        except (ExportError, ResultError) as error:
+            click.echo(f"left out: {error}", err=True)
+            failed = True
+        except (PermissionError, FileExistsError, NotADirectoryError) as error:
+            refuse(RequestError([f"--to: {error.filename}: {error.strerror}"]))
+    raise SystemExit(1 if failed else 0)

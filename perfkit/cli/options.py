@@ -1,0 +1,47 @@
+"""Options and arguments that several commands have."""
+
+import textwrap
+from typing import Any
+
+import click
+
+from perfkit.config import parameters
+from perfkit.models import MODELS
+from perfkit.request.plan import typed
+
+EPILOG = """\b
+Exit status: 0 done, 1 a run failed, 2 the request was wrong."""
+
+Given = tuple[tuple[str, str], ...]
+"""What `-p NAME VALUE` gives, in its order."""
+
+MODEL = click.argument("model", metavar="|".join(MODELS))
+PARAMETERS = click.option(
+    "-p",
+    "given",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="Set a parameter; may be given many times.",
+)
+JSON_FILE = click.option(
+    "--json", "file", metavar="FILE", help="Write all of it as JSON too; - for the output."
+)
+
+
+def typed_values(given: Given) -> dict[str, Any]:
+    """Parameters by name, each with the type that it has in the notebooks."""
+    return {name: typed(name, value) for name, value in given}
+
+
+def _parameter_help() -> str:
+    """The parameters, one a line, for `perfkit run --help`."""
+    lines = []
+    for name, (default, meaning) in parameters().items():
+        text = f"{name}={default!r}: {meaning}"
+        wrapper = textwrap.TextWrapper(76, "  ", "      ", break_on_hyphens=False)
+        lines += wrapper.wrap(text)
+    return "\b\nParameters, as in the notebook:\n" + "\n".join(lines) + "\n\n" + EPILOG
+
+
+PARAMETER_HELP = _parameter_help()

@@ -1,0 +1,33 @@
+"""`perfkit report`: the site, from stored results alone."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from perfkit.cli.telling import refuse
+from perfkit.config import resolved_path
+from perfkit.request.plan import RequestError
+
+
+@click.command()
+@click.argument("outputs", default="outputs", type=click.Path(path_type=Path))
+def report(outputs: Path) -> None:
+    """Write the site of all measurements under OUTPUTS again, from stored results alone.
+
+    That is index.html, a page for each measurement, the summary with the published tables and
+    what was measured beside them, the suite's own figures if `make bench` made them,
+    results.csv and results.json; pages in English and Chinese.
+    Needs neither a framework nor DALI. A relative path starts at the checkout, as in the
+    parameters.
+    """
+    from perfkit.report.site import parts, write_site
+
+    outputs = resolved_path(str(outputs))
+    if not outputs.is_dir():
+        refuse(RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"]))
+    with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
+        index, left_out = write_site(outputs, bar.update)
+    for reason in left_out:
+        click.echo(f"left out: {reason}", err=True)
+    click.echo(index)
