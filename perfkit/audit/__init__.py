@@ -10,5 +10,6 @@ claims.py     which log stands behind a claimed number, and which figure explain
 course.py     what the prints of a log show besides their throughput
 findings.py   what is odd about a log, or about several together
 dlperf.py     DLPerf's own summary of a folder in its layout
+sentences.py  what was found, in words and sentences
 words.py      an audit as text for a terminal
 """

@@ -8,6 +8,7 @@ words.py    the same as text
 sides.py    of a live comparison: what its sides are asked to do
 live.py     the same sides, measured in turn and judged pair by pair, as they are stored
 live_words.py  the same as text
+live_run.py has the sides measured in turn
 """
 
 from collections.abc import Sequence
