@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from made import V100, measured, rank_events, with_raw_files
 
-from perfkit.analysis.sanity import guessing_loss, looked_at, warnings_of
+from perfkit.analysis.losses import guessing_loss
+from perfkit.analysis.sanity import looked_at, warnings_of
 from perfkit.analysis.steady import courses
 from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.config import ROOT

@@ -1,9 +1,9 @@
 """What speaks against believing a measurement: each warning has a name and its figures."""
 
 from collections.abc import Iterable, Iterator
-from math import log
 from typing import Any, NamedTuple
 
+from perfkit.analysis.losses import STANDING, accuracy_is_possible, untrained_losses
 from perfkit.analysis.steady import TOLERANCE, Course, courses
 from perfkit.analysis.utilization import (
     datasheet,
@@ -12,26 +12,19 @@ from perfkit.analysis.utilization import (
     utilization,
 )
 from perfkit.models import MODELS
-from perfkit.models.data import CLASSES, VOCABULARY
 from perfkit.results.conditions import disturbances
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.frames import load_steps
 from perfkit.results.numbers import window_disagrees
-from perfkit.results.schema import STOPPING_LEVEL, Repeat, Result
+from perfkit.results.schema import STOPPING_LEVEL, Result
 from perfkit.statistics import median, outliers, relative_width
 
 WIDE = 0.05
 """An interval as wide as this share of the median is called wide."""
-NEAR_CHANCE = (0.75, 1.5)
-"""Between which multiples of a guesser's loss an untrained network's first one lies."""
 FEWER_MULTIPLICATIONS = 4.0
 """Convolutions of 3x3 can be computed with up to so many times fewer multiplications than they
 have (Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may use more than
 100 % of a ceiling of multiplications. Published fp32 runs of VGG-16 do."""
-STANDING = 1e-4
-"""A loss that differs by less from the first step to the last does not move: NaN in images or
-weights can leave it finite, where operators take NaN for zero."""
-ROUNDING = 0.01
 
 
 class NamedWarning(NamedTuple):
@@ -44,7 +37,7 @@ class NamedWarning(NamedTuple):
 def warnings_of(result: Result, went: Iterable[Course]) -> list[NamedWarning]:
     """All warnings about a measurement, whose repeats went as `went` says."""
     found = [*_about_origin(result), *_about_repeats(result), *_about_courses(result, went)]
-    found += [*_about_conditions(result), *_about_training(result)]
+    found += [*_about_conditions(result), *_about_losses(result), *_about_samples(result)]
     return [*found, *_about_ceilings(result)]
 
 
@@ -161,11 +154,11 @@ def _by_repeat(found: list[tuple[int, float]]) -> dict[str, Any]:
     return {"repeats": [k for k, _share in found], "shares": [share for _k, share in found]}
 
 
-def _about_training(result: Result) -> Iterator[NamedWarning]:
+def _about_losses(result: Result) -> Iterator[NamedWarning]:
     """Whether it was training at all."""
     repeats, config = result.complete_repeats, result.config
+    low, high = untrained_losses(config.model)
     firsts = [repeat.loss_first for repeat in repeats if repeat.loss_first is not None]
-    low, high = (factor * guessing_loss(config.model) for factor in NEAR_CHANCE)
     if odd := [loss for loss in firsts if not low <= loss <= high]:
         yield NamedWarning("first_loss", {"loss": odd[0], "low": low, "high": high})
     lasts = [repeat.loss_last for repeat in repeats if repeat.loss_last is not None]
@@ -185,12 +178,22 @@ def _about_training(result: Result) -> Iterator[NamedWarning]:
     ]
     if standing:
         yield NamedWarning("loss_standing", {"repeats": standing})
-    if odd_repeats := [repeat.index for repeat in repeats if not accuracy_is_possible(repeat)]:
+    odd_repeats = [
+        repeat.index
+        for repeat in repeats
+        if repeat.evaluation and not accuracy_is_possible(repeat.evaluation)
+    ]
+    if odd_repeats:
         yield NamedWarning("accuracy", {"repeats": odd_repeats})
+
+
+def _about_samples(result: Result) -> Iterator[NamedWarning]:
+    """Whether all that was asked for was trained on."""
+    repeats = result.complete_repeats
     if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):
         steps = len(repeats) * result.protocol.steps
         yield NamedWarning("skipped_steps", {"count": skipped, "steps": steps})
-    wanted = result.protocol.steps * config.samples
+    wanted = result.protocol.steps * result.config.samples
     seen = [
         rank.samples_seen
         for repeat in repeats
@@ -199,28 +202,6 @@ def _about_training(result: Result) -> Iterator[NamedWarning]:
     ]
     if seen and min(seen) < wanted:
         yield NamedWarning("fewer_samples", {"seen": min(seen), "wanted": wanted})
-
-
-def guessing_loss(model: str) -> float:
-    """The cross entropy of a network that guesses: all classes alike or, for BERT, all words
-    and both answers about the pair."""
-    if MODELS[model].sample == "image":
-        return log(CLASSES)
-    return log(VOCABULARY) + log(2)
-
-
-def accuracy_is_possible(repeat: Repeat) -> bool:
-    """Whether accuracy and loss of one forward pass fit together.
-
-    A sample that is not guessed right has a probability of at most one half, and so a loss of
-    log 2 at least: the share of those is at most the mean loss over log 2.
-    """
-    if not repeat.evaluation:
-        return True
-    least = 1 - repeat.evaluation.loss / log(2)
-    return (
-        least - ROUNDING <= repeat.evaluation.accuracy <= 1 and repeat.evaluation.accuracy >= 0
-    )
 
 
 def _about_ceilings(result: Result) -> Iterator[NamedWarning]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any
 
-from perfkit.analysis.sanity import NEAR_CHANCE, STANDING, guessing_loss
+from perfkit.analysis.losses import STANDING, untrained_losses
 from perfkit.audit.blocks import END, WARMUP
 from perfkit.audit.course import Course
 from perfkit.audit.figures import Figures, Whose
@@ -103,7 +103,7 @@ def _ratio(one: Any, other: Any) -> float:
 
 
 def _of_training(log: Log, course: Course) -> Seen:
-    """Whether it was training at all; the bounds are those of `perfkit.analysis.sanity`."""
+    """Whether it was training at all; the bounds are those of `perfkit.analysis.losses`."""
     if course.negatives:
         told = {"count": course.negatives, "lowest": course.lowest}
         yield "negative_accuracy", course.negative_line, told
@@ -114,7 +114,7 @@ def _of_training(log: Log, course: Course) -> Seen:
     model = log.facts["model"].value if "model" in log.facts else None
     first, last = course.ends
     if model in MODELS:
-        low, high = (factor * guessing_loss(str(model)) for factor in NEAR_CHANCE)
+        low, high = untrained_losses(str(model))
         earliest = course.first_losses[0]
         if course.first_loss_step <= WARMUP and not low <= earliest <= high:
             yield "first_loss", None, {"loss": earliest, "low": low, "high": high}
