@@ -3,10 +3,9 @@
 All that is wrong with a request is said at once, before anything starts.
 """
 
-import difflib
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from perfkit.machine.gpus import visible_gpus
 from perfkit.machine.packages import installed
 from perfkit.models import MODELS
 from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.nearest import nearest
 from perfkit.training.strategies import precision_of
 
 Unseen = Literal["machine", "data"]
@@ -398,9 +398,3 @@ def _sentence(error: Any) -> str:
 def _not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
     words = ", ".join(str(word) for word in allowed)
     return f"{name}: {value!r} is not available; allowed: {words}{nearest(value, allowed)}"
-
-
-def nearest(word: object, words: Iterable[Any]) -> str:
-    """A question after the word that was meant; empty if none is near."""
-    close = difflib.get_close_matches(str(word), [str(known) for known in words], n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
