@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 import perfkit
 from perfkit.audit import dlperf, sentences
-from perfkit.audit.claims import Given, cells_for, claims_of_tables, differs, judged
+from perfkit.audit.claims import Given, judged
 from perfkit.audit.course import Course
 from perfkit.audit.figures import Recomputed, figures_of, half_of
 from perfkit.audit.findings import findings_of, together
 from perfkit.audit.floats import Floats
+from perfkit.audit.places import cells_for, claims_of_tables, differs
 from perfkit.audit.recompute import AuditError, files_of
 from perfkit.audit.stored import Audit, AuditedLog, Case, Said, read_audit, write_audit
 from perfkit.audit.sums import half_unit

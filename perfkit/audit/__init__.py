@@ -6,7 +6,8 @@ blocks.py     the windows of a log again, block by block
 floats.py     any number of floats, and their median
 sums.py       what statistics over a period need, summed up
 figures.py    every throughput that a log gives, by each statistic that suites use
-claims.py     which log stands behind a claimed number, and which figure explains it
+claims.py     which figure of a log explains a claimed number
+places.py     which log stands behind a published number
 course.py     what the prints of a log show besides their throughput
 findings.py   what is odd about a log, or about several together
 dlperf.py     DLPerf's own summary of a folder in its layout

@@ -1,14 +1,13 @@
-"""Claimed numbers beside the logs that should have given them."""
+"""A claimed number against every figure of a log: which of them explains it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from perfkit.audit.figures import Recomputed, half_of
+from perfkit.audit.figures import Figures, Recomputed, half_of
 from perfkit.audit.findings import APART, CHANCE
 from perfkit.audit.stored import AuditedLog, Claim, Explanation, Figure, Finding, State
 from perfkit.tables.cells import Cell, accumulates, topology
-from perfkit.tables.matches import PUBLISHED_FRAMEWORK, PUBLISHED_MODEL
 from perfkit.words.wording import FRAMEWORK_NAMES
 
 NEARBY = 1e-3
@@ -30,7 +29,7 @@ class Given:
 
     @classmethod
     def of_cell(cls, cell: Cell) -> "Given":
-        return cls(cell["printed"] or "–", cell["throughput"] or 0.0, place_of(cell), cell)
+        return cls(cell["printed"] or "–", cell["throughput"] or 0.0, place_words(cell), cell)
 
     def claim(self, log: AuditedLog | None, state: State, **found: Any) -> Claim:
         cell: Cell = self.cell or {}
@@ -60,7 +59,7 @@ class Given:
         )
 
 
-def place_of(cell: Cell) -> str:
+def place_words(cell: Cell) -> str:
     """Where a published number stands, in words."""
     name = FRAMEWORK_NAMES[cell["framework"]]
     words = [name, cell["precision"], topology(cell), f"batch {cell['batch_per_gpu']}"]
@@ -69,129 +68,33 @@ def place_of(cell: Cell) -> str:
     return f"{cell['table']}: {', '.join(words)}, {cell['gpu']}"
 
 
-def claims_of_tables(
-    cells: list[Cell], logs: list[Recomputed], tolerance: float
-) -> Iterator[Claim]:
-    """Each cell beside every log at its place; those that no log stands at, too."""
-    found: dict[int, list[Claim]] = {}
-    for one in logs:
-        for some in cells_for(one.log, cells):
-            for cell, claim in _kept(some, one, tolerance):
-                found.setdefault(id(cell), []).append(claim)
-    for cell in cells:
-        if cell["status"] == "published":
-            yield from found.get(id(cell)) or [Given.of_cell(cell).claim(None, "no log")]
+class Candidate(NamedTuple):
+    """What a figure may be claimed as: of all devices (None), of one, or of another count."""
 
-
-def _kept(cells: list[Cell], one: Recomputed, tolerance: float) -> Iterator[tuple[Cell, Claim]]:
-    """Of the cells of a table that may be a log's, those that it gives or, if it gives none,
-    those of its batch and precision."""
-    alike = [cell for cell in cells if not differs(one.log, cell)]
-    judged_cells = [
-        (cell, judged(Given.of_cell(cell), one, tolerance, ambiguous=len(alike) > 1))
-        for cell in cells
-    ]
-    given = [
-        (cell, claim)
-        for cell, claim in judged_cells
-        if claim.state == "reproduced" and (cell in alike or claim.chance <= CHANCE)
-    ]
-    yield from given or [(cell, claim) for cell, claim in judged_cells if cell in alike]
-
-
-def differs(log: AuditedLog, cell: Cell) -> dict[str, tuple[Any, Any]]:
-    """In what a log differs from a cell, of what it may: what is published and the log's."""
-    both = {
-        "batch_size": (cell["batch_per_gpu"], log.fact("batch_size")),
-        "precision": (cell["precision"], log.fact("precision")),
-    }
-    return {key: (of, own) for key, (of, own) in both.items() if own not in (None, of)}
-
-
-def cells_for(log: AuditedLog, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Of each table, the published cells that may be a log's: of its model, framework,
-    topology and accumulation as far as it tells them, and of the GPU that its path
-    names; where nothing else tells the model, its path may."""
-    if "framework" not in log.facts:
-        return
-    like = [cell for cell in cells if cell["status"] == "published" and _is_place(log, cell)]
-    for table in dict.fromkeys(cell["table"] for cell in like):
-        some = [cell for cell in like if cell["table"] == table]
-        path = log.name.lower()
-        yield [c for c in some if c["gpu"].split("-")[0].lower() in path] or some
-
-
-def _is_place(log: AuditedLog, cell: Cell) -> bool:
-    framework = cell["framework"]
-    model = next(own for own, name in PUBLISHED_MODEL.items() if name == cell["model"])
-    if log.fact("model") is None and model not in log.name.lower():
-        return False
-    place: dict[str, Any] = {
-        "model": model,
-        "framework": PUBLISHED_FRAMEWORK.get(framework, framework),
-        "nodes": cell["nodes"],
-        "devices": cell["gpus_per_node"],
-        "ranks": cell["nodes"] * cell["gpus_per_node"],
-    }
-    accumulated, half = log.fact("accumulate"), ("amp", "pure_fp16")
-    if accumulated and accumulates(cell) is (accumulated == 1):
-        return False
-    # What one calls automatic mixed precision, another calls float16.
-    if (log.fact("precision") in half) != (cell["precision"] in half) and log.fact("precision"):
-        return False
-    return all(log.fact(key) in (None, value) for key, value in place.items())
+    figure: Figure
+    devices: int | None
+    value: float
 
 
 def judged(
     given: Given, one: Recomputed, tolerance: float, *, ambiguous: bool = False
 ) -> Claim:
     """A claimed number against every figure of a log."""
-    log, claimed, half = one.log, given.value, half_of(given.text)
-    figures = [*one.figures.shown, *one.figures.skipping]
-    candidates = [(f, devices, value) for f in figures for devices, value in _values(f)]
+    log, claimed = one.log, given.value
+    candidates = _candidates(one.figures)
     if not candidates:
         return given.claim(log, "no number")
-    # The simplest first: as the log has it, then of another count of devices.
-    candidates.sort(key=lambda one: one[1] is not None)
-    explanations: list[Explanation] = []
-    chance = 0.0
-    for figure, devices, value in candidates:
-        rounding = figure.rounding * value
-        if rounding > max(COARSE * value, half * (1 + 1e-9)):
-            continue
-        width = half + rounding
-        if abs(value - claimed) > max(NEARBY * claimed, width * (1 + 1e-9)):
-            continue
-        if not explanations:
-            chance += min(width / (NEARBY * claimed), 1.0)
-        if abs(value - claimed) <= width * (1 + 1e-9):
-            explanations.append(Explanation(figure=figure, devices=devices, value=value))
-    whole = [(f, value) for f, devices, value in candidates if devices is None]
-    closest, nearest = min(
-        whole or [(f, value) for f, _devices, value in candidates],
-        key=lambda one: abs(one[1] - claimed),
-    )
-    difference = nearest / claimed - 1
-    state: State = "not reproduced"
-    # By a count of devices that is not the log's own, it is explained, but not reproduced; what
-    # the log says itself is as it says it.
-    own = any(
-        one.devices is None or (one.figure.statistic, one.devices) == ("told", 1)
-        for one in explanations
-    )
-    if own or (explanations and log.fact("ranks") is None):
-        state = "reproduced"
-    elif abs(difference) <= tolerance:
-        state = "near"
-    right = log.right
-    throughput = right.throughput if right else None
+    explanations, chance = _explained(given, candidates)
+    closest = _closest(claimed, candidates)
+    difference = closest.value / claimed - 1
+    throughput = log.right.throughput if log.right else None
     claim = given.claim(
         log,
-        state,
+        _state(explanations, difference, log, tolerance),
         explanations=explanations,
-        closest=closest,
+        closest=closest.figure,
         difference=difference,
-        right=right,
+        right=log.right,
         right_difference=throughput / claimed - 1 if throughput else None,
         tried=len(candidates),
         chance=chance,
@@ -203,18 +106,58 @@ def judged(
     return claim.model_copy(update={"findings": found})
 
 
-def _values(figure: Figure) -> Iterator[tuple[int | None, float]]:
-    """What a figure may be claimed as: of all devices (None), of one, or of other counts of
-    them than the log has."""
-    device, every = figure.per_device, figure.throughput
-    if every:
-        yield None, every
-    if not device:
-        return
-    ranks = round(every / device) if every else None
-    for count in COUNTS:
-        if count != ranks:
-            yield count, count * device
+def _candidates(figures: Figures) -> list[Candidate]:
+    """The simplest first: as the log has it, then of another count of devices than it has."""
+    found = []
+    for figure in (*figures.shown, *figures.skipping):
+        device, every = figure.per_device, figure.throughput
+        if every:
+            found.append(Candidate(figure, None, every))
+        if device:
+            ranks = round(every / device) if every else None
+            found += [Candidate(figure, n, n * device) for n in COUNTS if n != ranks]
+    return sorted(found, key=lambda one: one.devices is not None)
+
+
+def _explained(given: Given, candidates: list[Candidate]) -> tuple[list[Explanation], float]:
+    """Those that are the claimed number to its digits, and how many of the candidates up to
+    the first of them would be by chance."""
+    claimed, half = given.value, half_of(given.text)
+    explanations: list[Explanation] = []
+    chance = 0.0
+    for figure, devices, value in candidates:
+        rounding = figure.rounding * value
+        width = half + rounding
+        apart, allowed = abs(value - claimed), width * (1 + 1e-9)
+        if rounding > max(COARSE * value, half * (1 + 1e-9)):
+            continue
+        if apart > max(NEARBY * claimed, allowed):
+            continue
+        if not explanations:
+            chance += min(width / (NEARBY * claimed), 1.0)
+        if apart <= allowed:
+            explanations.append(Explanation(figure=figure, devices=devices, value=value))
+    return explanations, chance
+
+
+def _closest(claimed: float, candidates: list[Candidate]) -> Candidate:
+    """Of what the log itself has or, where that is nothing, of all."""
+    whole = [one for one in candidates if one.devices is None]
+    return min(whole or candidates, key=lambda one: abs(one.value - claimed))
+
+
+def _state(
+    explanations: list[Explanation], difference: float, log: AuditedLog, tolerance: float
+) -> State:
+    # By a count of devices that is not the log's own, it is explained, but not reproduced; what
+    # the log says itself is as it says it.
+    own = any(
+        one.devices is None or (one.figure.statistic, one.devices) == ("told", 1)
+        for one in explanations
+    )
+    if own or (explanations and log.fact("ranks") is None):
+        return "reproduced"
+    return "near" if abs(difference) <= tolerance else "not reproduced"
 
 
 def _findings(

@@ -14,12 +14,12 @@ from perfkit.audit.stored import SCHEMA_VERSION, Audit, AuditedLog, Claim, Said
 from perfkit.config import portable
 from perfkit.importers import read_log
 from perfkit.importers.log import Log, LogError, Running, Step
-from perfkit.request.plan import nearest
+from perfkit.request.nearest import nearest
 from perfkit.words.lines import plain, wrapped
 
 
 class AuditError(ValueError):
-    """Nothing was audited; `problems` says why, a line or more each."""
+    """Nothing was audited; the message says why, a line or more for each of `problems`."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         lines = [wrapped(problem, "  ") for problem in problems]
@@ -117,17 +117,22 @@ def _value(claim: str) -> float:
 def _claims(
     logs: list[Recomputed], tables: Sequence[str], claim: str | None, tolerance: float
 ) -> list[Claim]:
-    # These load the pages' modules: more memory than it takes to read a large log.
-    from perfkit.audit.claims import Given, claims_of_tables, judged
-    from perfkit.tables.cells import cells_of
-    from perfkit.tables.published import published
+    # Not above: pandas, which the tables are read with, takes more memory and more time than
+    # most logs.
+    claims: list[Claim] = []
+    if tables:
+        from perfkit.audit.places import claims_of_tables
+        from perfkit.tables.cells import cells_of
+        from perfkit.tables.published import published
 
-    every = cells_of(published()) if tables else []
-    cells = [
-        cell for table in dict.fromkeys(tables) for cell in every if cell["table"] == table
-    ]
-    claims = [*claims_of_tables(cells, logs, tolerance)]
+        every = cells_of(published())
+        cells = [
+            cell for table in dict.fromkeys(tables) for cell in every if cell["table"] == table
+        ]
+        claims += claims_of_tables(cells, logs, tolerance)
     if claim:
+        from perfkit.audit.claims import Given, judged
+
         claims.append(judged(Given(claim, _value(claim), "--claim"), logs[0], tolerance))
     return claims
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from perfkit.words.language import gettext as _
 from perfkit.words.wording import FRAMEWORK_NAMES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Cell = dict[str, Any]
 """A row of perfkit.published(), with None for what is not there."""
@@ -78,7 +79,7 @@ SHAPES = {
 }
 
 
-def cells_of(published: pd.DataFrame) -> list[Cell]:
+def cells_of(published: "DataFrame") -> list[Cell]:
     """The rows of perfkit.published(); DLPerf's runs, printed as their files came, in order."""
     plain = published.astype(object).where(published.notna(), None)
     cells: list[Cell] = plain.to_dict("records")
