@@ -3,12 +3,10 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from io import StringIO
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import get_args
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +21,7 @@ from perfkit.audit.sentences import (
     way_words,
 )
 from perfkit.audit.stored import Audit, AuditedLog, Claim, Finding, State
-from perfkit.words.lines import WIDTH, wrapped
+from perfkit.words.lines import table_lines, wrapped
 from perfkit.words.wording import number, percent
 
 DIGITS = 6
@@ -60,7 +58,7 @@ def _one(log: AuditedLog) -> list[str]:
     lines = [wrapped(log.name), wrapped(meaning, "  "), wrapped(facts, "  ")]
     if log.input_share is not None:
         lines.append(f"  {percent(log.input_share, 2)} of the time waited for input")
-    return [*lines, "", *_lines(table)]
+    return [*lines, "", *table_lines(table)]
 
 
 def _names(logs: list[AuditedLog]) -> dict[str, str]:
@@ -92,7 +90,7 @@ def _many(logs: list[AuditedLog], names: dict[str, str]) -> list[str]:
         share, count = percent(log.input_share, 2), str(len(log.findings))
         table.add_row(*map(Text, (names[log.name], value + each, steps, share, count)))
     what = "samples / time over the steps, and the share of it that waits for input"
-    return [f"{len(logs)} logs; {what}", *_lines(table)]
+    return [f"{len(logs)} logs; {what}", *table_lines(table)]
 
 
 def _table(*headings: str) -> Table:
@@ -102,12 +100,6 @@ def _table(*headings: str) -> Table:
     for heading in headings[2:]:
         table.add_column(heading, justify="right")
     return table
-
-
-def _lines(table: Table) -> list[str]:
-    written = StringIO()
-    Console(file=written, width=WIDTH, highlight=False).print(table)
-    return [line.rstrip() for line in written.getvalue().splitlines()]
 
 
 def _claims(claims: list[Claim], names: dict[str, str]) -> Iterator[str]:

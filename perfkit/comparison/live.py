@@ -16,10 +16,18 @@ from pydantic import Field, model_validator
 from perfkit.analysis.utilization import utilization
 from perfkit.comparison.keys import TOLD_BY, Differences, Value, allowed, differing
 from perfkit.comparison.pairs import Measured, pair_of
-from perfkit.comparison.verdict import Both, Judged, Number, Stored, judged_pair, number_of
+from perfkit.comparison.verdict import (
+    Both,
+    Judged,
+    Number,
+    Stored,
+    judged_pair,
+    median_ratio,
+    number_of,
+)
 from perfkit.results.files import Measurement, ResultError, read_as, write_atomically
 from perfkit.results.schema import Repeat, Result
-from perfkit.statistics import Ratio, median, median_interval
+from perfkit.statistics import median
 from perfkit.words.lines import plain
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -131,7 +139,7 @@ class LiveComparison(Stored):
         for pair in self.pairs:
             if pair.a.name != ids[0] or pair.b.name not in ids[1:]:
                 raise ValueError("a pair is not of the base and another side")
-            found = ratio_of(pair.ratios, self.level)
+            found = median_ratio(pair.ratios, self.level)
             if found != (pair.ratio, *pair.interval, pair.interval_level):
                 raise ValueError("ratio or interval do not follow from the turns")
         return self
@@ -199,7 +207,7 @@ def judged_in_turn(asked: Asked, measurements: Sequence[Measurement]) -> LiveCom
     for side, other in zip(sides[1:], measured[1:], strict=True):
         found = turns(results[0], other.measurement.result, every)
         if found and not side.differs:
-            ratio = ratio_of([turn.ratio for turn in found], asked.level)
+            ratio = median_ratio([turn.ratio for turn in found], asked.level)
             pair = judged_pair(pair_of(base, other), ratio, asked.level, asked.threshold)
             pairs.append(JudgedInTurn(**vars(pair), turns=found))
     return LiveComparison(
@@ -314,10 +322,3 @@ def _began(repeat: Repeat) -> float:
     """Seconds since 1970."""
     assert repeat.began
     return datetime.fromisoformat(repeat.began).timestamp()
-
-
-def ratio_of(ratios: Sequence[float], level: float) -> Ratio:
-    """The median of the pairs' ratios with its exact interval of two order statistics; one
-    ratio has the interval of itself, at level 0."""
-    middle = median(ratios)
-    return Ratio(middle, *(median_interval(ratios, level) or (middle, middle, 0.0)))

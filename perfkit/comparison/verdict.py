@@ -211,29 +211,26 @@ def _ratio(base: Side, other: Side, level: float) -> Ratio:
     """`other` / `base`. A published number has no repeats: then the interval is that of the
     measured median, as if what was published were exact."""
     match base, other:
-        case Measured(), Measured():
-            return ratio_interval(_throughputs(other), _throughputs(base), level)
-        case Published(cell), Measured():
-            own, published = _median(other, level), cell["throughput"]
+        case Measured(one), Measured(its):
+            return ratio_interval(its.result.throughputs, one.result.throughputs, level)
+        case Published(cell), Measured(measurement):
+            own = median_ratio(measurement.result.throughputs, level)
+            published = cell["throughput"]
             ends = (own.ratio / published, own.low / published, own.high / published)
             return Ratio(*ends, own.level)
-        case Measured(), Published(cell):
-            own, published = _median(base, level), cell["throughput"]
+        case Measured(measurement), Published(cell):
+            own = median_ratio(measurement.result.throughputs, level)
+            published = cell["throughput"]
             ends = (published / own.ratio, published / own.high, published / own.low)
             return Ratio(*ends, own.level)
     raise TypeError("two published numbers")
 
 
-def _median(side: Measured, level: float) -> Ratio:
-    """The median with its interval; one repeat has the interval of itself, at level 0."""
-    values = _throughputs(side)
+def median_ratio(values: Sequence[float], level: float) -> Ratio:
+    """The median with its exact interval of two order statistics; one value has the interval
+    of itself, at level 0."""
     middle = median(values)
     return Ratio(middle, *(median_interval(values, level) or (middle, middle, 0.0)))
-
-
-def _throughputs(side: Measured) -> list[float]:
-    repeats = side.measurement.result.complete_repeats
-    return [one.throughput for one in repeats if one.throughput is not None]
 
 
 def _agreed(one: Side, other: Side) -> dict[str, Value]:

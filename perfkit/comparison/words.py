@@ -2,11 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from io import StringIO
 from itertools import count
 from math import comb
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +12,7 @@ from perfkit.comparison.keys import KEYS, Value, beside
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Verdict
 from perfkit.models import MODELS
 from perfkit.statistics import fewest_values
-from perfkit.words.lines import WIDTH, plain, wrapped
+from perfkit.words.lines import plain, table_lines, wrapped
 from perfkit.words.wording import FRAMEWORK_NAMES, interval_words, number, percent
 
 SHOWN = 10
@@ -137,12 +135,9 @@ def _table(pairs: list[Judged]) -> list[str]:
         said = "regression" if pair.regressed else pair.verdict
         values = (number(pair.a.value), number(pair.b.value), number(pair.ratio))
         table.add_row(*map(Text, (name, *values, f"{low} – {high}", said)))
-    written = StringIO()
-    Console(file=written, width=WIDTH, highlight=False).print(table)
-    lines = [line.rstrip() for line in written.getvalue().splitlines()]
     levels = sorted({percent(pair.interval_level, 4) for pair in pairs})
     return [
-        *lines,
+        *table_lines(table),
         "",
         wrapped(f"A and B are medians in {units}; intervals achieve {', '.join(levels)}."),
     ]

@@ -15,9 +15,9 @@ from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Result
 from perfkit.verification.verdict import Against, Check, Side, Verification, verifications_of
 from perfkit.words.language import gettext as _
+from perfkit.words.lines import WIDTH
 from perfkit.words.wording import number
 
-WIDTH = 80
 PRECISIONS = {"fp32": "float32", "fp64": "float64"}
 
 

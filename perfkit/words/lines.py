@@ -1,6 +1,11 @@
 """Text as lines of a terminal."""
 
 import textwrap
+from io import StringIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 WIDTH = 80
 
@@ -15,6 +20,15 @@ def wrapped(line: str, indent: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def table_lines(table: "Table") -> list[str]:
+    """`table` in lines of at most WIDTH, without colours."""
+    from rich.console import Console
+
+    written = StringIO()
+    Console(file=written, width=WIDTH, highlight=False).print(table)
+    return [line.rstrip() for line in written.getvalue().splitlines()]
 
 
 def plain(text: str) -> str:
