@@ -21,19 +21,16 @@ from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
 from perfkit.verification import verify
 from perfkit.verification import words as same_work
-from perfkit.verification.verdict import (
-    ALLOWED,
+from perfkit.verification.stored import (
     FOLDER,
-    TENSORS,
-    Account,
     Against,
     Side,
     Verification,
-    judged,
     read_verifications,
     verification_of,
     verifications_of,
 )
+from perfkit.verification.verdict import ALLOWED, TENSORS, Account, judged
 from perfkit.verification.words import command, text
 from perfkit.worker.witness import STEPS, one_batch, witness
 

@@ -12,7 +12,7 @@ from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, U
 from perfkit.comparison.sources import Source, TakenAs
 from perfkit.statistics import Ratio, median, median_interval, ratio_interval
 from perfkit.tables import matches
-from perfkit.verification.verdict import verification_of
+from perfkit.verification.stored import verification_of
 from perfkit.verification.words import command
 from perfkit.words.lines import plain
 

@@ -15,15 +15,8 @@ from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.plan import RequestError, plan
 from perfkit.results.files import write_atomically
 from perfkit.results.schema import Reading
-from perfkit.verification.verdict import (
-    FOLDER,
-    SCHEMA_VERSION,
-    Account,
-    Against,
-    Side,
-    Verification,
-    judged,
-)
+from perfkit.verification.stored import FOLDER, SCHEMA_VERSION, Against, Side, Verification
+from perfkit.verification.verdict import Account, judged
 from perfkit.worker.witness import KEPT, STEPS
 
 WORK = ("optimizer", "image_size", "sequence_length", "batch_size", "seed")

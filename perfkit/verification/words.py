@@ -13,7 +13,7 @@ from perfkit.config import Config
 from perfkit.models import MODELS
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Result
-from perfkit.verification.verdict import Against, Check, Side, Verification, verifications_of
+from perfkit.verification.stored import Against, Check, Side, Verification, verifications_of
 from perfkit.words.language import gettext as _
 from perfkit.words.lines import WIDTH
 from perfkit.words.wording import number
