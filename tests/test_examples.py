@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 import perfkit
-from perfkit.comparison.live import disagreements as disagreements_in_turn
-from perfkit.comparison.live import read_comparison
+from perfkit.comparison.live.stored import read_comparison
+from perfkit.comparison.live.verdict import disagreements as disagreements_in_turn
 from perfkit.config import ROOT
 from perfkit.report.site import write_site
 from perfkit.results.files import Measurement

@@ -21,19 +21,18 @@ from test_driver import wait_for
 import perfkit
 from perfkit.cli import main
 from perfkit.comparison.keys import allowed
-from perfkit.comparison.live import (
+from perfkit.comparison.live.sides import sides_of
+from perfkit.comparison.live.stored import (
     FILE,
-    Asked,
     JudgedInTurn,
     LiveComparison,
     LiveSide,
     Turn,
     comparison_folders,
-    judged_in_turn,
     read_comparison,
     write_comparison,
 )
-from perfkit.comparison.sides import sides_of
+from perfkit.comparison.live.verdict import Asked, judged_in_turn
 from perfkit.config import ROOT
 from perfkit.driver.progress import Progress
 from perfkit.report.site import write_site

@@ -122,9 +122,9 @@ def _compare_live(
     file: str | None,
 ) -> NoReturn:
     """Measure the sides in turn, and end with the status of their comparison."""
-    from perfkit.comparison.live import read_comparison
-    from perfkit.comparison.live_run import live, measure_in_turn
-    from perfkit.comparison.sides import sides_of
+    from perfkit.comparison.live.run import live, measure_in_turn
+    from perfkit.comparison.live.sides import sides_of
+    from perfkit.comparison.live.stored import read_comparison
     from perfkit.report.site import publish_comparison
     from perfkit.statistics import fewest_values
 

@@ -8,7 +8,7 @@ import click
 if TYPE_CHECKING:
     from perfkit.audit.stored import Audit
     from perfkit.comparison import Comparison
-    from perfkit.comparison.live import LiveComparison
+    from perfkit.comparison.live.stored import LiveComparison
 
 
 def refuse(error: ValueError) -> NoReturn:

@@ -5,10 +5,7 @@ keys.py     what two measurements must agree in, and what they may differ in
 pairs.py    which of A stands against which of B, or why none does
 verdict.py  ratio, interval and verdict of each pair, as they are stored
 words.py    the same as text
-sides.py    of a live comparison: what its sides are asked to do
-live.py     the same sides, measured in turn and judged pair by pair, as they are stored
-live_words.py  the same as text
-live_run.py has the sides measured in turn
+live/       comparisons whose sides are measured in turn
 """
 
 from collections.abc import Sequence

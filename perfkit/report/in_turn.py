@@ -5,12 +5,8 @@ from functools import cached_property
 from pathlib import Path
 
 from perfkit.comparison.keys import beside
-from perfkit.comparison.live import (
-    JudgedInTurn,
-    LiveComparison,
-    disagreements,
-    read_comparison,
-)
+from perfkit.comparison.live.stored import JudgedInTurn, LiveComparison, read_comparison
+from perfkit.comparison.live.verdict import disagreements
 from perfkit.config import resolved_path
 from perfkit.models import MODELS
 from perfkit.report.rendering import Section, render

@@ -16,7 +16,7 @@ import pandas as pd
 
 from perfkit.audit.stored import FILE as AUDIT_FILE
 from perfkit.audit.stored import audit_folders
-from perfkit.comparison.live import FILE, comparison_folders, read_comparison
+from perfkit.comparison.live.stored import FILE, comparison_folders, read_comparison
 from perfkit.config import ROOT, resolved_path
 from perfkit.report.audited import Audited, state_words
 from perfkit.report.bench import Bench

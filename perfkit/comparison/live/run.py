@@ -13,15 +13,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfkit.comparison.keys import beside
-from perfkit.comparison.live import (
-    FOLDER,
-    Asked,
-    judged_in_turn,
-    must_not_differ,
-    write_comparison,
-)
+from perfkit.comparison.live.sides import Side, Sides
+from perfkit.comparison.live.stored import FOLDER, write_comparison
+from perfkit.comparison.live.verdict import Asked, judged_in_turn, must_not_differ
 from perfkit.comparison.pairs import Measured
-from perfkit.comparison.sides import Side, Sides
 from perfkit.config import resolved_path
 from perfkit.driver.measure import LOCK, go_on, measurement_folder
 from perfkit.driver.progress import Progress

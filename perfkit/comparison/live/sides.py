@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -56,46 +56,23 @@ def sides_of(
     and together; and where the protocol has too few repeats to tell anything at `level`, and
     none were asked for, as many as can. Raises RequestError with the problems of all sides.
     """
+    planned = [_planned(model, word, shared) for word in words]
+    sides = [side for side, _wrong in planned if side]
     problems = [*_shared_problems(words, shared)]
-    if len({*words}) < len(words):
-        problems.append("two sides are the same; name in what they differ")
-    sides, wrong = [], []
-    for word in words:
-        values, own = _parsed(word, shared)
-        try:
-            sides.append(Side(portable(word), values, plan(model, {**shared, **values})))
-        except RequestError as error:
-            own += error.problems
-        wrong.append(own)
-    # What is wrong with all of them is wrong with what they share.
-    common = [one for one in wrong[0] if all(one in own for own in wrong)] if wrong else []
-    problems += common
-    for word, own in zip(words, wrong, strict=True):
-        problems += [f"{word}: {problem}" for problem in own if problem not in common]
-    for one, other in combinations(sides, 2):
-        if one.plan == other.plan and one.name != other.name:
-            problems.append(f"{one.name} and {other.name} are the same")
-        if one.plan.protocol != other.plan.protocol:
-            names = f"{one.plan.protocol.name} or {other.plan.protocol.name}"
-            problems.append(f"protocol: must be the same for all sides; -p protocol {names}")
+    problems += _told_once(words, [wrong for _side, wrong in planned])
+    problems += _pair_problems(sides)
     if problems:
         raise RequestError(problems)
     update: dict[str, Any] = {"label": shared.get("label") or _label(sides)}
     repeats = sides[0].plan.protocol.repeats
     if shared.get("repeats") is None:
         repeats = max(repeats, fewest_values(level))
-    made = [
-        Plan(
-            side.plan.config.model_copy(update=update),
-            side.plan.protocol.model_copy(update={"repeats": repeats}),
-        )
-        for side in sides
-    ]
-    return Sides(
-        model,
-        dict(shared),
-        [Side(side.name, side.values, its) for side, its in zip(sides, made, strict=True)],
-    )
+    made = []
+    for side in sides:
+        config = side.plan.config.model_copy(update=update)
+        protocol = side.plan.protocol.model_copy(update={"repeats": repeats})
+        made.append(replace(side, plan=Plan(config, protocol)))
+    return Sides(model, dict(shared), made)
 
 
 def _shared_problems(words: Sequence[str], shared: Mapping[str, Any]) -> Iterator[str]:
@@ -112,6 +89,35 @@ def _shared_problems(words: Sequence[str], shared: Mapping[str, Any]) -> Iterato
         yield "repeats: 'auto' is not for --live, whose sides make as many; name a number"
     if shared.get("launcher") == "manual":
         yield "launcher: 'manual' is not for --live; srun and mpirun are"
+    if len({*words}) < len(words):
+        yield "two sides are the same; name in what they differ"
+
+
+def _planned(model: str, word: str, shared: Mapping[str, Any]) -> tuple[Side | None, list[str]]:
+    """The side that a word names, and what is wrong with it."""
+    values, problems = _parsed(word, shared)
+    try:
+        return Side(portable(word), values, plan(model, {**shared, **values})), problems
+    except RequestError as error:
+        return None, problems + error.problems
+
+
+def _told_once(words: Sequence[str], wrong: Sequence[Sequence[str]]) -> Iterator[str]:
+    """What is wrong with each side; what is wrong with all is so with what they share."""
+    common = [one for one in wrong[0] if all(one in own for own in wrong)] if wrong else []
+    yield from common
+    for word, own in zip(words, wrong, strict=True):
+        yield from (f"{word}: {problem}" for problem in own if problem not in common)
+
+
+def _pair_problems(sides: Sequence[Side]) -> Iterator[str]:
+    """What keeps sides that could be measured from being compared."""
+    for one, other in combinations(sides, 2):
+        if one.plan == other.plan and one.name != other.name:
+            yield f"{one.name} and {other.name} are the same"
+        if one.plan.protocol != other.plan.protocol:
+            names = f"{one.plan.protocol.name} or {other.plan.protocol.name}"
+            yield f"protocol: must be the same for all sides; -p protocol {names}"
 
 
 def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from perfkit.comparison.keys import beside
-from perfkit.comparison.live import JudgedInTurn, LiveComparison, LiveSide
+from perfkit.comparison.live.stored import JudgedInTurn, LiveComparison, LiveSide
 from perfkit.comparison.words import change, told_of
 from perfkit.models import MODELS
 from perfkit.statistics import fewest_values
