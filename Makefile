@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: report test test-paddle2 lab lint bench kills schema constraints clean
+.PHONY: report test test-paddle2 lab lint bench kills docs constraints clean
 
 ## report: measure ResNet-50 on this machine's CPU and write the site, outputs/index.html
 report: .venv/cpu
@@ -43,10 +43,9 @@ kills: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python tests/bench/kills.py
 
-## schema: write docs/result.schema.json from the models in perfkit/results/schema.py
-schema: .venv/cpu
-	$(BIN)/python -c 'import json, perfkit.results.schema as r; \
-		print(json.dumps(r.Result.model_json_schema(), indent=1))' > docs/result.schema.json
+## docs: write docs/reference/ and docs/result.schema.json from the code
+docs: .venv/cpu
+	$(BIN)/python docs/reference.py
 
 ## constraints: write the versions that are in .venv into constraints.txt
 constraints: .venv/test

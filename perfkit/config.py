@@ -190,6 +190,7 @@ class Config(BaseModel):
 
     @property
     def data_folder(self) -> Path:
+        """`data_dir` as an absolute path."""
         assert self.data_dir is not None
         return resolved_path(self.data_dir)
 
@@ -200,6 +201,7 @@ class Config(BaseModel):
 
     @property
     def ranks(self) -> int:
+        """Worker processes of all nodes."""
         return self.nodes * self.devices
 
     @property
@@ -217,7 +219,7 @@ class Protocol(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: Literal["published", "quick"]
+    name: Literal["published", "quick"] = Field(description="whose values it began with")
     warmup_steps: int = Field(
         ge=0, le=10**6, description="steps dropped at the start of a repeat"
     )
@@ -243,10 +245,13 @@ class Protocol(BaseModel):
         description="with interval_target, begin no repeat after so many seconds of measuring; "
         "None: no limit, for repeats=auto 3600",
     )
-    statistic: Literal["median"] = "median"
+    statistic: Literal["median"] = Field(
+        "median", description="what the number is of the repeats' throughputs"
+    )
 
     @property
     def steps(self) -> int:
+        """Steps of a repeat, warm-up included."""
         return self.warmup_steps + self.measured_steps
 
     @model_validator(mode="after")

@@ -2,13 +2,11 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from made import made_result, measured, stored, write_all
 
 import perfkit
-from perfkit.config import ROOT
 from perfkit.results.files import (
     Measurement,
     ResultError,
@@ -17,7 +15,7 @@ from perfkit.results.files import (
     write_atomically,
     write_result,
 )
-from perfkit.results.schema import Failure, Result
+from perfkit.results.schema import Failure
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path):
@@ -218,8 +216,3 @@ def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, even
     measurement.raw_file(2, 0).write_text(json.dumps(event) + "\n")
     with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
         perfkit.load_steps(measurement.folder)
-
-
-def test_the_published_schema_is_the_models_own():
-    stored = json.loads(Path(ROOT / "docs" / "result.schema.json").read_text())
-    assert stored == Result.model_json_schema(), "refresh it: make schema"

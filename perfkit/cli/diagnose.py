@@ -4,12 +4,12 @@ import textwrap
 
 import click
 
-from perfkit.cli.options import MODEL, PARAMETER_HELP, PARAMETERS, Given, typed_values
+from perfkit.cli.options import EPILOG, MODEL, PARAMETER_LIST, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import refuse
 from perfkit.request.plan import RequestError, plan
 
 
-@click.command(epilog=PARAMETER_HELP)
+@click.command(epilog=PARAMETER_LIST + EPILOG)
 @MODEL
 @PARAMETERS
 def diagnose(model: str, given: Given) -> None:

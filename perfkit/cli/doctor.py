@@ -4,13 +4,13 @@ import textwrap
 
 import click
 
-from perfkit.cli.options import PARAMETER_HELP, PARAMETERS, Given, typed_values
+from perfkit.cli.options import EPILOG, PARAMETER_LIST, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import refuse
 from perfkit.models import MODELS
 from perfkit.request.plan import RequestError, plan
 
 
-@click.command(epilog=PARAMETER_HELP)
+@click.command(epilog=PARAMETER_LIST + EPILOG)
 @click.argument("model", metavar="|".join(MODELS), default="resnet50")
 @PARAMETERS
 def doctor(model: str, given: Given) -> None:

@@ -34,14 +34,14 @@ def typed_values(given: Given) -> dict[str, Any]:
     return {name: typed(name, value) for name, value in given}
 
 
-def _parameter_help() -> str:
+def _parameter_list() -> str:
     """The parameters, one a line, for `perfkit run --help`."""
     lines = []
     for name, (default, meaning) in parameters().items():
         text = f"{name}={default!r}: {meaning}"
         wrapper = textwrap.TextWrapper(76, "  ", "      ", break_on_hyphens=False)
         lines += wrapper.wrap(text)
-    return "\b\nParameters, as in the notebook:\n" + "\n".join(lines) + "\n\n" + EPILOG
+    return "\b\nParameters, as in the notebook:\n" + "\n".join(lines) + "\n\n"
 
 
-PARAMETER_HELP = _parameter_help()
+PARAMETER_LIST = _parameter_list()

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from perfkit.cli.options import MODEL, PARAMETER_HELP, PARAMETERS, Given, typed_values
+from perfkit.cli.options import EPILOG, MODEL, PARAMETER_LIST, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import number_words, refuse
 from perfkit.config import ROOT, Config, portable
 from perfkit.request.plan import RequestError, plan
 
 
-@click.command(epilog=PARAMETER_HELP)
+@click.command(epilog=PARAMETER_LIST + EPILOG)
 @MODEL
 @PARAMETERS
 def run(model: str, given: Given) -> None:

@@ -49,6 +49,8 @@ class Measurement:
 
     @classmethod
     def read(cls, folder: Path) -> "Measurement":
+        """The measurement in `folder`. Raises ResultError if there is none to be read, or it
+        lies in a folder of another name."""
         result = read_result(folder / "result.json")
         if result.id != folder.name:
             raise ResultError(
@@ -58,12 +60,15 @@ class Measurement:
         return cls(folder, result)
 
     def raw_file(self, repeat: int, rank: int) -> Path:
+        """Every step of a repeat as one rank wrote it."""
         return raw_file(self.folder, repeat, rank)
 
     def conditions_file(self, repeat: int) -> Path:
+        """What the machine showed meanwhile."""
         return conditions_file(self.folder, repeat)
 
     def windows_file(self, repeat: int) -> Path:
+        """Of an imported measurement, what the log prints."""
         return windows_file(self.folder, repeat)
 
     def __repr__(self) -> str:

@@ -50,28 +50,41 @@ def in_utc(text: str, timespec: str) -> str:
 
 
 class Failure(_Stored):
-    code: FailureCode
+    """What ended a run before its time."""
+
+    code: Annotated[FailureCode, Field(description="what it was, in a word")]
     message: Annotated[str, Field(description="one sentence; foreign text, never markup")]
 
 
 class Reading(_Stored):
     """One fact about the environment, or why it could not be read."""
 
-    value: str | int | float | bool | list[str] | None
+    value: Annotated[
+        str | int | float | bool | list[str] | None,
+        Field(description="the fact; None if missing"),
+    ]
     missing: Annotated[str | None, Field(description="why there is no value")] = None
 
 
 class Rank(_Stored):
     """One rank's window within a repeat."""
 
-    rank: int
-    samples: int
-    window_seconds: float
-    data_wait_seconds: float
-    memory_bytes: int | None = None
+    rank: Annotated[int, Field(description="its number, from 0 over all nodes")]
+    samples: Annotated[int, Field(description="its own samples in the window")]
+    window_seconds: Annotated[
+        float, Field(description="wall time between the window's synchronized ends")
+    ]
+    data_wait_seconds: Annotated[float, Field(description="of it, waiting for input")]
+    memory_bytes: Annotated[
+        int | None,
+        Field(description="the peak: of the device on a GPU, of the process on a CPU"),
+    ] = None
     alone_seconds: Annotated[
         float | None,
-        Field(description="a step's forward and backward without waiting for other ranks"),
+        Field(
+            description="a step's batches, forward and backward without waiting for other "
+            "ranks, the median of three after the window; None for a single rank"
+        ),
     ] = None
     samples_seen: Annotated[
         int | None, Field(description="samples really in the batches, warm-up included")
@@ -81,7 +94,10 @@ class Rank(_Stored):
 class Ceiling(_Stored):
     """What all ranks' devices can do at most, by the framework's own product and copy."""
 
-    matmul_flops_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    matmul_flops_per_second: Annotated[
+        float,
+        Field(gt=0, allow_inf_nan=False, description="a multiply-add being two operations"),
+    ]
     copy_bytes_per_second: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="read and written")
     ]
@@ -90,7 +106,7 @@ class Ceiling(_Stored):
 class Evaluation(_Stored):
     """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
 
-    loss: Annotated[float, Field(allow_inf_nan=False)]
+    loss: Annotated[float, Field(allow_inf_nan=False, description="as training has it")]
     accuracy: Annotated[
         float,
         Field(allow_inf_nan=False, description="share of labels or masked words guessed"),
@@ -100,27 +116,40 @@ class Evaluation(_Stored):
 class StepSeconds(_Stored):
     """Summary of the window's step times over all ranks, seconds."""
 
-    minimum: float
-    p25: float
-    median: float
-    p75: float
-    maximum: float
+    minimum: Annotated[float, Field(description="the shortest step")]
+    p25: Annotated[float, Field(description="25th percentile")]
+    median: Annotated[float, Field(description="50th percentile")]
+    p75: Annotated[float, Field(description="75th percentile")]
+    maximum: Annotated[float, Field(description="the longest step")]
 
 
 class Conditions(_Stored):
     """What the machine did in the window of a repeat, seen from outside the training; of
     several nodes, the driver's. What it does not tell is None, or not in the dict."""
 
-    looks: Annotated[int, Field(description="times that it was looked at in the window")]
+    looks: Annotated[
+        int,
+        Field(
+            description="looks in the window; of a window without one, the two around it tell"
+        ),
+    ]
     cores: Annotated[int, Field(description="usable ones; figures of cores are of these")]
     own_cores: Annotated[
-        float, Field(description="cores that the measurement's processes were busy on")
+        float, Field(description="CPU time of the measurement's processes / seconds")
     ]
     other_load_cores: Annotated[
-        float | None, Field(description="cores that all other processes were busy on")
+        float | None,
+        Field(
+            description="busy time of the usable cores less that of the measurement's "
+            "processes / seconds; the driver's own is in it"
+        ),
     ]
     stolen_share: Annotated[
-        float | None, Field(description="of the cores' time, what the hypervisor withheld")
+        float | None,
+        Field(
+            description="of the usable cores' time, what the hypervisor gave to others; None "
+            "if none has been counted since the machine started, since not all hypervisors tell"
+        ),
     ]
     clock_mhz: Annotated[
         dict[str, tuple[float, float]], Field(description="device -> lowest, highest seen")
@@ -130,7 +159,10 @@ class Conditions(_Stored):
     ]
     throttled: Annotated[
         dict[str, dict[str, int]],
-        Field(description="device -> reason for a lower clock -> looks that showed it"),
+        Field(
+            description="device -> reason for a lower clock -> looks that showed it; thermal "
+            "is the CPU's count risen since the look before"
+        ),
     ]
     energy_joules: Annotated[
         dict[str, float], Field(description="GPU, package or memory -> energy in the window")
@@ -138,8 +170,8 @@ class Conditions(_Stored):
     energy_joules_per_sample: Annotated[
         float | None,
         Field(
-            description="of the GPUs, or in a CPU's measurement of packages and memory / "
-            "samples of the ranks on this machine"
+            description="of the ranks' GPUs or, measured on a CPU, of all packages and memory, "
+            "which others may use too / samples of the ranks on this machine"
         ),
     ]
     missing: Annotated[dict[str, str], Field(description="what is not told -> why")]
@@ -148,9 +180,13 @@ class Conditions(_Stored):
 class Repeat(_Stored):
     """One fresh run of the worker processes. Numbers are None unless it is complete."""
 
-    index: Annotated[int, Field(ge=1)]
-    status: Literal["complete", "failed"]
-    failure: Failure | None = None
+    index: Annotated[int, Field(ge=1, description="its number, and its folder in repeats")]
+    status: Annotated[
+        Literal["complete", "failed"], Field(description="whether it came to its end")
+    ]
+    failure: Annotated[Failure | None, Field(description="what ended it; None if complete")] = (
+        None
+    )
     throughput: Annotated[
         float | None,
         Field(
@@ -162,7 +198,9 @@ class Repeat(_Stored):
     steps_per_second: Annotated[
         float | None, Field(description="optimizer steps / the slowest rank's seconds")
     ] = None
-    step_seconds: StepSeconds | None = None
+    step_seconds: Annotated[
+        StepSeconds | None, Field(description="summary of the window's step times")
+    ] = None
     data_wait_share: Annotated[
         float | None,
         Field(description="time waiting for input / window, over all ranks; 0 to 1"),
@@ -178,12 +216,17 @@ class Repeat(_Stored):
     straggler: Annotated[
         int | None,
         Field(
-            description="the rank with over 1.1 times the alone_seconds of the others' median"
+            description="the rank with over 1.1 times the alone_seconds of the others' median; "
+            "None if none has"
         ),
     ] = None
-    evaluation: Evaluation | None = None
-    ceiling: Ceiling | None = None
-    ranks: list[Rank] = []
+    evaluation: Annotated[
+        Evaluation | None, Field(description="rank 0's, after the window")
+    ] = None
+    ceiling: Annotated[
+        Ceiling | None, Field(description="of all ranks; None where a rank has none")
+    ] = None
+    ranks: Annotated[list[Rank], Field(description="each rank's window")] = []
     conditions: Annotated[
         Conditions | None,
         Field(description="None where a window is too short for them, or of older results"),
@@ -192,7 +235,8 @@ class Repeat(_Stored):
     began: Annotated[
         str | None,
         Field(
-            description="when the launcher was started, UTC, ISO 8601; None of older results"
+            description="when the launcher was started, by the clock of the first node, UTC, "
+            "ISO 8601; None of older results"
         ),
     ] = None
     wall_seconds: Annotated[
@@ -219,10 +263,15 @@ class Repeat(_Stored):
 class Throughput(_Stored):
     """The number: a statistic over the complete repeats."""
 
-    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    unit: Literal["images/s", "sequences/s"]
-    statistic: Literal["median"]
-    interval: tuple[float, float] | None
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False, description="the number, in unit")]
+    unit: Annotated[Literal["images/s", "sequences/s"], Field(description="samples per second")]
+    statistic: Annotated[
+        Literal["median"], Field(description="what the number is of the repeats' throughputs")
+    ]
+    interval: Annotated[
+        tuple[float, float] | None,
+        Field(description="lowest and highest, two order statistics; None of a single repeat"),
+    ]
     interval_level: Annotated[float | None, Field(description="coverage achieved, 0 to 1")]
     n: Annotated[int, Field(ge=1, description="repeats that the statistic is over")]
     steps_per_second: Annotated[
@@ -241,8 +290,10 @@ class Throughput(_Stored):
 class Option(_Stored):
     """One option of a strategy and what became of it."""
 
-    value: bool | int | float | str
-    state: Literal["applied", "ignored", "missing"]
+    value: Annotated[bool | int | float | str, Field(description="as the strategy sets it")]
+    state: Annotated[
+        Literal["applied", "ignored", "missing"], Field(description="what became of it")
+    ]
     how: Annotated[str, Field(description="by what it was applied, or why it was not")]
 
 
@@ -250,7 +301,7 @@ class Effective(_Stored):
     """What the run really did, read from inside the workers."""
 
     precision: Annotated[str, Field(description="by the dtypes that the layers produced")]
-    device: Literal["cpu", "gpu"]
+    device: Annotated[Literal["cpu", "gpu"], Field(description="what trained")]
     dtypes: Annotated[dict[str, int], Field(description="dtype -> layers that produced it")]
     threads: Annotated[dict[str, int], Field(description="thread pool -> threads")]
     variables: Annotated[
@@ -270,7 +321,7 @@ class Effective(_Stored):
 class InputData(_Stored):
     """The data set behind the input; None of it for synthetic input."""
 
-    samples: int
+    samples: Annotated[int, Field(description="how many there are")]
     sha256: Annotated[
         str, Field(description="of train_list.txt, or of names, sizes and beginnings of shards")
     ]
@@ -279,8 +330,8 @@ class InputData(_Stored):
 class NodeSeen(_Stored):
     """One node of several, as it showed itself to the driver."""
 
-    node: int
-    name: str
+    node: Annotated[int, Field(description="its number, from 0")]
+    name: Annotated[str, Field(description="as people call it, with its host; foreign text")]
     interface: Annotated[str, Field(description="network interface of the workers")]
     differs: Annotated[
         dict[str, str], Field(description="facts of the environment that differ from node 0's")
@@ -291,7 +342,7 @@ class ImportedLog(_Stored):
     """The log of another suite that one repeat was made of."""
 
     file: Annotated[str, Field(description="its name, without folders; foreign text")]
-    sha256: str
+    sha256: Annotated[str, Field(description="of the file")]
     lines: Annotated[
         tuple[int, int],
         Field(description="those of the first and the last print in the window"),
@@ -304,7 +355,7 @@ class Imported(_Stored):
     """What a measurement was made of that perfkit has not made itself, and what the printed
     figures mean, as the importer of their format declares it."""
 
-    format: str
+    format: Annotated[str, Field(description="of the logs, by its name")]
     rate_of: Annotated[
         Literal["device", "all"], Field(description="whose samples a printed rate counts")
     ]
@@ -315,7 +366,7 @@ class Imported(_Stored):
             "`since` of the epoch, or one step"
         ),
     ]
-    since: int | None = None
+    since: Annotated[int | None, Field(description="of running, the first step of it")] = None
     step: Annotated[
         Literal["update", "batch"],
         Field(description="what the log counts as a step, an update or a micro-batch of it"),
@@ -323,7 +374,10 @@ class Imported(_Stored):
     counts_from: Annotated[int, Field(description="what the log calls the first step")]
     reader: Annotated[
         Literal["in", "apart"] | None,
-        Field(description="whether a step's time has its wait for input in it"),
+        Field(
+            description="whether a step's time has its wait for input in it; None if nothing "
+            "tells"
+        ),
     ]
     source: Annotated[str, Field(description="where this meaning is known from")]
     basis: Annotated[
@@ -336,7 +390,10 @@ class Imported(_Stored):
     logs: Annotated[list[ImportedLog], Field(description="one for each repeat, in order")]
     facts: Annotated[
         dict[str, str],
-        Field(description="parameter, or environment.<fact> -> who says it; no other is known"),
+        Field(
+            description="parameter, or environment.<fact> -> who says it: a line, the file's "
+            "name, or a hand, and what the log says instead; no other is known"
+        ),
     ]
     given: Annotated[
         dict[str, str], Field(description="what was said by hand, as it was typed")
@@ -346,19 +403,40 @@ class Imported(_Stored):
 class Result(_Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[2]
-    id: str
+    schema_version: Annotated[
+        Literal[2], Field(description="a reader refuses any other by name")
+    ]
+    id: Annotated[str, Field(description="the name of its folder")]
     created: Annotated[str, Field(description="UTC, ISO 8601; when begun, or imported")]
-    status: Literal["complete", "partial", "failed"]
-    failure: Failure | None = None
-    config: Config
-    protocol: Protocol
-    environment: dict[str, Reading]
-    effective: Effective | None = None
-    input_data: InputData | None = None
+    status: Annotated[
+        Literal["complete", "partial", "failed"],
+        Field(
+            description="complete: all repeats that the protocol asks for (with "
+            "interval_target, as many as that or budget leave); partial: some, or still "
+            "running; failed: none"
+        ),
+    ]
+    failure: Annotated[
+        Failure | None, Field(description="what ended the last run; None if nothing did")
+    ] = None
+    config: Annotated[
+        Config, Field(description="the model and its parameters, nothing left open")
+    ]
+    protocol: Annotated[Protocol, Field(description="the rest of the parameters")]
+    environment: Annotated[
+        dict[str, Reading], Field(description="facts by name; of several nodes, of node 0")
+    ]
+    effective: Annotated[
+        Effective | None, Field(description="None before a worker has told it, or if imported")
+    ] = None
+    input_data: Annotated[InputData | None, Field(description="None for synthetic input")] = (
+        None
+    )
     nodes: Annotated[list[NodeSeen], Field(description="empty for a single node")] = []
-    repeats: list[Repeat] = []
-    throughput: Throughput | None = None
+    repeats: Annotated[list[Repeat], Field(description="in their order, failed ones too")] = []
+    throughput: Annotated[
+        Throughput | None, Field(description="None without a complete repeat")
+    ] = None
     imported: Annotated[
         Imported | None, Field(description="None of what perfkit has measured itself")
     ] = None
