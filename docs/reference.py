@@ -20,7 +20,8 @@ from typing import Any
 import click
 
 import perfkit
-from perfkit.cli import EPILOG, PARAMETER_LIST, main
+from perfkit.cli import main
+from perfkit.cli.options import EPILOG, PARAMETER_LIST
 from perfkit.comparison.keys import KEYS, MAY_DIFFER, TOLD_BY
 from perfkit.config import PROTOCOL_PARAMETERS, PROTOCOLS, ROOT, Config, Protocol, parameters
 from perfkit.driver.measure import WHERE_AND_HOW_LONG

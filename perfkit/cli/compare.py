@@ -78,7 +78,7 @@ def compare(
     It is a regression, and ends with 1, where B is slower at the level and by more than the
     threshold; or has failed where A has a number.
 
-    With --live, measures and compares in one run: perfkit compare --live MODEL, then two sides
+    With --live, measures and compares in one run: perfkit compare --live MODEL, then two SIDEs
     or more, NAME=VALUE joined by commas, the first being the base. What all sides share is
     given by -p. Their repeats are made in turn, A B A B, so that what the machine drifts is in
     both repeats of a pair; the ratio is judged pair by pair.

@@ -20,9 +20,10 @@ from perfkit.request.plan import RequestError
 def export(measurements: str, form: str, to: str | None) -> None:
     """Write measurements as other tools write theirs, so that those can read them.
 
-    A file for each complete repeat, of the raw steps: DLLogger's lines, MLPerf's :::MLLOG
-    lines, or optimum-benchmark's JSON. They lie beside each measurement, in `exported`, or in
-    --to. A relative path starts at the checkout, as in the parameters.
+    MEASUREMENT is the folder of one, FOLDER one with many. A file for each complete repeat, of
+    the raw steps: DLLogger's lines, MLPerf's :::MLLOG lines, or optimum-benchmark's JSON. They
+    lie beside each measurement, in `exported`, or in --to. A relative path starts at the
+    checkout, as in the parameters.
     """
     from perfkit.exporters import ExportError, export, printed
     from perfkit.results.files import Measurement, ResultError, folders
