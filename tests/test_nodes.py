@@ -22,11 +22,13 @@ from clusters import (
     two_namespaces,
 )
 from conftest import IN_WORKER, MODULES
-from made import forget_repeats
+from made import forget_repeats, measured
 
+import perfkit
 from perfkit.machine.hosts import own_index
 from perfkit.nodes.environment import suite_source
 from perfkit.nodes.remote import NodeError, Nodes
+from perfkit.nodes.wire import LostError
 from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
 
@@ -484,3 +486,31 @@ def test_a_node_that_sends_events_of_anothers_rank_is_lost(by_mpirun, tmp_path):
     assert (tmp_path / "rank1.jsonl").read_text() == "{}\n"
     assert not (tmp_path / "rank0.jsonl").exists()
     assert "rank 0, which is not its own" in by_mpirun.lost[1]
+
+
+def test_a_node_that_names_its_log_as_a_path_is_lost_and_nothing_is_stored(by_mpirun):
+    ending = {"status": 0, "killed_for_memory": False, "free_bytes": 0, "last_lines": ""}
+    with socket.create_connection(("127.0.0.1", by_mpirun.port)) as node:
+        node.sendall(b'{"say": "hello", "secret": "the secret", "node": 1}\n')
+        message = {"say": "ended", "ending": ending, "logs": {"/../../elsewhere": "text"}}
+        node.sendall(json.dumps(message).encode() + b"\n")
+        for _ in range(4):
+            by_mpirun.poll(0.2)
+    assert "a log of the name '/../../elsewhere'" in by_mpirun.lost[1]
+    assert by_mpirun.nodes[1].logs == {}
+
+
+@pytest.mark.parametrize("id_", ["../elsewhere", "/dev/null/elsewhere", "..", "a/b", ""])
+def test_a_first_host_whose_result_names_a_folder_elsewhere_is_lost(
+    id_, small, tmp_path, monkeypatch
+):
+    content = json.loads(measured([1.0]).model_dump_json()) | {"id": id_}
+    monkeypatch.setattr("perfkit.driver.measure.join", lambda *_: json.dumps(content))
+    monkeypatch.setattr("perfkit.driver.measure.own_index", lambda _hosts: 1)
+    before = {*tmp_path.iterdir()}
+    hosts = {"nodes": 2, "launcher": "manual", "hosts": "127.0.0.2,127.0.0.1"}
+    plan = perfkit.plan("resnet50", small(input="synthetic", **hosts))
+    with pytest.raises(LostError, match="names no folder"):
+        perfkit.measure(plan.config, plan.protocol)
+    assert {*tmp_path.iterdir()} - before <= {tmp_path / "outputs"}
+    assert list((tmp_path / "outputs").iterdir()) == []

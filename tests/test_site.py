@@ -8,11 +8,13 @@ import shutil
 from html import unescape
 
 import pytest
+from click.testing import CliRunner
 from made import made_figure, made_result, measured, stored, write_all, write_steps
 from playwright.sync_api import expect, sync_playwright
 from pydantic import ValidationError
 
 import perfkit
+from perfkit.cli import main
 from perfkit.report import site
 from perfkit.report.page import write_page
 from perfkit.report.rendering import Section
@@ -192,6 +194,18 @@ def test_the_index_says_of_a_summary_that_it_is_older_than_the_newest_measuremen
     assert "older than" not in write_index(tmp_path).read_text()
     os.utime(summary, (0, 0))
     assert "older than the newest measurement" in write_index(tmp_path).read_text()
+
+
+@pytest.mark.usefixtures("without_summary")
+def test_a_file_that_can_not_be_read_does_not_steer_the_terminal_that_it_is_named_on(tmp_path):
+    content = json.loads(measured([1.0]).model_dump_json()) | {"x\x1b[2J\x1b]0;y\x07": 1}
+    folder = tmp_path / "from elsewhere\x1b[31m"
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(content))
+    done = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert done.exit_code == 0
+    assert "left out: " in done.stderr
+    assert not {"\x1b", "\x07"} & {*done.stderr}
 
 
 @pytest.mark.usefixtures("without_published_charts")

@@ -5,7 +5,7 @@ import textwrap
 import click
 
 from perfkit.cli.options import EPILOG, MODEL, PARAMETER_LIST, PARAMETERS, Given, typed_values
-from perfkit.cli.telling import refuse
+from perfkit.cli.telling import complain, refuse
 from perfkit.request.plan import RequestError, plan
 
 
@@ -33,7 +33,7 @@ def diagnose(model: str, given: Given) -> None:
     except RequestError as error:
         refuse(error)
     except TaskError as error:
-        click.echo(error, err=True)
+        complain(error)
         raise SystemExit(1) from None
     write_page(measurement)
     for line in diagnosis_lines(diagnosis, measurement.result.config):

@@ -2,7 +2,7 @@
 
 import click
 
-from perfkit.cli.telling import refuse
+from perfkit.cli.telling import complain, refuse
 from perfkit.config import resolved_path
 from perfkit.request.plan import RequestError
 
@@ -42,7 +42,7 @@ def export(measurements: str, form: str, to: str | None) -> None:
             for file in export(measurement, form, resolved_path(to) if to else None):
                 click.echo(file)
         except (ExportError, ResultError) as error:
-            click.echo(f"left out: {error}", err=True)
+            complain(f"left out: {error}")
             failed = True
         except (PermissionError, FileExistsError, NotADirectoryError) as error:
             refuse(RequestError([f"--to: {error.filename}: {error.strerror}"]))

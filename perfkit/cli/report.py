@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from perfkit.cli.telling import refuse
+from perfkit.cli.telling import complain, refuse
 from perfkit.config import resolved_path
 from perfkit.request.plan import RequestError
 
@@ -29,5 +29,5 @@ def report(outputs: Path) -> None:
     with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
         index, left_out = write_site(outputs, bar.update)
     for reason in left_out:
-        click.echo(f"left out: {reason}", err=True)
+        complain(f"left out: {reason}")
     click.echo(index)

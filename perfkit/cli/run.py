@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from perfkit.cli.options import EPILOG, MODEL, PARAMETER_LIST, PARAMETERS, Given, typed_values
-from perfkit.cli.telling import number_words, refuse
+from perfkit.cli.telling import complain, number_words, refuse
 from perfkit.config import ROOT, Config, portable
 from perfkit.request.plan import RequestError, plan
 
@@ -73,7 +73,7 @@ def _serve(config: Config, notebook: Path, values: dict[str, Any]) -> None:
 def _end_with(error: str, message: str) -> None:
     """End with the status that fits the notebook's error; go on if there is none."""
     if error:
-        click.echo(message, err=True)
+        complain(message)
         raise SystemExit(2 if error == RequestError.__name__ else 1)
 
 

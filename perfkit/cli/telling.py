@@ -11,9 +11,16 @@ if TYPE_CHECKING:
     from perfkit.comparison.live.stored import LiveComparison
 
 
+def complain(problem: object) -> None:
+    """Print what is wrong, in which names and words of a file may be: as text and no more."""
+    from perfkit.words.lines import printable
+
+    click.echo(printable(str(problem)), err=True)
+
+
 def refuse(error: ValueError) -> NoReturn:
     """End with 2, for a request that was wrong."""
-    click.echo(error, err=True)
+    complain(error)
     raise SystemExit(2)
 
 

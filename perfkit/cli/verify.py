@@ -5,7 +5,7 @@ import textwrap
 import click
 
 from perfkit.cli.options import MODEL, PARAMETERS, Given, typed_values
-from perfkit.cli.telling import refuse
+from perfkit.cli.telling import complain, refuse
 from perfkit.request.plan import RequestError
 
 
@@ -41,7 +41,7 @@ def verify(model: str, frameworks: str | None, given: Given) -> None:
     except RequestError as error:
         refuse(error)
     except TaskError as error:
-        click.echo(textwrap.fill(str(error), 79), err=True)
+        complain(textwrap.fill(str(error), 79))
         raise SystemExit(1) from None
     click.echo(text(verification))
     click.echo(path)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +96,8 @@ def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
     if text is None:
         raise LostError("the first host ended without a result; it says why")
     result = Result.model_validate_json(text)
+    if not re.fullmatch(r"\w[\w.-]*", result.id):
+        raise LostError(f"the first host sent a result whose id names no folder: {result.id!r}")
     folder = resolved_path(config.outputs_dir) / result.id
     folder.mkdir(parents=True, exist_ok=True)
     # Where nodes share the folder, this is the text that it has already.

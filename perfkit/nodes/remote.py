@@ -4,6 +4,7 @@ watched, and ended with the measurement."""
 import contextlib
 import hmac
 import os
+import re
 import secrets
 import select
 import shutil
@@ -365,8 +366,8 @@ class Nodes:
                         for rank in message["ranks"]:
                             self.gone.setdefault(rank, time.monotonic())
                     case "ended":
+                        remote.logs = _named_as_logs(message["logs"])
                         remote.ending = Ending(**message["ending"] | {"gone": {}})
-                        remote.logs = message["logs"]
                     case "refused":
                         told = f"{self.name(node)}: {message['message']}"
                         self.refusal = NodeError(message["code"], told)
@@ -483,6 +484,13 @@ class RemoteWorkers:
             ),
             last_lines="\n".join(e.last_lines for e in endings),
         )
+
+
+def _named_as_logs(logs: dict[str, str]) -> dict[str, str]:
+    """A node's logs, whose names become those of files here. Raises LostError."""
+    if wrong := [name for name in logs if not re.fullmatch(r"[a-z0-9-]+", name)]:
+        raise LostError(f"it sent a log of the name {wrong[0]!r}")
+    return logs
 
 
 def _short(value: Any) -> str:

@@ -33,5 +33,11 @@ def table_lines(table: "Table") -> list[str]:
 
 def plain(text: str) -> str:
     """Foreign text on one line, without what would steer the terminal."""
-    line = " ".join(text.split())
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Text with its lines, without what would steer the terminal."""
+    return "".join(
+        one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text
+    )
