@@ -5,7 +5,7 @@ from pathlib import Path
 from perfkit.config import Config, Protocol
 from perfkit.driver.cause import cause
 from perfkit.nodes.launch import Workers
-from perfkit.results.files import Events, read_events
+from perfkit.results.files import Events, rank_file, read_events
 
 
 class TaskError(RuntimeError):
@@ -16,7 +16,7 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     """Start the workers for `task`, with their raw files in the folder `raw`; their events, by
     rank. Raises TaskError where a worker does not come to its end."""
     raw.mkdir(parents=True)
-    files = [raw / f"rank{rank}.jsonl" for rank in range(config.ranks)]
+    files = [rank_file(raw, rank) for rank in range(config.ranks)]
     with Workers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
         late = workers.wait(config.timeout) is None
         workers.end()

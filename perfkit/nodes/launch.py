@@ -19,6 +19,7 @@ from perfkit.machine.gpus import visible_gpus
 from perfkit.nodes.environment import cpu_vendor
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.launchers import Place
+from perfkit.results.files import rank_file
 
 STACKS_SECONDS = 1.0
 ENDING_SECONDS = 12.0
@@ -146,7 +147,7 @@ class Workers:
         if self.process.stdin.closed:
             return
         for rank in self.ranks:
-            raw = self.raw_folder / f"rank{rank}.jsonl"
+            raw = rank_file(self.raw_folder, rank)
             if rank not in self.pids and raw.exists():
                 first = raw.read_bytes().partition(b"\n")
                 if first[1]:

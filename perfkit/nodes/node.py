@@ -6,7 +6,6 @@ Whatever happens to the driver or the link, no worker is left.
 
 import contextlib
 import errno
-import json
 import os
 import select
 import socket
@@ -26,6 +25,7 @@ from perfkit.nodes.launch import Workers
 from perfkit.nodes.wire import LostError, Message, Wire
 from perfkit.request.launchers import Place
 from perfkit.request.plan import RequestError
+from perfkit.results.files import rank_file
 
 POLL_SECONDS = 0.2
 ORDER = {
@@ -150,8 +150,8 @@ class Node:
     def prepare(self, message: Message) -> None:
         """Take in what is to be measured. The answer: what the nodes must have in common, and
         where this one can be reached."""
-        self.config = Config.model_validate_json(json.dumps(message["config"]))
-        self.protocol = Protocol.model_validate_json(json.dumps(message["protocol"]))
+        self.config = Config.model_validate(message["config"])
+        self.protocol = Protocol.model_validate(message["protocol"])
         config = self.config
         environment = read_environment(config.framework, config.data_folder)
         facts = identity(environment) | {"data": digest(self.config)}
@@ -214,7 +214,7 @@ class Node:
         assert workers
         status = workers.wait(0)
         for rank in workers.ranks:
-            self._pass_on(rank, workers.raw_folder / f"rank{rank}.jsonl")
+            self._pass_on(rank, rank_file(workers.raw_folder, rank))
         if len(workers.gone) > self.told_gone:
             self.wire.send("gone", ranks=[*workers.gone])
             self.told_gone = len(workers.gone)

@@ -26,6 +26,7 @@ from perfkit.nodes.node import MANUAL_PORT, MANUAL_SECRET
 from perfkit.nodes.wire import LONGEST_BYTES, SILENT_SECONDS, LostError, Message, Wire
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.launchers import Place
+from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
 
 COMMON = (
@@ -379,7 +380,7 @@ class Nodes:
         rank, devices = message["rank"], self.config.devices
         if not isinstance(rank, int) or rank // devices != node or not self.raw_folder:
             raise LostError(f"it sent events of rank {rank!r}, which is not its own")
-        with (self.raw_folder / f"rank{rank}.jsonl").open("a") as stream:
+        with rank_file(self.raw_folder, rank).open("a") as stream:
             stream.write(message["text"])
 
     @contextlib.contextmanager

@@ -78,7 +78,12 @@ class Measurement:
 
 
 def raw_file(folder: Path, repeat: int, rank: int) -> Path:
-    return folder / "repeats" / str(repeat) / f"rank{rank}.jsonl"
+    return rank_file(folder / "repeats" / str(repeat), rank)
+
+
+def rank_file(raw_folder: Path, rank: int) -> Path:
+    """The raw file of a rank in the folder that workers write into."""
+    return raw_folder / f"rank{rank}.jsonl"
 
 
 def conditions_file(folder: Path, repeat: int) -> Path:

@@ -1,8 +1,8 @@
 """One rank of one repeat: `python -m perfkit.worker.rank JOB`, started by a launcher.
 
 Reads the file JOB for what to do and appends what happens to its own raw file; of a repeat
-start, effective, step, loss, window, evaluation, ceiling, end, or failure. `docs/results.md`
-describes the events.
+start, effective, batch, step, loss, window, evaluation, ceiling, end, or failure.
+`docs/results.md` describes the events.
 """
 
 import errno
@@ -20,15 +20,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from perfkit.backends import backend
+from perfkit.backends import Backend, Batch, backend
 from perfkit.config import Config, Protocol, portable
 from perfkit.inputs.files import InputError
 from perfkit.machine.processes import end_with_parent
 from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.results.files import NO_ROOM
+from perfkit.results.files import NO_ROOM, rank_file
 from perfkit.results.schema import FailureCode
 from perfkit.training.ceiling import measure_ceiling
-from perfkit.training.loop import LossNotFiniteError, seconds_alone, train
+from perfkit.training.loop import Device, LossNotFiniteError, seconds_alone, train
 from perfkit.worker.witness import witness
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
@@ -68,12 +68,13 @@ def main(job_file: Path) -> None:
     # The driver asks for it when a rank hangs: the log then shows where each one is.
     faulthandler.register(signal.SIGUSR1)
     job = json.loads(job_file.read_text())
-    config = Config.model_validate_json(json.dumps(job["config"]))
+    config = Config.model_validate(job["config"])
     # A launcher sets it; its absence means one process, started without one.
     rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
-    protocol = Protocol.model_validate_json(json.dumps(job["protocol"]))
-    raw = RawFile(Path(job["raw_folder"]) / f"rank{rank}.jsonl")
+    protocol = Protocol.model_validate(job["protocol"])
+    raw = RawFile(rank_file(Path(job["raw_folder"]), rank))
     try:
+        raw.write({"event": "start", "pid": os.getpid()})
         TASKS[job["task"]](config, protocol, rank, raw)
     except BaseException as error:
         code, message = failure(error)
@@ -87,14 +88,18 @@ def main(job_file: Path) -> None:
             os._exit(1)
 
 
-def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
-    """Train under the protocol: a repeat."""
-    raw.write({"event": "start", "pid": os.getpid()})
+def opened(config: Config, rank: int) -> tuple[Backend, Device, Iterator[Batch]]:
+    """The framework, this rank's device, and the batches of its input on that."""
     training = backend(config.framework)
     device = training.open_device(config)
+    batches = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
+    return training, device, training.tensors(batches, config)
+
+
+def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
+    """Train under the protocol: a repeat."""
+    training, device, batches = opened(config, rank)
     trainer = training.Trainer(config)
-    opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    batches = training.tensors(opened, config)
     # The first batch starts the input's own workers and shows whether the data can be read.
     effective = training.effective(trainer, next(batches))
     check(config, effective)
@@ -130,11 +135,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 
 def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> None:
     """Take batches as fast as the input gives them, and train on none."""
-    raw.write({"event": "start", "pid": os.getpid()})
-    training = backend(config.framework)
-    device = training.open_device(config)
-    opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    batches = training.tensors(opened, config)
+    _training, device, batches = opened(config, rank)
     # What was made ahead, while nobody asked, says nothing. A DataLoader keeps two batches
     # for each of its processes.
     dali = config.input == "dali"
@@ -153,12 +154,8 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
 
 def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
     """Train some steps under the framework's own profiler, which makes them slower."""
-    raw.write({"event": "start", "pid": os.getpid()})
-    training = backend(config.framework)
-    training.open_device(config)
+    training, _device, batches = opened(config, rank)
     trainer = training.Trainer(config)
-    opened = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    batches = training.tensors(opened, config)
 
     def step() -> None:
         for micro_batch in range(1, config.accumulate + 1):
@@ -174,7 +171,6 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 
 def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> None:
     """Tell what this framework does, beside the others; see perfkit.worker.witness."""
-    raw.write({"event": "start", "pid": os.getpid()})
     witness(config, raw.path.parent.parent, raw.write)
     raw.write({"event": "end"})
 
