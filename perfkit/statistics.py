@@ -7,21 +7,19 @@ from math import comb, exp, log
 from statistics import median, quantiles
 from typing import NamedTuple
 
-__all__ = ["Interval", "Ratio", "mann_whitney_counts", "median", "median_interval"]
-__all__ += [
-    "fewest_values",
-    "noise_floor",
-    "outliers",
-    "ratio_interval",
-    "relative_width",
-    "share_interval",
-    "summary",
-]
-
 
 class Interval(NamedTuple):
     """An interval and the level that it achieves (0 to 1)."""
 
+    low: float
+    high: float
+    level: float
+
+
+class Estimate(NamedTuple):
+    """An estimate, its interval and the level that this achieves (0 to 1)."""
+
+    value: float
     low: float
     high: float
     level: float
@@ -44,6 +42,13 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | 
     }
     k = max((k for k in achieved if achieved[k] >= level), default=1)
     return Interval(ordered[k - 1], ordered[n - k], achieved[k])
+
+
+def median_estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
+    """The median of at least one value with its `median_interval`; a single value has the
+    interval of itself, at level 0."""
+    middle = median(values)
+    return Estimate(middle, *(median_interval(values, level) or (middle, middle, 0.0)))
 
 
 def fewest_values(level: float) -> int:
@@ -113,18 +118,9 @@ def summary(values: Sequence[float]) -> dict[str, float]:
 # Two measurements beside each other.
 
 
-class Ratio(NamedTuple):
-    """A ratio of throughputs, its interval and the level that this achieves (0 to 1)."""
-
-    ratio: float
-    low: float
-    high: float
-    level: float
-
-
 def ratio_interval(
     values: Sequence[float], base: Sequence[float], level: float = 0.95
-) -> Ratio:
+) -> Estimate:
     """How many times `base` the positive `values` are, at least one of each.
 
     The estimate is the median of all ratios of a value to one of `base`, taken on logarithms
@@ -138,7 +134,7 @@ def ratio_interval(
     logarithms = [log(one) for one in base]
     ordered = sorted(log(one) - other for one in values for other in logarithms)
     k, achieved = _rank(len(values), len(base), level)
-    return Ratio(exp(median(ordered)), exp(ordered[k - 1]), exp(ordered[-k]), achieved)
+    return Estimate(exp(median(ordered)), exp(ordered[k - 1]), exp(ordered[-k]), achieved)
 
 
 @cache

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.measure import throughput
 from perfkit.nodes import environment
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.figures import Figure, Number
@@ -21,6 +20,7 @@ from perfkit.results.schema import (
     Repeat,
     Result,
     StepSeconds,
+    Throughput,
 )
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
@@ -51,7 +51,7 @@ def made_result(**changes):
         "protocol": Protocol.named("quick", repeats=1),
         "environment": {"gpus": Reading(value=None, missing="none here")},
         "repeats": repeats,
-        "throughput": throughput(numbers, "images/s") if numbers else None,
+        "throughput": Throughput.of(numbers, "images/s") if numbers else None,
     }
     return Result(**values | changes)
 
@@ -181,7 +181,7 @@ def measured(
         input_data=data,
         effective=_effective(config, used, tf32_used) if values else None,
         repeats=repeats,
-        throughput=throughput(repeats, unit) if values else None,
+        throughput=Throughput.of(repeats, unit) if values else None,
     )
 
 
@@ -243,7 +243,7 @@ def with_raw_files(folder, result, events):
     protocol = result.protocol
     repeats = [numbers(k, protocol, ranks, 9.5) for k, ranks in enumerate(events, 1)]
     changes = {"id": folder.name, "repeats": repeats}
-    changes["throughput"] = throughput(repeats, result.throughput.unit)
+    changes["throughput"] = Throughput.of(repeats, result.throughput.unit)
     folder.mkdir(parents=True)
     for repeat, ranks in zip(repeats, events, strict=True):
         for rank, rank_events in enumerate(ranks):

@@ -19,7 +19,7 @@ from perfkit.config import ROOT
 from perfkit.results.files import write_result
 from perfkit.results.schema import Failure as Failed
 from perfkit.results.schema import InputData
-from perfkit.statistics import Ratio, mann_whitney_counts, ratio_interval
+from perfkit.statistics import Estimate, mann_whitney_counts, ratio_interval
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
 """Throughputs of five repeats that lie close together."""
@@ -124,7 +124,7 @@ def test_the_interval_excludes_1_exactly_where_the_exact_test_rejects():
 def test_the_ratio_turned_over_is_that_of_the_sides_turned_over():
     found = ratio_interval([3.0, 4.0, 5.5, 7.0], BASE)
     other = ratio_interval(BASE, [3.0, 4.0, 5.5, 7.0])
-    turned = (1 / other.ratio, 1 / other.high, 1 / other.low)
+    turned = (1 / other.value, 1 / other.high, 1 / other.low)
     assert found[:3] == pytest.approx(turned) and found.level == other.level
 
 
@@ -141,7 +141,7 @@ def test_too_few_repeats_give_the_range_and_the_level_that_it_has(m, n, level):
     [(1.001, 1.1, "faster"), (0.9, 0.999, "slower"), (0.9, 1.1, "no difference")],
 )
 def test_the_verdict_is_whether_the_shown_interval_has_1_in_it(low, high, said):
-    assert verdict(Ratio(1.0, low, high, 0.96), 0.95) == said
+    assert verdict(Estimate(1.0, low, high, 0.96), 0.95) == said
 
 
 # What is claimed of it, in short; `tests/bench/simulations.py` shows more.

@@ -21,7 +21,7 @@ from perfkit.diagnosis.verdict import (
 from perfkit.diagnosis.words import diagnosis_lines
 from perfkit.report import limits
 from perfkit.results.files import Measurement, ResultError
-from perfkit.statistics import Ratio
+from perfkit.statistics import Estimate
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from perfkit.statistics import Ratio
     ],
 )
 def test_what_limits_follows_from_the_parts(ratio, alone, limit):
-    assert verdict(Ratio(*ratio), 100.0, alone) == limit
+    assert verdict(Estimate(*ratio), 100.0, alone) == limit
 
 
 def test_even_batches_need_no_depth_and_a_stall_needs_as_much_as_covers_it():

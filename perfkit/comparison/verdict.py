@@ -1,4 +1,4 @@
-"""Ratio, interval and verdict of each pair: a comparison as it is stored."""
+"""Estimate, interval and verdict of each pair: a comparison as it is stored."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from perfkit.analysis.sanity import warnings_about
 from perfkit.comparison.keys import Value
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
-from perfkit.statistics import Ratio, median, median_interval, ratio_interval
+from perfkit.statistics import Estimate, median_estimate, ratio_interval
 from perfkit.tables import matches
 from perfkit.verification.stored import verification_of
 from perfkit.verification.words import command
@@ -161,7 +161,7 @@ def judged(
     )
 
 
-def verdict(ratio: Ratio, level: float) -> Verdict:
+def verdict(ratio: Estimate, level: float) -> Verdict:
     """What the interval says of B at `level`: it has 1 in it, or not."""
     if ratio.level < level:
         return "undecided"
@@ -170,18 +170,18 @@ def verdict(ratio: Ratio, level: float) -> Verdict:
     return "slower" if ratio.high < 1 else "no difference"
 
 
-def judged_pair(pair: Pair, ratio: Ratio, level: float, threshold: float) -> Judged:
+def judged_pair(pair: Pair, ratio: Estimate, level: float, threshold: float) -> Judged:
     """A pair whose ratio is known."""
     said = verdict(ratio, level)
     return Judged(
         keys=_agreed(pair.a, pair.b),
         a=number_of(pair.a),
         b=number_of(pair.b),
-        ratio=ratio.ratio,
+        ratio=ratio.value,
         interval=(ratio.low, ratio.high),
         interval_level=ratio.level,
         verdict=said,
-        regressed=said == "slower" and ratio.ratio < 1 - threshold,
+        regressed=said == "slower" and ratio.value < 1 - threshold,
         across=pair.across,
         differs=pair.differs,
         same_work=_same_work(pair.a, pair.b),
@@ -207,30 +207,23 @@ def _same_work(one: Side, other: Side) -> SameWork | None:
     return SameWork(state="not verified", command=verify)
 
 
-def _ratio(base: Side, other: Side, level: float) -> Ratio:
+def _ratio(base: Side, other: Side, level: float) -> Estimate:
     """`other` / `base`. A published number has no repeats: then the interval is that of the
     measured median, as if what was published were exact."""
     match base, other:
         case Measured(one), Measured(its):
             return ratio_interval(its.result.throughputs, one.result.throughputs, level)
         case Published(cell), Measured(measurement):
-            own = median_ratio(measurement.result.throughputs, level)
+            own = median_estimate(measurement.result.throughputs, level)
             published = cell["throughput"]
-            ends = (own.ratio / published, own.low / published, own.high / published)
-            return Ratio(*ends, own.level)
+            ends = (own.value / published, own.low / published, own.high / published)
+            return Estimate(*ends, own.level)
         case Measured(measurement), Published(cell):
-            own = median_ratio(measurement.result.throughputs, level)
+            own = median_estimate(measurement.result.throughputs, level)
             published = cell["throughput"]
-            ends = (published / own.ratio, published / own.high, published / own.low)
-            return Ratio(*ends, own.level)
+            ends = (published / own.value, published / own.high, published / own.low)
+            return Estimate(*ends, own.level)
     raise TypeError("two published numbers")
-
-
-def median_ratio(values: Sequence[float], level: float) -> Ratio:
-    """The median with its exact interval of two order statistics; one value has the interval
-    of itself, at level 0."""
-    middle = median(values)
-    return Ratio(middle, *(median_interval(values, level) or (middle, middle, 0.0)))
 
 
 def _agreed(one: Side, other: Side) -> dict[str, Value]:

@@ -70,7 +70,7 @@ def diagnose(
         throughput=throughput,
         synthetic=synthetic,
         synthetic_id=twin.result.id,
-        ratio=ratio.ratio,
+        ratio=ratio.value,
         interval=(ratio.low, ratio.high),
         interval_level=ratio.level,
         input_alone=found,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from perfkit.results.files import read_as
-from perfkit.statistics import Ratio
+from perfkit.statistics import Estimate
 
 FILE = "diagnosis.json"
 EVIDENCE = "diagnosis"
@@ -90,7 +90,7 @@ def suffices(alone: InputAlone, synthetic: float) -> bool:
     return alone.samples_per_second >= HEADROOM * synthetic
 
 
-def verdict(ratio: Ratio, synthetic: float, alone: float) -> Verdict:
+def verdict(ratio: Estimate, synthetic: float, alone: float) -> Verdict:
     """What limits, where `ratio` is the throughput with the input over the `synthetic` one.
 
     If the whole interval is below 1 - SLIGHT it is the input, where training is as fast as the
@@ -101,7 +101,7 @@ def verdict(ratio: Ratio, synthetic: float, alone: float) -> Verdict:
     """
     least, sure = 1 - SLIGHT, ratio.level >= LEVEL
     if sure and ratio.high < least:
-        return "input-bound" if ratio.ratio * synthetic >= least * alone else "mixed"
+        return "input-bound" if ratio.value * synthetic >= least * alone else "mixed"
     if (sure and ratio.low >= least) or cost_in_turn(synthetic, alone) <= SLIGHT:
         return "training-bound"
     return "undecided"

@@ -6,7 +6,6 @@ import re
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -38,11 +37,9 @@ from perfkit.results.schema import (
     InputData,
     NodeSeen,
     Reading,
-    Repeat,
     Result,
     Throughput,
 )
-from perfkit.statistics import median, median_interval
 
 LOCK = ".lock"
 WHERE_AND_HOW_LONG = {"outputs_dir", "timeout", "port"}
@@ -246,7 +243,7 @@ def _begin(
 
 def _concluded(result: Result, failure: Failure | None) -> Result:
     """`result` with status, failure and throughput as its repeats have them."""
-    complete = result.complete_repeats
+    complete, unit = result.complete_repeats, MODELS[result.config.model].unit
     if result.ended_by:
         status = "complete"
     else:
@@ -255,24 +252,6 @@ def _concluded(result: Result, failure: Failure | None) -> Result:
         update={
             "status": status,
             "failure": failure,
-            "throughput": throughput(complete, MODELS[result.config.model].unit)
-            if complete
-            else None,
+            "throughput": Throughput.of(complete, unit) if complete else None,
         }
-    )
-
-
-def throughput(complete: list[Repeat], unit: Any) -> Throughput:
-    """The median over the complete repeats with its interval."""
-    values = [repeat.throughput for repeat in complete if repeat.throughput is not None]
-    steps = [r.steps_per_second for r in complete if r.steps_per_second is not None]
-    interval = median_interval(values)
-    return Throughput(
-        value=median(values),
-        unit=unit,
-        statistic="median",
-        interval=(interval.low, interval.high) if interval else None,
-        interval_level=interval.level if interval else None,
-        n=len(values),
-        steps_per_second=median(steps),
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 from perfkit.config import Config, Protocol, resolved_path
-from perfkit.driver.measure import throughput
 from perfkit.importers import read_log
 from perfkit.importers.log import Log, LogError, Running
 from perfkit.importers.log import Window as Since
@@ -22,7 +21,14 @@ from perfkit.models import MODELS
 from perfkit.request.plan import RequestError
 from perfkit.results.files import Measurement, windows_file, write_atomically, write_last_result
 from perfkit.results.numbers import disagreements
-from perfkit.results.schema import SCHEMA_VERSION, Imported, ImportedLog, Reading, Result
+from perfkit.results.schema import (
+    SCHEMA_VERSION,
+    Imported,
+    ImportedLog,
+    Reading,
+    Result,
+    Throughput,
+)
 from perfkit.results.windows import Basis, Window, numbers_of_windows, rated_samples
 from perfkit.statistics import median
 from perfkit.words.lines import plain
@@ -72,7 +78,7 @@ def import_logs(paths: Sequence[Path], given: Mapping[str, str], outputs: Path) 
         protocol=protocol,
         environment=environment,
         repeats=repeats,
-        throughput=throughput(repeats, MODELS[config.model].unit),
+        throughput=Throughput.of(repeats, MODELS[config.model].unit),
         imported=imported,
     )
     return _stored(resolved_path(str(outputs)) / name, result, kept)

@@ -13,8 +13,8 @@ from filelock import FileLock
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from perfkit.results.files import read_as, write_atomically
-from perfkit.results.schema import Reading
-from perfkit.statistics import Interval, median, median_interval, share_interval
+from perfkit.results.schema import Reading, derived, derived_median
+from perfkit.statistics import Interval, median, share_interval
 
 SCHEMA_VERSION: Literal[1] = 1
 FOLDER = "bench"
@@ -48,12 +48,12 @@ class Number(BaseModel, frozen=True, extra="forbid", strict=True):
     @classmethod
     def of_values(cls, name: str, values: Sequence[float], unit: str) -> Self:
         """The median of at least one value."""
-        return cls(name=name, unit=unit, values=[*values], **_median_of(values))
+        return cls(name=name, unit=unit, values=[*values], **derived_median(values))
 
     @classmethod
     def of_pairs(cls, name: str, pairs: Sequence[tuple[float, float]], unit: str) -> Self:
         """The median of the ratios, first to second of each pair."""
-        return cls(name=name, unit=unit, pairs=[*pairs], **_median_of(_ratios(pairs)))
+        return cls(name=name, unit=unit, pairs=[*pairs], **derived_median(_ratios(pairs)))
 
     @classmethod
     def of_trials(cls, name: str, hits: int, trials: int) -> Self:
@@ -75,7 +75,7 @@ class Number(BaseModel, frozen=True, extra="forbid", strict=True):
         if [bool(self.values), bool(self.pairs), self.hits is not None].count(True) != 1:
             raise ValueError("a number has either values, or pairs, or hits")
         if self.hits is None:
-            expected = _median_of(self.runs)
+            expected = derived_median(self.runs)
         elif self.hits <= self.n:
             expected = _share_of(self.hits, self.n)
         else:
@@ -89,21 +89,10 @@ def _ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:
     return [one / other for one, other in pairs]
 
 
-def _median_of(values: Sequence[float]) -> dict[str, Any]:
-    return _derived(median(values), median_interval(values), len(values))
-
-
 def _share_of(hits: int, trials: int) -> dict[str, Any]:
     low, high, level = share_interval(hits, trials)
     # Rounded, since the last digits are another SciPy's own.
-    return _derived(hits / trials, Interval(round(low, 9), round(high, 9), level), trials)
-
-
-def _derived(value: float, interval: Interval | None, n: int) -> dict[str, Any]:
-    """What a number stores beside its runs."""
-    ends = (interval.low, interval.high) if interval else None
-    level = interval.level if interval else None
-    return {"value": value, "interval": ends, "interval_level": level, "n": n}
+    return derived(hits / trials, Interval(round(low, 9), round(high, 9), level), trials)
 
 
 class Figure(BaseModel, frozen=True, extra="forbid", strict=True):

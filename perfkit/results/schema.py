@@ -3,6 +3,7 @@
 `docs/results.md` describes the format, `docs/result.schema.json` is Result's JSON Schema.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import isclose
 from typing import Annotated, Any, Literal, Self
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values
-from perfkit.statistics import median, median_interval, relative_width
+from perfkit.statistics import Interval, median, median_interval, relative_width
 
 SCHEMA_VERSION: Literal[2] = 2
 STOPPING_LEVEL = 0.98
@@ -260,6 +261,23 @@ class Repeat(_Stored):
         return self
 
 
+def _throughputs(complete: Sequence[Repeat]) -> list[float]:
+    return [one.throughput for one in complete if one.throughput is not None]
+
+
+def derived(value: float, interval: Interval | None, n: int) -> dict[str, Any]:
+    """What is stored of a statistic over `n` values: `value`, `interval`, `interval_level` and
+    `n`."""
+    ends = (interval.low, interval.high) if interval else None
+    level = interval.level if interval else None
+    return {"value": value, "interval": ends, "interval_level": level, "n": n}
+
+
+def derived_median(values: Sequence[float]) -> dict[str, Any]:
+    """The same of the median of these."""
+    return derived(median(values), median_interval(values), len(values))
+
+
 class Throughput(_Stored):
     """The number: a statistic over the complete repeats."""
 
@@ -277,6 +295,17 @@ class Throughput(_Stored):
     steps_per_second: Annotated[
         float, Field(description="optimizer steps per second, the same statistic")
     ]
+
+    @classmethod
+    def of(cls, complete: Sequence[Repeat], unit: Literal["images/s", "sequences/s"]) -> Self:
+        """The median over these repeats, all complete and at least one."""
+        steps = [one.steps_per_second for one in complete if one.steps_per_second is not None]
+        return cls(
+            unit=unit,
+            statistic="median",
+            steps_per_second=median(steps),
+            **derived_median(_throughputs(complete)),
+        )
 
     @property
     def relative_width(self) -> float | None:
@@ -456,12 +485,11 @@ class Result(_Stored):
     def _throughput_follows_from_repeats(self) -> Self:
         if not self.throughput:
             return self
-        values = self.throughputs
-        found, stored = median_interval(values), self.throughput
-        ends = (found.low, found.high) if found else None
-        if stored.n != len(values) or stored.interval != ends:
+        values, stored = self.throughputs, self.throughput
+        found = derived_median(values) if values else None
+        if not found or (stored.n, stored.interval) != (found["n"], found["interval"]):
             raise ValueError("throughput: n or interval is not that of the complete repeats")
-        if not isclose(stored.value, median(values)):
+        if not isclose(stored.value, found["value"]):
             raise ValueError("throughput: the value is not the median of the complete repeats")
         return self
 
@@ -511,7 +539,7 @@ class Result(_Stored):
     @property
     def throughputs(self) -> list[float]:
         """Those of the complete repeats."""
-        return [r.throughput for r in self.complete_repeats if r.throughput is not None]
+        return _throughputs(self.complete_repeats)
 
     @property
     def ended_by(self) -> Literal["repeats", "interval", "budget"] | None:

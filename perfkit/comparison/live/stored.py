@@ -12,8 +12,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perfkit.comparison.keys import Value
-from perfkit.comparison.verdict import Both, Judged, Number, Stored, median_ratio
+from perfkit.comparison.verdict import Both, Judged, Number, Stored
 from perfkit.results.files import read_as, write_atomically
+from perfkit.statistics import median_estimate
 
 SCHEMA_VERSION: Literal[1] = 1
 FOLDER = "comparisons"
@@ -121,7 +122,7 @@ class LiveComparison(Stored):
         for pair in self.pairs:
             if pair.a.name != ids[0] or pair.b.name not in ids[1:]:
                 raise ValueError("a pair is not of the base and another side")
-            found = median_ratio(pair.ratios, self.level)
+            found = median_estimate(pair.ratios, self.level)
             if found != (pair.ratio, *pair.interval, pair.interval_level):
                 raise ValueError("ratio or interval do not follow from the turns")
         return self

@@ -17,10 +17,10 @@ from perfkit.comparison.live.stored import (
     Turn,
 )
 from perfkit.comparison.pairs import Measured, pair_of
-from perfkit.comparison.verdict import judged_pair, median_ratio, number_of
+from perfkit.comparison.verdict import judged_pair, number_of
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.schema import Repeat, Result
-from perfkit.statistics import median
+from perfkit.statistics import median, median_estimate
 from perfkit.words.lines import plain
 
 IDLE_SECONDS = 60.0
@@ -69,7 +69,7 @@ def judged_in_turn(asked: Asked, measurements: Sequence[Measurement]) -> LiveCom
     for side, other in zip(sides[1:], measured[1:], strict=True):
         found = turns(results[0], other.measurement.result, every)
         if found and not side.differs:
-            ratio = median_ratio([turn.ratio for turn in found], asked.level)
+            ratio = median_estimate([turn.ratio for turn in found], asked.level)
             pair = judged_pair(pair_of(base, other), ratio, asked.level, asked.threshold)
             pairs.append(JudgedInTurn(**vars(pair), turns=found))
     return LiveComparison(
