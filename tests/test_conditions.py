@@ -13,8 +13,9 @@ import pytest
 from conftest import IN_WORKER
 from made import measured, stored
 
+from perfkit.analysis.disturbances import Disturbance, disturbances
 from perfkit.report import sections
-from perfkit.results.conditions import Disturbance, disturbances, summarize
+from perfkit.results.conditions import summarize
 from perfkit.results.files import read_events
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import Conditions

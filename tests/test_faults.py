@@ -21,9 +21,10 @@ from made import forget_repeats
 from test_driver import wait_for
 
 import perfkit
+from perfkit.analysis.sanity import window_disagrees
 from perfkit.report import publish
 from perfkit.results.files import Measurement
-from perfkit.results.numbers import disagreements, window_disagrees
+from perfkit.results.numbers import disagreements
 
 REPEATS = 2
 AT_BATCH_2 = (

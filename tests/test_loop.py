@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from perfkit.results.numbers import window_disagrees
+from perfkit.analysis.sanity import window_disagrees
 from perfkit.training.loop import (
     CpuDevice,
     LossNotFiniteError,

@@ -7,10 +7,11 @@ from html import unescape
 import pytest
 from made import measured, rank_events, with_raw_files
 
+from perfkit.analysis.sanity import window_disagrees
 from perfkit.config import Protocol
 from perfkit.report import sections
 from perfkit.results.files import read_events
-from perfkit.results.numbers import disagreements, numbers, window_disagrees
+from perfkit.results.numbers import disagreements, numbers
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 

@@ -1,8 +1,9 @@
 """What a measurement's numbers say about themselves.
 
-steady.py       when steps become steady, and whether they stay so
-losses.py       what loss and accuracy of a training can be
-sanity.py       what speaks against believing a measurement
-utilization.py  how near it came to what its devices can do
-gpu_peaks.csv   what the makers of GPUs state of that
+steady.py        when steps become steady, and whether they stay so
+disturbances.py  which repeats something else on the machine disturbed
+losses.py        what loss and accuracy of a training can be
+sanity.py        what speaks against believing a measurement
+utilization.py   how near it came to what its devices can do
+gpu_peaks.csv    what the makers of GPUs state of that
 """

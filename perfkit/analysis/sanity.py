@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from perfkit.analysis.disturbances import disturbances
 from perfkit.analysis.losses import STANDING, accuracy_is_possible, untrained_losses
 from perfkit.analysis.steady import TOLERANCE, Course, courses
 from perfkit.analysis.utilization import (
@@ -12,10 +13,8 @@ from perfkit.analysis.utilization import (
     utilization,
 )
 from perfkit.models import MODELS
-from perfkit.results.conditions import disturbances
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.frames import load_steps
-from perfkit.results.numbers import window_disagrees
 from perfkit.results.schema import STOPPING_LEVEL, Result
 from perfkit.statistics import median, outliers, relative_width
 
@@ -25,6 +24,8 @@ FEWER_MULTIPLICATIONS = 4.0
 """Convolutions of 3x3 can be computed with up to so many times fewer multiplications than they
 have (Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may use more than
 100 % of a ceiling of multiplications. Published fp32 runs of VGG-16 do."""
+SAME_WINDOW = 0.02
+"""By how much of it a window may differ from its steps' sum."""
 
 
 class NamedWarning(NamedTuple):
@@ -148,6 +149,15 @@ def _about_courses(result: Result, every: Iterable[Course]) -> Iterator[NamedWar
     differing = [(c.repeat, c.disagreement) for c in went if abs(c.disagreement) > TOLERANCE]
     if differing:
         yield NamedWarning("steady_differs", _by_repeat(differing))
+
+
+def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
+    """Whether the steps of one rank's window do not add up to it, to SAME_WINDOW.
+
+    On a GPU the window is the host's time and the steps are the device's: where they differ,
+    the device was not synchronized at the window's ends, or one of the clocks is wrong.
+    """
+    return not abs(sum(step_seconds) - window_seconds) <= SAME_WINDOW * window_seconds
 
 
 def _by_repeat(found: list[tuple[int, float]]) -> dict[str, Any]:

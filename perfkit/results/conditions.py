@@ -1,21 +1,13 @@
-"""What the machine did in the window of a repeat, and which repeats that disturbed: pure
-functions on what `lookout` wrote down."""
+"""What the machine did in the window of a repeat: pure functions on what `driver.lookout` wrote
+down."""
 
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from perfkit.results.schema import Conditions, Result
+from perfkit.results.schema import Conditions
 
-OTHER_LOAD_SHARE = 0.1
-"""A repeat is disturbed if other processes were busy on more of the usable cores than this."""
-STOLEN_SHARE = 0.02
-"""Or if the hypervisor withheld more of the cores' time than this."""
-PROTECTING = {"thermal", "hardware_slowdown", "software_thermal", "hardware_thermal"}
-PROTECTING |= {"power_brake"}
-"""Or if clocks were lowered for one of these reasons. A GPU at its power cap, or whose owner
-has set its clocks, is in its usual state."""
 Look = dict[str, Any]
 """A `look` event of a conditions file."""
 
@@ -39,12 +31,9 @@ def summarize(
     after = [look for look in looks if look["at"] > ended][:1]
     around = [*before, *within, *after]
 
-    def increase(readings: list[tuple[float, float]]) -> float | None:
-        first, last = _at(began, readings), _at(ended, readings)
-        return None if first is None or last is None else last - first
-
     def seconds_of(counter: str) -> float | None:
-        return increase([(look["at"], look[counter]) for look in around if counter in look])
+        readings = [(look["at"], look[counter]) for look in around if counter in look]
+        return _increase(readings, began, ended)
 
     own = seconds_of("own_seconds")
     if own is None:
@@ -54,13 +43,13 @@ def summarize(
     if stolen is not None and not around[-1]["stolen_seconds"]:
         # What hides it from its guests looks the same as no hypervisor.
         stolen, missing["stolen"] = None, "none was counted since the machine started"
-    wraps = begin["energy_wraps_joules"]
+    wraps, seen = begin["energy_wraps_joules"], within or around
     energy = {
         device: joules
         for device, readings in _by_device("energy_joules", around).items()
-        if (joules := increase(_unwrapped(readings, wraps.get(device)))) is not None
+        if (joules := _increase(_unwrapped(readings, wraps.get(device)), began, ended))
+        is not None
     }
-    seen = within or around
     return Conditions(
         looks=len(within),
         cores=begin["cores"],
@@ -81,6 +70,12 @@ def summarize(
         energy_joules_per_sample=_per_sample(energy, begin, samples),
         missing=missing,
     )
+
+
+def _increase(readings: list[tuple[float, float]], began: float, ended: float) -> float | None:
+    """By how much a counter grew between two moments; None unless it was read around both."""
+    first, last = _at(began, readings), _at(ended, readings)
+    return None if first is None or last is None else last - first
 
 
 def _at(moment: float, readings: list[tuple[float, float]]) -> float | None:
@@ -140,37 +135,3 @@ def _per_sample(
         return None
     counted = gpus if begin["device"] == "gpu" else energy
     return sum(counted.values()) / sum(samples[: begin["ranks"]]) if counted else None
-
-
-class Disturbance(NamedTuple):
-    """One way in which a repeat was disturbed: `value` over `limit`, in cores for `other_load`,
-    as a share for `stolen`, in looks for `throttled`; of that one, `device` and `reason`."""
-
-    repeat: int
-    what: Literal["other_load", "stolen", "throttled"]
-    value: float
-    limit: float
-    device: str = ""
-    reason: str = ""
-
-
-def disturbances(result: Result) -> list[Disturbance]:
-    """What disturbed the complete repeats, as far as the machine tells."""
-    found = []
-    for repeat in result.complete_repeats:
-        seen, index = repeat.conditions, repeat.index
-        if not seen:
-            continue
-        limit = OTHER_LOAD_SHARE * seen.cores
-        other, stolen = seen.other_load_cores or 0.0, seen.stolen_share or 0.0
-        if other > limit:
-            found.append(Disturbance(index, "other_load", other, limit))
-        if stolen > STOLEN_SHARE:
-            found.append(Disturbance(index, "stolen", stolen, STOLEN_SHARE))
-        found += [
-            Disturbance(index, "throttled", count, 0, device, reason)
-            for device, reasons in seen.throttled.items()
-            for reason, count in reasons.items()
-            if reason in PROTECTING
-        ]
-    return found

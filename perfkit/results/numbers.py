@@ -11,8 +11,6 @@ from perfkit.results.windows import numbers_of_windows
 from perfkit.statistics import median, summary
 
 STRAGGLING = 1.1
-SAME_WINDOW = 0.02
-"""By how much of it a window may differ from its steps' sum."""
 ELSEWHERE = ("nodes", "began", "wall_seconds")
 """Of a repeat, what its raw files do not tell."""
 
@@ -26,54 +24,54 @@ def numbers(
 ) -> Repeat:
     """The numbers of a repeat whose ranks all came to their end; `looks` is what its
     conditions file has, if there is one."""
-    ranks, steps = [], []
-    for rank, rank_events in enumerate(events):
-        by_kind: dict[str, Any] = {event["event"]: event for event in rank_events}
-        in_window = [
-            event
-            for event in rank_events
-            if event["event"] == "step" and event["step"] > protocol.warmup_steps
-        ]
-        steps += [event["seconds"] for event in in_window]
-        ranks.append(
-            Rank(
-                rank=rank,
-                samples=by_kind["window"]["samples"],
-                window_seconds=by_kind["window"]["seconds"],
-                data_wait_seconds=sum(event["data_wait_seconds"] for event in in_window),
-                memory_bytes=by_kind["end"]["memory_bytes"],
-                alone_seconds=by_kind["end"].get("alone_seconds"),
-                samples_seen=by_kind["end"].get("samples_seen"),
-            )
-        )
-    losses = [event["value"] for event in events[0] if event["event"] == "loss"]
-    slowest = max(rank.window_seconds for rank in ranks)
-    last = events[0][-1]
-    evaluated = [
-        Evaluation(loss=event["loss"], accuracy=event["accuracy"])
-        for event in events[0]
-        if event["event"] == "evaluation" and "missing" not in event
+    steps = [
+        [e for e in one if e["event"] == "step" and e["step"] > protocol.warmup_steps]
+        for one in events
     ]
+    ranks = [_rank(rank, one, steps[rank]) for rank, one in enumerate(events)]
+    slowest = max(rank.window_seconds for rank in ranks)
+    losses = [event["value"] for event in events[0] if event["event"] == "loss"]
     window = next(event for event in events[0] if event["event"] == "window")
+    end = events[0][-1]
     return Repeat(
         index=index,
         status="complete",
         throughput=sum(rank.samples for rank in ranks) / slowest,
         steps_per_second=protocol.measured_steps / slowest,
-        step_seconds=StepSeconds(**summary(steps)),
+        step_seconds=StepSeconds(**summary([e["seconds"] for one in steps for e in one])),
         data_wait_share=sum(r.data_wait_seconds for r in ranks)
         / sum(r.window_seconds for r in ranks),
         loss_first=losses[0],
         loss_last=losses[-1],
-        skipped_steps=last["skipped_steps"],
-        loss_scale=last["loss_scale"],
+        skipped_steps=end["skipped_steps"],
+        loss_scale=end["loss_scale"],
         straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
-        evaluation=evaluated[0] if evaluated else None,
+        evaluation=_evaluation(events[0]),
         ceiling=_ceiling(events),
         ranks=ranks,
         conditions=_conditions(looks, window, [rank.samples for rank in ranks]),
         wall_seconds=seconds,
     )
+
+
+def _rank(rank: int, events: Events, steps: Events) -> Rank:
+    """One rank's part, of its events and those of them that are `steps` of the window."""
+    by_kind = {event["event"]: event for event in events}
+    window, end = by_kind["window"], by_kind["end"]
+    return Rank(
+        rank=rank,
+        samples=window["samples"],
+        window_seconds=window["seconds"],
+        data_wait_seconds=sum(step["data_wait_seconds"] for step in steps),
+        memory_bytes=end["memory_bytes"],
+        alone_seconds=end.get("alone_seconds"),
+        samples_seen=end.get("samples_seen"),
+    )
+
+
+def _evaluation(events: Events) -> Evaluation | None:
+    found = [e for e in events if e["event"] == "evaluation" and "missing" not in e]
+    return Evaluation(loss=found[0]["loss"], accuracy=found[0]["accuracy"]) if found else None
 
 
 def _ceiling(events: list[Events]) -> Ceiling | None:
@@ -100,15 +98,6 @@ def _straggler(alone: list[float]) -> int | None:
     slowest = alone.index(max(alone))
     others = alone[:slowest] + alone[slowest + 1 :]
     return slowest if others and alone[slowest] > STRAGGLING * median(others) else None
-
-
-def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
-    """Whether the steps of one rank's window do not add up to it, to SAME_WINDOW.
-
-    On a GPU the window is the host's time and the steps are the device's: where they differ,
-    the device was not synchronized at the window's ends, or one of the clocks is wrong.
-    """
-    return not abs(sum(step_seconds) - window_seconds) <= SAME_WINDOW * window_seconds
 
 
 def disagreements(measurement: Measurement) -> list[str]:
