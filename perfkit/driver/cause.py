@@ -31,6 +31,11 @@ def unwritten(error: OSError) -> Failure:
     return failure(code, str(error))
 
 
+def came_to_end(events: Events) -> bool:
+    """Whether a rank did all that it was started for."""
+    return bool(events) and events[-1]["event"] == "end"
+
+
 def cause(
     events: list[Events],
     names: list[str],
@@ -82,8 +87,9 @@ def _silent(
     reported: dict[int, Failure],
 ) -> Failure:
     """The rank that stopped without a word; a plain report if there is none."""
-    whole = [rank for rank, e in enumerate(events) if e and e[-1]["event"] == "end"]
-    speechless = [rank for rank in range(len(events)) if rank not in [*reported, *whole]]
+    speechless = [
+        rank for rank, e in enumerate(events) if rank not in reported and not came_to_end(e)
+    ]
     first = min(ending.gone.values(), default=0.0)
     gone = [rank for rank, at in ending.gone.items() if at - first < SAME_SECONDS]
     reports = [report.message for report in reported.values()]

@@ -22,7 +22,8 @@ from perfkit.nodes.environment import identity, read_environment
 from perfkit.nodes.node import join
 from perfkit.nodes.remote import NodeError, Nodes
 from perfkit.nodes.wire import LostError
-from perfkit.request.plan import RequestError, resolve
+from perfkit.request.refusal import RequestError
+from perfkit.request.resolve import resolve
 from perfkit.results.files import (
     Measurement,
     ResultError,
@@ -140,26 +141,20 @@ def _measure(
     shared: Progress | None,
 ) -> None:
     result = _begin(config, protocol, environment, folder)
-    done = {repeat.index for repeat in result.complete_repeats}
-    last = protocol.repeats if until is None else until
-    missing = [k for k in range(1, last + 1) if k not in done]
     if result.ended_by:
         return
     result = _stored(folder, result)
+    done = {repeat.index for repeat in result.complete_repeats}
+    last = protocol.repeats if until is None else until
+    missing = [k for k in range(1, last + 1) if k not in done]
     if result.failure or not missing:
         return
-    if config.input != "synthetic":
-        try:
-            data = examine(config)
-        except InputError as error:
-            _stored(folder, _concluded(result, failure("bad_input", str(error))))
-            return
-        found = InputData(samples=data.samples, sha256=data.sha256)
-        result = result.model_copy(update={"input_data": found})
-    unit = MODELS[config.model].unit
-    own = Progress(protocol.repeats, protocol.steps, unit, protocol.budget)
     try:
+        result = _with_input_data(result)
         crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
+        own = Progress(
+            protocol.repeats, protocol.steps, MODELS[config.model].unit, protocol.budget
+        )
         with crew, nullcontext(shared) if shared else own as progress:
             seen = crew.gather(progress.say)
             _check_same_nodes(result, seen)
@@ -171,6 +166,8 @@ def _measure(
                 crew.result = result.model_dump_json(indent=1)
                 if result.failure or result.ended_by:
                     break
+    except InputError as error:
+        _stored(folder, _concluded(result, failure("bad_input", str(error))))
     except NodeError as error:
         _stored(folder, _concluded(result, error.failure))
     except KeyboardInterrupt:
@@ -178,6 +175,15 @@ def _measure(
         raise
     if result.failure and result.failure.code == "interrupted":
         raise KeyboardInterrupt
+
+
+def _with_input_data(result: Result) -> Result:
+    """`result` with what was found of its data set, if it has one. Raises InputError."""
+    if result.config.input == "synthetic":
+        return result
+    data = examine(result.config)
+    found = InputData(samples=data.samples, sha256=data.sha256)
+    return result.model_copy(update={"input_data": found})
 
 
 def _stored(folder: Path, result: Result) -> Result:

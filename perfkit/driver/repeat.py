@@ -7,11 +7,11 @@ import time
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from typing import Protocol as Interface
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.cause import cause, failure, furthest_behind, unwritten
+from perfkit.driver.cause import came_to_end, cause, failure, furthest_behind, unwritten
 from perfkit.driver.lookout import Lookout
 from perfkit.driver.progress import Progress
 from perfkit.nodes.launch import Ending, Workers
@@ -103,16 +103,43 @@ def _run_repeat(
     raw_folder = raw_file(folder, index, 0).parent
     shutil.rmtree(raw_folder, ignore_errors=True)
     raw_folder.mkdir(parents=True)
+    seen = _watched(crew, config, protocol, folder, index, progress)
+    events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
+    effective = _effective(events)
+    if why := _why_failed(seen, crew, config, events):
+        failed = Repeat(index=index, status="failed", failure=why, wall_seconds=seen.seconds)
+        return failed, effective
+    looks = _events(conditions_file(folder, index))
+    repeat = numbers(index, protocol, events, seen.seconds, looks)
+    progress.show(index, protocol.steps, repeat.throughput, seen.seconds, last=True)
+    return repeat, effective
+
+
+class Watched(NamedTuple):
+    """What was seen of the workers of a repeat from their start to their end: why the driver
+    ended them, if it did; how long they took; by rank, the seconds since its last event; what
+    kept their logs from being stored."""
+
+    ended: Failure | None
+    seconds: float
+    quiet: list[float]
+    trouble: Failure | None
+    ending: Ending
+    logs: dict[str, str]
+    unstored: Failure | None
+
+
+def _watched(
+    crew: Crew, config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
+) -> Watched:
     began = time.monotonic()
-    ranks = [
-        Follower(raw_file(folder, index, r), protocol.warmup_steps) for r in range(config.ranks)
-    ]
+    raw_files = [raw_file(folder, index, rank) for rank in range(config.ranks)]
+    ranks = [Follower(path, protocol.warmup_steps) for path in raw_files]
     ended: Failure | None = None
     status: int | None = None
-    looked = conditions_file(folder, index)
     with (
-        crew.start(index, raw_folder, f"{folder.name}-{index}") as workers,
-        Lookout(looked, config) as lookout,
+        crew.start(index, raw_files[0].parent, f"{folder.name}-{index}") as workers,
+        Lookout(conditions_file(folder, index), config) as lookout,
     ):
         try:
             while status is None:
@@ -139,25 +166,24 @@ def _run_repeat(
         ending = workers.ending()
         logs = workers.logs()
         unstored = _store_logs(logs, folder / "logs", index)
-    events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
-    whole = all(e and e[-1]["event"] == "end" for e in events)
+    return Watched(ended, seconds, quiet, trouble, ending, logs, unstored)
+
+
+def _why_failed(
+    seen: Watched, crew: Crew, config: Config, events: list[Events]
+) -> Failure | None:
+    """None if all ranks came to their end and their logs are stored."""
     names = [_rank_name(crew, config, rank) for rank in range(config.ranks)]
-    if whole and ended and ended.code == "time_out":
-        # All was measured; only the processes' own clearing up did not come to its end.
-        ended = None
-    elif ended and ended.code == "time_out" and config.ranks > 1:
-        ended = failure("time_out", f"{ended.message}; {furthest_behind(events, names)}")
-    if not whole and not ended:
-        ended = cause(events, names, ending, quiet, logs, trouble)
-    ended = ended or unstored
-    effective = _effective(events)
-    if ended:
-        return Repeat(
-            index=index, status="failed", failure=ended, wall_seconds=seconds
-        ), effective
-    repeat = numbers(index, protocol, events, seconds, _events(looked))
-    progress.show(index, protocol.steps, repeat.throughput, seconds, last=True)
-    return repeat, effective
+    late = seen.ended is not None and seen.ended.code == "time_out"
+    if all(map(came_to_end, events)):
+        # After a time-out, only the processes' own clearing up did not come to its end.
+        return seen.unstored if late else seen.ended or seen.unstored
+    if not seen.ended:
+        return cause(events, names, seen.ending, seen.quiet, seen.logs, seen.trouble)
+    if late and config.ranks > 1:
+        behind = furthest_behind(events, names)
+        return failure("time_out", f"{seen.ended.message}; {behind}")
+    return seen.ended
 
 
 def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> Failure | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.cause import cause
+from perfkit.driver.cause import came_to_end, cause
 from perfkit.nodes.launch import Workers
 from perfkit.results.files import Events, rank_file, read_events
 
@@ -24,7 +24,7 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     events = [read_events(file) if file.exists() else [] for file in files]
     if late:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
-    if not all(one and one[-1]["event"] == "end" for one in events):
+    if not all(map(came_to_end, events)):
         names = [f"rank {rank}" for rank in range(config.ranks)]
         failure = cause(events, names, ending, [0.0] * config.ranks, logs, None)
         raise TaskError(f"{task}: {failure.code}: {failure.message}")
