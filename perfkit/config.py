@@ -38,7 +38,7 @@ def portable(text: str) -> str:
 class Config(BaseModel):
     """A configuration: everything that defines the work. Field names are notebook parameters.
 
-    `None` and `"auto"` are left open by the user and filled in by `request.plan.resolve`; the
+    `None` and `"auto"` are left open by the user and filled in by `request.resolve`; the
     properties need that to have happened.
     """
 

@@ -12,7 +12,7 @@ from perfkit.cli import main
 from perfkit.exporters import FORMATS, ExportError, export
 from perfkit.importers import read_log
 from perfkit.imports import import_logs
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 
 SECONDS = [[1.5, 0.25, 0.5, 0.125, 0.75], [2.0, 3e-05, 0.31, 0.32, 0.33]]
 

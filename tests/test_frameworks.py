@@ -14,7 +14,8 @@ from perfkit.nodes.environment import read_environment
 from perfkit.nodes.launch import cpu_settings
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.launchers import Place
-from perfkit.request.plan import RequestError, plan, value_problems
+from perfkit.request.plan import plan, value_problems
+from perfkit.request.refusal import RequestError
 
 NAMES = tuple(FRAMEWORKS)
 
@@ -108,7 +109,7 @@ def test_a_gpu_is_refused_to_a_framework_that_is_for_the_cpu_here(monkeypatch):
 
 
 def test_a_framework_that_is_not_installed_is_named_with_what_installs_it(monkeypatch):
-    monkeypatch.setattr("perfkit.request.plan.installed", lambda module: module != "torch")
+    monkeypatch.setattr("perfkit.request.resolve.installed", lambda module: module != "torch")
     assert problems("torch") == [
         "framework: PyTorch is not installed; to install it: pip install -e '.[torch]'"
     ]

@@ -18,7 +18,8 @@ from perfkit.importers.log import Windows as Rows
 from perfkit.report import sections
 from perfkit.report.page import write_page
 from perfkit.report.site import write_site
-from perfkit.request.plan import Plan, RequestError, plan
+from perfkit.request.plan import Plan, plan
+from perfkit.request.refusal import RequestError
 from perfkit.results.files import Measurement
 from perfkit.results.numbers import disagreements
 from perfkit.sweep import jobs

@@ -8,7 +8,9 @@ import pytest
 
 from perfkit.config import ROOT, Config, Protocol, parameters, portable, resolved_path
 from perfkit.machine.gpus import select
-from perfkit.request.plan import RequestError, plan, resolve
+from perfkit.request.plan import plan
+from perfkit.request.refusal import RequestError
+from perfkit.request.resolve import resolve
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ import pytest
 
 from perfkit.backends.paddle_strategy import FLAGS, apply
 from perfkit.config import Config
-from perfkit.request.plan import RequestError, plan
+from perfkit.request.plan import plan
+from perfkit.request.refusal import RequestError
 from perfkit.training.strategies import STRATEGIES, code, precision_of
 
 PRESETS = tuple(STRATEGIES)

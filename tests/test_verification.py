@@ -16,7 +16,7 @@ from perfkit.cli import main
 from perfkit.comparison import compare
 from perfkit.config import Config
 from perfkit.models import MODELS, architecture
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
 from perfkit.verification import verify

@@ -14,7 +14,7 @@ from perfkit.audit.stored import SCHEMA_VERSION, Audit, AuditedLog, Claim, Said
 from perfkit.config import portable
 from perfkit.importers import read_log
 from perfkit.importers.log import Log, LogError, Running, Step
-from perfkit.request.nearest import nearest
+from perfkit.request.refusal import nearest
 from perfkit.words.lines import plain, wrapped
 
 

@@ -11,7 +11,7 @@ import click
 from perfkit.cli.options import JSON_FILE
 from perfkit.cli.telling import refuse, tell
 from perfkit.config import LABEL, portable, resolved_path
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 
 if TYPE_CHECKING:
     from perfkit.audit.stored import Audit

@@ -7,7 +7,7 @@ import click
 
 from perfkit.cli.options import JSON_FILE, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import refuse, tell
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 
 
 @click.command(

@@ -4,7 +4,7 @@ import click
 
 from perfkit.cli.telling import complain, refuse
 from perfkit.config import resolved_path
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 
 from perfkit.cli.options import PARAMETERS, Given
 from perfkit.cli.telling import number_words, refuse
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 
 
 @click.command("import")

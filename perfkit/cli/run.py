@@ -10,7 +10,8 @@ import click
 from perfkit.cli.options import EPILOG, MODEL, PARAMETER_LIST, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import complain, number_words, refuse
 from perfkit.config import ROOT, Config, portable
-from perfkit.request.plan import RequestError, plan
+from perfkit.request.plan import plan
+from perfkit.request.refusal import RequestError
 
 
 @click.command(epilog=PARAMETER_LIST + EPILOG)

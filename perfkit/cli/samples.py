@@ -8,7 +8,7 @@ import click
 from perfkit.cli.telling import refuse
 from perfkit.config import portable, resolved_path
 from perfkit.models import MODELS
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 
 
 @click.command()

@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any
 
 from perfkit.config import Config
-from perfkit.request.nearest import nearest
+from perfkit.request.refusal import nearest
 from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of
 from perfkit.tables.series import in_words, spelt

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfkit.config import resolved_path
-from perfkit.request.nearest import nearest
+from perfkit.request.refusal import nearest
 from perfkit.results.files import Measurement, ResultError, read_result
 from perfkit.results.frames import measurements
 from perfkit.tables.cells import RUNS, SHAPES, Cell, cells_of

@@ -16,7 +16,8 @@ from perfkit.nodes.node import join
 from perfkit.nodes.remote import NodeError, Nodes
 from perfkit.nodes.wire import LostError
 from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.plan import Plan, RequestError
+from perfkit.request.plan import Plan
+from perfkit.request.refusal import RequestError
 
 MOST_SECONDS = 60
 """How long the nodes are waited for."""

@@ -18,7 +18,7 @@ from perfkit.importers.log import Window as Since
 from perfkit.imports.steps import Training, window_of
 from perfkit.imports.told import ENVIRONMENT, STEPS, Told, config_of, environment_of, told_of
 from perfkit.models import MODELS
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 from perfkit.results.files import Measurement, windows_file, write_atomically, write_last_result
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import (

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit.config import PROTOCOLS, Protocol
 from perfkit.importers.log import Log
-from perfkit.request.plan import RequestError, validated
+from perfkit.request.refusal import RequestError, validated
 from perfkit.results.windows import FIELDS, Basis, Window, by_rank, covering
 
 BASES: tuple[Basis, ...] = ("seconds", "own_rate", "clock")

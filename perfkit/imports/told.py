@@ -7,8 +7,8 @@ from perfkit.config import Config, choices
 from perfkit.importers.log import Log
 from perfkit.nodes.environment import FACTS
 from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.nearest import nearest
-from perfkit.request.plan import typed, validated
+from perfkit.request.plan import typed
+from perfkit.request.refusal import nearest, validated
 from perfkit.results.schema import Reading
 from perfkit.words.lines import plain
 

@@ -24,7 +24,7 @@ from perfkit.nodes.environment import identity, read_environment, suite_source
 from perfkit.nodes.launch import Workers
 from perfkit.nodes.wire import LostError, Message, Wire
 from perfkit.request.launchers import Place
-from perfkit.request.plan import RequestError
+from perfkit.request.refusal import RequestError
 from perfkit.results.files import rank_file
 
 POLL_SECONDS = 0.2

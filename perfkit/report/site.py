@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from perfkit.audit.sentences import state_words
 from perfkit.audit.stored import FILE as AUDIT_FILE
 from perfkit.audit.stored import audit_folders
 from perfkit.comparison.live.stored import FILE, comparison_folders, read_comparison
 from perfkit.config import ROOT, resolved_path
-from perfkit.report.audited import Audited, state_words
+from perfkit.report.audited import Audited
 from perfkit.report.bench import Bench
 from perfkit.report.in_turn import InTurn
 from perfkit.report.page import filled_notebook, write_notebook, write_page

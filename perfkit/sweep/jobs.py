@@ -17,7 +17,9 @@ from perfkit.inputs.data_set import digest
 from perfkit.inputs.sample_sequences import NAME as SHARD
 from perfkit.models import MODELS
 from perfkit.nodes.environment import identity, read_environment
-from perfkit.request.plan import Plan, RequestError, Unseen, plan
+from perfkit.request.plan import Plan, plan
+from perfkit.request.refusal import RequestError
+from perfkit.request.resolve import Unseen
 from perfkit.results.files import Measurement, ResultError, folders
 from perfkit.sweep.file import Configuration, SweepError, read_sweep
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.config import ROOT
-from perfkit.request.nearest import nearest
+from perfkit.request.refusal import nearest
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.yaml_file import YamlError, read_yaml
 

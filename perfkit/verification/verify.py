@@ -12,7 +12,8 @@ from perfkit.driver.task import TaskError, perform
 from perfkit.models import MODELS
 from perfkit.nodes.environment import read_environment
 from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.plan import RequestError, plan
+from perfkit.request.plan import plan
+from perfkit.request.refusal import RequestError
 from perfkit.results.files import write_atomically
 from perfkit.results.schema import Reading
 from perfkit.verification.stored import FOLDER, SCHEMA_VERSION, Against, Side, Verification

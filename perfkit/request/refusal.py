@@ -1,0 +1,75 @@
+"""How a wrong request is told: parameter, what is wrong with it, what is allowed."""
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from perfkit.config import Config, choices
+
+TYPES = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "True or False",
+    "string_type": "text",
+}
+PATTERNS = {
+    "label": "up to 40 letters, digits, - and _",
+    "hosts": "names or addresses with a comma between: node1,node2",
+}
+BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+class RequestError(ValueError):
+    """The request itself is wrong; nothing was started. `problems` lists all that is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        lines = ["The request was refused; nothing was started.", *problems]
+        super().__init__("\n  ".join(lines))
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks for this: a notebook's reader needs the problems, not our stack.
+        return str(self).splitlines()
+
+
+def validated(model: Callable[..., Any], values: dict[str, Any], problems: list[str]) -> Any:
+    """An instance of `model`, or None and what is wrong added to `problems`."""
+    try:
+        return model(**values)
+    except ValidationError as error:
+        problems.extend(_sentence(e) for e in error.errors())
+        return None
+
+
+def _sentence(error: Any) -> str:
+    """One pydantic error as: parameter, what is wrong, what is allowed."""
+    if not error["loc"]:
+        return str(error["ctx"]["error"])
+    name, value, kind = error["loc"][0], error["input"], error["type"]
+    if kind == "literal_error":
+        return not_available(name, value, choices(Config.model_fields[name].annotation))
+    if kind.startswith(("greater", "less")):
+        limit = "; ".join(f"{BOUNDS[key]} {bound}" for key, bound in error["ctx"].items())
+        return f"{name}: {value!r} is out of range; allowed: {limit}"
+    if kind == "string_pattern_mismatch":
+        return f"{name}: {value!r}; allowed: {PATTERNS[name]}"
+    if kind in TYPES:
+        # papermill's -p turns text that looks like a number into one.
+        raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
+        auto = ", or auto" if name == "repeats" else ""
+        return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{auto}{raw}"
+    return f"{name}: {value!r}: {error['msg']}"
+
+
+def not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
+    """That `value` is none of the words that the parameter may have."""
+    words = ", ".join(str(word) for word in allowed)
+    return f"{name}: {value!r} is not available; allowed: {words}{nearest(value, allowed)}"
+
+
+def nearest(word: object, words: Iterable[Any]) -> str:
+    """A question after the word that was meant; empty if none is near."""
+    close = difflib.get_close_matches(str(word), [str(known) for known in words], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
