@@ -27,7 +27,7 @@ from perfkit.config import PROTOCOL_PARAMETERS, PROTOCOLS, ROOT, Config, Protoco
 from perfkit.driver.measure import WHERE_AND_HOW_LONG
 from perfkit.models import MODELS
 from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.plan import PATTERNS
+from perfkit.request.refusal import PATTERNS
 from perfkit.results.files import write_atomically
 from perfkit.results.schema import Result
 

@@ -16,11 +16,11 @@ from perfkit.cli import main
 from perfkit.comparison import compare
 from perfkit.config import Config
 from perfkit.models import MODELS, architecture
+from perfkit.report.sections import same_work
 from perfkit.request.refusal import RequestError
 from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
 from perfkit.verification import verify
-from perfkit.verification import words as same_work
 from perfkit.verification.stored import (
     FOLDER,
     Against,
