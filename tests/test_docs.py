@@ -6,11 +6,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from typing import NamedTuple
 
 import click
 import pytest
 from click.testing import CliRunner
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from papermill.cli import papermill
 
 import perfkit
@@ -366,3 +369,44 @@ def test_every_test_that_is_named_exists(text):
         path = ROOT / "tests" / file
         assert path.exists(), file
         assert not test or f"\ndef {test}(" in path.read_text(), f"{file}::{test}"
+
+
+# What is installed, and what listens.
+
+
+def would_run(target):
+    """The commands of a target of the Makefile, as on a machine where nothing is made yet."""
+    command = ["make", "--dry-run", "--always-make", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.replace("\\\n", " ").splitlines()
+
+
+def test_the_lab_listens_on_this_machine_alone_and_asks_for_its_token():
+    (lab,) = [line for line in would_run("lab") if "jupyter lab" in line]
+    assert "--ip 127.0.0.1" in lab
+    assert "token" not in lab and "password" not in lab
+
+
+def pinned():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+@pytest.mark.parametrize("target", ["report", "test", "lab", "lint", "bench", "docs"])
+def test_make_installs_the_versions_of_constraints_txt_and_those_alone(target):
+    installs = [line for line in would_run(target) if "pip install" in line]
+    assert installs
+    versions = pinned()
+    for line in installs:
+        assert "--constraint constraints.txt" in line
+        for wanted in required(re.search(r"\.\[([\w,]+)\]", line)[1].split(",")):
+            assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)]), wanted
+
+
+def required(extras):
+    """What pyproject.toml wants with these extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(one for extra in extras for one in optional[extra])]
+    return map(Requirement, wanted)
