@@ -9,11 +9,21 @@ from html import unescape
 
 import pytest
 from click.testing import CliRunner
-from made import made_figure, made_result, measured, stored, write_all, write_steps
+from made import (
+    made_figure,
+    made_result,
+    measured,
+    rank_events,
+    stored,
+    with_raw_files,
+    write_all,
+    write_steps,
+)
 from playwright.sync_api import expect, sync_playwright
 from pydantic import ValidationError
 
 import perfkit
+from perfkit.analysis.sanity import warnings_about
 from perfkit.cli import main
 from perfkit.report import site
 from perfkit.report.page import write_page
@@ -73,6 +83,14 @@ def test_every_link_of_the_site_leads_to_a_file(outputs):
     for page in pages(outputs):
         for link in re.findall(r'href="([^"#]+)"', page.read_text()):
             assert (page.parent / unescape(link)).exists(), f"{page.name}: {link}"
+
+
+def test_every_link_within_a_page_leads_to_a_part_of_it(outputs):
+    for page in pages(outputs):
+        text = page.read_text()
+        links = re.findall(r'href="#([^"]+)"', text)
+        assert links or page.parent == outputs, page
+        assert {*links} <= {*re.findall(r'id="([^"]+)"', text)}, page
 
 
 def test_csv_and_json_have_a_row_for_each_measurement_and_the_same_numbers(outputs):
@@ -163,6 +181,33 @@ def test_foreign_text_is_escaped_wherever_a_result_may_have_it(tmp_path):
         assert text.count("<script") == 1, page
         assert "<img" not in text
         assert "&lt;script&gt;" in text
+
+
+def warned(text):
+    """What the index has under Warnings, by the measurement's folder."""
+    row = r'href="([^/"]+)/report.html">.*?class="warned"[^>]*>(.*?)</td>'
+    cells = re.findall(row, text, re.DOTALL)
+    return {folder: re.sub("<.*?>", "", cell) for folder, cell in cells}
+
+
+def test_the_index_names_the_warnings_that_each_page_has(tmp_path):
+    even = rank_events([1.0] * 120, samples=32, measured_steps=100)
+    late = rank_events([2.0] * 60 + [1.0] * 60, samples=32, measured_steps=100)
+    good = with_raw_files(tmp_path / "good", measured([32.0] * 7), [[even]] * 7)
+    slow = with_raw_files(tmp_path / "slow", measured([32.0] * 7), [[late]] * 7)
+    failed = stored(tmp_path / "failed", repeats=[], status="partial", throughput=None)
+    for measurement in (slow, good, failed):
+        write_page(measurement)
+    found = warned(write_index(tmp_path).read_text())
+    assert found["slow"].split(", ") == [one.name for one in warnings_about(slow)]
+    assert "warm_up_longer" in found["slow"], "what only the raw steps tell"
+    assert found["good"] == "none"
+    assert found["failed"] == "–"
+
+
+def test_the_index_says_nothing_of_warnings_where_there_is_no_page(tmp_path):
+    stored(tmp_path / "m")
+    assert ">–</td>" in write_index(tmp_path).read_text()
 
 
 @pytest.mark.usefixtures("without_published_charts")

@@ -2,6 +2,7 @@
 summary, the suite's own figures, the index, and all numbers in one CSV and one JSON file."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -35,6 +36,8 @@ PAGES_AT_A_TIME = 8
 Stored = TypeVar("Stored")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What makes a spreadsheet take text for a formula."""
+WARNINGS = re.compile(r'<ul class="warnings">(.*?)</ul>', re.DOTALL)
+WARNING = re.compile(r"<li><code>(\w+)</code>")
 
 
 class MeasurementError(RuntimeError):
@@ -250,15 +253,26 @@ def _audited(outputs: Path) -> list[Audited]:
 
 
 def _index_row(measurement: Measurement) -> dict[str, Any]:
-    result = measurement.result
+    result, page = measurement.result, measurement.folder / "report.html"
     return {
         "folder": measurement.folder.name,
         "environment": environment_in_short(result),
         "result": result.model_copy(update={"repeats": []}),
         "data_wait_share": result.data_wait_share,
-        "has_page": (measurement.folder / "report.html").exists(),
+        "has_page": page.exists(),
+        "warnings": _warnings_on(page) if page.exists() and result.complete_repeats else None,
         "command": command(result),
     }
+
+
+def _warnings_on(page: Path) -> list[str]:
+    """The names of the warnings that a measurement's page has.
+
+    The index repeats what the pages say: to judge the steps anew takes the raw files of all
+    measurements, and would for hundreds take longer than all the rest.
+    """
+    text = page.read_text(encoding="utf-8", errors="replace")
+    return [name for block in WARNINGS.findall(text) for name in WARNING.findall(block)]
 
 
 def publish(measurement: Measurement) -> Section:
