@@ -8,6 +8,7 @@ import nbformat
 import pytest
 from made import made_result, measured, stored
 
+from perfkit import report
 from perfkit.config import Protocol
 from perfkit.report import page
 from perfkit.report.page import write_page
@@ -156,3 +157,23 @@ def test_links_on_the_page_lead_to_files_that_exist(tmp_path):
 
 def test_the_template_and_styles_are_part_of_the_package():
     assert (Path(page.__file__).parent / "templates" / "style.css").exists()
+
+
+def test_parameters_that_were_chosen_stand_before_those_left_to_their_defaults(tmp_path):
+    measurement = stored(tmp_path / "m")
+    chosen, folded = report.parameters(measurement).html.split("<details>")
+    assert "<code>batch_size</code>" in chosen and "<code>batch_size</code>" not in folded
+    assert "<code>seed</code>" in folded and "<code>seed</code>" not in chosen
+
+
+def test_facts_that_were_not_read_stand_with_their_reason_once(tmp_path):
+    missing = Reading(value=None, missing="no driver")
+    environment = {"driver": missing, "cpu": Reading(value="X"), "nccl": missing}
+    measurement = stored(tmp_path / "m", environment=environment)
+    (told,) = re.findall("not read:.*", report.environment(measurement).html)
+    assert re.sub("<.*?>", "", told) == "not read: driver, NCCL (no driver)"
+
+
+def test_a_fact_that_is_empty_is_none(tmp_path):
+    measurement = stored(tmp_path / "m", environment={"variables": Reading(value=[])})
+    assert "<td>none</td>" in report.environment(measurement).html

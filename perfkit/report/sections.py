@@ -156,16 +156,18 @@ def parameters(measurement: Measurement) -> Section:
         said = [(name, told[name], by) for name, by in imported.facts.items()]
         return render("told.html.j2", rows=said, command=command(result))
     values = config.parameter_values(result.config, result.protocol)
-    rows = [
-        (name, values[name], values[name] == default, meaning)
-        for name, (default, meaning) in config.parameters().items()
-        if name not in ("outputs_dir", "timeout")
-    ]
+    chosen: list[tuple[str, Any, str]] = []
+    usual: list[tuple[str, Any, str]] = []
+    for name, (default, meaning) in config.parameters().items():
+        if name not in ("outputs_dir", "timeout"):
+            rows = usual if values[name] == default else chosen
+            rows.append((name, values[name], meaning))
     c, model = result.config, MODELS[result.config.model]
     sampled = c.input != "synthetic" and c.data_dir == model.data_dir
     return render(
         "parameters.html.j2",
-        rows=rows,
+        chosen=chosen,
+        usual=usual,
         command=command(result),
         result=result,
         sampled=f"perfkit samples --for {c.model}" if sampled else "",
