@@ -20,6 +20,7 @@ from perfkit.results.schema import Option
 from perfkit.tables.cells import SHAPES
 from perfkit.tables.published import published
 from perfkit.words import language
+from perfkit.words.recorded import PHRASES
 from perfkit.words.wording import fact_name
 
 METHODS = [("**.py", "python"), ("**.j2", "jinja2.ext:babel_extract")]
@@ -54,7 +55,7 @@ def headings():
 
 
 def looked_up():
-    """The messages that come from elsewhere: parameters, facts, the published tables."""
+    """The messages that come from elsewhere: parameters, facts, the published tables, logs."""
     cells = published()
     facts = {*FACTS, "data_disk", *UNTOLD.split()}
     facts |= {fact for framework in FRAMEWORKS.values() for fact in framework.facts}
@@ -65,7 +66,7 @@ def looked_up():
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*looked_at(measured([1.0]), ())}
-    messages |= {*Verdict.__args__}
+    messages |= {*Verdict.__args__, *PHRASES}
     return messages | {"complete", "partial", "failed"}
 
 

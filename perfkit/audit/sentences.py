@@ -4,6 +4,7 @@ from typing import Any
 
 from perfkit.audit.stored import Claim, Explanation, Figure, Finding
 from perfkit.words.language import gettext as _
+from perfkit.words.recorded import recorded
 from perfkit.words.wording import number, percent
 
 DIGITS = 6
@@ -88,6 +89,8 @@ def finding_words(finding: Finding) -> str:
 
 
 def _value(name: str, value: Any) -> str:
+    if name == "words":
+        return recorded(value)
     if isinstance(value, list):
         return ", ".join(_value(name, one) for one in value)
     if isinstance(value, dict):

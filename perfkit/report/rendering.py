@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from perfkit.statistics import median
 from perfkit.words import language, wording
+from perfkit.words.recorded import recorded
 
 FOLDER = Path(__file__).parent / "templates"
 
@@ -35,6 +36,7 @@ TEMPLATES.filters |= {
     "fact_name": wording.fact_name,
     "measurement_title": wording.title,
     "translated": language.gettext,
+    "recorded": recorded,
 }
 
 
