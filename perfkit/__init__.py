@@ -28,6 +28,11 @@ _HOME = {
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
+def __dir__() -> list[str]:
+    """For completion, which sees only what is imported already."""
+    return [*globals(), *_HOME]
+
+
 def __getattr__(name: str) -> Any:
     """Import on first use: the supervisor and the CLI start without pandas and pydantic."""
     if name in _HOME:

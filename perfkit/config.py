@@ -35,6 +35,10 @@ def portable(text: str) -> str:
     return text
 
 
+ModelName = Literal["resnet50", "vgg16", "bert"]
+FrameworkName = Literal["paddle", "torch", "jax", "tensorflow", "mxnet", "oneflow"]
+
+
 class Config(BaseModel):
     """A configuration: everything that defines the work. Field names are notebook parameters.
 
@@ -44,8 +48,8 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    model: Literal["resnet50", "vgg16", "bert"] = Field(description="the model to train")
-    framework: Literal["paddle", "torch", "jax", "tensorflow", "mxnet", "oneflow"] = Field(
+    model: ModelName = Field(description="the model to train")
+    framework: FrameworkName = Field(
         "paddle",
         description="the framework that trains; of imported logs, the last three too",
     )

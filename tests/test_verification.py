@@ -472,7 +472,7 @@ def test_a_verification_is_told_in_80_columns(tmp_path):
     told = text(verification(against=[Against(side=TORCH, checks=failed)]))
     assert max(map(len, told.splitlines())) <= 80
     assert "NOT the same work." in told
-    assert "! Losses of all steps, float64: 5 and 0 steps were trained" in told
+    assert "! Loss of the worst step, float64: 5 and 0 steps were trained" in told
 
 
 # The command

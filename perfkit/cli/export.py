@@ -7,7 +7,9 @@ from perfkit.config import resolved_path
 from perfkit.request.refusal import RequestError
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExit status: 0 done, 1 something was left out, 2 the request was wrong."
+)
 @click.argument("measurements", default="outputs", metavar="[MEASUREMENT|FOLDER]")
 @click.option(
     "--as",

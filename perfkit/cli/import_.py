@@ -9,7 +9,7 @@ from perfkit.cli.telling import number_words, refuse
 from perfkit.request.refusal import RequestError
 
 
-@click.command("import")
+@click.command("import", epilog="\b\nExit status: 0 done, 2 the request was wrong.")
 @click.argument(
     "logs",
     nargs=-1,

@@ -10,7 +10,9 @@ from perfkit.config import resolved_path
 from perfkit.request.refusal import RequestError
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExit status: 0 done, what was left out is named; 2 the request was wrong."
+)
 @click.argument("outputs", default="outputs", type=click.Path(path_type=Path))
 def report(outputs: Path) -> None:
     """Write the site of all measurements under OUTPUTS again, from stored results alone.

@@ -92,6 +92,9 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
         return error.ename, error.evalue
     except DeadKernelError as error:
         return type(error).__name__, "The notebook's kernel died."
+    except KeyboardInterrupt:
+        said = "Interrupted; finished repeats are kept, and the same command goes on."
+        return KeyboardInterrupt.__name__, said
     finally:
         if executed.exists():
             write_atomically(executed, portable(executed.read_text()))

@@ -11,7 +11,7 @@ from perfkit.models import MODELS
 from perfkit.request.refusal import RequestError
 
 
-@click.command()
+@click.command(epilog="\b\nExit status: 0 done, 2 the request was wrong.")
 @click.argument("folder", required=False)
 @click.option(
     "--for",

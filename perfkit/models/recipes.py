@@ -17,15 +17,16 @@ class Recipe(NamedTuple):
 
 
 MOMENTUM = 0.9
+MOMENTUM_RATE_AND_DECAY = {"resnet50": (0.1, 1e-4), "vgg16": (0.01, 5e-4)}
+"""For a batch of 256: He et al. (2015), Simonyan and Zisserman (2014)."""
 
 
 def recipe(config: Config) -> Recipe:
     """The recipe for this model, optimizer and global batch."""
     if config.optimizer == "momentum":
-        # He et al. (2015) for ResNet, Simonyan and Zisserman (2014) for VGG, both for a batch
-        # of 256; linear below that. Above it, a growing rate needs a warm-up (Goyal et al.,
+        # Linear below a batch of 256. Above it, a growing rate needs a warm-up (Goyal et al.,
         # 2017), without which VGG dies within a few steps: that would be no training.
-        base, decay = (0.1, 1e-4) if config.model == "resnet50" else (0.01, 5e-4)
+        base, decay = MOMENTUM_RATE_AND_DECAY[config.model]
         rate = base * min(1.0, config.global_batch / 256)
         words = f"momentum SGD {MOMENTUM}, learning rate {rate:g}, weight decay {decay:g}"
     elif config.optimizer == "adamw":

@@ -84,6 +84,8 @@ def cells_of(published: "DataFrame") -> list[Cell]:
     plain = published.astype(object).where(published.notna(), None)
     cells: list[Cell] = plain.to_dict("records")
     names = list(SHAPES)
+    if unknown := {cell["table"] for cell in cells} - {*names}:
+        raise ValueError(f"published.csv has tables that SHAPES has not: {sorted(unknown)}")
     return sorted(
         cells,
         key=lambda c: (
@@ -95,7 +97,7 @@ def cells_of(published: "DataFrame") -> list[Cell]:
 
 def part(cell: Cell) -> str:
     """What heads the table of its document that a cell stands in."""
-    return f"{cell['gpu'].split('-')[0]}, {TABLE_PRECISION[cell['precision']]}"
+    return f"{cell['gpu'].split('-')[0]}, {TABLE_PRECISION.get(cell['precision'], cell['precision'])}"
 
 
 def marks(cell: Cell) -> list[str]:

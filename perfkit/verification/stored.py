@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perfkit.config import FrameworkName, ModelName
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.files import ResultError, read_as
 from perfkit.results.schema import Reading, Result
@@ -39,7 +40,7 @@ class _Stored(BaseModel):
 class Side(_Stored):
     """One framework, and how it was run."""
 
-    framework: Literal["paddle", "torch", "jax"]
+    framework: FrameworkName
     version: str
     execution: Literal["dynamic", "static"]
     layout: Literal["NCHW", "NHWC"] | None
@@ -88,7 +89,7 @@ class Verification(_Stored):
 
     schema_version: Literal[1]
     created: Annotated[str, Field(description="UTC, ISO 8601")]
-    model: Literal["resnet50", "vgg16", "bert"]
+    model: ModelName
     optimizer: Literal["momentum", "adamw", "lamb"]
     image_size: int | None
     sequence_length: int | None

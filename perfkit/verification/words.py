@@ -54,7 +54,7 @@ def check_words(check: Check, steps: int) -> str:
         "multiply_adds": _("Multiply-adds, forward"),
         "training_flops": _("FLOPs, forward and backward"),
         "first_loss": _("Loss of step 1"),
-        "losses": _("Losses of all steps"),
+        "losses": _("Loss of the worst step"),
         "gradients": _("Gradients of step 1"),
         "first_update": _("Update of step 1"),
         "last_update": _("Update of step %(steps)d"),

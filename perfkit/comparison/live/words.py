@@ -91,5 +91,5 @@ def _notes(comparison: LiveComparison) -> Iterable[str]:
             "A ceiling is what the framework's own matrix product reached after each window."
         )
     if not comparison.complete:
-        yield "Not complete; the same command goes on:"
+        yield "Not complete; the same command goes on, and tries what failed again:"
         yield comparison.command
