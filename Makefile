@@ -47,11 +47,16 @@ kills: .venv/cpu
 docs: .venv/cpu
 	$(BIN)/python docs/reference.py
 
-## constraints: write the versions that are in .venv into constraints.txt
-constraints: .venv/test
+## constraints: write the newest versions that pyproject.toml allows into constraints.txt
+constraints: .venv/bin/pip
+	$(BIN)/pip install --quiet --dry-run --ignore-installed --report .venv/newest.json \
+		'.[cpu,torch,jax,lab,slurm,kubernetes,test]'
 	# Without the local part of a version: a build for the CPU alone has one (2.13.0+cpu).
-	{ sed '/^[^#]/d' constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+.*//'; } \
-		> .venv/constraints.txt
+	{ sed '/^[^#]/d' constraints.txt; $(BIN)/python -c 'import json; \
+		found = [one["metadata"] for one in json.load(open(".venv/newest.json"))["install"]]; \
+		found.sort(key=lambda one: one["name"].lower()); \
+		print(*("%(name)s==%(version)s" % one for one in found), sep="\n")' | \
+		sed '/^perfkit==/d; s/+.*//'; } > .venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
 
 clean:

@@ -233,9 +233,10 @@ def result_page() -> str:
     return page(
         "result.json",
         "One measurement is a [Result](#result). Times are in seconds, memory is in bytes; "
-        "`null` is what descriptions call None. All fields are written; in a file without one "
-        "that may lack, it counts as null or empty. How the numbers come about: "
-        "[what is stored](../results.md); for programs: [JSON Schema](../result.schema.json).",
+        "`None`, `True`, `False` are JSON's null, true and false. All fields are written; in "
+        "a file without one that may lack, it counts as null or empty. How the numbers come "
+        "about: [what is stored](../results.md); for programs: "
+        "[JSON Schema](../result.schema.json).",
         *told,
     )
 

@@ -19,9 +19,12 @@ from papermill.cli import papermill
 import perfkit
 from perfkit.cli import main
 from perfkit.config import ROOT
+from perfkit.diagnosis.verdict import Diagnosis
 from perfkit.models import MODELS
 from perfkit.request.plan import typed, value_problems
-from perfkit.results.schema import Result
+from perfkit.results.figures import Figures
+from perfkit.results.schema import Reading, Result
+from perfkit.verification.verdict import Verification
 
 sys.path.insert(0, str(ROOT / "docs"))
 import reference
@@ -63,11 +66,17 @@ def test_every_parameter_has_a_default_what_is_allowed_and_a_meaning():
 def test_every_command_and_option_has_help_and_every_argument_is_told_of(name):
     command = main.commands[name]
     options = [one for one in command.params if isinstance(one, click.Option)]
+    assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
     assert command.help
     assert [one.opts for one in options if not one.help] == []
     told = " ".join([command.help, *(one.help for one in options)])
     words = re.findall(r"[A-Z]{2,}", " ".join(command.collect_usage_pieces(MAIN)))
     assert [word for word in words if word not in told + "OPTIONS"] == []
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_every_command_stands_in_the_readme(name):
+    assert f"`perfkit {name}" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", perfkit.__all__)
@@ -83,6 +92,15 @@ def test_every_field_of_result_json_and_every_part_of_it_has_a_description():
         assert model.get("description"), name
         for field, schema in model["properties"].items():
             assert schema.get("description"), f"{name}.{field}"
+
+
+@pytest.mark.parametrize("model", [Diagnosis, Verification, Figures])
+def test_every_field_of_what_else_is_stored_stands_in_its_section(model):
+    schema = model.model_json_schema()
+    fields = {name for one in (schema, *schema["$defs"].values()) for name in one["properties"]}
+    fields -= {*Reading.model_fields}
+    text = (ROOT / "docs" / "results.md").read_text()
+    assert [name for name in sorted(fields) if f"`{name}`" not in text] == []
 
 
 # Commands.

@@ -11,7 +11,6 @@ from conftest import as_options, cell_sources
 from nbclient import NotebookClient
 
 import perfkit
-from perfkit.cli import main
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
 from perfkit.results.files import Measurement
@@ -229,12 +228,6 @@ def test_perfkit_samples_makes_data_once_and_touches_no_other(tmp_path):
     other = cli("samples", str(folder), "--count", "4")
     assert other.returncode == 2
     assert "another data set" in other.stderr
-
-
-@pytest.mark.parametrize("command", sorted(main.commands))
-def test_every_command_has_help_and_stands_in_the_readme(command):
-    assert cli(command, "--help").returncode == 0
-    assert f"perfkit {command}" in (ROOT / "README.md").read_text()
 
 
 def test_every_parameter_stands_in_the_notebook_that_is_stored_with_a_result(small):
