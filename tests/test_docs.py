@@ -24,7 +24,7 @@ from perfkit.models import MODELS
 from perfkit.request.plan import typed, value_problems
 from perfkit.results.figures import Figures
 from perfkit.results.schema import Reading, Result
-from perfkit.verification.verdict import Verification
+from perfkit.verification.stored import Verification
 
 sys.path.insert(0, str(ROOT / "docs"))
 import reference
@@ -161,7 +161,7 @@ TRIED = {
     "test_mpirun_over_ssh_runs_the_configurations_of_two_hosts",
     "perfkit audit logs/": "test_audit.py::"
     "test_the_command_prints_every_figure_within_80_columns",
-    "perfkit audit logs/ --published": "test_audit.py::"
+    "perfkit audit Perf/ResNet50V1.5 --published": "test_audit.py::"
     "test_an_audit_is_kept_as_a_page_in_both_languages_that_the_index_links_to",
     "perfkit audit train.log --claim": "test_audit.py::"
     "test_a_claim_that_the_log_gives_ends_with_0_and_another_with_1",
@@ -185,6 +185,8 @@ NOT_TRIED = {
     "kubectl apply": "a Kubernetes cluster; what it is given: "
     "test_manifest.py::test_every_object_is_valid_by_the_schema_of_kubernetes",
     "pip install": "the network, and gigabytes",
+    "conda env create": "conda, and the network",
+    ". .venv/bin/activate": "a shell of one's own",
     "make": "the network for its first installation, and minutes",
     ".ci/run": "it runs these tests",
     "python tests/bench/torch_variants.py": "minutes of both cores",

@@ -97,7 +97,8 @@ def cells_of(published: "DataFrame") -> list[Cell]:
 
 def part(cell: Cell) -> str:
     """What heads the table of its document that a cell stands in."""
-    return f"{cell['gpu'].split('-')[0]}, {TABLE_PRECISION.get(cell['precision'], cell['precision'])}"
+    precision = TABLE_PRECISION.get(cell["precision"], cell["precision"])
+    return f"{cell['gpu'].split('-')[0]}, {precision}"
 
 
 def marks(cell: Cell) -> list[str]:
