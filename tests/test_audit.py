@@ -27,7 +27,6 @@ from perfkit.audit.stored import Audit, AuditedLog, Case, Said, read_audit, writ
 from perfkit.audit.sums import half_unit
 from perfkit.cli import main
 from perfkit.config import ROOT
-from perfkit.importers import log as contract
 from perfkit.importers.log import (
     WINDOW,
     Fact,
@@ -35,8 +34,8 @@ from perfkit.importers.log import (
     Meaning,
     Note,
     Running,
+    SincePrint,
     Told,
-    Window,
     Windows,
 )
 from perfkit.report.site import write_site
@@ -78,7 +77,7 @@ def windows(count=12, each=10, after=0, **columns):
 
 def log(*rows, facts=FACTS, told=(), notes=(), name="x.log", sha="a", **meaning):
     """A log with these prints, as an importer gives it."""
-    known = {"rate_of": "device", "covers": Window(), "counts_from": 1, "reader": "in"}
+    known = {"rate_of": "device", "covers": SincePrint(), "counts_from": 1, "reader": "in"}
     spool = Windows()
     for some in rows:
         spool.append(some)
@@ -151,7 +150,7 @@ def test_every_statistic_is_what_it_is_by_definition_however_the_prints_come(
     rates, each, block
 ):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(contract, "BLOCK", block)
+        patched.setattr(Windows, "BLOCK", block)
         one = log(windows(len(rates), each, rate=rates), rate_of="all")
         figures = figures_of(one)
     by = by_way(figures)
@@ -191,7 +190,7 @@ def test_an_order_statistic_is_exact_for_floats_of_any_size(values, data):
     floats.append(np.array(values[:7]))
     floats.append(np.array(values[7:]))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("perfkit.audit.floats.BLOCK", 4)
+        patched.setattr(Floats, "BLOCK", 4)
         assert floats.at(place) == sorted(values)[place]
 
 

@@ -13,7 +13,7 @@ import perfkit
 from perfkit import imports
 from perfkit.cli import main
 from perfkit.comparison import ComparisonError, compare
-from perfkit.importers.log import WINDOW, Fact, Log, LogError, Meaning, Step, Told, Window
+from perfkit.importers.log import WINDOW, Fact, Log, LogError, Meaning, SincePrint, Step, Told
 from perfkit.importers.log import Windows as Rows
 from perfkit.report import sections
 from perfkit.report.page import write_page
@@ -27,7 +27,7 @@ from perfkit.sweep.jobs import Job
 from perfkit.tables.series import series_of
 from perfkit.words.language import spoken
 
-BY_WINDOWS = Meaning("device", Window(), 1, "in", "our own")
+BY_WINDOWS = Meaning("device", SincePrint(), 1, "in", "our own")
 FACTS = {
     "model": "resnet50",
     "framework": "tensorflow",
@@ -296,20 +296,20 @@ def test_rates_count_by_the_time_that_they_stand_for(log, imported):
 
 
 def test_rates_of_all_devices_are_not_multiplied(log, imported):
-    meaning = Meaning("all", Window(), 1, None, "our own")
+    meaning = Meaning("all", SincePrint(), 1, None, "our own")
     path = log(meaning=meaning, step_seconds=np.nan, own_rate=800.0)
     assert imported(path).result.throughput.value == pytest.approx(800)
 
 
 def test_waits_for_input_that_a_step_leaves_out_are_added(log, imported):
-    meaning = Meaning("device", Window(), 1, "apart", "our own")
+    meaning = Meaning("device", SincePrint(), 1, "apart", "our own")
     result = imported(log(meaning=meaning, step_seconds=0.4, reader=1.0)).result
     assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
     assert result.repeats[0].data_wait_share == pytest.approx(0.2)
 
 
 def test_times_of_which_nobody_knows_whether_waits_are_in_them_do_not_count(log, imported):
-    meaning = Meaning("device", Window(), 1, None, "our own")
+    meaning = Meaning("device", SincePrint(), 1, None, "our own")
     path = log(meaning=meaning, step_seconds=0.4, reader=1.0, own_rate=80.0)
     result = imported(path).result
     assert result.imported.basis == "own_rate"
@@ -347,7 +347,7 @@ def test_of_ranks_that_print_the_slowest_counts(log, imported):
 
 
 def test_micro_batches_that_a_log_counts_are_no_updates(log, imported):
-    meaning = Meaning("device", Window(), 1, "in", "our own", step="batch")
+    meaning = Meaning("device", SincePrint(), 1, "in", "our own", step="batch")
     result = imported(log(meaning=meaning), accumulate=4).result
     assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
     assert result.throughput.steps_per_second == pytest.approx(0.5)
@@ -451,7 +451,7 @@ def test_the_page_says_that_it_was_imported_and_from_what(log, imported):
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("basis", ["seconds", "own_rate", "clock"])
 def test_the_method_is_told_for_every_way_of_timing(log, imported, basis, language):
-    meaning = Meaning("all", Step() if basis == "clock" else Window(), 1, "in", "our own")
+    meaning = Meaning("all", Step() if basis == "clock" else SincePrint(), 1, "in", "our own")
     columns = {"own_rate": 512.0, "step_seconds": np.nan} if basis == "own_rate" else {}
     ends = np.arange(10, 131, 10)
     measurement = imported(log(ends=ends, meaning=meaning, at=ends * 0.5, **columns))

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from perfkit.importers import FORMS, dllogger, facts, lines, patterns, read_log
-from perfkit.importers.log import BLOCK, WINDOW, Log, LogError, Running, Window, Windows
+from perfkit.importers import FORMS, dllogger, facts, lines, patterns, read_log, sayings
+from perfkit.importers.log import WINDOW, Log, LogError, Running, SincePrint, Windows
 
 BATCH, RANKS = 32, 4
 STEP_SECONDS = some.lists(some.floats(0.05, 5.0), min_size=25, max_size=80)
@@ -263,7 +263,7 @@ def test_windows_of_paddleclas_dynamic_come_back(
     log = read(tmp_path, paddleclas_dynamic(seconds, every))
     rows = rows_of(log)
     assert log.format == "PaddleClas, dynamic graph"
-    assert log.meaning.covers == Window(since=6)
+    assert log.meaning.covers == SincePrint(since=6)
     assert rows["seconds"] == pytest.approx(true_seconds(rows, seconds), abs=0.51e-5 * every)
 
 
@@ -272,7 +272,7 @@ def test_the_clock_tells_whether_paddleclas_dynamic_begins_its_means_anew(
 ) -> None:
     seconds = np.linspace(1.0, 3.0, 101)
     windowed = read(tmp_path, paddleclas_dynamic(seconds))
-    assert windowed.meaning.covers == Window(since=6)
+    assert windowed.meaning.covers == SincePrint(since=6)
     running = read(tmp_path, paddleclas_dynamic(seconds, running=True))
     assert running.meaning.covers == Running(since=6, anew=False)
     for log in (windowed, running):
@@ -709,7 +709,7 @@ def test_memory_does_not_grow_with_a_line_without_end(tmp_path: Path) -> None:
 
 def test_no_expression_takes_long_over_a_text_made_for_it() -> None:
     """What begins like a print, again and again without end, costs steps in proportion."""
-    said = [saying.pattern for saying in facts.LINES]
+    said = [saying.pattern for saying in sayings.LINES]
     for pattern in (*said, *(form.print for form in FORMS), dllogger.RECORD, dllogger.TABLE):
         bounded = re.sub(rb"\\[+*]|\[-\+|\}\+", b"", pattern.pattern)
         assert b"*" not in bounded and b"+" not in bounded, pattern.pattern
@@ -913,7 +913,7 @@ def test_many_windows_are_read_back_in_their_order_as_often_as_one_likes() -> No
         windows.append(part)
     for _ in range(2):
         blocks = [*windows]
-        assert max(map(len, blocks)) <= BLOCK
+        assert max(map(len, blocks)) <= Windows.BLOCK
         assert (np.concatenate(blocks) == rows).all()
 
 

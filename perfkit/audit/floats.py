@@ -1,32 +1,16 @@
 """Any number of positive floats, and their median, in constant memory."""
 
-import tempfile
-import weakref
-from collections.abc import Iterator
-
 import numpy as np
 
-SPOOL_BYTES = 4 * 1024 * 1024
-BLOCK = 500_000
+from perfkit.importers.spool import Spool
 
 
-class Floats:
-    """Positive floats; many of them lie on disk."""
+class Floats(Spool):
+    """Positive floats."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
-        self.count = 0
-
-    def append(self, values: np.ndarray) -> None:
-        self._file.write(values.astype(float).tobytes())
-        self.count += len(values)
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """All of them again, in blocks of at most BLOCK."""
-        for first in range(0, self.count, BLOCK):
-            self._file.seek(first * 8)
-            yield np.frombuffer(self._file.read(BLOCK * 8), float)
+    DTYPE = np.dtype(float)
+    MEMORY_BYTES = 4 * 1024 * 1024
+    BLOCK = 500_000
 
     def median(self) -> float:
         """The median, exactly; of one or more."""

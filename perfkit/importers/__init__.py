@@ -23,10 +23,11 @@ from perfkit.importers import (
     tf_cnn,
     torchbench,
 )
-from perfkit.importers.facts import LINES, Facts
+from perfkit.importers.facts import Facts
 from perfkit.importers.form import Document, Form
 from perfkit.importers.lines import CHUNK_BYTES, Chunk, chunks
 from perfkit.importers.log import Fact, Log, LogError, Meaning, Note, Told, Windows
+from perfkit.importers.sayings import LINES
 from perfkit.importers.steps import Steps
 
 FORMS: tuple[Form, ...] = (

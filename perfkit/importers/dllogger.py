@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perfkit.importers.facts import LAUNCHERS, NVIDIA, OWN
-from perfkit.importers.form import Form, Unit, told
+from perfkit.importers.form import Form, told
 from perfkit.importers.lines import Chunk
-from perfkit.importers.log import Meaning, Step, Told, Window
+from perfkit.importers.log import Meaning, SincePrint, Step, Told, Unit
 from perfkit.importers.patterns import MOMENT, REAL, expression
+from perfkit.importers.sayings import LAUNCHERS, NVIDIA, OWN
 
 SUITES = "NVIDIA/DeepLearningExamples, "
 IN_EPOCH = (rb"Epoch: <epoch> Iteration: <step>", rb"\[<epoch>, ?<step>\]")
@@ -79,7 +79,7 @@ ALL = (
         "images/s",
         Meaning(
             rate_of="all",
-            covers=Window(),
+            covers=SincePrint(),
             counts_from=1,
             reader="in",
             source=SUITES + "PyTorch/Classification/ConvNets/image_classification/logger.py: a "
@@ -113,7 +113,7 @@ ALL = (
         "images/s",
         Meaning(
             rate_of="all",
-            covers=Window(),
+            covers=SincePrint(),
             counts_from=0,
             reader="in",
             source=SUITES + "MxNet/Classification/RN50v1.5/fit.py: prints every disp_batches "
@@ -128,7 +128,7 @@ ALL = (
         "sequences/s",
         Meaning(
             rate_of="all",
-            covers=Window(),
+            covers=SincePrint(),
             counts_from=1,
             reader="in",
             source=SUITES + "TensorFlow/LanguageModeling/BERT/run_pretraining.py: global batch "
@@ -145,7 +145,7 @@ ALL = (
         "sequences/s",
         Meaning(
             rate_of="all",
-            covers=Window(),
+            covers=SincePrint(),
             counts_from=1,
             reader="in",
             source=SUITES + "PyTorch/LanguageModeling/BERT/run_pretraining.py: a print after "

@@ -3,16 +3,15 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from perfkit.importers.facts import LAUNCHERS, PADDLE, Saying
 from perfkit.importers.lines import Chunk
-from perfkit.importers.log import RAW, Meaning, Told
+from perfkit.importers.log import RAW, Meaning, Told, Unit
 from perfkit.importers.patterns import floats, prints
+from perfkit.importers.sayings import LAUNCHERS, PADDLE, Saying
 
-Unit = Literal["samples/s", "s", ""]
 TOLD_CHARACTERS = 100
 Figures = Callable[[Chunk], Iterator[Told]]
 

@@ -1,17 +1,13 @@
 """What a foreign log says: the prints of its training, the configuration that it names, the
 figures that it gives itself, and what was wrong with the file."""
 
-import tempfile
-import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-SPOOL_BYTES = 32 * 1024 * 1024
-BLOCK = 16_384
+from perfkit.importers.spool import Spool
 
 RAW = np.dtype(
     [
@@ -52,7 +48,7 @@ don't say who, their `rank` is -1, -2, …"""
 
 
 @dataclass(frozen=True)
-class Window:
+class SincePrint:
     """A printed time is the mean of the steps since the last print, in each epoch since step
     `since`."""
 
@@ -86,7 +82,7 @@ class Meaning:
     """
 
     rate_of: Literal["device", "all"]
-    covers: Window | Running | Step
+    covers: SincePrint | Running | Step
     counts_from: Literal[0, 1]
     reader: Literal["in", "apart"] | None
     source: str
@@ -103,6 +99,9 @@ class Fact:
     said_by: str
 
 
+Unit = Literal["samples/s", "s", ""]
+
+
 @dataclass(frozen=True)
 class Told:
     """A figure that the log gives as its own result, in its own words and as it is printed."""
@@ -111,7 +110,7 @@ class Told:
     value: float
     text: str
     line: int
-    unit: Literal["samples/s", "s", ""] = ""
+    unit: Unit = ""
 
 
 @dataclass(frozen=True)
@@ -122,23 +121,12 @@ class Note:
     words: str
 
 
-class Windows:
-    """Rows of WINDOW in the order of the file; many of them lie on disk."""
+class Windows(Spool):
+    """Rows of WINDOW in the order of the file."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
-        self.count = 0
-
-    def append(self, rows: np.ndarray) -> None:
-        self._file.write(rows.tobytes())
-        self.count += len(rows)
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """The rows again, in blocks of at most BLOCK."""
-        for first in range(0, self.count, BLOCK):
-            self._file.seek(first * WINDOW.itemsize)
-            yield np.frombuffer(self._file.read(BLOCK * WINDOW.itemsize), WINDOW)
+    DTYPE = WINDOW
+    MEMORY_BYTES = 32 * 1024 * 1024
+    BLOCK = 16_384
 
 
 @dataclass

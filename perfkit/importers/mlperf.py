@@ -3,10 +3,10 @@
 They tell when something began and ended, but not how many steps it took.
 """
 
-from perfkit.importers.facts import LAUNCHERS, MLPERF
 from perfkit.importers.form import Form, figures
 from perfkit.importers.log import Meaning, Step
 from perfkit.importers.patterns import expression
+from perfkit.importers.sayings import LAUNCHERS, MLPERF
 
 EVENT = rb":::MLLOG \{[^\n]{0,60}?\"time_ms\": ?(?P<value>[0-9]{1,16}), [^\n]{0,60}?\"key\": ?"
 

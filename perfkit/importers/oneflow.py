@@ -3,17 +3,17 @@
 A header names the topology; the last field is the clock in seconds.
 """
 
-from perfkit.importers.facts import LAUNCHERS, ONEFLOW
 from perfkit.importers.form import Form
-from perfkit.importers.log import Meaning, Window
+from perfkit.importers.log import Meaning, SincePrint
 from perfkit.importers.patterns import expression
+from perfkit.importers.sayings import LAUNCHERS, ONEFLOW
 
 FORM = Form(
     name="OneFlow (DLPerf)",
     framework="oneflow",
     meaning=Meaning(
         rate_of="all",
-        covers=Window(),
+        covers=SincePrint(),
         counts_from=1,
         reader="in",
         source="OneFlow-Benchmark, Classification/cnns/util.py: Metric prints step + 1 and the "

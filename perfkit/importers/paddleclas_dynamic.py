@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.importers.form import Form
-from perfkit.importers.log import Meaning, Running, Window
+from perfkit.importers.log import Meaning, Running, SincePrint
 from perfkit.importers.patterns import expression
 
 RESET = 5
@@ -39,7 +39,7 @@ FORM = Form(
     unit="images/s",
     meaning=Meaning(
         rate_of="device",
-        covers=Window(since=RESET + 1),
+        covers=SincePrint(since=RESET + 1),
         counts_from=0,
         reader="in",
         source="PaddleClas, ppcls/engine/train/train.py: iter_id counts from 0, time_info is "

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfkit.importers.form import Form
-from perfkit.importers.log import Meaning, Window
+from perfkit.importers.log import Meaning, SincePrint
 from perfkit.importers.patterns import expression, floats
 
 SAMPLES = re.compile(rb"avg_samples: ([0-9.]{1,32}), ips: ")
@@ -35,7 +35,7 @@ FORM = Form(
     unit="sequences/s",
     meaning=Meaning(
         rate_of="device",
-        covers=Window(),
+        covers=SincePrint(),
         counts_from=1,
         reader=None,
         step="batch",

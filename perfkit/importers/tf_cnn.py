@@ -1,9 +1,9 @@
 """tf_cnn_benchmarks: `10\timages/sec: 250.1 +/- 1.2 (jitter = 3.4)\t7.123`."""
 
-from perfkit.importers.facts import LAUNCHERS, TF_CNN
 from perfkit.importers.form import Form, figures
 from perfkit.importers.log import Meaning, Running
 from perfkit.importers.patterns import expression
+from perfkit.importers.sayings import LAUNCHERS, TF_CNN
 
 FORM = Form(
     name="tf_cnn_benchmarks",

@@ -13,8 +13,7 @@ from typing import Literal
 
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.importers import read_log
-from perfkit.importers.log import Log, LogError, Running
-from perfkit.importers.log import Window as Since
+from perfkit.importers.log import Log, LogError, Running, SincePrint
 from perfkit.imports.steps import Training, window_of
 from perfkit.imports.told import ENVIRONMENT, STEPS, Told, config_of, environment_of, told_of
 from perfkit.models import MODELS
@@ -144,7 +143,7 @@ def _imported(
     log = trainings[0].log
     covers = log.meaning.covers
     kind: Literal["window", "running", "step"] = "window"
-    if not isinstance(covers, Since):
+    if not isinstance(covers, SincePrint):
         kind = "running" if isinstance(covers, Running) else "step"
     return Imported(
         format=log.format,
