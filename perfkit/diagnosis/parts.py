@@ -52,15 +52,19 @@ def diagnose(
     # An older diagnosis goes with what it followed from.
     (measured.folder / FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-    found: list[InputAlone] = []
-    for candidate in _candidates(config):
+
+    def alone(candidate: Config) -> InputAlone:
         setting, count = _setting(candidate)
         say(f"The input alone, {setting} {count}")
-        evidence = folder / f"read_input-{count}"
-        found.append(_input_alone(candidate, protocol, synthetic, evidence))
-        judged = verdict(ratio, synthetic, found[0].samples_per_second)
-        if judged == "training-bound" or (len(found) > 1 and suffices(found[-1], synthetic)):
-            break
+        return _input_alone(candidate, protocol, synthetic, folder / f"read_input-{count}")
+
+    found = [alone(config)]
+    judged = verdict(ratio, synthetic, found[0].samples_per_second)
+    if judged != "training-bound":
+        for candidate in _with_other_counts(config):
+            found.append(alone(candidate))
+            if suffices(found[-1], synthetic):
+                break
     say("The parts of a step")
     (profiled,) = _events(config, protocol, "profile", "profile", folder / "profile")[0]
     diagnosis = Diagnosis(
@@ -94,10 +98,9 @@ def _setting(config: Config) -> tuple[str, int]:
     return name, getattr(config, name)
 
 
-def _candidates(config: Config) -> Iterator[Config]:
-    """The configuration, then with other counts of its threads or processes: 1, 2, 4 … up to
+def _with_other_counts(config: Config) -> Iterator[Config]:
+    """The configuration with other counts of its input's threads or processes: 1, 2, 4 … up to
     the cores that a rank has."""
-    yield config
     name, own = _setting(config)
     count = 1
     while count <= max(1, len(os.sched_getaffinity(0)) // config.devices):
