@@ -1,7 +1,7 @@
 """A comparison as text for a terminal."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from math import comb
 
@@ -165,8 +165,8 @@ def _kinds(pairs: list[Judged], keys: list[str]) -> int:
     return len({tuple(pair.keys.get(key) for key in keys) for pair in pairs})
 
 
-def _notes(comparison: Comparison) -> Iterable[str]:
-    """What keeps the numbers from being misread, each once for all pairs that it is true of."""
+def _notes_of_pairs(comparison: Comparison) -> Iterator[str]:
+    """What is told of single pairs, each once for all that it is true of."""
     pairs = comparison.pairs
     told: Counter[str] = Counter()
     for pair in pairs:
@@ -179,6 +179,12 @@ def _notes(comparison: Comparison) -> Iterable[str]:
     for note, times in told.items():
         of = "all" if times == len(pairs) else f"{times} of"
         yield note if len(pairs) == 1 else f"{note} ({of} {len(pairs)} pairs)"
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    """What keeps the numbers from being misread."""
+    pairs = comparison.pairs
+    yield from _notes_of_pairs(comparison)
     crossed = {key for pair in pairs for key in pair.across}
     for key in comparison.across:
         if key not in crossed:
@@ -215,7 +221,7 @@ def _duration(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def _left(comparison: Comparison) -> Iterable[str]:
+def _left(comparison: Comparison) -> Iterator[str]:
     """Who was not compared."""
     for side, other, names in (("A", "B", comparison.alone_a), ("B", "A", comparison.alone_b)):
         if names:

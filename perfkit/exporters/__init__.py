@@ -2,6 +2,11 @@
 
 A format is one module of this package, which turns a Training into text; what is common to all
 is found in `training`.
+
+training.py   a complete repeat with its raw steps
+dllogger.py   as NVIDIA's DLLogger writes its file
+mlperf.py     as MLPerf's mllog writes
+optimum.py    as optimum-benchmark reports
 """
 
 from collections.abc import Callable

@@ -2,6 +2,9 @@
 
 What no log tells and nobody says stays unknown. The steps that the number is of are those of
 the protocol `published` where prints end there, else the nearest that they allow.
+
+told.py   what logs and hands tell: configuration and environment
+steps.py  which steps the number is of
 """
 
 import hashlib

@@ -27,7 +27,7 @@ from perfkit.nodes.launch import ENDING_SECONDS, close
 from perfkit.report.site import write_index, write_site
 from perfkit.results.files import PARTIAL, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
-from perfkit.sweep.jobs import Job, for_snakemake, measured
+from perfkit.sweep.jobs import Job, for_snakemake, measured, written
 from perfkit.sweep.profile import Profile, cancel_slurm_jobs, find_kubernetes
 
 SNAKEFILE = ROOT / "workflow" / "Snakefile"
@@ -60,7 +60,7 @@ class Engine:
         self.profile = profile
         self.folder = outputs / "sweeps" / name
         self.log = self.folder / "snakemake.log"
-        self.earlier: dict[Path, float] = {}
+        self.earlier: dict[Path, int] = {}
 
     def measured(self) -> dict[str, Measurement]:
         return measured(self.jobs, self.outputs, elsewhere=self.profile.elsewhere)
@@ -146,8 +146,9 @@ class Engine:
     def _reason(self, job: Job, found: Measurement | None) -> str:
         """Why it failed: what its result says, what its notebook said last, or else the log
         of who was to run it. Text from elsewhere."""
-        if found and found.result.failure and _written(found) != self.earlier.get(found.folder):
-            return f"{found.result.failure.code}: {found.result.failure.message}"
+        failure = found.result.failure if found else None
+        if found and failure and written(found.folder) != self.earlier.get(found.folder):
+            return f"{failure.code}: {failure.message}"
         log = self.folder / f"{job.name}.log"
         said = Text.from_ansi(log.read_text(errors="replace")).plain if log.exists() else ""
         if words := [line.strip() for line in said.split("\n") if line.strip()]:
@@ -168,7 +169,7 @@ class Engine:
         # The site is written by each call: it has what was measured besides, too.
         (self.folder / "site.written").unlink(missing_ok=True)
         found = self.measured()
-        self.earlier = {one.folder: _written(one) for one in found.values()}
+        self.earlier = {one.folder: written(one.folder) for one in found.values()}
         for job in self.jobs:
             ended = self.folder / f"{job.name}.ended"
             if _is_done(found.get(job.name)):
@@ -224,10 +225,6 @@ class Engine:
 
 def _is_done(found: Measurement | None) -> bool:
     return found is not None and found.result.status == "complete"
-
-
-def _written(found: Measurement) -> float:
-    return (found.folder / "result.json").stat().st_mtime
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str
     would be measured anew."""
     stored: dict[tuple[Config, Protocol], list[Measurement]] = {}
     for folder in folders(outputs):
-        found = _read(folder, _written(folder))
+        found = _read(folder, written(folder))
         if found and not found.result.imported:
             config, protocol = found.result.config, found.result.protocol
             stored.setdefault((_work(config), protocol), []).append(found)
@@ -183,7 +183,7 @@ def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str
             data = digest(config)
             candidates = [c for c in candidates if _made_here(c, here, data)]
         if candidates:
-            matched[job.name] = max(candidates, key=lambda found: _written(found.folder))
+            matched[job.name] = max(candidates, key=lambda found: written(found.folder))
     return matched
 
 
@@ -200,7 +200,7 @@ def _made_here(measurement: Measurement, here: dict[str, Any], data: str | None)
     return same_data and identity(result.environment) == here
 
 
-def _written(folder: Path) -> int:
+def written(folder: Path) -> int:
     """When its result was written last, in nanoseconds; 0 if somebody has removed it."""
     try:
         return (folder / "result.json").stat().st_mtime_ns
