@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
+from perfkit.config import Config
+from perfkit.models import MODELS
 from perfkit.models.data import CLASSES
 
 LIST = "train_list.txt"
@@ -99,6 +101,18 @@ def _unreadable(path: Path) -> str | None:
         return "is empty" if path.stat().st_size == 0 else "is not an image"
     except OSError as error:
         return f"can't be read: {error.strerror or error}"
+
+
+def whole_steps(config: Config, samples: int, where: Path) -> int:
+    """How many steps of all ranks `samples` are enough for. Raises InputError if for none."""
+    assert config.batch_size is not None
+    steps = samples // (config.ranks * config.batch_size)
+    if not steps:
+        raise InputError(
+            f"{where}: {samples} {MODELS[config.model].sample}s, and one step of "
+            f"{config.ranks} x {config.batch_size} needs more"
+        )
+    return steps
 
 
 def raise_if_any(problems: list[str]) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from perfkit.config import Config
 from perfkit.inputs import DEVIATION, MEAN
-from perfkit.inputs.files import FileList, InputError, read_list
+from perfkit.inputs.files import FileList, InputError, read_list, whole_steps
 
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
@@ -80,14 +80,8 @@ def samples(config: Config, rank: int) -> tuple[ImageFiles, Iterator[list[int]]]
 
     Raises InputError for a wrong list, and if it is shorter than one step of all ranks.
     """
-    assert config.batch_size is not None
     listed = read_list(config.data_folder)
-    steps = len(listed.paths) // (config.ranks * config.batch_size)
-    if not steps:
-        raise InputError(
-            f"{listed.file}: {len(listed.paths)} images, and one step of {config.ranks} x "
-            f"{config.batch_size} needs more"
-        )
+    steps = whole_steps(config, len(listed.paths), listed.file)
     return ImageFiles(config, listed), _batches(config, rank, len(listed.paths), steps)
 
 

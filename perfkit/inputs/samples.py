@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from perfkit.inputs.files import LIST
+
 SIZES = (
     (500, 375),
     (500, 375),
@@ -88,6 +90,6 @@ def make_samples(folder: Path, count: int) -> Iterator[int]:
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(_write, [folder] * count, range(count), chunksize=8)
     lines = "".join(f"{name(number)} {number % 64}\n" for number in range(count))
-    partial = folder / ".train_list.txt"
+    partial = folder / f".{LIST}"
     partial.write_text(lines)
-    partial.replace(folder / "train_list.txt")
+    partial.replace(folder / LIST)

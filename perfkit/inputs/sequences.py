@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfkit.config import Config
-from perfkit.inputs.files import InputError
+from perfkit.inputs.files import InputError, whole_steps
 from perfkit.inputs.shards import FIELDS, Arrays, Shards, read_shard, read_shards
 
 
@@ -61,14 +61,9 @@ def samples(config: Config, rank: int) -> tuple[Sequences, Iterator[list[Row]]]:
 
     Raises InputError for wrong shards, and if they hold less than one step of all ranks.
     """
-    assert config.batch_size is not None and config.sequence_length is not None
+    assert config.sequence_length is not None
     shards = read_shards(config.data_folder, config.sequence_length)
-    steps = sum(shards.rows) // (config.ranks * config.batch_size)
-    if not steps:
-        raise InputError(
-            f"{config.data_folder}: {sum(shards.rows)} sequences, and one step of "
-            f"{config.ranks} x {config.batch_size} needs more"
-        )
+    steps = whole_steps(config, sum(shards.rows), config.data_folder)
     return Sequences(shards), _batches(
         shards, config, rank, min(config.dataloader_workers, steps)
     )

@@ -27,6 +27,13 @@ BERT_WIDTH = 768
 BERT_HEADS = 12
 BERT_LAYERS = 12
 BERT_INNER = 3072
+BERT_DROPOUT = 0.1
+BERT_EPSILON = 1e-12
+"""Of the layer norms."""
+BERT_DEVIATION = 0.02
+"""Of the normal distribution that the first weights are from."""
+BERT_MASKED = -1e4
+"""Added to the scores of padding; float16 still holds it."""
 
 
 def training_flops(config: Config) -> int | None:

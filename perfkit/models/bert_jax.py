@@ -1,15 +1,23 @@
-"""BERT-base pre-training in JAX: what bert_paddle.py does, by the same names."""
+"""BERT-base pre-training in JAX: what bert_paddle.py does, by the same names.
+
+Paddle cuts the normal distribution of the first weights off at -2 and 2, which is as good as
+not at all.
+"""
 
 import jax
 from jax import Array
 from jax import numpy as jnp
 
+from perfkit.models.architecture import BERT_DEVIATION as DEVIATION
+from perfkit.models.architecture import BERT_DROPOUT as DROPOUT
+from perfkit.models.architecture import BERT_EPSILON as EPSILON
 from perfkit.models.architecture import BERT_HEADS as HEADS
 from perfkit.models.architecture import BERT_INNER as INNER
 from perfkit.models.architecture import BERT_LAYERS as LAYERS
+from perfkit.models.architecture import BERT_MASKED as MASKED
 from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
 from perfkit.models.architecture import BERT_WIDTH as WIDTH
-from perfkit.models.data import VOCABULARY
+from perfkit.models.data import PADDING, VOCABULARY
 from perfkit.models.layers_jax import (
     First,
     Firsts,
@@ -19,13 +27,6 @@ from perfkit.models.layers_jax import (
     product,
     wide_type,
 )
-
-DROPOUT = 0.1
-EPSILON = 1e-12
-DEVIATION = 0.02
-"""Of the first weights. Paddle cuts their normal distribution at -2 and 2, which is nowhere."""
-MASKED = -1e4
-PADDING = 0
 
 
 def _dense(name: str, inputs: int, outputs: int) -> Firsts:

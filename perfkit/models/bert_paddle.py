@@ -11,27 +11,24 @@ import paddle
 from paddle import nn
 from paddle.nn import functional
 
+from perfkit.models.architecture import BERT_DEVIATION as DEVIATION
+from perfkit.models.architecture import BERT_DROPOUT as DROPOUT
+from perfkit.models.architecture import BERT_EPSILON as EPSILON
 from perfkit.models.architecture import BERT_HEADS as HEADS
 from perfkit.models.architecture import BERT_INNER as INNER
 from perfkit.models.architecture import BERT_LAYERS as LAYERS
+from perfkit.models.architecture import BERT_MASKED as MASKED
 from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
 from perfkit.models.architecture import BERT_WIDTH as WIDTH
-from perfkit.models.data import VOCABULARY
-
-DROPOUT = 0.1
-EPSILON = 1e-12
-MASKED = -1e4
-"""Added to the scores of padding; float16 still holds it."""
-PADDING = 0
-"""The id that fills unused places of masked_lm_ids; no word to be guessed has it."""
+from perfkit.models.data import PADDING, VOCABULARY
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
-    return nn.Linear(inputs, outputs, weight_attr=nn.initializer.TruncatedNormal(std=0.02))
+    return nn.Linear(inputs, outputs, weight_attr=nn.initializer.TruncatedNormal(std=DEVIATION))
 
 
 def _embedding(size: int) -> nn.Embedding:
-    return nn.Embedding(size, WIDTH, weight_attr=nn.initializer.TruncatedNormal(std=0.02))
+    return nn.Embedding(size, WIDTH, weight_attr=nn.initializer.TruncatedNormal(std=DEVIATION))
 
 
 class Layer(nn.Layer):

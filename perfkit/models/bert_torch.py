@@ -11,31 +11,28 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from perfkit.models.architecture import BERT_DEVIATION as DEVIATION
+from perfkit.models.architecture import BERT_DROPOUT as DROPOUT
+from perfkit.models.architecture import BERT_EPSILON as EPSILON
 from perfkit.models.architecture import BERT_HEADS as HEADS
 from perfkit.models.architecture import BERT_INNER as INNER
 from perfkit.models.architecture import BERT_LAYERS as LAYERS
+from perfkit.models.architecture import BERT_MASKED as MASKED
 from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
 from perfkit.models.architecture import BERT_WIDTH as WIDTH
-from perfkit.models.data import VOCABULARY
-
-DROPOUT = 0.1
-EPSILON = 1e-12
-MASKED = -1e4
-"""Added to the scores of padding; float16 still holds it."""
-PADDING = 0
-"""The id that fills unused places of masked_lm_ids; no word to be guessed has it."""
+from perfkit.models.data import PADDING, VOCABULARY
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
     made = nn.Linear(inputs, outputs)
-    nn.init.trunc_normal_(made.weight, std=0.02)
+    nn.init.trunc_normal_(made.weight, std=DEVIATION)
     nn.init.zeros_(made.bias)
     return made
 
 
 def _embedding(size: int) -> nn.Embedding:
     made = nn.Embedding(size, WIDTH)
-    nn.init.trunc_normal_(made.weight, std=0.02)
+    nn.init.trunc_normal_(made.weight, std=DEVIATION)
     return made
 
 

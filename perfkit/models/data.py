@@ -5,6 +5,8 @@ CLASSES = 1000
 
 VOCABULARY = 30_522
 """Ids of tokens are below it: the size of BERT's English lower-case vocabulary."""
+PADDING = 0
+"""The id that fills unused places of a sequence; no word to be guessed has it."""
 FIRST_WORD = 999
 """Ids below it are special tokens or unused in that vocabulary."""
 

@@ -12,6 +12,7 @@ from paddle.nn import functional
 from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
 from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
 from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
+from perfkit.models.data import CLASSES
 
 
 class ConvNorm(nn.Sequential):
@@ -60,7 +61,7 @@ class ResNet50(nn.Layer):
 
     inputs = 1
 
-    def __init__(self, layout: str, classes: int = 1000) -> None:
+    def __init__(self, layout: str) -> None:
         super().__init__()
         self.stem = ConvNorm(3, WIDTHS[0], 7, 2, layout)
         self.pool = nn.MaxPool2D(3, 2, padding=1, data_format=layout)
@@ -73,7 +74,7 @@ class ResNet50(nn.Layer):
                 inputs = width * EXPANSION
         self.blocks = nn.Sequential(*blocks)
         self.average = nn.AdaptiveAvgPool2D(1, data_format=layout)
-        self.classify = nn.Linear(inputs, classes)
+        self.classify = nn.Linear(inputs, CLASSES)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         x = self.pool(functional.relu(self.stem(x)))

@@ -11,6 +11,7 @@ from torch.nn import functional
 from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
 from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
 from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
+from perfkit.models.data import CLASSES
 
 
 class ConvNorm(nn.Sequential):
@@ -49,7 +50,7 @@ class ResNet50(nn.Module):
 
     inputs = 1
 
-    def __init__(self, layout: str, classes: int = 1000) -> None:
+    def __init__(self, layout: str) -> None:
         super().__init__()
         self.channels_last = layout == "NHWC"
         self.stem = ConvNorm(3, WIDTHS[0], 7, 2)
@@ -63,7 +64,7 @@ class ResNet50(nn.Module):
                 inputs = width * EXPANSION
         self.blocks = nn.Sequential(*blocks)
         self.average = nn.AdaptiveAvgPool2d(1)
-        self.classify = nn.Linear(inputs, classes)
+        self.classify = nn.Linear(inputs, CLASSES)
         nn.init.xavier_uniform_(self.classify.weight)
         nn.init.zeros_(self.classify.bias)
         if self.channels_last:

@@ -12,6 +12,7 @@ from paddle.nn import functional
 from perfkit.models.architecture import VGG16_DENSE as DENSE
 from perfkit.models.architecture import VGG16_POOLED as POOLED
 from perfkit.models.architecture import VGG16_STAGES as STAGES
+from perfkit.models.data import CLASSES
 
 
 class VGG16(nn.Layer):
@@ -23,7 +24,7 @@ class VGG16(nn.Layer):
 
     inputs = 1
 
-    def __init__(self, layout: str, classes: int = 1000) -> None:
+    def __init__(self, layout: str) -> None:
         super().__init__()
         self.channels_last = layout == "NHWC"
         layers: list[nn.Layer] = []
@@ -48,7 +49,7 @@ class VGG16(nn.Layer):
             _dense(DENSE, DENSE),
             nn.ReLU(),
             nn.Dropout(0.5),
-            _dense(DENSE, classes),
+            _dense(DENSE, CLASSES),
         )
 
     def forward(self, images: paddle.Tensor) -> paddle.Tensor:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from perfkit.models.architecture import VGG16_DENSE as DENSE
 from perfkit.models.architecture import VGG16_POOLED as POOLED
 from perfkit.models.architecture import VGG16_STAGES as STAGES
+from perfkit.models.data import CLASSES
 
 
 class VGG16(nn.Module):
@@ -22,7 +23,7 @@ class VGG16(nn.Module):
 
     inputs = 1
 
-    def __init__(self, layout: str, classes: int = 1000) -> None:
+    def __init__(self, layout: str) -> None:
         super().__init__()
         self.channels_last = layout == "NHWC"
         layers: list[nn.Module] = []
@@ -41,7 +42,7 @@ class VGG16(nn.Module):
             _dense(DENSE, DENSE),
             nn.ReLU(inplace=True),
             nn.Dropout(0.5),
-            _dense(DENSE, classes),
+            _dense(DENSE, CLASSES),
         )
         if self.channels_last:
             self.to(memory_format=torch.channels_last)

@@ -10,7 +10,6 @@ The folder SCRATCH is the driver's to remove, unless the driver is gone. Linux o
 """
 
 import contextlib
-import ctypes
 import os
 import select
 import shutil
@@ -22,9 +21,8 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.machine.processes import end_with_parent
+from perfkit.machine.processes import adopt_orphans, end_with_parent
 
-PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0
 
@@ -37,7 +35,7 @@ def supervise(
 ) -> int:
     """Run `command` to its end, or until standard input ends; its exit status."""
     driver = os.getppid()
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
