@@ -420,23 +420,23 @@ def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpiru
     with socket.create_connection(("127.0.0.1", by_mpirun.port)) as stranger:
         stranger.sendall(sent)
         by_mpirun.poll(5)
-        assert len(by_mpirun.strangers) == 1
+        assert len(by_mpirun.reception.strangers) == 1
         for _ in range(20):
             by_mpirun.poll(0.2)
-            if not by_mpirun.strangers:
+            if not by_mpirun.reception.strangers:
                 break
     assert not by_mpirun.nodes
-    assert not by_mpirun.strangers
+    assert not by_mpirun.reception.strangers
 
 
 def test_a_stranger_who_says_nothing_is_hung_up_on(by_mpirun, monkeypatch):
-    monkeypatch.setattr("perfkit.nodes.remote.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("perfkit.nodes.reception.SILENT_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", by_mpirun.port)):
         by_mpirun.poll(5)
-        assert len(by_mpirun.strangers) == 1
+        assert len(by_mpirun.reception.strangers) == 1
         time.sleep(0.2)
         by_mpirun.poll(0.1)
-        assert not by_mpirun.strangers
+        assert not by_mpirun.reception.strangers
 
 
 def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpirun):

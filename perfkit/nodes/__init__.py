@@ -4,7 +4,8 @@ launch.py       starts the workers of one node and sees to it that they end
 supervisor.py   runs one command and leaves nothing of it behind
 node.py         a node, told by the driver what to run
 remote.py       all nodes, seen from the driver
-wire.py         the messages between these two
+reception.py    where the nodes come in
+wire.py         the messages between driver and node
 environment.py  hardware, driver and versions of a node
 manifest.py     the nodes as an indexed Job of Kubernetes
 """

@@ -2,13 +2,11 @@
 watched, and ended with the measurement."""
 
 import contextlib
-import hmac
 import os
 import re
 import secrets
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +21,8 @@ from perfkit.machine.hosts import SECRET, meeting_address, start_command
 from perfkit.nodes.environment import suite_source
 from perfkit.nodes.launch import Ending, close, shortened
 from perfkit.nodes.node import MANUAL_PORT, MANUAL_SECRET
-from perfkit.nodes.wire import LONGEST_BYTES, SILENT_SECONDS, LostError, Message, Wire
+from perfkit.nodes.reception import Reception
+from perfkit.nodes.wire import LostError, Message, Wire
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.launchers import Place
 from perfkit.results.files import rank_file
@@ -42,9 +41,6 @@ ENDING_SECONDS = 8.0
 GRACE_SECONDS = 2.0
 """For nodes that were told to end, and for the launcher to end those that don't."""
 LOG = "launcher.log"
-STRANGER_BYTES = 1024 * 1024
-STRANGERS = 64
-"""Connections that have not said who they are: how much they may send, how many may wait."""
 
 
 class NodeError(Exception):
@@ -74,12 +70,10 @@ class Nodes:
         self.config = config
         self.protocol = protocol
         self.nodes: dict[int, Remote] = {}
-        self.strangers: list[Wire] = []
         self.lost: dict[int, str] = {}
         self.gone: dict[int, float] = {}
         self.ending_by: float | None = None
         self.refusal: NodeError | None = None
-        self.turned_away: set[str] = set()
         self.raw_folder: Path | None = None
         self.result: str | None = None
         manual = config.launcher == "manual"
@@ -99,9 +93,7 @@ class Nodes:
     def _open(self, port: int, opened: contextlib.ExitStack) -> None:
         """Listen on `port`, 0 for any, and start the nodes; `opened` undoes it."""
         try:
-            self.listener = socket.create_server(
-                (self.address, port), backlog=self.config.nodes
-            )
+            self.reception = Reception(self.address, port, self.config.nodes, self.secret)
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise NodeError(
@@ -109,8 +101,8 @@ class Nodes:
                 f"port {port} of this machine can't be had: {reason}; "
                 "another one, the same on all nodes: -p port NUMBER",
             ) from error
-        opened.callback(self.listener.close)
-        self.port = int(self.listener.getsockname()[1])
+        opened.callback(self.reception.close)
+        self.port = self.reception.port
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
         opened.callback(shutil.rmtree, self.scratch, ignore_errors=True)
         log = opened.enter_context((self.scratch / LOG).open("wb"))
@@ -142,8 +134,9 @@ class Nodes:
             # Told bye, they end by themselves.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE_SECONDS)
-        for wire in [*self.strangers, *(remote.wire for remote in self.nodes.values())]:
-            wire.close()
+        self.reception.close()
+        for remote in self.nodes.values():
+            remote.wire.close()
         self.opened.close()
 
     def name(self, node: int) -> str:
@@ -169,8 +162,8 @@ class Nodes:
             if time.monotonic() > deadline:
                 names = ", ".join(map(self.name, absent)) or "a node"
                 told = f"{names} did not come within {self.config.timeout} s"
-                if self.turned_away:
-                    who = ", ".join(sorted(self.turned_away))
+                if self.reception.turned_away:
+                    who = ", ".join(sorted(self.reception.turned_away))
                     told += f"; turned away for want of the right {SECRET}: {who}"
                 raise NodeError("node_missing", told)
         return self._compared()
@@ -273,67 +266,35 @@ class Nodes:
         alive: dict[Any, int] = {
             remote.wire: n for n, remote in self.nodes.items() if n not in self.lost
         }
-        readable, _, _ = select.select(
-            [self.listener, *self.strangers, *alive], [], [], seconds
-        )
-        source: Any
+        readable, _, _ = select.select([*self.reception.sources, *alive], [], [], seconds)
         for source in readable:
-            if source is self.listener:
-                self._accept()
-            elif source in self.strangers:
-                self._welcome(source)
-            else:
+            if source in alive:
                 self._hear(alive[source])
+            elif known := self.reception.hear(source):
+                self._welcome(*known)
         for wire, node in alive.items():
             if node not in self.lost:
                 with self._losing(node):
                     wire.check()
-        for stranger in [*self.strangers]:
-            if time.monotonic() - stranger.opened_at > SILENT_SECONDS:
-                self._hang_up(stranger)
+        self.reception.hang_up_on_the_silent()
 
-    def _accept(self) -> None:
+    def _welcome(self, wire: Wire, messages: list[Message]) -> None:
+        """Take in one that knows the secret, unless it is no node that is waited for."""
+        hello, *further = messages
+        node = hello.get("node", -1)
         try:
-            wire = Wire(self.listener.accept()[0])
-        except OSError:
-            # It is gone again already.
-            return
-        wire.longest_bytes = STRANGER_BYTES
-        self.strangers.append(wire)
-        if len(self.strangers) > STRANGERS + self.config.nodes:
-            self._hang_up(self.strangers[0])
-
-    def _welcome(self, wire: Wire) -> None:
-        """The first message of a connection must be a node's hello; others are hung up on."""
-        try:
-            if not (messages := wire.receive()):
-                return
-            self.strangers.remove(wire)
-            hello, *further = messages
-            secret, node = str(hello.get("secret")), hello.get("node", -1)
-            known = hello["say"] == "hello" and hmac.compare_digest(
-                secret.encode(), self.secret.encode()
-            )
-            if not known or node not in range(self.config.nodes) or node in self.nodes:
-                self.turned_away |= set() if known else {wire.peer}
-                wire.close()
-                return
             asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
-        except (LostError, KeyError, TypeError, ValueError):
-            self._hang_up(wire)
+        except TypeError:
+            asked = None
+        if asked is None or node not in range(self.config.nodes) or node in self.nodes:
+            wire.close()
             return
-        wire.longest_bytes = LONGEST_BYTES
         self.nodes[node] = Remote(node, wire)
         unlike = self._unlike(node, asked, hello.get("source"))
         self.refusal = self.refusal or unlike
         work = {"config": self.config.model_dump(), "protocol": self.protocol.model_dump()}
         self.tell(node, "job", **work)
         self._take(node, further)
-
-    def _hang_up(self, wire: Wire) -> None:
-        if wire in self.strangers:
-            self.strangers.remove(wire)
-        wire.close()
 
     def _unlike(self, node: int, asked: dict[str, Any], source: object) -> NodeError | None:
         """In what a node differs before it is asked anything: its perfkit and, where it was
