@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import paddle
 import pytest
 from conftest import IN_WORKER
+from filelock import FileLock
 from made import measured
 
 from perfkit.cli import main
@@ -538,6 +539,24 @@ def test_a_framework_that_fails_is_told_and_leaves_nothing(in_workers, tmp_path,
     assert run(tmp_path) == 1
     assert "worker_error: rank 0: NotImplementedError" in capsys.readouterr().err
     assert [*(tmp_path / "outputs" / FOLDER).iterdir()] == []
+
+
+def test_what_a_killed_verification_left_is_removed_by_the_next_but_not_what_is_in_use(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "outputs" / FOLDER
+    killed, running = folder / ".witnesses-killed", folder / ".witnesses-running"
+    for one in (killed, running):
+        one.mkdir(parents=True)
+        (one / "weights-1.npz").write_bytes(b"large")
+        (one / ".lock").touch()
+    room = SimpleNamespace(free=10**8)
+    monkeypatch.setattr(verify.shutil, "disk_usage", lambda _path: room)
+    with FileLock(running / ".lock"):
+        assert run(tmp_path) == 1
+        assert [*folder.iterdir()] == [running]
+    assert run(tmp_path) == 1
+    assert [*folder.iterdir()] == []
 
 
 def test_too_little_room_is_told_before_anything_starts(tmp_path, monkeypatch, capsys):

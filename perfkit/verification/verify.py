@@ -2,10 +2,13 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from perfkit.config import Config, Protocol, parameters, portable, resolved_path
 from perfkit.driver.task import TaskError, perform
@@ -24,6 +27,7 @@ WORK = ("optimizer", "image_size", "sequence_length", "batch_size", "seed")
 FREE = (*WORK, "cpu_tuning", "timeout", "outputs_dir")
 """The parameters that a verification takes; the sides say framework, execution and layout."""
 FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
+WITNESSES, LOCK = ".witnesses-", ".lock"
 FACTS = ("cpu", "suite", "suite_source", "suite_commit", "suite_modified")
 
 
@@ -79,14 +83,14 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     base = configs[0]
     folder = resolved_path(base.outputs_dir) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    _see_room(base, folder)
     heard: list[Account] = []
     environment: dict[str, Reading] = {}
-    with tempfile.TemporaryDirectory(prefix=".witnesses-", dir=folder) as shared:
+    with _shared_folder(folder) as shared:
+        _see_room(base, folder)
         for number, config in enumerate(configs):
             framework = FRAMEWORKS[config.framework]
             say(", ".join(filter(None, [framework.name, config.execution, config.layout])))
-            raw = Path(shared) / str(number)
+            raw = shared / str(number)
             (events,) = perform(config, Protocol.named("quick"), "verify", raw)
             heard.append(Account.of(events))
             environment |= read_environment(config.framework, folder)
@@ -105,6 +109,20 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     path = folder / made.file_name
     write_atomically(path, made.model_dump_json(indent=1))
     return made, path
+
+
+@contextmanager
+def _shared_folder(folder: Path) -> Iterator[Path]:
+    """A folder below `folder` for what the witnesses leave, locked while it is in use. Those of
+    verifications that were killed, which nobody has locked, are removed first."""
+    for lock in folder.glob(f"{WITNESSES}*/{LOCK}"):
+        with suppress(Timeout), FileLock(lock, timeout=0):
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=WITNESSES, dir=folder) as shared,
+        FileLock(Path(shared) / LOCK),
+    ):
+        yield Path(shared)
 
 
 def _side(config: Config) -> Side:
