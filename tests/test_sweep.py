@@ -21,7 +21,7 @@ from kubernetes_api import kubernetes_api
 from PIL import Image
 
 import perfkit
-from perfkit.machine.hosts import FORWARDED
+from perfkit.nodes.start import FORWARDED
 from perfkit.sweep import engine
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import read_jobs

@@ -1,8 +1,8 @@
 """Looks at the machine while a repeat runs, from outside the training processes.
 
 Each look is a line of `repeats/<k>/conditions.jsonl`: counters and gauges of the kernel and the
-GPUs as they stand. What they mean for the window is derived by `conditions`. A look starts no
-process and waits for nothing.
+GPUs as they stand. What they mean for the window is derived by `results.conditions`. A look
+starts no process and waits for nothing.
 """
 
 import json

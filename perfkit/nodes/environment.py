@@ -19,24 +19,15 @@ import pynvml
 
 from perfkit.config import ROOT, portable
 from perfkit.machine.gpus import NoDriverError, ask, visible_names
-from perfkit.machine.hosts import FORWARDED
 from perfkit.machine.packages import dali
+from perfkit.nodes.start import FORWARDED
 from perfkit.request.frameworks import FRAMEWORKS, Framework
 from perfkit.results.schema import NOT_IDENTITY, Reading
 
 Value = str | int | float | bool | list[str]
 
-
-MEASURING = [
-    "config.py",
-    "statistics.py",
-    "machine",
-    "models",
-    "training",
-    "backends",
-    "inputs",
-]
-MEASURING += ["request", "results", "nodes", "worker", "driver"]
+MEASURING = ["config.py", "statistics.py", "machine", "models", "training", "backends"]
+MEASURING += ["inputs", "request", "results", "nodes", "worker", "driver"]
 """What a number depends on; the other rooms only show, compare or read."""
 
 

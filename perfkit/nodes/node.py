@@ -19,9 +19,10 @@ from typing import Any
 from perfkit.config import Config, Protocol
 from perfkit.inputs.data_set import digest
 from perfkit.machine.gpus import visible_gpus
-from perfkit.machine.hosts import SECRET, own_addresses
+from perfkit.machine.hosts import own_addresses
 from perfkit.nodes.environment import identity, read_environment, suite_source
 from perfkit.nodes.launch import Workers
+from perfkit.nodes.start import SECRET
 from perfkit.nodes.wire import LostError, Message, Wire
 from perfkit.request.launchers import Place
 from perfkit.request.refusal import RequestError

@@ -54,9 +54,7 @@ def load(outputs: str | Path) -> pd.DataFrame:
                 values.append(row.get(name))
     facts = sorted(columns.keys() - {*COLUMNS})
     frame = pd.DataFrame(columns, columns=[*COLUMNS, *facts], dtype=object)
-    numbers = ["throughput", "throughput_low", "throughput_high", "interval_level"]
-    numbers += ["steps_per_second", "data_wait_share"]
-    numbers += ["other_load_cores", "energy_joules_per_sample"]
+    numbers = {*MEASURED} - {"n", "unit", "repeat_throughputs"}
     frame = frame.astype(dict.fromkeys(numbers, float))
     frame.attrs["unreadable"] = unreadable
     return frame
