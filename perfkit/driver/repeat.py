@@ -81,6 +81,20 @@ class OneNode:
         return Workers(self.config, self.protocol, raw_folder, job)
 
 
+class Watched(NamedTuple):
+    """What was seen of the workers of a repeat from their start to their end: why the driver
+    ended them, if it did; how long they took; by rank, the seconds since its last event; what
+    kept their logs from being stored."""
+
+    ended: Failure | None
+    seconds: float
+    quiet: list[float]
+    trouble: Failure | None
+    ending: Ending
+    logs: dict[str, str]
+    unstored: Failure | None
+
+
 def run_repeat(
     crew: Crew, config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
 ) -> tuple[Repeat, Effective | None]:
@@ -113,20 +127,6 @@ def _run_repeat(
     repeat = numbers(index, protocol, events, seen.seconds, looks)
     progress.show(index, protocol.steps, repeat.throughput, seen.seconds, last=True)
     return repeat, effective
-
-
-class Watched(NamedTuple):
-    """What was seen of the workers of a repeat from their start to their end: why the driver
-    ended them, if it did; how long they took; by rank, the seconds since its last event; what
-    kept their logs from being stored."""
-
-    ended: Failure | None
-    seconds: float
-    quiet: list[float]
-    trouble: Failure | None
-    ending: Ending
-    logs: dict[str, str]
-    unstored: Failure | None
 
 
 def _watched(

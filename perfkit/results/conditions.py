@@ -31,9 +31,12 @@ def summarize(
     after = [look for look in looks if look["at"] > ended][:1]
     around = [*before, *within, *after]
 
+    def increase(readings: list[tuple[float, float]]) -> float | None:
+        first, last = _at(began, readings), _at(ended, readings)
+        return None if first is None or last is None else last - first
+
     def seconds_of(counter: str) -> float | None:
-        readings = [(look["at"], look[counter]) for look in around if counter in look]
-        return _increase(readings, began, ended)
+        return increase([(look["at"], look[counter]) for look in around if counter in look])
 
     own = seconds_of("own_seconds")
     if own is None:
@@ -43,13 +46,13 @@ def summarize(
     if stolen is not None and not around[-1]["stolen_seconds"]:
         # What hides it from its guests looks the same as no hypervisor.
         stolen, missing["stolen"] = None, "none was counted since the machine started"
-    wraps, seen = begin["energy_wraps_joules"], within or around
+    wraps = begin["energy_wraps_joules"]
     energy = {
         device: joules
         for device, readings in _by_device("energy_joules", around).items()
-        if (joules := _increase(_unwrapped(readings, wraps.get(device)), began, ended))
-        is not None
+        if (joules := increase(_unwrapped(readings, wraps.get(device)))) is not None
     }
+    seen = within or around
     return Conditions(
         looks=len(within),
         cores=begin["cores"],
@@ -70,12 +73,6 @@ def summarize(
         energy_joules_per_sample=_per_sample(energy, begin, samples),
         missing=missing,
     )
-
-
-def _increase(readings: list[tuple[float, float]], began: float, ended: float) -> float | None:
-    """By how much a counter grew between two moments; None unless it was read around both."""
-    first, last = _at(began, readings), _at(ended, readings)
-    return None if first is None or last is None else last - first
 
 
 def _at(moment: float, readings: list[tuple[float, float]]) -> float | None:
