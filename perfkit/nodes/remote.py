@@ -186,7 +186,7 @@ class Nodes:
                     node=node,
                     name=self.name(node),
                     interface=ready["interface"],
-                    differs={k: _short(v) for k, v in differs.items()},
+                    differs={k: str(v)[:200] for k, v in differs.items()},
                 )
             )
         return seen
@@ -447,7 +447,3 @@ def _named_as_logs(logs: dict[str, str]) -> dict[str, str]:
     if wrong := [name for name in logs if not re.fullmatch(r"[a-z0-9-]+", name)]:
         raise LostError(f"it sent a log of the name {wrong[0]!r}")
     return logs
-
-
-def _short(value: Any) -> str:
-    return str(value)[:200]
