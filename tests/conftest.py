@@ -17,6 +17,7 @@ import perfkit
 from perfkit.config import ROOT
 from perfkit.inputs.samples import make_samples
 
+pytest_plugins = ["quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 
 SMALL = {
@@ -54,7 +55,9 @@ def small(samples: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def measure(small: Callable[..., dict[str, Any]]) -> Callable[..., perfkit.Measurement]:
+def measure(
+    programs: None, small: Callable[..., dict[str, Any]]
+) -> Callable[..., perfkit.Measurement]:
     """Measure ResNet-50 for real, on a small request with changes."""
 
     def run(**changes: Any) -> perfkit.Measurement:
@@ -65,7 +68,9 @@ def measure(small: Callable[..., dict[str, Any]]) -> Callable[..., perfkit.Measu
 
 
 @pytest.fixture
-def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def plant(
+    programs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
     """Have every Python process started from now on run `code` first: a fault in the worker."""
 
     def planted(code: str) -> None:
@@ -79,7 +84,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
 
 @pytest.fixture
 def worker_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], list[psutil.Process]]:
     """The processes that measurements of this test have: supervisors, launchers, workers.
 
@@ -102,7 +107,7 @@ def worker_processes(
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Namespaces]:
+def pair(programs: None) -> Iterator[Namespaces]:
     """Two namespaces with a cable between, for tests that leave it as it is."""
     if reason := namespaces_missing():
         pytest.skip(reason)
@@ -111,14 +116,14 @@ def pair() -> Iterator[Namespaces]:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def disk(programs: None, tmp_path: Path) -> Iterator[SmallDisk]:
     """A disk of a megabyte."""
     with small_disk(tmp_path / "disk") as mounted:
         yield mounted
 
 
 @pytest.fixture
-def papermill(tmp_path: Path) -> list[str]:
+def papermill(programs: None, tmp_path: Path) -> list[str]:
     """The start of a papermill command for the ResNet-50 notebook."""
     notebook = ROOT / "notebooks" / "resnet50.ipynb"
     return [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "executed.ipynb")]

@@ -418,6 +418,7 @@ def test_results_hold_no_home_path_no_host_name_and_no_secret(
             assert private not in text, path
 
 
+@pytest.mark.usefixtures("programs")
 def test_the_driver_imports_no_framework(small):
     code = DRIVER + "print({'paddle', 'nvidia.dali', 'torch'} & set(sys.modules))"
     command = [sys.executable, "-c", code, json.dumps(small(input="synthetic"))]

@@ -1,31 +1,26 @@
 """A configuration as objects of Kubernetes: valid by its schema, and what perfkit run gets."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import kubernetes_validate
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from perfkit.cli import main
 from perfkit.nodes.manifest import NAME_LENGTH
 
-COMMAND = [str(Path(sys.executable).parent / "perfkit"), "manifest"]
 PLACES = ["--image", "registry.example/perfkit:1", "--claim", "shared-files"]
 TWO = ["-p", "nodes", "2", "-p", "gpus", "8", "-p", "data_dir", "/shared/data"]
 VERSIONS = ("1.27", "1.31")
 
 
 def manifest(*words):
-    return subprocess.run(
-        [*COMMAND, *words, *PLACES], capture_output=True, text=True, check=False
-    )
+    return CliRunner().invoke(main, ["manifest", *words, *PLACES])
 
 
 def objects(*words):
     """The objects of a manifest by their kind."""
     done = manifest(*words)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     return {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
 
 
@@ -123,6 +118,6 @@ def test_names_are_host_names_however_long_the_label_is():
 )
 def test_a_request_that_no_job_can_be_made_of_is_refused(words, told):
     done = manifest(*words)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert told in done.stderr
     assert done.stdout == ""

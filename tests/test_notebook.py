@@ -30,6 +30,16 @@ def run(command, **options):
     )
 
 
+@pytest.fixture
+def cli(programs):
+    """The `perfkit` command, run to its end."""
+
+    def ended(*words):
+        return run([sys.executable, "-c", "from perfkit.cli import main; main()", *words])
+
+    return ended
+
+
 def measured(outputs):
     (path,) = Path(outputs).glob("*/result.json")
     return Measurement.read(path.parent)
@@ -87,6 +97,7 @@ def test_a_failed_measurement_ends_papermill_non_zero_with_its_page_written(pape
     assert "time_out" in page
 
 
+@pytest.mark.usefixtures("programs")
 def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(small):
     notebook = nbformat.read(NOTEBOOK, 4)
     request = small(input="synthetic")
@@ -138,7 +149,7 @@ def test_the_notebooks_differ_in_title_and_model_alone(model):
     assert [source.replace(f'"{model}"', '"resnet50"') for source in own[1:]] == others[1:]
 
 
-def test_perfkit_run_measures_bert_on_sample_sequences(small, tmp_path):
+def test_perfkit_run_measures_bert_on_sample_sequences(cli, small, tmp_path):
     data = tmp_path / "sequences"
     made = cli(
         "samples", str(data), "--for", "bert", "--count", "20", "--sequence-length", "32"
@@ -153,11 +164,7 @@ def test_perfkit_run_measures_bert_on_sample_sequences(small, tmp_path):
     assert "32 tokens each" in Path(done.stdout.strip()).read_text()
 
 
-def cli(*words):
-    return run([sys.executable, "-c", "from perfkit.cli import main; main()", *words])
-
-
-def test_perfkit_run_does_the_same_and_keeps_the_executed_notebook(small):
+def test_perfkit_run_does_the_same_and_keeps_the_executed_notebook(cli, small):
     request = small(input="synthetic")
     done = cli("run", "resnet50", *as_options(request))
     assert done.returncode == 0, done.stderr
@@ -167,7 +174,7 @@ def test_perfkit_run_does_the_same_and_keeps_the_executed_notebook(small):
     assert measurement.result.config.label == ""
 
 
-def test_perfkit_run_ends_with_1_when_a_run_fails_and_says_why(small):
+def test_perfkit_run_ends_with_1_when_a_run_fails_and_says_why(cli, small):
     done = cli("run", "resnet50", *as_options(small(input="synthetic", timeout=1)))
     assert done.returncode == 1
     assert "time_out" in done.stderr
@@ -175,26 +182,27 @@ def test_perfkit_run_ends_with_1_when_a_run_fails_and_says_why(small):
     assert "Traceback" not in done.stderr
 
 
-def test_perfkit_run_ends_with_2_when_the_request_is_wrong():
+def test_perfkit_run_ends_with_2_when_the_request_is_wrong(cli):
     done = cli("run", "resnet50", "-p", "gpu", "8", "-p", "label", "a b")
     assert done.returncode == 2
     assert "did you mean 'gpus'" in done.stderr
     assert "label: 'a b'" in done.stderr
 
 
-def test_perfkit_run_help_names_every_parameter():
+def test_perfkit_run_help_names_every_parameter(cli):
     text = cli("run", "--help").stdout
     for name in parameters():
         assert f"  {name}=" in text
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_a_label_that_looks_like_a_number_stays_text(small):
+def test_a_label_that_looks_like_a_number_stays_text(cli, small):
     request = small(input="synthetic", timeout=1) | {"label": "2024"}
     cli("run", "resnet50", *as_options(request))
     assert measured(request["outputs_dir"]).result.config.label == "2024"
 
 
+@pytest.mark.usefixtures("programs")
 def test_perfkit_report_makes_pages_again_from_results_alone(small, tmp_path):
     request = small(input="synthetic")
     plan = perfkit.plan("resnet50", request)
@@ -213,13 +221,13 @@ def test_perfkit_report_makes_pages_again_from_results_alone(small, tmp_path):
     assert "broken/result.json" in (tmp_path / "outputs" / "index.html").read_text()
 
 
-def test_perfkit_report_of_a_folder_that_is_not_there_is_refused():
+def test_perfkit_report_of_a_folder_that_is_not_there_is_refused(cli):
     done = cli("report", "/nowhere/at/all")
     assert done.returncode == 2
     assert "make report" in done.stderr
 
 
-def test_perfkit_samples_makes_data_once_and_touches_no_other(tmp_path):
+def test_perfkit_samples_makes_data_once_and_touches_no_other(cli, tmp_path):
     folder = tmp_path / "data"
     made = cli("samples", str(folder), "--count", "3")
     assert made.returncode == 0, made.stderr
@@ -230,7 +238,7 @@ def test_perfkit_samples_makes_data_once_and_touches_no_other(tmp_path):
     assert "another data set" in other.stderr
 
 
-def test_every_parameter_stands_in_the_notebook_that_is_stored_with_a_result(small):
+def test_every_parameter_stands_in_the_notebook_that_is_stored_with_a_result(cli, small):
     request = small(input="synthetic")
     cli("run", "resnet50", *as_options(request))
     folder = measured(request["outputs_dir"]).folder

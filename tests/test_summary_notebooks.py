@@ -10,20 +10,25 @@ from made import stored
 from perfkit.config import ROOT
 
 
-def executed(notebook, tmp_path, *options):
-    """The notebook after papermill ran it, and how papermill ended."""
-    out = tmp_path / "out.ipynb"
-    source = ROOT / "notebooks" / f"{notebook}.ipynb"
-    command = [sys.executable, "-m", "papermill", str(source), str(out), *options]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return nbformat.read(out, 4), done
+@pytest.fixture
+def executed(programs, tmp_path):
+    """Run a notebook by papermill: the notebook then, and how papermill ended."""
+
+    def run(notebook, *options):
+        out = tmp_path / "out.ipynb"
+        source = ROOT / "notebooks" / f"{notebook}.ipynb"
+        command = [sys.executable, "-m", "papermill", str(source), str(out), *options]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return nbformat.read(out, 4), done
+
+    return run
 
 
 @pytest.fixture
@@ -42,8 +47,8 @@ def shown(notebook, kind):
     ]
 
 
-def test_the_summary_notebook_shows_and_writes_the_summary(outputs, tmp_path):
-    notebook, done = executed("summary", tmp_path, "-p", "outputs_dir", str(outputs))
+def test_the_summary_notebook_shows_and_writes_the_summary(executed, outputs, tmp_path):
+    notebook, done = executed("summary", "-p", "outputs_dir", str(outputs))
     assert done.returncode == 0, done.stderr
     text = "".join(shown(notebook, "text/html"))
     assert "2097.20" in text and "4.150" in text
@@ -51,22 +56,22 @@ def test_the_summary_notebook_shows_and_writes_the_summary(outputs, tmp_path):
         assert (outputs / page).exists()
 
 
-def test_the_summary_notebook_speaks_the_language_asked_for(outputs, tmp_path):
+def test_the_summary_notebook_speaks_the_language_asked_for(executed, outputs, tmp_path):
     options = ("-p", "outputs_dir", str(outputs), "-p", "lang", "zh")
-    notebook, _done = executed("summary", tmp_path, *options)
+    notebook, _done = executed("summary", *options)
     assert "每设备批量大小" in "".join(shown(notebook, "text/html"))
     page = (outputs / "summary" / "report.html").read_text()
     assert "batch per device" in page
 
 
-def test_the_summary_of_a_folder_that_is_not_there_is_an_error(tmp_path):
-    _notebook, done = executed("summary", tmp_path, "-p", "outputs_dir", str(tmp_path / "typo"))
+def test_the_summary_of_a_folder_that_is_not_there_is_an_error(executed, tmp_path):
+    _notebook, done = executed("summary", "-p", "outputs_dir", str(tmp_path / "typo"))
     assert done.returncode != 0
     assert "no folder" in done.stderr and "typo" in done.stderr
 
 
-def test_the_explore_notebook_runs_from_top_to_bottom(outputs, tmp_path):
-    notebook, done = executed("explore", tmp_path, "-p", "outputs_dir", str(outputs))
+def test_the_explore_notebook_runs_from_top_to_bottom(executed, outputs, tmp_path):
+    notebook, done = executed("explore", "-p", "outputs_dir", str(outputs))
     assert done.returncode == 0, done.stderr
     assert len(shown(notebook, "image/png")) == 3
     assert any("<table" in html for html in shown(notebook, "text/html"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
+from click.testing import CliRunner
 from clusters import slurm_cluster, slurm_missing, ssh_between, ssh_missing, two_namespaces
 from conftest import SMALL
 from fake_trainer import planted
@@ -21,6 +22,7 @@ from kubernetes_api import kubernetes_api
 from PIL import Image
 
 import perfkit
+from perfkit.cli import main
 from perfkit.nodes.start import FORWARDED
 from perfkit.sweep import engine
 from perfkit.sweep.file import SweepError
@@ -53,17 +55,22 @@ def fake_trainer(plant):
     plant(planted(0.5))
 
 
-def sweep(*words, **settings):
+@pytest.fixture
+def sweep(programs):
     """`perfkit sweep`, run to its end."""
-    return subprocess.run(
-        [*COMMAND, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        stdin=subprocess.DEVNULL,
-        check=False,
-        **settings,
-    )
+
+    def ended(*words, **settings):
+        return subprocess.run(
+            [*COMMAND, *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=170,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            **settings,
+        )
+
+    return ended
 
 
 def results(outputs):
@@ -71,7 +78,7 @@ def results(outputs):
     return {p.parent.name: json.loads(p.read_text()) for p in outputs.glob("*/result.json")}
 
 
-def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep_file, tmp_path):
+def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep, sweep_file, tmp_path):
     file = sweep_file({"input": ["dali", "synthetic"]})
     done = sweep(file)
     assert done.returncode == 0, done.stderr
@@ -88,7 +95,7 @@ def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep_file, t
 
 
 def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are_measured(
-    sweep_file, tmp_path
+    sweep, sweep_file, tmp_path
 ):
     file = sweep_file({"input": ["dali", "synthetic"]}, data_dir=str(tmp_path / "own"))
     own = tmp_path / "own"
@@ -108,7 +115,7 @@ def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are
 
 
 def test_the_next_call_tries_what_failed_again_and_nothing_else(
-    sweep_file, tmp_path, fake_trainer
+    sweep, sweep_file, tmp_path, fake_trainer
 ):
     own = tmp_path / "own"
     (own / "train").mkdir(parents=True)
@@ -131,7 +138,7 @@ def test_the_next_call_tries_what_failed_again_and_nothing_else(
 
 
 def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
-    sweep_file, tmp_path, fake_trainer
+    sweep, sweep_file, tmp_path, fake_trainer
 ):
     outputs = tmp_path / "outputs"
     assert sweep(sweep_file({"batch_size": [1, 2]}, **FAKE)).returncode == 0
@@ -143,7 +150,7 @@ def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
 
 
 def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
-    sweep_file, tmp_path, fake_trainer
+    sweep, sweep_file, tmp_path, fake_trainer
 ):
     """The long form, with real training and 50 kills, is `make kills`."""
     seed = random.randrange(10**6)
@@ -198,7 +205,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_says_how_to_go_on(
 
 
 def test_a_dry_run_says_what_would_run_and_for_how_long_and_starts_nothing(
-    sweep_file, tmp_path, fake_trainer
+    sweep, sweep_file, tmp_path, fake_trainer
 ):
     file = sweep_file({"batch_size": [1, 2]}, **FAKE)
     first = sweep(file, "--dry-run")
@@ -231,7 +238,7 @@ def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, 
     assert results(outputs) == {}
 
 
-def test_the_users_own_threads_reach_the_measurement(sweep_file, tmp_path, fake_trainer):
+def test_the_users_own_threads_reach_the_measurement(sweep, sweep_file, tmp_path, fake_trainer):
     """Snakemake sets the number of threads to 1 for what it starts."""
     # Less what other tests' imports have set in this process.
     variables = {n: v for n, v in os.environ.items() if not n.startswith(FORWARDED)}
@@ -242,7 +249,7 @@ def test_the_users_own_threads_reach_the_measurement(sweep_file, tmp_path, fake_
 
 
 def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
-    sweep_file, tmp_path, fake_trainer
+    sweep, sweep_file, tmp_path, fake_trainer
 ):
     file = sweep_file({"batch_size": [1]}, **FAKE)
     outputs = tmp_path / "outputs"
@@ -279,8 +286,8 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
 def test_a_sweep_that_can_not_be_run_as_a_whole_is_refused_before_anything_starts(
     sweep_file, tmp_path, matrix, parameters, told
 ):
-    done = sweep(sweep_file(matrix, **parameters))
-    assert done.returncode == 2
+    done = CliRunner().invoke(main, ["sweep", str(sweep_file(matrix, **parameters))])
+    assert done.exit_code == 2
     assert "The sweep was refused; nothing was started." in done.stderr
     for words in told:
         assert words in done.stderr
@@ -341,7 +348,7 @@ def test_nodes_are_started_only_as_the_executor_can(sweep_file, executor, parame
         read_jobs(file, {}, executor)
 
 
-def test_snakemake_that_can_not_start_is_told_with_its_own_words(sweep_file, tmp_path):
+def test_snakemake_that_can_not_start_is_told_with_its_own_words(sweep, sweep_file, tmp_path):
     (tmp_path / "config.yaml").write_text("executor: local\nno-such-option: 1\n")
     done = sweep(sweep_file({"batch_size": [1]}, **FAKE), "--profile", tmp_path)
     assert done.returncode == 2
@@ -349,7 +356,7 @@ def test_snakemake_that_can_not_start_is_told_with_its_own_words(sweep_file, tmp
     assert "no-such-option" in done.stderr
 
 
-def test_without_a_kubernetes_cluster_nothing_starts(sweep_file, tmp_path):
+def test_without_a_kubernetes_cluster_nothing_starts(sweep, sweep_file, tmp_path):
     file = sweep_file({"batch_size": [1]}, **FAKE)
     nowhere = {"KUBECONFIG": str(tmp_path / "none")}
     done = sweep(file, "--profile", "kubernetes", env=os.environ | nowhere)
@@ -375,7 +382,7 @@ def test_a_profile_that_is_not_there_is_refused_with_those_that_are():
 
 @pytest.mark.timeout(400)
 def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
-    sweep_file, tmp_path, monkeypatch
+    sweep, sweep_file, tmp_path, monkeypatch
 ):
     if reason := slurm_missing():
         pytest.skip(reason)
@@ -407,7 +414,7 @@ def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
 
 @pytest.mark.timeout(400)
 def test_slurm_jobs_end_with_an_interrupted_sweep_and_before_one_that_was_killed_goes_on(
-    sweep_file, tmp_path, monkeypatch, fake_trainer
+    sweep, sweep_file, tmp_path, monkeypatch, fake_trainer
 ):
     if reason := slurm_missing():
         pytest.skip(reason)
@@ -444,7 +451,7 @@ def test_slurm_jobs_end_with_an_interrupted_sweep_and_before_one_that_was_killed
 
 
 def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measures_it(
-    sweep_file, tmp_path, fake_trainer
+    sweep, sweep_file, tmp_path, fake_trainer
 ):
     if not shutil.which("rsync"):
         pytest.skip("not installed: rsync")
@@ -465,6 +472,7 @@ def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measur
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.usefixtures("programs")
 def test_mpirun_over_ssh_runs_the_configurations_of_two_hosts(sweep_file, tmp_path):
     if reason := ssh_missing():
         pytest.skip(reason)

@@ -1,0 +1,81 @@
+"""What `make check` runs: the tests that start no program, of files that import no framework.
+
+Both follow from the tests themselves, so that neither needs a list. A test may start a program
+only if it has the fixture `programs`, itself or through another one that starts some; whatever
+else starts one is refused, also in `make test`.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TELLING = {"git", "nvidia-smi"}
+"""Programs that any test may start: they only tell what this checkout and this machine are."""
+SLOW_IMPORTS = {"paddle", "torch", "jax", "playwright"}
+refused_for: str | None = None
+"""The test at work, if it may start no program."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="only tests that need no program and no framework"
+    )
+
+
+@pytest.fixture(scope="session")
+def programs() -> None:
+    """Lets a test start programs."""
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if refused_for and event == "subprocess.Popen":
+        name = Path(str(arguments[0])).name
+        if name not in TELLING:
+            pytest.fail(
+                f"{refused_for} starts {name}: such a test needs the fixture `programs`, "
+                'as by @pytest.mark.usefixtures("programs")'
+            )
+
+
+sys.addaudithook(_refuse)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Function) -> Iterator[None]:
+    global refused_for  # noqa: PLW0603 - an audit hook has no other way to know
+    refused_for = None if "programs" in item.fixturenames else item.name
+    try:
+        return (yield)
+    finally:
+        refused_for = None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("quick") and collection_path.suffix == ".py":
+        return True if _imported(collection_path) & SLOW_IMPORTS else None
+    return None
+
+
+def _imported(file: Path) -> set[str]:
+    """The packages that a file imports when it is imported itself."""
+    found = set()
+    for node in ast.parse(file.read_bytes()).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            # torch = pytest.importorskip("torch")
+            found |= {a.value for a in node.value.args if isinstance(a, ast.Constant)}
+    return found
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("quick"):
+        slow = [item for item in items if "programs" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
