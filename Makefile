@@ -1,9 +1,10 @@
 # Everything is installed into .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
+INSTALL := $(BIN)/pip install -qq --constraint constraints.txt --editable
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
-.PHONY: report test test-paddle2 lab lint bench kills docs constraints clean
+.PHONY: report check test test-slow test-paddle2 lab lint bench kills docs constraints clean
 
 ## report: measure ResNet-50 on this machine's CPU and write the site, outputs/index.html
 report: .venv/cpu
@@ -12,9 +13,17 @@ report: .venv/cpu
 	$(BIN)/perfkit report
 	@echo "Open outputs/index.html"
 
-## test: run all tests
+## check: lint, and the tests that start no process and need no framework (under a minute)
+check: lint
+	$(PYTEST) --quick
+
+## test: all tests but those of make test-slow, on all cores (under ten minutes on two)
 test: .venv/test
-	$(BIN)/python -m pytest
+	$(PYTEST) -m 'not slow'
+
+## test-slow: all cases of what make test shows on some
+test-slow: .venv/test
+	$(PYTEST) -m slow
 
 ## test-paddle2: the tests of models, strategies and data-parallel training under Paddle 2.6.2
 test-paddle2: .venv-paddle2/test
@@ -79,7 +88,7 @@ clean:
 # Without constraints.txt, whose NumPy is too new for Paddle 2.
 .venv-paddle2/test: pyproject.toml
 	$(PYTHON) -m venv .venv-paddle2
-	.venv-paddle2/bin/pip install --quiet --editable '.[cpu-paddle2,test]' 'ipykernel==7.2.0'
+	.venv-paddle2/bin/pip install -qq --editable '.[cpu-paddle2,test]' 'ipykernel==7.2.0'
 	@touch $@
 
 .venv/test: .venv/cpu

@@ -17,7 +17,7 @@ import perfkit
 from perfkit.config import ROOT
 from perfkit.inputs.samples import make_samples
 
-pytest_plugins = ["quick"]
+pytest_plugins = ["progress", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 
 SMALL = {
@@ -56,7 +56,7 @@ def small(samples: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def measure(
-    programs: None, small: Callable[..., dict[str, Any]]
+    processes: None, small: Callable[..., dict[str, Any]]
 ) -> Callable[..., perfkit.Measurement]:
     """Measure ResNet-50 for real, on a small request with changes."""
 
@@ -69,7 +69,7 @@ def measure(
 
 @pytest.fixture
 def plant(
-    programs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
     """Have every Python process started from now on run `code` first: a fault in the worker."""
 
@@ -84,7 +84,7 @@ def plant(
 
 @pytest.fixture
 def worker_processes(
-    programs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], list[psutil.Process]]:
     """The processes that measurements of this test have: supervisors, launchers, workers.
 
@@ -107,7 +107,7 @@ def worker_processes(
 
 
 @pytest.fixture(scope="module")
-def pair(programs: None) -> Iterator[Namespaces]:
+def pair(processes: None) -> Iterator[Namespaces]:
     """Two namespaces with a cable between, for tests that leave it as it is."""
     if reason := namespaces_missing():
         pytest.skip(reason)
@@ -116,14 +116,14 @@ def pair(programs: None) -> Iterator[Namespaces]:
 
 
 @pytest.fixture
-def disk(programs: None, tmp_path: Path) -> Iterator[SmallDisk]:
+def disk(processes: None, tmp_path: Path) -> Iterator[SmallDisk]:
     """A disk of a megabyte."""
     with small_disk(tmp_path / "disk") as mounted:
         yield mounted
 
 
 @pytest.fixture
-def papermill(programs: None, tmp_path: Path) -> list[str]:
+def papermill(processes: None, tmp_path: Path) -> list[str]:
     """The start of a papermill command for the ResNet-50 notebook."""
     notebook = ROOT / "notebooks" / "resnet50.ipynb"
     return [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "executed.ipynb")]

@@ -1,8 +1,9 @@
-"""What `make check` runs: the tests that start no program, of files that import no framework.
+"""What `make check` runs: the tests that start no process, of files that import no framework.
 
-Both follow from the tests themselves, so that neither needs a list. A test may start a program
-only if it has the fixture `programs`, itself or through another one that starts some; whatever
-else starts one is refused, also in `make test`.
+Both follow from the tests themselves, so that neither needs a list. A test may start a process
+only if it has the fixture `processes`, itself or through another one that starts some; whatever
+else starts one is refused, also in `make test`. Forks are not looked at, as sample images are
+made by some; a test that renders a whole site, by forks too, has the fixture for its time.
 """
 
 import ast
@@ -14,21 +15,21 @@ from typing import Any
 import pytest
 
 TELLING = {"git", "nvidia-smi"}
-"""Programs that any test may start: they only tell what this checkout and this machine are."""
+"""What any test may start: these only tell what this checkout and this machine are."""
 SLOW_IMPORTS = {"paddle", "torch", "jax", "playwright"}
 refused_for: str | None = None
-"""The test at work, if it may start no program."""
+"""The test at work, if it may start no process."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--quick", action="store_true", help="only tests that need no program and no framework"
+        "--quick", action="store_true", help="only tests that start no process, nor a framework"
     )
 
 
 @pytest.fixture(scope="session")
-def programs() -> None:
-    """Lets a test start programs."""
+def processes() -> None:
+    """Lets a test start processes."""
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
@@ -36,8 +37,8 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         name = Path(str(arguments[0])).name
         if name not in TELLING:
             pytest.fail(
-                f"{refused_for} starts {name}: such a test needs the fixture `programs`, "
-                'as by @pytest.mark.usefixtures("programs")'
+                f"{refused_for} starts {name}: such a test needs the fixture `processes`, "
+                'as by @pytest.mark.usefixtures("processes")'
             )
 
 
@@ -47,7 +48,7 @@ sys.addaudithook(_refuse)
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Function) -> Iterator[None]:
     global refused_for  # noqa: PLW0603 - an audit hook has no other way to know
-    refused_for = None if "programs" in item.fixturenames else item.name
+    refused_for = None if "processes" in item.fixturenames else item.name
     try:
         return (yield)
     finally:
@@ -76,6 +77,6 @@ def _imported(file: Path) -> set[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("quick"):
-        slow = [item for item in items if "programs" in getattr(item, "fixturenames", ())]
+        slow = [item for item in items if "processes" in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]

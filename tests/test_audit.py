@@ -804,7 +804,7 @@ def test_an_audit_that_cant_be_read_is_named(kept, without_summary):
     assert len(left_out) == 1 and "schema_version is 9" in page(kept)
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_the_notebook_of_an_audit_runs_as_papermill_runs_it(kept, tmp_path):
     out = tmp_path / "out.ipynb"
     source = ROOT / "notebooks" / "audit.ipynb"

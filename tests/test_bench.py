@@ -74,7 +74,7 @@ def spoil(outputs, change):
     path.write_text(json.dumps(content))
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_a_real_figure_through_the_real_script_is_stored_and_shown(tmp_path):
     done = subprocess.run(
         [sys.executable, SCRIPT, "timer", "--outputs", tmp_path],
@@ -183,7 +183,7 @@ def test_figures_that_can_not_be_read_are_told_before_any_is_made_and_left_as_th
     assert figures_file(made).read_text() == "{"
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_what_a_failed_command_said_last_is_the_reason():
     failing = [sys.executable, "-c", "import sys; sys.exit('line one\\nno such device')"]
     with pytest.raises(subprocess.CalledProcessError) as caught:
@@ -322,7 +322,7 @@ def test_a_strip_has_a_dot_for_each_run_and_the_line_of_equal_sides_where_it_is_
     assert alike.count('cx="8.0"') == 3 and "nan" not in alike
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_the_bench_notebook_runs_as_papermill_runs_it(made, tmp_path):
     source = ROOT / "notebooks" / "bench.ipynb"
     out = tmp_path / "out.ipynb"

@@ -130,7 +130,7 @@ def run(parameters, capsys):
     return ended.value.code, capsys.readouterr()
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(small, tmp_path, capsys):
     status, printed = run(small(dali_threads=2, batch_size=4), capsys)
     assert status == 0

@@ -18,7 +18,7 @@ def checks(model="resnet50", **given):
     return {c.subject: c for c in examine_plan(perfkit.plan(model, given))}
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_a_machine_where_all_is_well_is_said_to_be_so(small):
     request = small(input="dali")
     done = subprocess.run(
@@ -51,7 +51,7 @@ def test_too_little_shared_memory_for_the_dataloader_is_told(small, monkeypatch)
     assert found.seen == f"64 MiB free, {needed:,} MiB needed"
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_a_wrong_request_ends_with_2(small):
     done = subprocess.run([*CLI, "doctor", "-p", "gpu", "8"], capture_output=True, check=False)
     assert done.returncode == 2

@@ -72,6 +72,7 @@ def test_the_examples_name_no_place_of_the_machine_that_made_them():
         assert not any(place in content for place in (b"/home/", b"/root/", b"/tmp/")), path
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_examples_pages_are_what_the_code_writes_now(tmp_path):
     copy = tmp_path / "examples"
     shutil.copytree(EXAMPLES, copy)

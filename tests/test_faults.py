@@ -69,7 +69,7 @@ def request_of(small):
 
 
 @pytest.fixture
-def fake_measure(programs, request_of, monkeypatch):
+def fake_measure(processes, request_of, monkeypatch):
     """Measure with a fake trainer, whose steps perfkit's own worker writes."""
     monkeypatch.setattr("perfkit.nodes.launch.launcher_command", launcher_command(0.1))
 
@@ -224,7 +224,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_a_code_of_its_own_and_nothing_else_
     assert disagreements(begun) == []
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_of_two_that_start_the_same_measurement_at_one_moment_one_measures(
     request_of, tmp_path
 ):

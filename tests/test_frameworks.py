@@ -174,7 +174,7 @@ def test_a_build_without_cuda_has_no_cuda_version(tmp_path, monkeypatch):
     assert packages.constants("not_there", "version.py") == {}
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_asking_for_a_framework_imports_none():
     code = (
         "import sys; from perfkit import plan\n"

@@ -464,6 +464,7 @@ def test_the_method_is_told_for_every_way_of_timing(log, imported, basis, langua
         assert "Suite X prints: rates of all devices; " in told
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_site_of_imported_measurements_is_whole(log, imported, tmp_path):
     imported(log(), environment__gpus="V100")
     outputs = tmp_path / "outputs"

@@ -181,7 +181,7 @@ def test_synthetic_input_is_one_batch_again_and_again():
     assert first[0].shape == (4, 3, 64, 64)
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_the_dataloader_gives_every_image_once_before_any_again(samples):
     batches = loaded(config(samples, dataloader_workers=2), 18)
     epochs = np.array([labels for _images, labels in batches]).reshape(3, 24)

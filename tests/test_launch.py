@@ -112,7 +112,7 @@ def left_over(marker):
     return left
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("ending", ["by itself", "pipe closed", "terminated"])
 def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
     marker = str(tmp_path)
@@ -126,7 +126,7 @@ def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
     assert not left_over(marker)
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_the_status_of_the_command_is_the_status_of_the_supervisor():
     command = [sys.executable, "-m", "perfkit.nodes.supervisor", "scratch", "0"]
     command += [sys.executable, "-c", "exit(7)"]
@@ -134,7 +134,7 @@ def test_the_status_of_the_command_is_the_status_of_the_supervisor():
         assert supervisor.wait(20) == 7
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_a_command_gets_a_sigterm_and_time_for_its_own_end_where_that_is_asked_for(tmp_path):
     code = (
         "import signal, sys, time\n"

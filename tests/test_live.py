@@ -64,7 +64,7 @@ def shared(small, tmp_path):
 
 
 @pytest.fixture
-def compare(programs, shared, monkeypatch):
+def compare(processes, shared, monkeypatch):
     """`perfkit compare --live` with a trainer that takes no time; a side in `dying` dies."""
 
     def run(*sides, dying=(), **changes):
@@ -170,7 +170,7 @@ def test_a_base_that_fails_ends_the_run(compare, tmp_path):
     assert "There is no pair of repeats yet" in page(tmp_path / "outputs")
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measured(
     shared, tmp_path
 ):
@@ -448,7 +448,7 @@ def test_foreign_names_are_text_on_every_page(comparison, tmp_path, without_summ
         assert "<script>alert" not in path.read_text() and "<b>" not in path.read_text()
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_the_notebook_of_a_comparison_runs_as_papermill_runs_it(comparison, tmp_path):
     out = tmp_path / "out.ipynb"
     source = ROOT / "notebooks" / "comparison.ipynb"

@@ -165,7 +165,7 @@ def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
 
 
 @pytest.fixture
-def batch(programs, tmp_path):
+def batch(processes, tmp_path):
     """Starts a driver as a Slurm batch job on two nodes of `cluster`; what comes back waits for
     its end, and gives its status and what it said."""
     if reason := slurm_missing():
@@ -287,7 +287,7 @@ def test_a_node_that_never_comes_is_named_at_the_time_out(pair, request_of):
     assert left_on(pair.nodes) == []
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_a_link_that_goes_down_ends_the_run_on_both_sides(request_of):
     if reason := namespaces_missing():
         pytest.skip(reason)
@@ -304,7 +304,7 @@ def test_a_link_that_goes_down_ends_the_run_on_both_sides(request_of):
         assert left_on(namespaces.nodes) == []
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("launcher", ["manual", "mpirun"])
 def test_kill_minus_9_of_the_driver_leaves_no_process_on_any_node(request_of, launcher):
     if reason := ssh_missing():
@@ -385,7 +385,7 @@ def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
 
 
 @pytest.fixture
-def by_mpirun(programs, small, monkeypatch, tmp_path):
+def by_mpirun(processes, small, monkeypatch, tmp_path):
     """A driver's Nodes whose mpirun starts nothing: the test plays the nodes."""
     import perfkit
 

@@ -31,7 +31,7 @@ def run(command, **options):
 
 
 @pytest.fixture
-def cli(programs):
+def cli(processes):
     """The `perfkit` command, run to its end."""
 
     def ended(*words):
@@ -97,7 +97,7 @@ def test_a_failed_measurement_ends_papermill_non_zero_with_its_page_written(pape
     assert "time_out" in page
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(small):
     notebook = nbformat.read(NOTEBOOK, 4)
     request = small(input="synthetic")
@@ -202,7 +202,7 @@ def test_a_label_that_looks_like_a_number_stays_text(cli, small):
     assert measured(request["outputs_dir"]).result.config.label == "2024"
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_perfkit_report_makes_pages_again_from_results_alone(small, tmp_path):
     request = small(input="synthetic")
     plan = perfkit.plan("resnet50", request)

@@ -139,7 +139,7 @@ def supervised(folder, name, command):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(processes, tmp_path_factory):
     """A folder with what ranks together and one process alone came to in every case."""
     folder = tmp_path_factory.mktemp("parallel")
     script = folder / "train.py"

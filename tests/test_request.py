@@ -224,7 +224,7 @@ def test_every_parameter_has_a_default_and_a_meaning():
         assert meaning, name
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_planning_imports_no_framework_and_no_pandas():
     code = (
         "import sys, perfkit\n"

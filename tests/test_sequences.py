@@ -308,7 +308,7 @@ def test_many_wrong_shards_are_told_together_but_not_all(tmp_path):
     assert len(str(refused.value).splitlines()) == 6
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_the_dataloader_gives_rows_of_the_shard_as_int64(shard, arrays):
     wanted = config(shard, batch_size=4)
     [batch] = loaded(wanted, 1)
@@ -320,7 +320,7 @@ def test_the_dataloader_gives_rows_of_the_shard_as_int64(shard, arrays):
         assert np.array_equal(field, arrays[name][rows].reshape(4, -1))
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_ranks_take_disjoint_rows_of_equal_number_over_an_epoch(tmp_path):
     for number, (first, rows) in enumerate(((0, 7), (7, 12), (19, 5))):
         write(tmp_path / f"{number}.hdf5", rows, first, length=16)
@@ -392,7 +392,7 @@ def test_a_damaged_shard_is_told_where_it_is_read(tmp_path):
         read_shard(path, 16)
 
 
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_a_wrong_value_behind_the_rows_checked_first_is_told_by_the_dataloader(tmp_path):
     ids = np.full((400, 16), 1000)
     ids[399] = 40_000

@@ -314,7 +314,7 @@ def test_a_summary_that_was_shown_in_one_language_is_published_in_both(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser(processes):
     if not CHROMIUM:
         pytest.skip("Debian's chromium is not installed")
     with sync_playwright() as playwright:

@@ -11,7 +11,7 @@ from perfkit.config import ROOT
 
 
 @pytest.fixture
-def executed(programs, tmp_path):
+def executed(processes, tmp_path):
     """Run a notebook by papermill: the notebook then, and how papermill ended."""
 
     def run(notebook, *options):

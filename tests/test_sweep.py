@@ -56,7 +56,7 @@ def fake_trainer(plant):
 
 
 @pytest.fixture
-def sweep(programs):
+def sweep(processes):
     """`perfkit sweep`, run to its end."""
 
     def ended(*words, **settings):
@@ -472,7 +472,7 @@ def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measur
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.usefixtures("programs")
+@pytest.mark.usefixtures("processes")
 def test_mpirun_over_ssh_runs_the_configurations_of_two_hosts(sweep_file, tmp_path):
     if reason := ssh_missing():
         pytest.skip(reason)

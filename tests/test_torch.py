@@ -507,7 +507,7 @@ def test_dropout_acts_at_the_same_places_and_rates_as_in_paddle(narrow, monkeypa
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(processes, tmp_path_factory):
     """A folder with what two ranks and one process alone came to in every case."""
     folder = tmp_path_factory.mktemp("parallel")
     script = folder / "train.py"

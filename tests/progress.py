@@ -1,0 +1,36 @@
+"""Progress for a log: a line every hundred tests, in the place of a dot for each."""
+
+import sys
+import time
+
+import pytest
+
+EVERY = 100
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    of_worker = hasattr(config, "workerinput")
+    if not (of_worker or sys.stdout.isatty() or config.get_verbosity()):
+        config.pluginmanager.register(Progress(config))
+
+
+class Progress:
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.began = time.monotonic()
+        self.done = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, str] | None:
+        return ("passed", "", "PASSED") if report.when == "call" and report.passed else None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.done += report.when == "teardown"
+        if report.when == "teardown" and self.done % EVERY == 0:
+            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            minutes, seconds = divmod(round(time.monotonic() - self.began), 60)
+            reporter.ensure_newline()
+            reporter.write_line(f"{self.done} tests, {minutes}:{seconds:02} min")
