@@ -52,19 +52,11 @@ def diagnose(
     # An older diagnosis goes with what it followed from.
     (measured.folder / FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-    def alone(candidate: Config) -> InputAlone:
-        setting, count = _setting(candidate)
-        say(f"The input alone, {setting} {count}")
-        return _input_alone(candidate, protocol, synthetic, folder / f"read_input-{count}")
-
-    found = [alone(config)]
+    alone = _inputs_alone(config, protocol, synthetic, folder, say)
+    found = [next(alone)]
     judged = verdict(ratio, synthetic, found[0].samples_per_second)
     if judged != "training-bound":
-        for candidate in _with_other_counts(config):
-            found.append(alone(candidate))
-            if suffices(found[-1], synthetic):
-                break
+        found += alone
     say("The parts of a step")
     (profiled,) = _events(config, protocol, "profile", "profile", folder / "profile")[0]
     diagnosis = Diagnosis(
@@ -107,6 +99,24 @@ def _with_other_counts(config: Config) -> Iterator[Config]:
         if count != own:
             yield config.model_copy(update={name: count})
         count *= 2
+
+
+def _inputs_alone(
+    config: Config,
+    protocol: Protocol,
+    synthetic: float,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Iterator[InputAlone]:
+    """The input alone as it was measured, then with other counts, to the first that is fast
+    enough."""
+    for candidate in (config, *_with_other_counts(config)):
+        setting, count = _setting(candidate)
+        say(f"The input alone, {setting} {count}")
+        one = _input_alone(candidate, protocol, synthetic, folder / f"read_input-{count}")
+        yield one
+        if candidate is not config and suffices(one, synthetic):
+            return
 
 
 def _input_alone(
