@@ -42,8 +42,9 @@ def plant(seconds):
 def launcher_command(seconds):
     """What stands in for perfkit.nodes.launch's function of that name."""
 
-    def command(_config, _place, _log_dir, _job, worker_command):
-        return [sys.executable, __file__, str(seconds), worker_command[-1]]
+    def command(config, place, _log_dir, _job, worker_command):
+        rank = f"{FRAMEWORKS[config.framework].rank_variable}={place.node}"
+        return ["env", rank, sys.executable, __file__, str(seconds), worker_command[-1]]
 
     return command
 
@@ -78,6 +79,9 @@ class Trainer:
         # By a timetable, so that what one sleep takes too long the next one takes less.
         self.due += self.step_seconds
         time.sleep(max(0.0, self.due - time.monotonic()))
+
+    def discard(self):
+        pass
 
     def evaluate(self, batch):
         return 7.0 - self.step / self.steps, 0.0

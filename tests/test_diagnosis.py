@@ -1,9 +1,10 @@
 """What is said to limit a measurement, and what would end it, on known parts."""
 
 import json
+import shutil
 
 import pytest
-from conftest import as_options
+from conftest import SMALL, as_options
 from made import measured, stored
 
 import perfkit
@@ -124,15 +125,31 @@ def test_every_verdict_is_said_with_what_would_help(tmp_path):
     assert "does not tell forward from backward." in untold
 
 
+DIAGNOSED = {"dali_threads": 2, "batch_size": 4}
+
+
+@pytest.fixture(scope="module")
+def measured_before(processes, samples, tmp_path_factory):
+    """Outputs with both measurements that a diagnosis begins with; tests take copies."""
+    outputs = tmp_path_factory.mktemp("measured")
+    for kind in ("dali", "synthetic"):
+        places = {"data_dir": str(samples), "outputs_dir": str(outputs), "input": kind}
+        plan = perfkit.plan("resnet50", SMALL | DIAGNOSED | places)
+        assert perfkit.measure(plan.config, plan.protocol).result.status == "complete"
+    return outputs
+
+
 def run(parameters, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["diagnose", "resnet50", *as_options(parameters)])
     return ended.value.code, capsys.readouterr()
 
 
-@pytest.mark.usefixtures("processes")
-def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(small, tmp_path, capsys):
-    status, printed = run(small(dali_threads=2, batch_size=4), capsys)
+def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(
+    measured_before, small, tmp_path, capsys
+):
+    shutil.copytree(measured_before, tmp_path / "outputs")
+    status, printed = run(small(**DIAGNOSED), capsys)
     assert status == 0
     assert max(map(len, printed.out.splitlines()[:-1])) < 80
     (file,) = (tmp_path / "outputs").glob(f"*/{FILE}")
@@ -162,8 +179,9 @@ def test_synthetic_input_and_several_nodes_are_refused(small, capsys):
 
 
 def test_a_part_that_fails_is_told_with_its_code_and_leaves_no_diagnosis(
-    small, plant, tmp_path, capsys
+    measured_before, small, plant, tmp_path, capsys
 ):
+    shutil.copytree(measured_before, tmp_path / "outputs")
     plant(
         "import sys\n"
         "if 'perfkit.worker.rank' in sys.orig_argv:\n"
@@ -172,7 +190,7 @@ def test_a_part_that_fails_is_told_with_its_code_and_leaves_no_diagnosis(
         "        raise MemoryError('out of memory: planted')\n"
         "    backend.profile = profile\n"
     )
-    status, printed = run(small(), capsys)
+    status, printed = run(small(**DIAGNOSED), capsys)
     assert status == 1
     assert "out_of_memory" in printed.err
     assert not list((tmp_path / "outputs").glob(f"*/{FILE}"))

@@ -15,7 +15,7 @@ from perfkit.backends.paddle import (
 )
 from perfkit.config import Config
 from perfkit.inputs import synthetic
-from perfkit.models import MODELS, bert_paddle, vgg16_paddle
+from perfkit.models import MODELS, bert_paddle, resnet50_paddle, vgg16_paddle
 from perfkit.models.architecture import training_flops
 from perfkit.models.bert_paddle import Bert
 from perfkit.models.resnet50_paddle import Bottleneck, ResNet50
@@ -28,8 +28,10 @@ DENSE = 128
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """BERT with fewer layers and words, VGG-16 with a quarter of its channels: training them
-    whole shows no more and takes minutes."""
+    """BERT with fewer layers and words, VGG-16 with a quarter of its channels, ResNet-50 with a
+    block in each of two stages: training them whole shows no more and takes minutes."""
+    monkeypatch.setattr(resnet50_paddle, "BLOCKS", (1, 1))
+    monkeypatch.setattr(resnet50_paddle, "WIDTHS", (16, 32))
     monkeypatch.setattr(bert_paddle, "LAYERS", 2)
     monkeypatch.setattr(bert_paddle, "VOCABULARY", WORDS)
     monkeypatch.setattr(synthetic, "VOCABULARY", WORDS)

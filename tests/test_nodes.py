@@ -34,7 +34,11 @@ from perfkit.results.frames import load_steps
 
 pytestmark = pytest.mark.timeout(300)
 DRIVER = """
-import json, sys, perfkit
+import json, os, sys, perfkit
+if seconds := os.environ.get("FAKE_SECONDS"):
+    sys.path.append(os.environ["TESTS"])
+    import fake_trainer
+    fake_trainer.plant(float(seconds))
 plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
 result = perfkit.measure(plan.config, plan.protocol).result
 print(result.status, flush=True)
@@ -56,6 +60,11 @@ FAULT = (
 """
 )
 """A worker whose input does something bad; batch 0 is the one before training."""
+
+
+def faked(seconds):
+    """The environment of a driver whose own node's repeats take so long instead of training."""
+    return {"FAKE_SECONDS": str(seconds), "TESTS": str(Path(__file__).parent)}
 
 
 @pytest.fixture
@@ -293,7 +302,7 @@ def test_a_link_that_goes_down_ends_the_run_on_both_sides(request_of):
         pytest.skip(reason)
     with two_namespaces() as namespaces:
         request = request_of(namespaces, measured_steps=4000, timeout=120)
-        drivers = [start(node, request) for node in namespaces.nodes]
+        drivers = [start(node, request, **faked(1000)) for node in namespaces.nodes]
         wait_for_steps(request)
         namespaces.cut()
         end(*drivers)
@@ -464,12 +473,12 @@ def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(mo
 
 def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
     request = request_of(pair, repeats=2)
-    end(*(start(node, request) for node in pair.nodes))
+    end(*(start(node, request, **faked(0.5)) for node in pair.nodes))
     (path,) = Path(request["outputs_dir"]).glob("*/result.json")
     nodes = json.loads(path.read_text())["nodes"]
     nodes[1]["differs"] = {"cpu": "another"}
     forget_repeats(path.parent, after=1, nodes=nodes)
-    end(*(start(node, request) for node in pair.nodes))
+    end(*(start(node, request, **faked(0.5)) for node in pair.nodes))
     result = result_of(request)
     assert result.failure.code == "nodes_differ"
     assert "-p label NAME" in result.failure.message

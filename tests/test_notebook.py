@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from conftest import as_options, cell_sources
+from fake_trainer import launcher_command, planted
 from nbclient import NotebookClient
 
 import perfkit
@@ -40,6 +41,12 @@ def cli(processes):
     return ended
 
 
+@pytest.fixture
+def fake_trainer(plant):
+    """Every repeat of a notebook takes no time instead of training."""
+    plant(planted(0.1))
+
+
 def measured(outputs):
     (path,) = Path(outputs).glob("*/result.json")
     return Measurement.read(path.parent)
@@ -59,7 +66,7 @@ def test_papermill_measures_and_leaves_result_page_notebook_and_index(papermill,
     assert f"{measurement.folder.name}/report.html" in index
 
 
-def test_without_an_output_path_results_still_land_in_outputs(papermill, small):
+def test_without_an_output_path_results_still_land_in_outputs(papermill, small, fake_trainer):
     request = small(input="synthetic")
     done = run([*papermill[:-1], *as_options(request)])
     assert done.returncode == 0, done.stderr
@@ -97,8 +104,7 @@ def test_a_failed_measurement_ends_papermill_non_zero_with_its_page_written(pape
     assert "time_out" in page
 
 
-@pytest.mark.usefixtures("processes")
-def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(small):
+def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(small, fake_trainer):
     notebook = nbformat.read(NOTEBOOK, 4)
     request = small(input="synthetic")
     lines = "\n".join(f"{name} = {value!r}" for name, value in request.items())
@@ -164,7 +170,7 @@ def test_perfkit_run_measures_bert_on_sample_sequences(cli, small, tmp_path):
     assert "32 tokens each" in Path(done.stdout.strip()).read_text()
 
 
-def test_perfkit_run_does_the_same_and_keeps_the_executed_notebook(cli, small):
+def test_perfkit_run_does_the_same_and_keeps_the_executed_notebook(cli, small, fake_trainer):
     request = small(input="synthetic")
     done = cli("run", "resnet50", *as_options(request))
     assert done.returncode == 0, done.stderr
@@ -203,7 +209,8 @@ def test_a_label_that_looks_like_a_number_stays_text(cli, small):
 
 
 @pytest.mark.usefixtures("processes")
-def test_perfkit_report_makes_pages_again_from_results_alone(small, tmp_path):
+def test_perfkit_report_makes_pages_again_from_results_alone(small, monkeypatch, tmp_path):
+    monkeypatch.setattr("perfkit.nodes.launch.launcher_command", launcher_command(0.1))
     request = small(input="synthetic")
     plan = perfkit.plan("resnet50", request)
     folder = perfkit.measure(plan.config, plan.protocol).folder
@@ -238,7 +245,9 @@ def test_perfkit_samples_makes_data_once_and_touches_no_other(cli, tmp_path):
     assert "another data set" in other.stderr
 
 
-def test_every_parameter_stands_in_the_notebook_that_is_stored_with_a_result(cli, small):
+def test_every_parameter_stands_in_the_notebook_that_is_stored_with_a_result(
+    cli, small, fake_trainer
+):
     request = small(input="synthetic")
     cli("run", "resnet50", *as_options(request))
     folder = measured(request["outputs_dir"]).folder

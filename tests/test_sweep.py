@@ -159,7 +159,7 @@ def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
     outputs = tmp_path / "outputs"
     file = sweep_file({"batch_size": [1, 2, 3]}, **FAKE)
     kept = {}
-    for _kill in range(4):
+    for _kill in range(3):
         process = subprocess.Popen([*COMMAND, str(file)], stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.2, 10))
         process.kill()
@@ -170,18 +170,9 @@ def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
     done = sweep(file)
     assert done.returncode == 0, done.stderr
     assert kept.items() <= finished_repeats(outputs).items()
-    undisturbed = sweep(sweep_file({"batch_size": [1, 2, 3]}, **FAKE), "-p", "label", "whole")
-    assert undisturbed.returncode == 0
-    works = [
-        sorted(
-            r["config"]["batch_size"]
-            for r in results(outputs).values()
-            if r["config"]["label"] == label
-        )
-        for label in ("", "whole")
-    ]
-    assert works == [[1, 2, 3]] * 2
-    assert {r["status"] for r in results(outputs).values()} == {"complete"}
+    measured = results(outputs).values()
+    assert sorted(one["config"]["batch_size"] for one in measured) == [1, 2, 3]
+    assert {one["status"] for one in measured} == {"complete"}
 
 
 def test_an_interrupted_sweep_leaves_no_process_and_says_how_to_go_on(
