@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-TELLING = {"git", "nvidia-smi"}
-"""What any test may start: these only tell what this checkout and this machine are."""
+TELLING = {"git", "make", "nvidia-smi"}
+"""What any test may start: it only tells what this checkout and this machine are, or what make
+would do."""
 SLOW_IMPORTS = {"paddle", "torch", "jax", "playwright"}
 refused_for: str | None = None
 """The test at work, if it may start no process."""

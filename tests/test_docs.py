@@ -319,6 +319,7 @@ def test_what_needs_no_framework_is_run_as_it_stands(command, readers_folder):
     assert done.output
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("command", of_beginning("cp") + of_beginning("export"))
 def test_what_the_shell_does_is_run_as_it_stands(command, readers_folder):
     subprocess.run(["bash", "-c", command.text], cwd=ROOT, check=True)
