@@ -30,7 +30,8 @@ class Progress:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.done += report.when == "teardown"
         if report.when == "teardown" and self.done % EVERY == 0:
-            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            writer = self.config.get_terminal_writer()
             minutes, seconds = divmod(round(time.monotonic() - self.began), 60)
-            reporter.ensure_newline()
-            reporter.write_line(f"{self.done} tests, {minutes}:{seconds:02} min")
+            if writer.width_of_current_line:  # letters of tests that failed or were skipped
+                writer.line()
+            writer.line(f"{self.done} tests, {minutes}:{seconds:02} min")

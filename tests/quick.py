@@ -70,14 +70,13 @@ def _imported(file: Path) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add((node.module or "").partition(".")[0])
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            # torch = pytest.importorskip("torch")
-            found |= {a.value for a in node.value.args if isinstance(a, ast.Constant)}
+        elif isinstance(node, ast.Assign) and "importorskip" in ast.dump(node.value):
+            found |= {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
     return found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("quick"):
-        slow = [item for item in items if "processes" in getattr(item, "fixturenames", ())]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in set(slow)]
+        slow = {item for item in items if "processes" in getattr(item, "fixturenames", ())}
+        config.hook.pytest_deselected(items=[*slow])
+        items[:] = [item for item in items if item not in slow]
