@@ -298,7 +298,7 @@ def test_every_command_that_is_mentioned_has_these_options(command):
     if program == "make":
         assert make_problems([name]) == []
         return
-    known = {option for one in main.commands[name].params for option in one.opts}
+    known = {option for one in main.commands[name].params for option in one.opts} | {"--help"}
     assert [w for w in rest if w.startswith("-") and w != "-" and w not in known] == []
     pairs = re.findall(r"-p ([a-z_]+) ([^\s`]+)", command.text)
     assert wrong_parameters(pairs) == []
