@@ -7,11 +7,13 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from click.testing import CliRunner
 from conftest import as_options, cell_sources
 from fake_trainer import launcher_command, planted
 from nbclient import NotebookClient
 
 import perfkit
+from perfkit.cli import main
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
 from perfkit.results.files import Measurement
@@ -254,3 +256,16 @@ def test_every_parameter_stands_in_the_notebook_that_is_stored_with_a_result(
     source = next(s for s in cell_sources(folder / "notebook.ipynb") if "batch_size = 2" in s)
     assert all(f"{name} = " in source for name in parameters())
     json.loads((folder / "notebook.ipynb").read_text())
+
+
+def test_an_interrupt_of_a_run_is_told_in_a_sentence(small, monkeypatch):
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("papermill.execute_notebook", interrupted)
+    words = as_options(small(input="synthetic"))
+    done = CliRunner().invoke(main, ["run", "resnet50", *words])
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == (
+        "Interrupted; finished repeats are kept, and the same command goes on."
+    )
