@@ -249,7 +249,7 @@ def test_a_busy_process_beside_is_other_load_and_one_below_a_rank_is_not(measure
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with subprocess.Popen(BUSY) as busy:
         try:
-            measurement = measure(input="dataloader", batch_size=4, measured_steps=8)
+            measurement = measure(input="dataloader", batch_size=2, measured_steps=8)
             used = psutil.Process(busy.pid).cpu_times()
             after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
         finally:

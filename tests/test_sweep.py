@@ -95,7 +95,7 @@ def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep, sweep_
 
 
 def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are_measured(
-    sweep, sweep_file, tmp_path
+    sweep, sweep_file, tmp_path, fake_trainer
 ):
     file = sweep_file({"input": ["dali", "synthetic"]}, data_dir=str(tmp_path / "own"))
     own = tmp_path / "own"
