@@ -92,12 +92,11 @@ def fake_trainer(processes, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def trained(processes, tmp_path_factory):
+def trained(samples, processes, tmp_path_factory):
     """A measurement of two repeats with synthetic input, that tests take copies of."""
-    request = SMALL | {"input": "synthetic", "repeats": 2}
-    plan = perfkit.plan(
-        "resnet50", request | {"outputs_dir": str(tmp_path_factory.mktemp("trained"))}
-    )
+    outputs = tmp_path_factory.mktemp("trained")
+    places = {"data_dir": str(samples), "outputs_dir": str(outputs)}
+    plan = perfkit.plan("resnet50", SMALL | places | {"input": "synthetic", "repeats": 2})
     measurement = perfkit.measure(plan.config, plan.protocol)
     assert measurement.result.status == "complete"
     return measurement.folder

@@ -271,7 +271,7 @@ def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_w
     pair, request_of, plant, tmp_path
 ):
     plant(FAULT.format(rank=1, number=2, fault="time.sleep(1000)"))
-    request = request_of(pair, measured_steps=400, timeout=20)
+    request = request_of(pair, measured_steps=400, timeout=30)
     began = time.monotonic()
     drivers = [start(node, request) for node in pair.nodes]
     end(*drivers)
@@ -473,12 +473,12 @@ def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(mo
 
 def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
     request = request_of(pair, repeats=2)
-    end(*(start(node, request, **faked(0.5)) for node in pair.nodes))
+    end(*(start(node, request) for node in pair.nodes))
     (path,) = Path(request["outputs_dir"]).glob("*/result.json")
     nodes = json.loads(path.read_text())["nodes"]
     nodes[1]["differs"] = {"cpu": "another"}
     forget_repeats(path.parent, after=1, nodes=nodes)
-    end(*(start(node, request, **faked(0.5)) for node in pair.nodes))
+    end(*(start(node, request) for node in pair.nodes))
     result = result_of(request)
     assert result.failure.code == "nodes_differ"
     assert "-p label NAME" in result.failure.message
