@@ -10,9 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perfkit.results.files import read_as, write_atomically
+from perfkit.results.schema import Stored
 
 SCHEMA_VERSION: Literal[1] = 1
 FOLDER = "audits"
@@ -37,12 +38,6 @@ Period = Literal["all", "warm", "protocol"]
 State = Literal["reproduced", "near", "not reproduced", "no number", "no log"]
 
 Share = Annotated[float, Field(description="a share of 1")]
-
-
-class Stored(BaseModel):
-    """A part of an audit as JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Figure(Stored):

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perfkit.analysis.sanity import warnings_about
 from perfkit.comparison.keys import Value
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
+from perfkit.results.schema import Stored
 from perfkit.statistics import Estimate, median_estimate, ratio_interval
 from perfkit.tables import matches
 from perfkit.verification.stored import verification_of
@@ -18,12 +19,6 @@ from perfkit.words.lines import plain
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Both = Annotated[dict[str, tuple[Value, Value]], Field(description="key -> A's value and B's")]
-
-
-class Stored(BaseModel):
-    """A part of a comparison as JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Named(Stored):
@@ -48,9 +43,9 @@ class Number(Stored):
     status: Literal["complete", "partial"] | None = None
     created: str | None = None
     label: str | None = None
-    warnings: Annotated[
-        list[str], Field(description="names of what speaks against the number")
-    ] = []
+    warnings: list[str] = Field(
+        default_factory=list, description="names of what speaks against the number"
+    )
     source: Annotated[str | None, Field(description="where it was published")] = None
 
 

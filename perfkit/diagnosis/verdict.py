@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perfkit.results.files import read_as
+from perfkit.results.schema import Stored
 from perfkit.statistics import Estimate
 
 FILE = "diagnosis.json"
@@ -32,11 +33,7 @@ SCHEMA_VERSION: Literal[1] = 1
 Verdict = Literal["input-bound", "training-bound", "mixed", "undecided"]
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class InputAlone(_Stored):
+class InputAlone(Stored):
     """The input without training, on all ranks together."""
 
     setting: Literal["dali_threads", "dataloader_workers"]
@@ -51,7 +48,7 @@ class InputAlone(_Stored):
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class StepParts(_Stored):
+class StepParts(Stored):
     """Seconds of a step and its parts on rank 0, by the framework's own profiler in a run of
     its own. `communication` may overlap the others. None for what it does not tell."""
 
@@ -62,7 +59,7 @@ class StepParts(_Stored):
     communication: Seconds | None
 
 
-class Diagnosis(_Stored):
+class Diagnosis(Stored):
     """What `perfkit diagnose` found. Throughputs are in samples per second of all ranks."""
 
     schema_version: Literal[1]

@@ -38,7 +38,9 @@ FailureCode = Literal[
 ]
 
 
-class _Stored(BaseModel):
+class Stored(BaseModel):
+    """A part of what is stored as JSON: nothing unknown in it, and it never changes."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -50,14 +52,14 @@ def in_utc(text: str, timespec: str) -> str:
     return moment.astimezone(UTC).isoformat(timespec=timespec)
 
 
-class Failure(_Stored):
+class Failure(Stored):
     """What ended a run before its time."""
 
     code: Annotated[FailureCode, Field(description="what it was, in a word")]
     message: Annotated[str, Field(description="one sentence; foreign text, never markup")]
 
 
-class Reading(_Stored):
+class Reading(Stored):
     """One fact about the environment, or why it could not be read."""
 
     value: Annotated[
@@ -67,7 +69,7 @@ class Reading(_Stored):
     missing: Annotated[str | None, Field(description="why there is no value")] = None
 
 
-class Rank(_Stored):
+class Rank(Stored):
     """One rank's window within a repeat."""
 
     rank: Annotated[int, Field(description="its number, from 0 over all nodes")]
@@ -92,7 +94,7 @@ class Rank(_Stored):
     ] = None
 
 
-class Ceiling(_Stored):
+class Ceiling(Stored):
     """What all ranks' devices can do at most, by the framework's own product and copy."""
 
     matmul_flops_per_second: Annotated[
@@ -104,7 +106,7 @@ class Ceiling(_Stored):
     ]
 
 
-class Evaluation(_Stored):
+class Evaluation(Stored):
     """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
 
     loss: Annotated[float, Field(allow_inf_nan=False, description="as training has it")]
@@ -114,7 +116,7 @@ class Evaluation(_Stored):
     ]
 
 
-class StepSeconds(_Stored):
+class StepSeconds(Stored):
     """Summary of the window's step times over all ranks, seconds."""
 
     minimum: Annotated[float, Field(description="the shortest step")]
@@ -124,7 +126,7 @@ class StepSeconds(_Stored):
     maximum: Annotated[float, Field(description="the longest step")]
 
 
-class Conditions(_Stored):
+class Conditions(Stored):
     """What the machine did in the window of a repeat, seen from outside the training; of
     several nodes, the driver's. What it does not tell is None, or not in the dict."""
 
@@ -178,7 +180,7 @@ class Conditions(_Stored):
     missing: Annotated[dict[str, str], Field(description="what is not told -> why")]
 
 
-class Repeat(_Stored):
+class Repeat(Stored):
     """One fresh run of the worker processes. Numbers are None unless it is complete."""
 
     index: Annotated[int, Field(ge=1, description="its number, and its folder in repeats")]
@@ -278,7 +280,7 @@ def derived_median(values: Sequence[float]) -> dict[str, Any]:
     return derived(median(values), median_interval(values), len(values))
 
 
-class Throughput(_Stored):
+class Throughput(Stored):
     """The number: a statistic over the complete repeats."""
 
     value: Annotated[float, Field(gt=0, allow_inf_nan=False, description="the number, in unit")]
@@ -316,7 +318,7 @@ class Throughput(_Stored):
         return (high - low) / self.value
 
 
-class Option(_Stored):
+class Option(Stored):
     """One option of a strategy and what became of it."""
 
     value: Annotated[bool | int | float | str, Field(description="as the strategy sets it")]
@@ -326,7 +328,7 @@ class Option(_Stored):
     how: Annotated[str, Field(description="by what it was applied, or why it was not")]
 
 
-class Effective(_Stored):
+class Effective(Stored):
     """What the run really did, read from inside the workers."""
 
     precision: Annotated[str, Field(description="by the dtypes that the layers produced")]
@@ -347,7 +349,7 @@ class Effective(_Stored):
     ] = {}
 
 
-class InputData(_Stored):
+class InputData(Stored):
     """The data set behind the input; None of it for synthetic input."""
 
     samples: Annotated[int, Field(description="how many there are")]
@@ -356,7 +358,7 @@ class InputData(_Stored):
     ]
 
 
-class NodeSeen(_Stored):
+class NodeSeen(Stored):
     """One node of several, as it showed itself to the driver."""
 
     node: Annotated[int, Field(description="its number, from 0")]
@@ -367,7 +369,7 @@ class NodeSeen(_Stored):
     ]
 
 
-class ImportedLog(_Stored):
+class ImportedLog(Stored):
     """The log of another suite that one repeat was made of."""
 
     file: Annotated[str, Field(description="its name, without folders; foreign text")]
@@ -380,7 +382,7 @@ class ImportedLog(_Stored):
     run: Annotated[int, Field(description="of the trainings in the file, from 0")]
 
 
-class Imported(_Stored):
+class Imported(Stored):
     """What a measurement was made of that perfkit has not made itself, and what the printed
     figures mean, as the importer of their format declares it."""
 
@@ -429,7 +431,7 @@ class Imported(_Stored):
     ]
 
 
-class Result(_Stored):
+class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
     schema_version: Annotated[

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perfkit.config import FrameworkName, ModelName
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.files import ResultError, read_as
-from perfkit.results.schema import Reading, Result
+from perfkit.results.schema import Reading, Result, Stored
 
 FOLDER = "verified"
 SCHEMA_VERSION: Literal[1] = 1
@@ -33,11 +33,7 @@ Name = Literal[
 ]
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Side(_Stored):
+class Side(Stored):
     """One framework, and how it was run."""
 
     framework: FrameworkName
@@ -49,7 +45,7 @@ class Side(_Stored):
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Check(_Stored):
+class Check(Stored):
     """One thing in which two sides are to agree. `base` and `other` are what each has of it: a
     count, a loss, a norm; None where that is no number."""
 
@@ -69,7 +65,7 @@ class Check(_Stored):
         return self.difference is not None and self.difference <= self.allowed
 
 
-class Against(_Stored):
+class Against(Stored):
     """A side, and its checks against the base."""
 
     side: Side
@@ -84,7 +80,7 @@ class Against(_Stored):
         return next(one for one in self.checks if (one.name, one.precision) == wanted)
 
 
-class Verification(_Stored):
+class Verification(Stored):
     """What `perfkit verify` found."""
 
     schema_version: Literal[1]

@@ -12,8 +12,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perfkit.comparison.keys import Value
-from perfkit.comparison.verdict import Both, Judged, Number, Stored
+from perfkit.comparison.verdict import Both, Judged, Number
 from perfkit.results.files import read_as, write_atomically
+from perfkit.results.schema import Stored
 from perfkit.statistics import median_estimate
 
 SCHEMA_VERSION: Literal[1] = 1
