@@ -21,7 +21,7 @@ check: lint
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
-## test-slow: all cases of what make test shows on some
+## test-slow: what takes over 20 s each: clusters, kills, long trainings
 test-slow: .venv/test
 	$(PYTEST) -m slow
 

@@ -47,7 +47,17 @@ sys.addaudithook(_refuse)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Function) -> Iterator[None]:
+def pytest_runtest_setup(item: pytest.Function) -> Iterator[None]:
+    return (yield from _watched(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Function) -> Iterator[None]:
+    return (yield from _watched(item))
+
+
+def _watched(item: pytest.Function) -> Iterator[None]:
+    # Not in its teardown: it may be the last before that of a fixture which others shared.
     global refused_for  # noqa: PLW0603 - an audit hook has no other way to know
     refused_for = None if "processes" in item.fixturenames else item.name
     try:
@@ -76,7 +86,10 @@ def _imported(file: Path) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long ones first, so that none is left to one core at the end."""
+    long = {item for item in items if "processes" in getattr(item, "fixturenames", ())}
     if config.getoption("quick"):
-        slow = {item for item in items if "processes" in getattr(item, "fixturenames", ())}
-        config.hook.pytest_deselected(items=[*slow])
-        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=[*long])
+        items[:] = [item for item in items if item not in long]
+    else:
+        items.sort(key=lambda item: item not in long)

@@ -243,6 +243,7 @@ WITH_BUSY_CHILD = IN_WORKER + f"    import subprocess\n    subprocess.Popen({BUS
 """A rank with a process below it that is as busy as an input's may be, and not waited for."""
 
 
+@pytest.mark.slow
 def test_a_busy_process_beside_is_other_load_and_one_below_a_rank_is_not(measure, plant):
     """By other counts: what the kernel has of ended children, and of the process beside."""
     plant(WITH_BUSY_CHILD)

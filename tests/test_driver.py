@@ -381,6 +381,7 @@ def test_kill_minus_9_of_the_driver_leaves_no_process_no_scratch_and_nothing_is_
     assert Measurement.read(raw.parents[2]).result.status == "partial"
 
 
+@pytest.mark.slow
 def test_a_rank_that_the_others_gave_up_waiting_for_is_named(measure, plant, worker_processes):
     # gloo itself gives up after half a minute, and the rank that waited reports that.
     plant(PLANTED.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))

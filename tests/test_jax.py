@@ -104,6 +104,7 @@ def test_first_values_are_spread_as_paddles(model):
             assert np.array_equal(values, expected), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", NAMES)
 def test_the_loss_falls_over_60_steps_on_a_batch_that_stays_the_same(narrow, model):
     # Recipes have a rate that goes with the batch: here that of a larger one than is trained.
@@ -243,6 +244,7 @@ def test_an_optimizer_takes_the_steps_of_paddles(optimizer):
             assert np.allclose(ours[name], parameter.numpy(), rtol=1e-5, atol=1e-6), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "layout"), [("resnet50", "NCHW"), ("vgg16", "NCHW")])
 def test_both_layouts_compute_the_same(narrow, model, layout):
     losses, statistics = [], []
@@ -340,6 +342,7 @@ def late(array):
     return array + busy
 
 
+@pytest.mark.slow
 def test_a_step_is_done_when_its_call_returns_even_if_its_batch_was_not(narrow):
     """The clock of CpuDevice is right only then; JAX's default is to return before."""
     trainer = Trainer(config("vgg16"))

@@ -159,6 +159,7 @@ def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(
     assert left_on(pair.nodes) == []
 
 
+@pytest.mark.slow
 def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
     if reason := ssh_missing():
         pytest.skip(reason)
@@ -200,6 +201,7 @@ def batch(processes, tmp_path):
     return submit
 
 
+@pytest.mark.slow
 def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
     request = small(nodes=2, input="synthetic")
     with slurm_cluster(4) as cluster:
@@ -211,6 +213,7 @@ def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
     assert result.repeats[0].conditions.own_cores > 0
 
 
+@pytest.mark.slow
 def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
     request = small(nodes=2, input="synthetic", measured_steps=4000)
     with slurm_cluster(2) as cluster:
@@ -471,6 +474,7 @@ def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(mo
     assert own_index(["there"]) is None
 
 
+@pytest.mark.slow
 def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
     request = request_of(pair, repeats=2)
     end(*(start(node, request) for node in pair.nodes))

@@ -157,6 +157,7 @@ def test_the_notebooks_differ_in_title_and_model_alone(model):
     assert [source.replace(f'"{model}"', '"resnet50"') for source in own[1:]] == others[1:]
 
 
+@pytest.mark.slow
 def test_perfkit_run_measures_bert_on_sample_sequences(cli, small, tmp_path):
     data = tmp_path / "sequences"
     made = cli(

@@ -114,6 +114,7 @@ def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are
     assert (tmp_path / "outputs" / "summary" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_next_call_tries_what_failed_again_and_nothing_else(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
@@ -137,6 +138,7 @@ def test_the_next_call_tries_what_failed_again_and_nothing_else(
     assert before.items() <= after.items()
 
 
+@pytest.mark.slow
 def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
@@ -149,6 +151,7 @@ def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
     assert {n: results(outputs)[n] for n in before} == before
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
@@ -229,6 +232,7 @@ def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, 
     assert results(outputs) == {}
 
 
+@pytest.mark.slow
 def test_the_users_own_threads_reach_the_measurement(sweep, sweep_file, tmp_path, fake_trainer):
     """Snakemake sets the number of threads to 1 for what it starts."""
     # Less what other tests' imports have set in this process.
@@ -239,6 +243,7 @@ def test_the_users_own_threads_reach_the_measurement(sweep, sweep_file, tmp_path
     assert result["environment"]["variables"]["value"] == ["OMP_NUM_THREADS=2"]
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
@@ -371,6 +376,7 @@ def test_a_profile_that_is_not_there_is_refused_with_those_that_are():
         Profile.named("slrum")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
     sweep, sweep_file, tmp_path, monkeypatch
@@ -403,6 +409,7 @@ def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
     assert (tmp_path / "outputs" / "summary" / "report.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_slurm_jobs_end_with_an_interrupted_sweep_and_before_one_that_was_killed_goes_on(
     sweep, sweep_file, tmp_path, monkeypatch, fake_trainer
@@ -441,6 +448,7 @@ def test_slurm_jobs_end_with_an_interrupted_sweep_and_before_one_that_was_killed
     assert {r["status"] for r in results(outputs).values()} == {"complete"}
 
 
+@pytest.mark.slow
 def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measures_it(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
@@ -462,6 +470,7 @@ def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measur
         assert {"name": "perfkit", "mountPath": "/perfkit"} in container["volumeMounts"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("processes")
 def test_mpirun_over_ssh_runs_the_configurations_of_two_hosts(sweep_file, tmp_path):

@@ -226,6 +226,7 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("model", NAMES)
 def test_static_execution_takes_the_same_steps_as_dynamic(narrow, model):
     losses = {}

@@ -128,6 +128,7 @@ def test_paddle_and_pytorch_do_the_same_work(against_paddle, model):
     assert checks["parameters", None].base > 1000
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_pytorch_does_the_same_work(against_paddle):
     assert not amiss(against_paddle("vgg16", execution="static", layout="NCHW"))
@@ -524,6 +525,7 @@ network.Bottleneck = Original
 """
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_1_where_the_work_differs(in_workers, tmp_path, capsys):
     in_workers(ORIGINAL)
     assert run(tmp_path) == 1
@@ -534,6 +536,7 @@ def test_the_command_ends_with_1_where_the_work_differs(in_workers, tmp_path, ca
     assert not found.agreed
 
 
+@pytest.mark.slow
 def test_a_framework_that_fails_is_told_and_leaves_nothing(in_workers, tmp_path, capsys):
     in_workers("import perfkit.models.resnet50_torch as network\ndel network.ResNet50.forward")
     assert run(tmp_path) == 1
