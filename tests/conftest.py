@@ -136,7 +136,7 @@ def no_summary(_summary: Any, _language: str) -> None:
 @pytest.fixture
 def without_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what takes most of a site's time, for tests of something else."""
-    monkeypatch.setattr("perfkit.report.site._write_summary", no_summary)
+    monkeypatch.setattr("perfkit.report.site.write_summary", no_summary)
 
 
 def as_options(parameters: dict[str, Any]) -> list[str]:

@@ -13,7 +13,8 @@ from made import made_figure, stored
 
 from perfkit.config import ROOT
 from perfkit.report.bench import Bench
-from perfkit.report.site import parts, publish_figures, write_index, write_site
+from perfkit.report.index import write_index
+from perfkit.report.site import parts, publish_figures, write_site
 from perfkit.report.strip import strip
 from perfkit.results.figures import Number, figures_file, read_figures, store_figure
 from perfkit.results.files import ResultError

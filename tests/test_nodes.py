@@ -270,6 +270,7 @@ def test_a_rank_that_fails_ends_all_and_is_named_with_its_node(
     assert left_on(pair.nodes) == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_was(
     pair, request_of, plant, tmp_path
 ):
@@ -316,6 +317,7 @@ def test_a_link_that_goes_down_ends_the_run_on_both_sides(request_of):
         assert left_on(namespaces.nodes) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("launcher", ["manual", "mpirun"])
 def test_kill_minus_9_of_the_driver_leaves_no_process_on_any_node(request_of, launcher):

@@ -11,8 +11,9 @@ from made import made_result, measured, stored
 from perfkit import report
 from perfkit.config import Protocol
 from perfkit.report import page
+from perfkit.report.index import write_index
 from perfkit.report.page import write_page
-from perfkit.report.site import MeasurementError, publish, write_index
+from perfkit.report.site import MeasurementError, publish
 from perfkit.results.schema import Failure, Rank, Reading, Repeat
 from perfkit.words import wording
 

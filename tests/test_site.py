@@ -26,9 +26,10 @@ import perfkit
 from perfkit.analysis.sanity import warnings_about
 from perfkit.cli import main
 from perfkit.report import site
+from perfkit.report.index import write_index, write_tables
 from perfkit.report.page import write_page
 from perfkit.report.rendering import Section
-from perfkit.report.site import parts, publish_summary, write_index, write_site, write_tables
+from perfkit.report.site import parts, publish_summary, write_site
 from perfkit.report.summary import Summary
 from perfkit.results.figures import store_figure
 from perfkit.results.schema import Reading, Result

@@ -94,6 +94,7 @@ def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep, sweep_
     assert "2/2 done" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are_measured(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
@@ -198,6 +199,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_says_how_to_go_on(
     assert worker_processes() == []
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_would_run_and_for_how_long_and_starts_nothing(
     sweep, sweep_file, tmp_path, fake_trainer
 ):

@@ -500,6 +500,7 @@ def run(tmp_path, *options):
     return ended.value.code
 
 
+@pytest.mark.slow
 def test_the_command_verifies_real_frameworks_and_stores_what_it_found(
     in_workers, tmp_path, capsys
 ):

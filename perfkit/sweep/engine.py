@@ -24,7 +24,8 @@ from rich.text import Text
 
 from perfkit.config import ROOT, portable
 from perfkit.nodes.launch import ENDING_SECONDS, close
-from perfkit.report.site import write_index, write_site
+from perfkit.report.index import write_index
+from perfkit.report.site import write_site
 from perfkit.results.files import PARTIAL, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import Job, for_snakemake, measured, written
