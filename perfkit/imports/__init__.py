@@ -42,7 +42,7 @@ that the batch size makes: a rate may leave out what is waited for input."""
 
 def import_logs(paths: Sequence[Path], given: Mapping[str, str], outputs: Path) -> Measurement:
     """Store what the logs tell, each as a repeat of one measurement, below `outputs`; one that
-    is stored already is left as it is.
+    is stored already is left as it is, and given its windows again if they were damaged.
 
     `given` are parameters, and facts as `environment.<fact>`, as they are typed. Raises
     RequestError with all that is wrong or lacking, ResultError where what is stored already

@@ -36,6 +36,10 @@ class Audited:
         return cls(place, read_audit(place))
 
     @property
+    def created(self) -> str:
+        return self.audit.created
+
+    @property
     def title(self) -> str:
         return _("Audit: %(label)s") % {"label": self.audit.label}
 

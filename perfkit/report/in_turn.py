@@ -35,6 +35,10 @@ class InTurn:
         return self.folder.parent.parent
 
     @property
+    def created(self) -> str:
+        return self.comparison.created
+
+    @property
     def title(self) -> str:
         sides = " · ".join(side.name for side in self.comparison.sides)
         return f"{MODELS[self.comparison.model].name}: {sides}"

@@ -1,11 +1,11 @@
 """The index of an outputs folder, and all numbers in one CSV and one JSON file."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -22,6 +22,7 @@ from perfkit.results.frames import measurements
 from perfkit.words.language import LANGUAGES, file_name, gettext, spoken
 from perfkit.words.wording import command, environment_in_short
 
+Shown = TypeVar("Shown", InTurn, Audited)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What makes a spreadsheet take text for a formula."""
 WARNINGS = re.compile(r'<ul class="warnings">(.*?)</ul>', re.DOTALL)
@@ -49,8 +50,8 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
                 unreadable=[*unreadable, *broken],
                 summary=summary.exists(),
                 stale=summary.exists() and summary.stat().st_mtime < newest,
-                compared=_compared(outputs),
-                audited=_audited(outputs),
+                compared=_with_page(comparison_folders(outputs), InTurn.of),
+                audited=_with_page(audit_folders(outputs), Audited.of),
                 state_words=state_words,
                 figures=(figures_file(outputs).parent / "report.html").exists(),
                 examples=(outputs / "examples" / "index.html").exists(),
@@ -88,24 +89,14 @@ def unreadable_elsewhere(outputs: Path) -> list[str]:
     return reasons
 
 
-def _compared(outputs: Path) -> list[InTurn]:
-    """The live comparisons that have a page, newest first."""
+def _with_page(folders: Iterable[Path], read: Callable[[Path], Shown]) -> list[Shown]:
+    """Of live comparisons or audits those that have a page, newest first."""
     found = []
-    for folder in comparison_folders(outputs):
+    for folder in folders:
         with suppress(ResultError):
             if (folder / "report.html").exists():
-                found.append(InTurn.of(folder))
-    return sorted(found, key=lambda one: one.comparison.created, reverse=True)
-
-
-def _audited(outputs: Path) -> list[Audited]:
-    """The audits that have a page, newest first."""
-    found = []
-    for folder in audit_folders(outputs):
-        with suppress(ResultError):
-            if (folder / "report.html").exists():
-                found.append(Audited.of(folder))
-    return sorted(found, key=lambda one: one.audit.created, reverse=True)
+                found.append(read(folder))
+    return sorted(found, key=lambda one: one.created, reverse=True)
 
 
 def _index_row(measurement: Measurement) -> dict[str, Any]:

@@ -39,20 +39,21 @@ def write_page_of_figures(bench: Bench) -> None:
 
 def write_page_in_turn(compared: InTurn) -> None:
     """Write a live comparison's page in every language, and its notebook."""
-    for language in LANGUAGES:
-        with spoken(language):
-            parameters = {"folder": str(from_checkout(compared.folder)), "lang": language}
-            filled = filled_notebook("comparison", parameters, {"compared": compared})
-            write_notebook(compared.folder, filled, compared.title, FILE, root="../..")
+    _write_in_its_folder("comparison", compared, "compared", FILE)
 
 
 def write_page_of_audit(audited: Audited) -> None:
     """Write an audit's page in every language, and its notebook."""
+    _write_in_its_folder("audit", audited, "audited", AUDIT_FILE)
+
+
+def _write_in_its_folder(notebook: str, shown: InTurn | Audited, name: str, file: str) -> None:
+    """Fill the notebook with what its cells call `name`, which is stored in `file`."""
     for language in LANGUAGES:
         with spoken(language):
-            parameters = {"folder": str(from_checkout(audited.folder)), "lang": language}
-            filled = filled_notebook("audit", parameters, {"audited": audited})
-            write_notebook(audited.folder, filled, audited.title, AUDIT_FILE, root="../..")
+            parameters = {"folder": str(from_checkout(shown.folder)), "lang": language}
+            filled = filled_notebook(notebook, parameters, {name: shown})
+            write_notebook(shown.folder, filled, shown.title, file, root="../..")
 
 
 def from_checkout(path: Path) -> Path:
