@@ -30,10 +30,10 @@ test-paddle2: .venv-paddle2/test
 	.venv-paddle2/bin/python -m pytest tests/test_models.py tests/test_strategies.py \
 		tests/test_parallel.py
 
-## lab: open JupyterLab on the notebooks (localhost only, with a token)
+## lab: open JupyterLab on the checkout (localhost only, with a token)
 lab: .venv/lab
 	$(BIN)/jupyter lab --ip 127.0.0.1 $(shell [ "$$(id -u)" != 0 ] || echo --allow-root) \
-		notebooks/resnet50.ipynb
+		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/resnet50.ipynb
 
 ## lint: what CI checks besides the tests
 lint: .venv/test
@@ -52,7 +52,7 @@ kills: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python tests/bench/kills.py
 
-## docs: write docs/reference/ and docs/result.schema.json from the code
+## docs: write docs/reference/, docs/result.schema.json and the parameters cells from the code
 docs: .venv/cpu
 	$(BIN)/python docs/reference.py
 
@@ -94,6 +94,10 @@ clean:
 .venv/test: .venv/cpu
 	$(INSTALL) '.[cpu,torch,jax,lab,slurm,kubernetes,test]'
 	@touch $@
+
+# What tests check pages with, in Chromium; they skip that without it.
+.venv/axe:
+	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4.10.3
 
 .venv/lab: .venv/cpu
 	$(INSTALL) '.[cpu,lab]'

@@ -1,13 +1,15 @@
-"""Write the reference pages and the schema of result.json from the code: `make docs`.
+"""Write the reference pages, the schema of result.json and the parameters cells of the model
+notebooks from the code: `make docs`.
 
 docs/reference/parameters.md   of every notebook: perfkit.config
 docs/reference/cli.md          every command: perfkit.cli
 docs/reference/python.md       what `import perfkit` gives
 docs/reference/result.md       every field of result.json: perfkit.results.schema
 docs/result.schema.json        the same as JSON Schema
+notebooks/<model>.ipynb        the cell of parameters, with their meanings as comments
 
-`pages` says what each file holds and writes nothing; what has no description has an empty one,
-which tests/test_docs.py finds.
+`pages` and `notebooks` say what each file holds and write nothing; what has no description has
+an empty one, which tests/test_docs.py finds.
 """
 
 import inspect
@@ -18,12 +20,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+import nbformat
 
 import perfkit
 from perfkit.cli import main
 from perfkit.cli.options import EPILOG, PARAMETER_LIST
 from perfkit.comparison.keys import KEYS, MAY_DIFFER, TOLD_BY
-from perfkit.config import PROTOCOL_PARAMETERS, PROTOCOLS, ROOT, Config, Protocol, parameters
+from perfkit.config import (
+    PROTOCOL_PARAMETERS,
+    PROTOCOLS,
+    ROOT,
+    Config,
+    Protocol,
+    choices,
+    parameters,
+)
 from perfkit.driver.measure import WHERE_AND_HOW_LONG
 from perfkit.models import MODELS
 from perfkit.request.frameworks import FRAMEWORKS
@@ -125,6 +136,70 @@ def of_frameworks() -> str:
         for name in names
     ]
     return table(("parameter", *(f"`{name}`" for name in FRAMEWORKS)), rows)
+
+
+# The parameters cell of the model notebooks.
+
+WIDTH = 96
+"""Columns of a line: `ruff format` breaks longer lines, which papermill then can't parse."""
+CHANGED_MOST = ("framework", "batch_size", "gpus")
+GROUPS = {
+    "framework": "The work",
+    "device": "Where it runs",
+    "input": "Input",
+    "timeout": "Results",
+    "protocol": "Protocol",
+}
+"""The first parameter of a group, in the order of `parameters` -> the group's heading."""
+
+
+def notebooks() -> dict[Path, str]:
+    """The model notebooks, as they are but for the parameters cell."""
+    found = {}
+    for model in MODELS:
+        path = ROOT / "notebooks" / f"{model}.ipynb"
+        notebook = nbformat.read(path, as_version=4)
+        (cell,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
+        cell.source = parameters_cell()
+        found[path] = nbformat.writes(notebook) + "\n"
+    return found
+
+
+def parameters_cell() -> str:
+    """Every parameter with its default and its meaning, which papermill's --help-notebook
+    shows too; those that are changed most often first."""
+    lines = ["# Changed most often", *map(parameter_line, CHANGED_MOST)]
+    for name in parameters():
+        if name in GROUPS:
+            lines += ["", f"# {GROUPS[name]}"]
+        if name not in CHANGED_MOST:
+            lines.append(parameter_line(name))
+    return "\n".join(lines)
+
+
+def parameter_line(name: str) -> str:
+    """`name = default  # meaning`: the beginning of its description and its choices, then what
+    None and auto stand for and the other clauses, as far as the line has room for them."""
+    default = parameters()[name][0]
+    assignment = f"{name} = {json.dumps(default) if isinstance(default, str) else default}"
+    # papermill parses no line with a second equals sign.
+    first, *others = meaning(name).replace("=", " ").split("; ")
+    field = Config.model_fields.get(name)
+    allowed = choices(field.annotation) if field else ()
+    if name == "framework":
+        # The others are those of imported logs.
+        allowed, others = tuple(FRAMEWORKS), []
+    ending = f" ({' | '.join(allowed)})" if allowed else ""
+    shorter = [(first, ending), (first.partition(": ")[0], ending), (first, "")]
+    first, ending = next(
+        text for text in shorter if len(f"{assignment}  # {''.join(text)}") <= WIDTH
+    )
+    kept: list[str] = []
+    for clause in sorted(others, key=lambda one: not one.startswith(("None: ", "auto: "))):
+        longer = [one for one in others if one in (*kept, clause)]
+        if len(f"{assignment}  # {'; '.join([first, *longer])}{ending}") <= WIDTH:
+            kept = longer
+    return f"{assignment}  # {'; '.join([first, *kept])}{ending}"
 
 
 # Commands.
@@ -335,5 +410,5 @@ def words(values: Iterable[object]) -> str:
 
 if __name__ == "__main__":
     (DOCS / "reference").mkdir(exist_ok=True)
-    for path, text in pages().items():
+    for path, text in (pages() | notebooks()).items():
         write_atomically(path, text)

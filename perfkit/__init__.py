@@ -21,7 +21,7 @@ _HOME = {
     "Measurement": "results.files",
     "ResultError": "results.files",
     "load": "results.frames",
-    "published": "tables.published",
+    "published": "reference.table",
     "load_steps": "results.frames",
 }
 

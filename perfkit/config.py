@@ -128,8 +128,8 @@ class Config(BaseModel):
         None,
         ge=1024,
         le=65534,
-        description="TCP port on the first node where the nodes meet, and the one after it for "
-        "the workers; None: any free one, 29400 for manual",
+        description="TCP port of the first node, where the nodes meet; the workers use the "
+        "next port; None: any free port, 29400 for manual",
     )
     cpu_tuning: bool = Field(
         True,
@@ -166,8 +166,7 @@ class Config(BaseModel):
         1800,
         ge=1,
         le=7 * 24 * 3600,
-        description="a repeat that takes longer is ended, and nodes are not waited for longer, "
-        "seconds",
+        description="seconds after which a repeat is ended, and a missing node is given up",
     )
     outputs_dir: str = Field(
         "outputs", min_length=1, description="folder that receives the results"
@@ -239,8 +238,8 @@ class Protocol(BaseModel):
         None,
         gt=0,
         lt=1,
-        description="end before all repeats once the interval is narrower than this share of "
-        "the median; None: make them all, for repeats=auto 0.02",
+        description="end early, once the interval is narrower than this share of the median; "
+        "None: make all repeats, for repeats=auto 0.02",
     )
     budget: int | None = Field(
         None,

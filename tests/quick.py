@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-TELLING = {"git", "make", "nvidia-smi"}
+TELLING = {"git", "make", "nvidia-smi", "uname"}
 """What any test may start: it only tells what this checkout and this machine are, or what make
 would do."""
 SLOW_IMPORTS = {"paddle", "torch", "jax", "playwright"}

@@ -38,9 +38,9 @@ from perfkit.importers.log import (
     Told,
     Windows,
 )
+from perfkit.reference.cells import cells_of
 from perfkit.report.site import write_site
 from perfkit.results.files import ResultError
-from perfkit.tables.cells import cells_of
 
 FACTS = {
     "model": "resnet50",
@@ -789,10 +789,10 @@ def test_an_audit_is_kept_as_a_page_in_both_languages_that_the_index_links_to(ke
 
 
 def test_the_site_is_written_again_from_the_audit_alone(kept, without_summary):
-    before = page(kept)
+    before = page(kept).partition("<main")[2]
     (kept / "report.html").unlink()
     assert write_site(kept.parent.parent, lambda _done: None)[1] == []
-    assert page(kept) == before
+    assert page(kept).partition("<main")[2] == before
 
 
 def test_an_audit_that_cant_be_read_is_named(kept, without_summary):

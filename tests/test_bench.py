@@ -12,14 +12,13 @@ import pytest
 from made import made_figure, stored
 
 from perfkit.config import ROOT
-from perfkit.report.bench import Bench
+from perfkit.report.bench import bench_figures, run_plot
 from perfkit.report.index import write_index
-from perfkit.report.site import parts, publish_figures, write_site
-from perfkit.report.strip import strip
+from perfkit.report.site import FACTS, parts, publish_bench, write_site
 from perfkit.results.figures import Number, figures_file, read_figures, store_figure
 from perfkit.results.files import ResultError
 from perfkit.statistics import share_interval
-from perfkit.words.language import LANGUAGES, file_name
+from perfkit.text.language import LANGUAGES, file_name
 
 sys.path.insert(0, str(ROOT / "tests" / "bench"))
 import runner
@@ -247,6 +246,7 @@ def test_the_site_has_a_page_of_the_figures_in_every_language_and_the_index_link
         for link in re.findall(r'href="([^"#]+)"', text):
             assert (made / "bench" / link).exists(), link
     assert "perfkit 自身的指标" in page(made, "zh")
+    publish_bench(made)
     assert nbformat.read(made / "bench" / "notebook.ipynb", 4).cells
 
 
@@ -257,7 +257,7 @@ def test_without_figures_the_index_links_none(tmp_path):
 @pytest.mark.usefixtures("without_summary")
 def test_figures_that_can_not_be_read_are_named_on_the_index_and_the_rest_is_there(made):
     stored(made / "good")
-    publish_figures(Bench.of(made))
+    publish_bench(made)
     figures_file(made).write_text('{"schema_version": 1, "figures"')
     _index, left_out = write_site(made, print)
     assert [line.partition(", ")[0] for line in left_out] == ["bench/figures.json: not JSON"]
@@ -270,10 +270,10 @@ def test_figures_that_can_not_be_read_are_named_on_the_index_and_the_rest_is_the
 
 @pytest.mark.usefixtures("without_summary")
 def test_a_page_of_figures_that_can_not_be_written_is_named(made, monkeypatch):
-    def stumble(_bench):
+    def stumble(_outputs):
         raise TypeError("nobody thought of this")
 
-    monkeypatch.setattr("perfkit.report.site.write_page_of_figures", stumble)
+    monkeypatch.setitem(FACTS, "bench", stumble)
     _index, left_out = write_site(made, print)
     assert left_out == [
         "bench: its page could not be written (TypeError: nobody thought of this)"
@@ -295,7 +295,7 @@ def test_foreign_text_in_figures_is_escaped(made):
             figure["environment"][HOSTILE] = {"value": None, "missing": HOSTILE}
 
     spoil(made, hostile)
-    publish_figures(Bench.of(made))
+    publish_bench(made)
     for language in LANGUAGES:
         text = (made / "bench" / file_name("report", language)).read_text()
         assert text.count("<script") == 1 and "<img" not in text
@@ -310,17 +310,21 @@ def test_a_figure_of_another_environment_names_what_differs(made):
 
 
 def page_of(outputs):
-    publish_figures(Bench.of(outputs))
+    publish_bench(outputs)
     return page(outputs)
 
 
-def test_a_strip_has_a_dot_for_each_run_and_the_line_of_equal_sides_where_it_is_near():
-    near = strip([0.9, 1.2, 1.0], 1.0, (0.9, 1.2), ratios=True)
-    assert near.count("<circle") == 3 and "stroke-dasharray" in near
-    far = strip([4.0, 4.1], 4.05, None, ratios=True)
-    assert far.count("<circle") == 2 and "stroke-dasharray" not in far
-    alike = strip([3.0, 3.0, 3.0], 3.0, (3.0, 3.0))
-    assert alike.count('cx="8.0"') == 3 and "nan" not in alike
+def test_a_dot_plot_has_a_dot_for_each_run_and_a_line_where_both_sides_are_equal():
+    pairs = [(0.9, 1.0), (1.2, 1.0), (1.0, 1.0)]
+    (axes,) = run_plot([Number.of_pairs("one / other", pairs, "images/s")]).axes
+    ratios = [[*line.get_xdata()] for line in axes.lines]
+    assert [0.9, 1.2, 1.0] in ratios and [1, 1] in ratios
+    values = Number.of_values("far", [4.0, 4.0, 8.0], "s")
+    (axes,) = run_plot([values]).axes
+    assert [1.0, 1.0, 2.0] in [[*line.get_xdata()] for line in axes.lines]
+    assert (
+        run_plot([Number.of_trials("named", 5, 6), Number.of_values("x", [1.0], "s")]) is None
+    )
 
 
 @pytest.mark.usefixtures("processes")
@@ -338,4 +342,4 @@ def test_the_bench_notebook_runs_as_papermill_runs_it(made, tmp_path):
 
 def test_without_figures_the_notebooks_error_says_what_makes_them(tmp_path):
     with pytest.raises(ResultError, match="make them: make bench"):
-        Bench.of(tmp_path)
+        bench_figures(tmp_path)

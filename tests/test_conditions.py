@@ -13,13 +13,13 @@ import pytest
 from conftest import IN_WORKER
 from made import measured, stored
 
+from perfkit import report
 from perfkit.analysis.disturbances import Disturbance, disturbances
-from perfkit.report import sections
 from perfkit.results.conditions import summarize
 from perfkit.results.files import read_events
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import Conditions
-from perfkit.words import language
+from perfkit.text import language
 
 BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {}}
 BEGIN["energy_wraps_joules"] = {"package-0": 1000.0}
@@ -213,7 +213,7 @@ def shown(folder, *seen):
     pairs = zip(measurement.result.repeats, seen, strict=True)
     repeats = [repeat.model_copy(update={"conditions": one}) for repeat, one in pairs]
     result = measurement.result.model_copy(update={"repeats": repeats})
-    html = sections.conditions(type(measurement)(folder, result)).html
+    html = report.telemetry(type(measurement)(folder, result)).html
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
@@ -221,21 +221,21 @@ def test_the_page_shows_what_the_machine_tells_and_why_the_rest_is_not_there(tmp
     missing = {"cpu_energy": "<b>no RAPL</b>", "stolen": "none was counted"}
     seen = made(stolen_share=None, clock_mhz={"cpu": (2400.4, 3100.0)}, missing=missing)
     text = shown(tmp_path / "m", seen, None)
-    assert "1 40 3.90 0.40 2400 – 3100 gpu0 power_cap (40) 2 – – – – –" in text
-    assert "CPU clock (MHz)" in text and "Stolen by" not in text and "(J)" not in text
+    assert "1 40 3.900 0.4000 cpu 2400 – 3100 gpu0 power_cap 40 " in text
+    assert "Clock (MHz)" in text and "Steal time" not in text and "(J)" not in text
     assert "CPU energy ( <b>no RAPL</b> ); stolen ( none was counted )" in text
 
 
 def test_the_page_says_whose_energy_it_is_and_speaks_chinese(tmp_path):
     seen = made(energy_joules_per_sample=12.3456, throttled={"cpu": {}})
     text = shown(tmp_path / "en", seen, seen)
-    assert "12.35" in text and "not seen" in text and "whole processor packages" in text
-    with language.spoken("zh"):
+    assert "12.35" in text and "whole processor packages" in text
+    with language.in_language("zh"):
         assert "每样本能耗（J）" in shown(tmp_path / "zh", seen, seen)
 
 
 def test_the_page_of_a_measurement_without_conditions_says_so(tmp_path):
-    assert shown(tmp_path / "m", None, None).startswith("Not known: ")
+    assert shown(tmp_path / "m", None, None).startswith("The machine was not sampled")
 
 
 BUSY = [sys.executable, "-c", "while True: pass"]

@@ -119,10 +119,10 @@ def test_every_verdict_is_said_with_what_would_help(tmp_path):
     assert "More repeats" in said["undecided"]
     parts = made().step_parts.model_copy(update={"communication": None})
     untold = " ".join(diagnosis_lines(made(step_parts=parts), config))
-    assert "communication, which it does not tell" in untold
+    assert "the profiler does not separate it" in untold
     parts = made().step_parts.model_copy(update={"forward": None, "backward": None})
     untold = diagnosis_lines(made(step_parts=parts), measured([1.0]).config)[-1]
-    assert "does not tell forward from backward." in untold
+    assert "does not separate forward and backward." in untold
 
 
 DIAGNOSED = {"dali_threads": 2, "batch_size": 4}
@@ -165,7 +165,7 @@ def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(
     # One repeat of each decides nothing; that reading is far faster than training does.
     assert found.verdict == "training-bound"
     page = (file.parent / "report.html").read_text()
-    assert "The input alone, dali_threads 2" in page
+    assert "Input pipeline alone, dali_threads=2" in page
     assert (tmp_path / "outputs" / found.synthetic_id / "result.json").exists()
 
 

@@ -1,5 +1,6 @@
 """Everything that is shown has its Chinese, and the catalogue has nothing else."""
 
+import ast
 import re
 import string
 
@@ -7,27 +8,38 @@ import nbformat
 import pytest
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
-from made import measured
+from made import measured, stored
+from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from perfkit.analysis.sanity import looked_at
+from perfkit.audit.recorded import PHRASES
 from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
 from perfkit.nodes.environment import FACTS
-from perfkit.report import charts
+from perfkit.reference.cells import SHAPES
+from perfkit.reference.table import published
+from perfkit.report import style
+from perfkit.report.measurement import write_measurement
+from perfkit.report.site import write_summary
+from perfkit.report.summary import Summary
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Option
-from perfkit.tables.cells import SHAPES
-from perfkit.tables.published import published
-from perfkit.words import language
-from perfkit.words.recorded import PHRASES
-from perfkit.words.wording import fact_name
+from perfkit.text import language
+from perfkit.text.format import fact_name
+from perfkit.text.messages import SEVERITIES, WARNINGS
 
-METHODS = [("**.py", "python"), ("**.j2", "jinja2.ext:babel_extract")]
+METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 UNTOLD = "cpu_time stolen cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
 UNTOLD += " gpu_temperature gpu_throttling gpu_energy"
 """What a machine may not tell of its conditions."""
-KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2)}
+NAMES = re.compile(
+    "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|[AV]100|"
+    "FP32|AMP|auto|SHA-256|[GC]PU|(images|sequences|samples)/s"
+)
+"""What headings have in Latin letters in Chinese too."""
+ENGLISH, CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
+KEYWORDS = dict.fromkeys(("_", "gettext", "gettext_noop", "later")) | {"ngettext": (1, 2)}
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +50,34 @@ def catalogue():
 
 def written():
     """The messages that code and templates have in them."""
-    options = {"**.j2": {"trimmed": "true", "silent": "false"}}
-    found = extract_from_dir(ROOT / "perfkit", METHODS, options, KEYWORDS, comment_tags=())
-    return {message for _file, _line, message, _comments, _context in found}
+    options = {"**.j2": {"extensions": "jinja2.ext.do", "trimmed": "true", "silent": "false"}}
+    templates = extract_from_dir(ROOT / "perfkit", METHODS, options, KEYWORDS, comment_tags=())
+    found = {message for _file, _line, message, _comments, _context in templates}
+    for path in (ROOT / "perfkit").rglob("*.py"):
+        found |= {*marked(ast.parse(path.read_text(encoding="utf-8")))}
+    return found
+
+
+def marked(module):
+    """The messages in a module. Babel would miss those within f-strings, and take parts of
+    expressions for messages."""
+    for call in ast.walk(module):
+        match call:
+            case ast.Call(ast.Name("ngettext"), [ast.Constant(one), ast.Constant(many), _]):
+                yield one, many
+            case ast.Call(ast.Name(name), [ast.Constant(str(text))]) if name in KEYWORDS:
+                yield text
 
 
 def headings():
     """The text of the notebooks' markdown that pages are made of, and their pages' titles."""
-    named = {ROOT / "notebooks" / f"{name}.ipynb" for name in ("resnet50", "vgg16", "bert")}
-    named |= {
-        ROOT / "notebooks" / f"{name}.ipynb"
-        for name in ("summary", "bench", "comparison", "audit")
+    paths = [path for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "explore"]
+    cells = [cell for path in paths for cell in nbformat.read(path, 4).cells]
+    return {
+        cell.source.lstrip("# ")
+        for cell in cells
+        if cell.cell_type == "markdown" and "introduction" not in cell.metadata.get("tags", [])
     }
-    cells = [cell for path in named for cell in nbformat.read(path, 4).cells]
-    return {cell.source.lstrip("# ") for cell in cells if cell.cell_type == "markdown"}
 
 
 def looked_up():
@@ -59,21 +85,27 @@ def looked_up():
     cells = published()
     facts = {*FACTS, "data_disk", *UNTOLD.split()}
     facts |= {fact for framework in FRAMEWORKS.values() for fact in framework.facts}
-    with language.spoken("en"):
+    with language.in_language("en"):
         messages = {fact_name(fact) for fact in facts}
     messages |= {meaning for _default, meaning in parameters().values()}
     messages |= {*cells["note"].dropna(), *cells["statistic"].dropna()}
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*looked_at(measured([1.0]), ())}
-    messages |= {*Verdict.__args__, *PHRASES}
-    return messages | {"complete", "partial", "failed"}
+    messages |= {*Verdict.__args__, *PHRASES, *SEVERITIES}
+    messages |= {warning["sentence"] for warning in WARNINGS.values()}
+    return messages | {"complete", "partial", "failed", "not stated"}
 
 
 def test_a_message_with_a_percent_sign_has_a_variable():
     # Jinja doubles the sign in every message, and takes one of two out only with variables.
     templates = ROOT / "perfkit" / "report" / "templates"
-    found = extract_from_dir(templates, METHODS, {"**.j2": {"trimmed": "true"}}, KEYWORDS)
+    found = extract_from_dir(
+        templates,
+        METHODS,
+        {"**.j2": {"extensions": "jinja2.ext.do", "trimmed": "true"}},
+        KEYWORDS,
+    )
     texts = [str(message) for _file, _line, message, _comments, _context in found]
     assert len(texts) > 100
     assert [text for text in texts if "%" in text and "%(" not in text] == []
@@ -87,7 +119,7 @@ def test_every_message_is_translated_and_every_translation_is_used(catalogue):
 
 def test_a_translation_has_the_placeholders_of_its_message(catalogue):
     def placeholders(text):
-        named = re.findall(r"%\((\w+)\)[sd]", text)
+        named = re.findall(r"%\((\w+)\)[#.\d]*[a-z]", text)
         return {*named, *(name for _, name, _, _ in string.Formatter().parse(text) if name)}
 
     for message, translated in catalogue.items():
@@ -97,23 +129,23 @@ def test_a_translation_has_the_placeholders_of_its_message(catalogue):
 
 
 def test_the_charts_font_has_every_character_of_the_catalogue(catalogue):
-    font = get_font(findfont(FontProperties(family=charts.font())))
+    font = get_font(findfont(FontProperties(family=style._font())))
     texts = [text for pair in catalogue.items() for text in pair]
     characters = {c for text in texts for c in "".join(text)} - {"\n"}
     assert {c for c in characters if not font.get_char_index(ord(c))} == set()
 
 
 def test_a_language_is_spoken_within_its_block_only():
-    with language.spoken("zh"):
+    with language.in_language("zh"):
         assert language.gettext("Repeats") == "各次重复"
-        with language.spoken("en"):
+        with language.in_language("en"):
             assert language.gettext("Repeats") == "Repeats"
         assert language.current() == "zh"
     assert language.current() == "en"
 
 
 def test_empty_text_stays_empty_in_every_language():
-    with language.spoken("zh"):
+    with language.in_language("zh"):
         assert language.gettext("") == ""
 
 
@@ -121,13 +153,50 @@ def test_an_unknown_language_is_refused_with_those_there_are():
     with pytest.raises(
         ValueError, match="'fr' is no language of this report; it is 'en' or 'zh'"
     ):
-        language.speak("fr")
+        language.set_language("fr")
 
 
 def test_one_and_many_are_told_apart_where_the_language_does():
     def told(count):
-        return language.ngettext("%(count)s GPU", "%(count)s GPUs", count)
+        return language.ngettext("%(count)s pair", "%(count)s pairs", count)
 
-    assert (told(1), told(2)) == ("%(count)s GPU", "%(count)s GPUs")
-    with language.spoken("zh"):
-        assert told(1) == told(2) == "%(count)s 个 GPU"
+    assert (told(1), told(2)) == ("%(count)s pair", "%(count)s pairs")
+    with language.in_language("zh"):
+        assert told(1) == told(2) == "%(count)s 对"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The Chinese pages of a measurement with steps and of the summary, by name."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    write_measurement(stored(outputs / "made"))
+    for name in ("summary", "published"):
+        (outputs / name).mkdir()
+    write_summary(Summary.read(outputs), "zh")
+    names = ("made", "summary", "published")
+    return {name: (outputs / name / "report.zh.html").read_text() for name in names}
+
+
+def texts(page, elements):
+    """The texts of these elements of a page, without what is in a language of its own."""
+    page = re.sub(r'<(\w+)[^>]* lang="en".*?</\1>', "", page, flags=re.DOTALL)
+    found = re.findall(rf"<({elements})\b[^>]*>(.*?)</\1>", page, flags=re.DOTALL)
+    return {Markup(text).striptags().rstrip("¶") for _element, text in found}
+
+
+@pytest.mark.parametrize("name", ["made", "summary", "published"])
+def test_no_heading_of_a_chinese_page_is_english(pages, name):
+    found = texts(pages[name], "h1|h2|h3|summary|th|caption")
+    assert len(found) > 10
+    sources = {*published()["source"]}
+    foreign = {text for text in found - sources if not CHINESE.search(text)}
+    assert {text for text in foreign if ENGLISH.search(NAMES.sub("", text))} == set()
+
+
+@pytest.mark.parametrize("name", ["made", "summary", "published"])
+def test_no_sentence_of_a_chinese_page_is_left_in_english(pages, name, catalogue):
+    found = texts(pages[name], "td|p|li|text|strong|small")
+    assert len(found) > 10
+    # A single word may be the name of a parameter as well.
+    messages = {text for text in catalogue if isinstance(text, str) and " " in text}
+    assert found & messages == set()

@@ -1,24 +1,40 @@
 """The whole way through papermill, as users write it, at a small image size."""
 
+import base64
+import io
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 from click.testing import CliRunner
 from conftest import as_options, cell_sources
 from fake_trainer import launcher_command, planted
 from nbclient import NotebookClient
+from papermill import inspect_notebook
+from PIL import Image
 
 import perfkit
 from perfkit.cli import main
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
+from perfkit.report.pages import is_own
 from perfkit.results.files import Measurement
+from perfkit.text.format import number
+
+sys.path.insert(0, str(ROOT / "docs"))
+import reference
 
 NOTEBOOK = ROOT / "notebooks" / "resnet50.ipynb"
+FUSED = re.compile(r"\d\.\d{2,}\.\d")
+"""Two numbers without anything between, as in 6.9235.858."""
 each_model = pytest.mark.parametrize("model", MODELS)
 
 
@@ -77,6 +93,116 @@ def test_without_an_output_path_results_still_land_in_outputs(papermill, small, 
     assert measured(request["outputs_dir"]).result.status == "complete"
 
 
+def outcome_line(measurement):
+    """What the last line begins with and ends in."""
+    value = number(measurement.result.throughput.value)
+    return f"{value} images/s", f"{measurement.folder.name}/report.html"
+
+
+def test_the_last_output_and_the_last_line_logged_is_the_outcome(
+    papermill, small, fake_trainer, tmp_path
+):
+    request = small(input="synthetic")
+    done = run([*papermill, "--log-output", *as_options(request)])
+    assert done.returncode == 0, done.stderr
+    value, page = outcome_line(measured(request["outputs_dir"]))
+    # What follows is papermill's: that the cell has ended.
+    (last,) = re.findall(rf"^{value}.*", done.stderr, re.MULTILINE)
+    begun, ended = re.findall(r"(?:Executing|Ending) Cell", done.stderr)[-2:]
+    assert re.search(f"{begun} .*\n{re.escape(last)}\n{ended} ", done.stderr)
+    assert "warning" in last
+    assert last.endswith(page)
+    *_, output = nbformat.read(tmp_path / "executed.ipynb", 4).cells[-1].outputs
+    assert output.data["text/plain"] == last
+    assert value in output.data["text/html"]
+
+
+def in_terminal(command):
+    """What a terminal shows of the command, line by line, as they stand in the end."""
+    reader, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        chunks = iter(lambda: _read(reader), b"")
+        text = b"".join(chunks).decode()
+    os.close(reader)
+    assert process.returncode == 0, text
+    lines = text.replace("\r\n", "\n").splitlines()
+    return [line.rpartition("\r")[2] for line in lines if line.strip()]
+
+
+def _read(terminal):
+    """What there is; nothing at the end, which Linux tells by an error."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
+
+
+def test_a_terminal_ends_with_the_outcome_but_for_papermills_own_bar(
+    papermill, small, fake_trainer
+):
+    request = small(input="synthetic")
+    lines = in_terminal([*papermill, *as_options(request)])
+    value, page = outcome_line(measured(request["outputs_dir"]))
+    (place,) = (k for k, line in enumerate(lines) if line.startswith(value))
+    assert lines[place].endswith(page)
+    # And what the kernel logs of being ended, if it does.
+    assert any(line.startswith("Executing: 100%") for line in lines[place + 1 :])
+    assert [line for line in lines[place + 1 :] if "images/s" in line] == []
+
+
+def test_a_terminal_has_the_last_lines_of_perfkit_run_once(small, fake_trainer):
+    request = small(input="synthetic")
+    command = "from perfkit.cli import main; main()"
+    lines = in_terminal(
+        [sys.executable, "-c", command, "run", "resnet50", *as_options(request)]
+    )
+    value, page = outcome_line(measured(request["outputs_dir"]))
+    assert lines[-1].endswith(page)
+    assert len([line for line in lines if line.startswith(value)]) == 1
+
+
+def test_an_executed_notebook_stands_by_itself_in_nbconverts_own_template(
+    papermill, small, fake_trainer, tmp_path
+):
+    done = run([*papermill, *as_options(small(input="synthetic", repeats=5, measured_steps=8))])
+    assert done.returncode == 0, done.stderr
+    executed = tmp_path / "executed.ipynb"
+    convert = [sys.executable, "-m", "nbconvert", "--to", "html", str(executed)]
+    done = run(convert)
+    assert done.returncode == 0, done.stderr
+    page = BeautifulSoup(executed.with_suffix(".html").read_text(), "html.parser")
+    # Its template has variables of its own, for what is around the outputs.
+    outputs = page.select(".jp-OutputArea-output")
+    assert len(outputs) > 12
+    assert [str(output) for output in outputs if "var(--" in str(output)] == []
+    cells = [cell for output in outputs for cell in output.select("td, th, p, li")]
+    about = {cell: cell.find_previous("h2") for cell in cells}
+    # What stands there are versions of programs.
+    cells = [c for c in cells if about[c] is None or "Environment" not in about[c].text]
+    assert len(cells) > 50
+    assert [cell.get_text() for cell in cells if FUSED.search(cell.get_text())] == []
+    figures = [
+        base64.b64decode(image["src"].partition(",")[2]).decode()
+        for image in page.select('.jp-RenderedSVG img[src^="data:image/svg+xml;base64,"]')
+    ]
+    assert figures
+    for figure in figures:
+        assert "var(--" not in figure
+        assert len({*re.findall(r"(?:fill|stroke): ?(#\w{6})", figure)}) > 3
+    pictures = [
+        output.data["image/png"]
+        for cell in nbformat.read(executed, 4).cells
+        for output in cell.get("outputs", ())
+        if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) == len(figures)
+    for picture in pictures:
+        image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
+        assert len(image.getcolors(image.width * image.height)) > 3
+
+
 def test_more_gpus_than_there_are_ends_non_zero_and_says_how_to_run_on_the_cpu(papermill):
     done = run([*papermill, "-p", "gpus", "64"])
     assert done.returncode != 0
@@ -129,14 +255,42 @@ def notebook_of(model):
     return ROOT / "notebooks" / f"{model}.ipynb"
 
 
+def tagged(path, tag):
+    """The cells of a notebook with this tag."""
+    cells = nbformat.read(path, 4).cells
+    return [cell for cell in cells if tag in cell.metadata.get("tags", ())]
+
+
 @each_model
 def test_the_parameters_cell_has_every_parameter_with_its_default(model):
-    sources = cell_sources(notebook_of(model))
-    (source,) = (s for s in sources if s.startswith("# the work"))
+    (cell,) = tagged(notebook_of(model), "parameters")
     values: dict = {}
-    exec(source, values)
+    exec(cell.source, values)
     values.pop("__builtins__")
     assert values == {name: default for name, (default, _meaning) in parameters().items()}
+
+
+def test_the_parameters_cells_are_what_the_code_writes_now():
+    for path, text in reference.notebooks().items():
+        assert path.read_text() == text, "refresh it: make docs"
+
+
+@each_model
+def test_papermill_shows_the_meaning_of_every_parameter_those_changed_most_first(model):
+    shown = inspect_notebook(notebook_of(model))
+    assert [*shown][:3] == ["framework", "batch_size", "gpus"]
+    assert {*shown} == {*parameters()}
+    assert [name for name, one in shown.items() if len(one["help"]) < 10] == []
+    assert max(map(len, reference.parameters_cell().splitlines())) <= 96
+
+
+@each_model
+def test_the_notebook_begins_with_what_to_change(model):
+    heading, introduction, cell = nbformat.read(notebook_of(model), 4).cells[:3]
+    assert heading.source.startswith("# ")
+    assert introduction.metadata.tags == ["introduction"]
+    assert introduction.source.count(". ") + introduction.source.count(".\n") == 1
+    assert cell.metadata.tags == ["parameters"]
 
 
 @each_model
@@ -144,7 +298,7 @@ def test_the_notebook_is_thin_and_has_no_outputs(model):
     notebook = nbformat.read(notebook_of(model), 4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs for cell in code)
-    assert not any(word in cell.source for cell in code for word in ("def ", "class ", "for "))
+    assert [c.source for c in code if re.search(r"(?m)^\s*(def|class|for|if) ", c.source)] == []
     for cell in code:
         if "show" in cell.metadata.tags:
             compile(cell.source, "show", "eval")
@@ -181,6 +335,101 @@ def test_perfkit_run_does_the_same_and_keeps_the_executed_notebook(cli, small, f
     assert done.stdout.strip() == str(measurement.folder / "report.html")
     assert (measurement.folder / "logs" / "papermill.ipynb").exists()
     assert measurement.result.config.label == ""
+
+
+def test_the_last_lines_of_perfkit_run_are_number_interval_warnings_and_page(
+    cli, small, fake_trainer
+):
+    done = cli("run", "resnet50", *as_options(small(input="synthetic", repeats=5)))
+    assert done.returncode == 0, done.stderr
+    *_, number, warned = re.sub(r",\n", ", ", done.stderr).splitlines()
+    value = r"[\d.,]+"
+    words = rf"{value} images/s, median of n=5; 93.75 % interval {value} to {value}"
+    assert re.fullmatch(words, number)
+    assert re.fullmatch(r"\d+ warnings?: [a-z_, ]+|No warnings", warned)
+    assert done.stdout.splitlines()[-1].endswith("/report.html")
+
+
+@pytest.fixture
+def own_notebook(tmp_path):
+    """A copy of the ResNet-50 notebook as a user changes it: a batch size, and a cell more."""
+    notebook = nbformat.read(NOTEBOOK, 4)
+    cells = {cell.metadata.tags[0]: cell for cell in notebook.cells if "tags" in cell.metadata}
+    source = cells["parameters"].source
+    cells["parameters"].source = source.replace("batch_size = None", "batch_size = 3")
+    added = nbformat.v4.new_code_cell('print("the repeats:", len(measurement.result.repeats))')
+    notebook.cells.insert(-1, added)
+    path = tmp_path / "my" / "resnet50.ipynb"
+    path.parent.mkdir()
+    nbformat.write(notebook, path)
+    return path
+
+
+def test_perfkit_run_of_a_copy_has_the_cells_that_were_added_on_its_page(
+    cli, small, fake_trainer, own_notebook
+):
+    request = small(input="synthetic")
+    del request["batch_size"]
+    done = cli("run", str(own_notebook), *as_options(request))
+    assert done.returncode == 0, done.stderr
+    measurement = measured(request["outputs_dir"])
+    assert measurement.result.config.batch_size == 3
+    assert done.stdout.strip() == str(measurement.folder / "report.html")
+    assert "the repeats: 1" in (measurement.folder / "report.html").read_text()
+    kept = nbformat.read(measurement.folder / "notebook.ipynb", 4)
+    assert is_own(kept)
+    assert any("the repeats:" in cell.source for cell in kept.cells)
+    # Pages made again later have it too.
+    again = cli("report", request["outputs_dir"])
+    assert again.returncode == 0, again.stderr
+    assert "the repeats: 1" in (measurement.folder / "report.html").read_text()
+
+
+def test_perfkit_run_of_a_copy_that_fails_ends_with_1_and_names_its_page(
+    cli, small, own_notebook
+):
+    done = cli("run", str(own_notebook), *as_options(small(input="synthetic", timeout=1)))
+    assert done.returncode == 1
+    assert "time_out" in done.stderr
+    assert "report.html" in done.stderr
+
+
+WRONG_NOTEBOOKS = [
+    ("no cell has it", lambda source: source.replace('perfkit.plan("resnet50"', "f(")),
+    ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
+    ("'resnet5' is not", lambda source: source.replace("resnet50", "resnet5")),
+    ("to plain values", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
+]
+
+
+@pytest.mark.parametrize(("told", "change"), WRONG_NOTEBOOKS)
+def test_perfkit_run_refuses_a_notebook_that_it_can_not_judge(own_notebook, told, change):
+    notebook = nbformat.read(own_notebook, 4)
+    for cell in notebook.cells:
+        if {"plan", "parameters"} & {*cell.metadata.get("tags", ())}:
+            cell.source = change(cell.source)
+    nbformat.write(notebook, own_notebook)
+    done = CliRunner().invoke(main, ["run", str(own_notebook)])
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nowhere/resnet50.ipynb", "No such file"),
+        ("text.ipynb", "not a notebook"),
+        ("resnet", "model: 'resnet' is not"),
+    ],
+)
+def test_perfkit_run_says_which_notebook_or_model_is_not_there(
+    tmp_path, monkeypatch, name, told
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.ipynb").write_text("a text")
+    done = CliRunner().invoke(main, ["run", name])
+    assert done.exit_code == 2
+    assert told in done.stderr
 
 
 def test_perfkit_run_ends_with_1_when_a_run_fails_and_says_why(cli, small):

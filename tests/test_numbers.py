@@ -7,9 +7,9 @@ from html import unescape
 import pytest
 from made import measured, rank_events, with_raw_files
 
+from perfkit import report
 from perfkit.analysis.sanity import window_disagrees
 from perfkit.config import Protocol
-from perfkit.report import sections
 from perfkit.results.files import read_events
 from perfkit.results.numbers import disagreements, numbers
 
@@ -62,7 +62,7 @@ def measurement(tmp_path):
 
 
 def raw_section(measurement):
-    return re.sub(r"<[^>]+>", "", unescape(sections.raw_files(measurement).html))
+    return re.sub(r"<[^>]+>", "", unescape(report.raw_files(measurement).html))
 
 
 def change(path, old, new):

@@ -6,8 +6,8 @@ import pytest
 
 import perfkit
 from perfkit.config import ROOT
+from perfkit.reference.matches import STRATEGIES
 from perfkit.sweep.file import SweepError, read_sweep
-from perfkit.tables.matches import STRATEGIES
 
 FOLDER = ROOT / "parameters"
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

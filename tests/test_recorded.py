@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.words.language import spoken
-from perfkit.words.recorded import LONGEST, PHRASES, recorded
+from perfkit.audit.recorded import LONGEST, PHRASES, recorded
+from perfkit.text.language import in_language
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,16 @@ from perfkit.words.recorded import LONGEST, PHRASES, recorded
 )
 def test_a_stored_sentence_is_shown_in_the_language_that_is_spoken(text, chinese):
     assert recorded(text) == text
-    with spoken("zh"):
+    with in_language("zh"):
         assert recorded(text) == chinese
 
 
 def test_a_text_too_long_for_a_phrase_is_left_as_it_is():
     text = "x is y by z" + " by z" * LONGEST
-    with spoken("zh"):
+    with in_language("zh"):
         assert recorded(text) == text
 
 
 def test_every_phrase_is_found_to_be_itself():
-    with spoken("zh"):
+    with in_language("zh"):
         assert [phrase for phrase in PHRASES if recorded(phrase) == phrase] == []

@@ -11,15 +11,18 @@ from perfkit.analysis.sanity import looked_at, warnings_of
 from perfkit.analysis.steady import courses
 from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.config import ROOT
+from perfkit.reference.table import published
 from perfkit.results.frames import load_steps
 from perfkit.results.schema import Ceiling, Conditions, Evaluation
-from perfkit.tables.published import published
+from perfkit.text.messages import WARNINGS, sentence
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
 
 
 def names(result, course=()):
-    return [warning.name for warning in warnings_of(result, course)]
+    found = warnings_of(result, course)
+    assert all(sentence(warning) for warning in found), "each has its parameters"
+    return [warning.code for warning in found]
 
 
 def changed(result, **changes):
@@ -38,8 +41,8 @@ def test_a_single_repeat_and_a_wide_interval_are_told():
     assert names(measured([100.0])) == ["single_repeat"]
     wide = measured([90.0, 110.0, 95.0, 105.0, 100.0])
     (warning,) = warnings_of(wide, ())
-    assert warning.name == "wide_interval"
-    assert warning.figures["share"] == pytest.approx(0.2)
+    assert warning.code == "wide_interval"
+    assert warning.params["share"] == pytest.approx(0.2)
 
 
 def test_a_repeat_that_is_far_only_in_units_of_a_tiny_spread_is_no_outlier():
@@ -49,9 +52,9 @@ def test_a_repeat_that_is_far_only_in_units_of_a_tiny_spread_is_no_outlier():
 def test_an_outlier_is_named_with_its_distance_and_still_counts():
     result = measured([*QUIET[:6], 103.0])
     (warning,) = warnings_of(result, ())
-    assert warning.name == "outlier"
-    assert warning.figures["repeats"] == [7]
-    assert warning.figures["shares"] == [pytest.approx(0.03)]
+    assert warning.code == "outlier"
+    assert warning.params["repeats"] == [7]
+    assert warning.params["shares"] == [pytest.approx(0.03)]
     assert result.throughput.n == 7
 
 
@@ -91,8 +94,8 @@ def test_what_disturbed_the_machine_is_told(name, changes):
     result = measured(QUIET)
     assert names(changed(result, conditions=Conditions(**quiet))) == []
     (warning,) = warnings_of(changed(result, conditions=Conditions(**quiet | changes)), ())
-    assert warning.name == name
-    assert warning.figures["repeats"] == list(range(1, 8))
+    assert warning.code == name
+    assert warning.params["repeats"] == list(range(1, 8))
 
 
 def test_a_loss_that_rises_is_told_where_every_step_has_the_same_batch():
@@ -119,8 +122,8 @@ def test_more_than_the_datasheet_allows_is_told_and_an_unknown_gpu_has_none():
     # 69.9 GFLOP a sequence, and nothing is saved in a dense layer: 225 sequences/s.
     bert = {"model": "bert", "input": "dataloader", "image_size": None, "layout": None}
     bert |= {"sequence_length": 128, "optimizer": "adamw", "device": "gpu", "gpus": 1}
-    (told,) = [w for w in warnings_of(measured([230.0] * 7, **bert), ()) if "above" in w.name]
-    assert told.name == "above_datasheet"
+    (told,) = [w for w in warnings_of(measured([230.0] * 7, **bert), ()) if "above" in w.code]
+    assert told.code == "above_datasheet"
     assert "above_datasheet" not in names(measured([220.0] * 7, **bert))
     facts = {"gpus": ["Some GPU, 32 GiB"]}
     assert names(measured([9e9] * 7, device="gpu", gpus=1, facts=facts)) == []
@@ -184,10 +187,10 @@ def test_what_a_measurement_does_not_tell_is_not_said_to_be_well():
     assert looked_at(measured([1.0]), ()) == {
         "spread": False,
         "step times": False,
-        "conditions": False,
+        "telemetry": False,
         "losses": True,
         "accuracy": False,
-        "ceilings": False,
+        "measured peak": False,
     }
 
 
@@ -259,11 +262,11 @@ def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
     assert "window_not_its_steps" in told
 
 
-def test_every_warning_has_a_sentence_on_the_page_and_stands_in_the_docs():
+def test_every_warning_has_a_sentence_and_stands_in_the_docs():
     source = (ROOT / "perfkit" / "analysis" / "sanity.py").read_text()
-    given = {*re.findall(r'NamedWarning\(\s*"(\w+)"', source), "other_load", "stolen"}
-    page = (ROOT / "perfkit" / "report" / "templates" / "warnings.html.j2").read_text()
-    assert given == {*re.findall(r'name == "(\w+)"', page)}
+    given = {*re.findall(r'Message\(\s*"(\w+)"', source), "other_load", "stolen"}
+    given |= {"raw_files_differ", "raw_steps_unreadable", "incomplete"}
+    assert given == {*WARNINGS}
     docs = (ROOT / "docs" / "results.md").read_text()
     table = docs.partition("## Warnings")[2].partition("##")[0]
     named = [

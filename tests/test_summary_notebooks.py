@@ -47,11 +47,16 @@ def shown(notebook, kind):
     ]
 
 
+def printed(notebook):
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "".join(output.get("text", "") for output in outputs)
+
+
 def test_the_summary_notebook_shows_and_writes_the_summary(executed, outputs, tmp_path):
     notebook, done = executed("summary", "-p", "outputs_dir", str(outputs))
     assert done.returncode == 0, done.stderr
     text = "".join(shown(notebook, "text/html"))
-    assert "2097.20" in text and "4.150" in text
+    assert "4.150" in text and "perfkit compare --live" in text
     for page in ("index.html", "summary/report.html", "summary/report.zh.html", "results.csv"):
         assert (outputs / page).exists()
 
@@ -59,9 +64,11 @@ def test_the_summary_notebook_shows_and_writes_the_summary(executed, outputs, tm
 def test_the_summary_notebook_speaks_the_language_asked_for(executed, outputs, tmp_path):
     options = ("-p", "outputs_dir", str(outputs), "-p", "lang", "zh")
     notebook, _done = executed("summary", *options)
-    assert "每设备批量大小" in "".join(shown(notebook, "text/html"))
+    assert (
+        "每次重复" in (text := "".join(shown(notebook, "text/html"))) or "重复的中位数" in text
+    )
     page = (outputs / "summary" / "report.html").read_text()
-    assert "batch per device" in page
+    assert 'lang="en"' in page and "重复" not in page.split("<main")[1]
 
 
 def test_the_summary_of_a_folder_that_is_not_there_is_an_error(executed, tmp_path):
@@ -70,11 +77,23 @@ def test_the_summary_of_a_folder_that_is_not_there_is_an_error(executed, tmp_pat
     assert "no folder" in done.stderr and "typo" in done.stderr
 
 
-def test_the_explore_notebook_runs_from_top_to_bottom(executed, outputs, tmp_path):
-    notebook, done = executed("explore", "-p", "outputs_dir", str(outputs))
+@pytest.mark.parametrize("names", [["one"], ["one", "two"]])
+def test_the_explore_notebook_runs_from_top_to_bottom(executed, tmp_path, names):
+    for name in names:
+        stored(tmp_path / "outputs" / name)
+    notebook, done = executed("explore", "-p", "outputs_dir", str(tmp_path / "outputs"))
     assert done.returncode == 0, done.stderr
     assert len(shown(notebook, "image/png")) == 3
     assert any("<table" in html for html in shown(notebook, "text/html"))
+    text = printed(notebook)
+    assert str(tmp_path / "outputs") in text and " / Paddle · fp32 · 4 · 1x1" in text
+
+
+def test_the_explore_notebook_takes_the_examples_only_without_a_measurement(executed, tmp_path):
+    (tmp_path / "outputs").mkdir()
+    notebook, done = executed("explore", "-p", "outputs_dir", str(tmp_path / "outputs"))
+    assert done.returncode == 0, done.stderr
+    assert "outputs/examples\n" in printed(notebook)
 
 
 @pytest.mark.parametrize("name", ["summary", "bench", "explore"])

@@ -17,7 +17,7 @@ from perfkit.cli import main
 from perfkit.comparison import compare
 from perfkit.config import Config
 from perfkit.models import MODELS, architecture
-from perfkit.report.sections import same_work
+from perfkit.report.measurement import work_equivalence
 from perfkit.request.refusal import RequestError
 from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
@@ -435,16 +435,16 @@ def test_a_file_that_is_no_verification_is_left_out_by_name(tmp_path, change, wh
 def test_a_page_shows_each_check_or_the_command_that_makes_them(tmp_path):
     one, other = results()
     folder = tmp_path / "outputs"
-    page = same_work(Measurement(folder / "m", one)).html
+    page = work_equivalence(Measurement(folder / "m", one)).html
     assert "perfkit verify resnet50" in page
     keep(folder, verification())
     for result, partner in ((one, "PyTorch 2.13.0+cpu"), (other, "Paddle 3.3.1")):
-        page = same_work(Measurement(folder / "m", result)).html
+        page = work_equivalence(Measurement(folder / "m", result)).html
         assert f"{partner}" in page
         assert "the same work." in page
         assert page.count("<tr>") == 1 + 3 + 2 * 5
     (folder / FOLDER / "odd.json").write_text("<script>")
-    page = same_work(Measurement(folder / "m", one)).html
+    page = work_equivalence(Measurement(folder / "m", one)).html
     assert "odd.json" in page
     assert "<script>" not in page
 
@@ -452,9 +452,9 @@ def test_a_page_shows_each_check_or_the_command_that_makes_them(tmp_path):
 def test_a_page_says_that_the_work_is_not_the_same(tmp_path):
     failed = judged(made(), made(multiply_adds=1), config("resnet50"))
     keep(tmp_path, verification(against=[Against(side=TORCH, checks=failed)]))
-    page = same_work(Measurement(tmp_path / "m", results()[0])).html
-    assert "not the same work" in page
-    assert "<strong>no</strong>" in page
+    page = work_equivalence(Measurement(tmp_path / "m", results()[0])).html
+    assert "NOT the same work" in page
+    assert ">no</td>" in page
 
 
 def test_the_command_compares_what_was_measured():
@@ -474,7 +474,7 @@ def test_a_verification_is_told_in_80_columns(tmp_path):
     told = text(verification(against=[Against(side=TORCH, checks=failed)]))
     assert max(map(len, told.splitlines())) <= 80
     assert "NOT the same work." in told
-    assert "! Loss of the worst step, float64: 5 and 0 steps were trained" in told
+    assert "! Loss, worst step, float64: 5 and 0 steps were trained" in told
 
 
 # The command

@@ -1,7 +1,7 @@
-"""What speaks against believing a measurement: each warning has a name and its figures."""
+"""Warnings about a measurement, as codes with parameters; see text/warnings.toml."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfkit.analysis.disturbances import disturbances
 from perfkit.analysis.losses import STANDING, accuracy_is_possible, untrained_losses
@@ -17,6 +17,7 @@ from perfkit.results.files import Measurement, ResultError
 from perfkit.results.frames import load_steps
 from perfkit.results.schema import STOPPING_LEVEL, Result
 from perfkit.statistics import median, outliers, relative_width
+from perfkit.text.messages import Message
 
 WIDE = 0.05
 """An interval as wide as this share of the median is called wide."""
@@ -28,21 +29,14 @@ SAME_WINDOW = 0.02
 """By how much of it a window may differ from its steps' sum."""
 
 
-class NamedWarning(NamedTuple):
-    """One reason for doubt: its name and, by name, the figures that the report tells of it."""
-
-    name: str
-    figures: dict[str, Any]
-
-
-def warnings_of(result: Result, went: Iterable[Course]) -> list[NamedWarning]:
+def warnings_of(result: Result, went: Iterable[Course]) -> list[Message]:
     """All warnings about a measurement, whose repeats went as `went` says."""
     found = [*_about_origin(result), *_about_repeats(result), *_about_courses(result, went)]
     found += [*_about_conditions(result), *_about_losses(result), *_about_samples(result)]
     return [*found, *_about_ceilings(result)]
 
 
-def warnings_about(measurement: Measurement) -> list[NamedWarning]:
+def warnings_about(measurement: Measurement) -> list[Message]:
     """All warnings about a measurement; of one whose raw steps can't be read or are not here,
     those that the result gives alone."""
     try:
@@ -64,14 +58,14 @@ def looked_at(result: Result, went: Iterable[Course]) -> dict[str, bool]:
     return {
         "spread": len(repeats) > 1,
         "step times": any(course.steadiness for course in counting(result, went)),
-        "conditions": any(repeat.conditions for repeat in repeats),
+        "telemetry": any(repeat.conditions for repeat in repeats),
         "losses": any(repeat.loss_first is not None for repeat in repeats),
         "accuracy": any(repeat.evaluation for repeat in repeats),
-        "ceilings": utilization(result) is not None,
+        "measured peak": utilization(result) is not None,
     }
 
 
-def _about_origin(result: Result) -> Iterator[NamedWarning]:
+def _about_origin(result: Result) -> Iterator[Message]:
     """Whether perfkit was there."""
     if imported := result.imported:
         without_input = (
@@ -79,53 +73,63 @@ def _about_origin(result: Result) -> Iterator[NamedWarning]:
             and imported.reader == "apart"
             and result.data_wait_share is None
         )
-        figures = {"format": imported.format, "without_input": without_input}
-        yield NamedWarning("imported", figures)
+        yield Message("imported", {"format": imported.format})
+        if without_input:
+            yield Message("input_wait_excluded", {})
 
 
-def _about_repeats(result: Result) -> Iterator[NamedWarning]:
+def _about_repeats(result: Result) -> Iterator[Message]:
     values = result.throughputs
     if len(values) == 1:
-        yield NamedWarning("single_repeat", {})
+        yield Message("single_repeat", {})
     width = result.throughput.relative_width if result.throughput else None
     if width is not None and width > WIDE:
-        yield NamedWarning("wide_interval", {"share": width})
+        yield Message("wide_interval", {"share": width})
     # Among few repeats of a quiet machine one is often far in units of their own small spread.
     usual = median(values) if values else 0.0
     far = [k for k in outliers(values) if abs(values[k] / usual - 1) > TOLERANCE]
     if far:
         indices = [result.complete_repeats[k].index for k in far]
         ratios = [values[k] / usual - 1 for k in far]
-        yield NamedWarning("outlier", {"repeats": indices, "shares": ratios})
+        yield Message("outlier", {"repeats": indices, "shares": ratios})
     target = result.protocol.interval_target
     if target is not None and result.ended_by in ("budget", "repeats"):
         reached = relative_width(values, STOPPING_LEVEL)
         if reached is None or reached > target:
-            yield NamedWarning("interval_missed", {"target": target, "n": len(values)})
+            yield Message("interval_missed", {"share": target, "n": len(values)})
 
 
-def _about_conditions(result: Result) -> Iterator[NamedWarning]:
+def _about_conditions(result: Result) -> Iterator[Message]:
     """What else the machine did."""
     found = disturbances(result)
-    for name in ("other_load", "stolen"):
-        if some := [one for one in found if one.what == name]:
-            figures = {"repeats": [one.repeat for one in some]}
+    for code, unit, limit in (
+        ("other_load", "cores", "core_limit"),
+        ("stolen", "share", "share_limit"),
+    ):
+        if some := [one for one in found if one.what == code]:
             most = max(some, key=lambda one: one.value)
-            yield NamedWarning(name, figures | {"most": most.value, "limit": most.limit})
+            yield Message(
+                code,
+                {
+                    "repeats": [one.repeat for one in some],
+                    unit: most.value,
+                    limit: most.limit,
+                },
+            )
     if throttled := [one for one in found if one.what == "throttled"]:
         reasons = sorted({f"{one.device}: {one.reason}" for one in throttled})
         repeats = sorted({one.repeat for one in throttled})
-        yield NamedWarning("throttled", {"repeats": repeats, "reasons": reasons})
+        yield Message("throttled", {"repeats": repeats, "reasons": reasons})
 
 
-def _about_courses(result: Result, every: Iterable[Course]) -> Iterator[NamedWarning]:
+def _about_courses(result: Result, every: Iterable[Course]) -> Iterator[Message]:
     """What the step times of the repeats that count show."""
     went = counting(result, every)
     known = [(c.repeat, c.steadiness) for c in went if c.steadiness]
     if unsettled := [repeat for repeat, seen in known if not seen.settled]:
-        yield NamedWarning("never_steady", {"repeats": unsettled})
+        yield Message("never_steady", {"repeats": unsettled})
     if drifting := [(repeat, seen.drift) for repeat, seen in known if seen.drift]:
-        yield NamedWarning("drift", _by_repeat(drifting))
+        yield Message("drift", _by_repeat(drifting))
     windows = {
         (r.index, rank.rank): rank.window_seconds for r in result.repeats for rank in r.ranks
     }
@@ -137,18 +141,18 @@ def _about_courses(result: Result, every: Iterable[Course]) -> Iterator[NamedWar
         and window_disagrees(windows[course.repeat, rank], seconds)
     }
     if apart:
-        yield NamedWarning("window_not_its_steps", {"repeats": sorted(apart)})
+        yield Message("window_not_its_steps", {"repeats": sorted(apart)})
     warmup = result.protocol.warmup_steps
     late = [(r, seen.begin) for r, seen in known if seen.settled and seen.begin > warmup]
     if late:
         begins = max(begin for _repeat, begin in late)
-        yield NamedWarning(
+        yield Message(
             "warm_up_longer",
             {"repeats": [r for r, _begin in late], "steps": begins, "warmup": warmup},
         )
     differing = [(c.repeat, c.disagreement) for c in went if abs(c.disagreement) > TOLERANCE]
     if differing:
-        yield NamedWarning("steady_differs", _by_repeat(differing))
+        yield Message("steady_differs", _by_repeat(differing))
 
 
 def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
@@ -164,20 +168,20 @@ def _by_repeat(found: list[tuple[int, float]]) -> dict[str, Any]:
     return {"repeats": [k for k, _share in found], "shares": [share for _k, share in found]}
 
 
-def _about_losses(result: Result) -> Iterator[NamedWarning]:
+def _about_losses(result: Result) -> Iterator[Message]:
     """Whether it was training at all."""
     repeats, config = result.complete_repeats, result.config
     low, high = untrained_losses(config.model)
     firsts = [repeat.loss_first for repeat in repeats if repeat.loss_first is not None]
     if odd := [loss for loss in firsts if not low <= loss <= high]:
-        yield NamedWarning("first_loss", {"loss": odd[0], "low": low, "high": high})
+        yield Message("first_loss", {"loss": odd[0], "low": low, "high": high})
     lasts = [repeat.loss_last for repeat in repeats if repeat.loss_last is not None]
     if lasts and max(lasts) > high:
-        yield NamedWarning("last_loss", {"loss": max(lasts), "high": high})
+        yield Message("last_loss", {"loss": max(lasts), "high": high})
     if config.input == "synthetic" and result.protocol.steps > 1:
         rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
         if rising:
-            yield NamedWarning("loss_not_falling", {"repeats": rising})
+            yield Message("loss_not_falling", {"repeats": rising})
     standing = [
         repeat.index
         for repeat in repeats
@@ -187,22 +191,22 @@ def _about_losses(result: Result) -> Iterator[NamedWarning]:
         and abs(repeat.loss_last - repeat.loss_first) < STANDING
     ]
     if standing:
-        yield NamedWarning("loss_standing", {"repeats": standing})
+        yield Message("loss_standing", {"repeats": standing})
     odd_repeats = [
         repeat.index
         for repeat in repeats
         if repeat.evaluation and not accuracy_is_possible(repeat.evaluation)
     ]
     if odd_repeats:
-        yield NamedWarning("accuracy", {"repeats": odd_repeats})
+        yield Message("accuracy", {"repeats": odd_repeats})
 
 
-def _about_samples(result: Result) -> Iterator[NamedWarning]:
+def _about_samples(result: Result) -> Iterator[Message]:
     """Whether all that was asked for was trained on."""
     repeats = result.complete_repeats
     if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):
         steps = len(repeats) * result.protocol.steps
-        yield NamedWarning("skipped_steps", {"count": skipped, "steps": steps})
+        yield Message("skipped_steps", {"count": skipped, "steps": steps})
     wanted = result.protocol.steps * result.config.samples
     seen = [
         rank.samples_seen
@@ -211,10 +215,10 @@ def _about_samples(result: Result) -> Iterator[NamedWarning]:
         if rank.samples_seen is not None
     ]
     if seen and min(seen) < wanted:
-        yield NamedWarning("fewer_samples", {"seen": min(seen), "wanted": wanted})
+        yield Message("fewer_samples", {"seen": min(seen), "wanted": wanted})
 
 
-def _about_ceilings(result: Result) -> Iterator[NamedWarning]:
+def _about_ceilings(result: Result) -> Iterator[Message]:
     """Whether it was faster than the devices can be."""
     most = FEWER_MULTIPLICATIONS if MODELS[result.config.model].sample == "image" else 1.0
     if known := utilization(result):
@@ -224,7 +228,8 @@ def _about_ceilings(result: Result) -> Iterator[NamedWarning]:
             if repeat.ceiling and (share := share_of_ceiling(repeat, known.flops)) > most
         ]
         if over:
-            yield NamedWarning("above_ceiling", _by_repeat(over))
+            repeats, shares = zip(*over, strict=True)
+            yield Message("above_ceiling", {"repeats": repeats, "share": max(shares)})
     sheet = datasheet(result)
     if sheet and (share := share_of_datasheet(result, sheet) or 0.0) > most:
-        yield NamedWarning("above_datasheet", {"share": share, "gpu": sheet.gpu})
+        yield Message("above_datasheet", {"share": share, "gpu": sheet.gpu})

@@ -191,22 +191,24 @@ def courses(steps: "DataFrame") -> list[Course]:
     """The course of every repeat in `steps`, as frames.load_steps gives them, that has measured
     steps on all ranks."""
     found = []
-    for repeat, rows in steps.groupby("repeat"):
-        seconds = rows.pivot(index="step", columns="rank", values="seconds")
-        window = rows.loc[rows["measured"], "step"]
-        if window.empty or seconds.isna().any(axis=None):
+    places = ["repeat", "step"]
+    every = steps.pivot(index=places, columns="rank", values="seconds")
+    every_sample = steps.groupby(places)["samples"].sum()
+    windows = steps[steps["measured"]].groupby("repeat")["step"].min()
+    for repeat, first in windows.items():
+        seconds, samples = every.loc[repeat], every_sample.loc[repeat]
+        if seconds.isna().any(axis=None):
             continue
-        samples = rows.groupby("step")["samples"].sum()
         seen = steadiness(seconds.max(axis=1).to_list())
         found.append(
             Course(
                 repeat=int(repeat),
                 steadiness=seen,
-                fixed=_rate(samples, seconds, window.min()),
+                fixed=_rate(samples, seconds, first),
                 steady=_rate(samples, seconds, seconds.index[seen.begin])
                 if seen and seen.settled
                 else None,
-                window_steps=seconds.loc[window.min() :].to_dict("list"),
+                window_steps=seconds.loc[first:].to_dict("list"),
             )
         )
     return found

@@ -12,5 +12,6 @@ course.py     what the prints of a log show besides their throughput
 findings.py   what is odd about a log, or about several together
 dlperf.py     DLPerf's own summary of a folder in its layout
 sentences.py  what was found, in words and sentences
+recorded.py   what importers stored in English, in the current language
 words.py      an audit as text for a terminal
 """

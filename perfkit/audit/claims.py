@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfkit.audit.figures import Figures, Recomputed, half_of
 from perfkit.audit.findings import APART, CHANCE
 from perfkit.audit.stored import AuditedLog, Claim, Explanation, Figure, Finding, State
-from perfkit.tables.cells import Cell, accumulates, topology
-from perfkit.words.wording import FRAMEWORK_NAMES
+from perfkit.text.format import FRAMEWORK_NAMES
+
+if TYPE_CHECKING:
+    from perfkit.reference.cells import Cell
 
 NEARBY = 1e-3
 """Of the claimed number: in so wide a range on both sides figures are taken to lie anywhere."""
@@ -25,10 +27,10 @@ class Given:
     text: str
     value: float
     place: str
-    cell: Cell | None = None
+    cell: "Cell | None" = None
 
     @classmethod
-    def of_cell(cls, cell: Cell) -> "Given":
+    def of_cell(cls, cell: "Cell") -> "Given":
         return cls(cell["printed"] or "–", cell["throughput"] or 0.0, place_words(cell), cell)
 
     def claim(self, log: AuditedLog | None, state: State, **found: Any) -> Claim:
@@ -51,7 +53,7 @@ class Given:
             gpu=cell.get("gpu"),
             framework=cell.get("framework"),
             precision=cell.get("precision"),
-            topology=topology(cell) if cell else None,
+            topology=cell.get("topology"),
             batch_size=cell.get("batch_per_gpu"),
             log=log.name if log else None,
             state=state,
@@ -59,11 +61,11 @@ class Given:
         )
 
 
-def place_words(cell: Cell) -> str:
+def place_words(cell: "Cell") -> str:
     """Where a published number stands, in words."""
     name = FRAMEWORK_NAMES[cell["framework"]]
-    words = [name, cell["precision"], topology(cell), f"batch {cell['batch_per_gpu']}"]
-    if accumulates(cell) is not None:
+    words = [name, cell["precision"], cell["topology"], f"batch {cell['batch_per_gpu']}"]
+    if cell["accumulates"] is not None:
         words.append(cell["note"])
     return f"{cell['table']}: {', '.join(words)}, {cell['gpu']}"
 

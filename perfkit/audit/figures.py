@@ -11,7 +11,7 @@ from perfkit.audit.blocks import blocks, protocol_epoch, rank_of
 from perfkit.audit.stored import AuditedLog, Figure, Period
 from perfkit.audit.sums import Sums
 from perfkit.importers.log import Log, Running, Told
-from perfkit.words.lines import plain
+from perfkit.text.terminal import plain
 
 PERIODS: tuple[Period, ...] = ("all", "warm", "protocol")
 

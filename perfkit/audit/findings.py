@@ -12,7 +12,7 @@ from perfkit.audit.figures import Figures, Whose
 from perfkit.audit.stored import AuditedLog, Claim, Finding, Period
 from perfkit.importers.log import Log
 from perfkit.models import MODELS
-from perfkit.words.lines import plain
+from perfkit.text.terminal import plain
 
 INPUT_BOUND = 0.05
 """Waiting for input for more than this share of the time is told."""

@@ -7,8 +7,8 @@ from perfkit.audit.claims import Given, judged
 from perfkit.audit.figures import Recomputed
 from perfkit.audit.findings import CHANCE
 from perfkit.audit.stored import AuditedLog, Claim
-from perfkit.tables.cells import Cell, accumulates
-from perfkit.tables.matches import place_of
+from perfkit.reference.cells import Cell
+from perfkit.reference.matches import place_of
 
 
 def claims_of_tables(
@@ -75,7 +75,7 @@ def _is_place(log: AuditedLog, cell: Cell) -> bool:
         "ranks": cell["nodes"] * cell["gpus_per_node"],
     }
     accumulated, half = log.fact("accumulate"), ("amp", "pure_fp16")
-    if accumulated and accumulates(cell) is (accumulated == 1):
+    if accumulated and cell["accumulates"] is (accumulated == 1):
         return False
     # What one calls automatic mixed precision, another calls float16.
     if (log.fact("precision") in half) != (cell["precision"] in half) and log.fact("precision"):

@@ -15,7 +15,7 @@ from perfkit.config import portable
 from perfkit.importers import read_log
 from perfkit.importers.log import Log, LogError, Running, Step
 from perfkit.request.refusal import nearest
-from perfkit.words.lines import plain, wrapped
+from perfkit.text.terminal import plain, wrapped
 
 
 class AuditError(ValueError):
@@ -96,7 +96,7 @@ def audit(
 def _problems(tables: Sequence[str], claim: str | None) -> Iterator[str]:
     """What is wrong with a request."""
     if tables:
-        from perfkit.tables.cells import SHAPES
+        from perfkit.reference.cells import SHAPES
 
         known = ", ".join(SHAPES)
         for table in tables:
@@ -122,8 +122,8 @@ def _claims(
     claims: list[Claim] = []
     if tables:
         from perfkit.audit.places import claims_of_tables
-        from perfkit.tables.cells import cells_of
-        from perfkit.tables.published import published
+        from perfkit.reference.cells import cells_of
+        from perfkit.reference.table import published
 
         every = cells_of(published())
         cells = [

@@ -1,14 +1,15 @@
-"""What an audit found, in words and sentences."""
+"""What an audit found, in words."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from perfkit.audit.recorded import recorded
 from perfkit.audit.stored import Claim, Explanation, Figure, Finding
-from perfkit.words.language import gettext as _
-from perfkit.words.recorded import recorded
-from perfkit.words.wording import number, percent
+from perfkit.text.format import number, percent
+from perfkit.text.language import gettext as _
 
 DIGITS = 6
-"""A printed rate has about so many."""
+"""Significant digits of a rate; logs print about as many."""
 
 
 def state_words(state: str) -> str:
@@ -21,30 +22,35 @@ def state_words(state: str) -> str:
     }[state]
 
 
+def part_words(claim: Claim) -> str:
+    """The part of a published table that a claim is in, or its place."""
+    return " · ".join(filter(None, (claim.table, claim.gpu, claim.precision))) or claim.place
+
+
 def way_words(figure: Figure) -> str:
     """The statistic of a figure."""
     ways = {
         "told": _("the log's own “%(name)s”"),
         "samples/time": _("samples / time"),
-        "clock": _("samples / time by the prints' clock"),
+        "clock": _("samples / time by the lines' timestamps"),
         "mean of rates": _("mean of printed rates"),
         "harmonic mean": _("harmonic mean of printed rates"),
         "median": _("median of printed rates"),
-        "last print": _("last print"),
-        "first print": _("first print"),
-        "maximum": _("highest print"),
+        "last print": _("last printed rate"),
+        "first print": _("first printed rate"),
+        "maximum": _("highest printed rate"),
         "mean after skipping": _("mean of printed rates without the first %(skipped)d"),
     }
     return ways[figure.statistic] % {"name": figure.name, "skipped": figure.skipped}
 
 
 def range_words(figure: Figure) -> str:
-    """Which steps a figure is of, or where in the log it stands."""
+    """The steps of a figure, or its line in the log."""
     if figure.statistic == "told":
         return _("line %(line)d") % {"line": figure.line}
     if figure.statistic in ("last print", "first print", "maximum"):
-        return _("one print")
-    prints = _("%(prints)d prints") % {"prints": figure.prints}
+        return _("one line")
+    prints = _("%(prints)d lines") % {"prints": figure.prints}
     if figure.first is None:
         return prints
     told = {"first": figure.first, "last": figure.last, "epochs": figure.epochs}
@@ -64,7 +70,7 @@ def explanation_words(one: Explanation) -> str:
     words = f"{way_words(one.figure)} ({range_words(one.figure)})"
     if one.devices is not None:
         told = {"figure": words, "devices": one.devices}
-        words = _("%(figure)s of one device, times %(devices)d") % told
+        words = _("%(figure)s of one device × %(devices)d") % told
     return words
 
 
@@ -73,19 +79,22 @@ def difference_words(share: float | None) -> str:
 
 
 def chance_words(claim: Claim) -> str:
-    """How many figures were tried, and how easily one as simple agrees by chance."""
+    """How many figures were tried, and how many equally simple ones match by chance."""
     told = {"tried": claim.tried, "chance": number(claim.chance, 2)}
     words = _(
-        "%(tried)d figures tried; of those as simple, %(chance)s would be expected to agree by "
+        "%(tried)d statistics tried; %(chance)s equally simple ones are expected to match by "
         "chance"
     )
     return words % told
 
 
-def finding_words(finding: Finding) -> str:
-    """What was seen, in a sentence."""
+def finding_words(finding: Finding, short: Mapping[str, str] | None = None) -> str:
+    """A finding as a sentence, with the `short` names of logs instead of their paths."""
     figures = {name: _value(name, value) for name, value in finding.figures.items()}
-    return sentences()[finding.name] % figures
+    sentence = sentences()[finding.name] % figures
+    for name, other in (short or {}).items():
+        sentence = sentence.replace(name, other)
+    return sentence
 
 
 def _value(name: str, value: Any) -> str:
@@ -106,82 +115,79 @@ def _value(name: str, value: Any) -> str:
 
 
 def sentences() -> dict[str, str]:
-    """What each finding says, by its name; its figures are put in."""
+    """The sentence of each finding, by its name, with places for its figures."""
     return {
         "note": "%(words)s",
-        "no_prints": _("No print tells of steps; there are the log's own figures alone."),
+        "no_prints": _("No printed line names a step; only the log's own figures are there."),
         "fewer_steps": _(
-            "Of the steps %(first)s to %(last)s of an epoch, prints tell of %(steps)s."
+            "Printed lines cover %(steps)s of the steps %(first)s to %(last)s of an epoch."
         ),
-        "restarts": _("The steps begin again, %(count)s times: several trainings in one file."),
+        "restarts": _("The steps restart %(count)s times: several trainings in one file."),
         "missing_prints": _(
-            "%(count)s prints are more than %(spacing)s steps after the one before."
+            "%(count)s printed lines are more than %(spacing)s steps after the previous line."
         ),
         "clock_differs": _(
-            "Over steps %(first)s to %(last)s samples / time is %(right)s by what is printed, "
-            "and %(clock)s by the prints' own clock, %(difference)s."
+            "Over steps %(first)s to %(last)s, samples / time is %(right)s by the printed "
+            "times, and %(clock)s by the timestamps of the lines, %(difference)s."
         ),
         "slow_print": _(
-            "One print, of %(steps)s of the %(of)s steps, has %(share)s of their time."
+            "One printed line, of %(steps)s of the %(of)s steps, takes %(share)s of their time."
         ),
         "mean_of_rates": _(
-            "Over steps %(first)s to %(last)s the mean of the printed rates is %(mean)s; "
-            "samples / time is %(right)s. The mean is %(share)s higher."
+            "Over steps %(first)s to %(last)s, the mean of the printed rates is %(mean)s, "
+            "%(share)s higher than samples / time, %(right)s."
         ),
-        "input_wait": _("%(share)s of the steps' time was waited for input."),
-        "odd_rates": _(
-            "%(count)s printed rates are zero, negative or infinite; they are left out."
-        ),
+        "input_wait": _("Data wait takes %(share)s of the steps' time."),
+        "odd_rates": _("%(count)s printed rates are zero, negative or infinite; ignored."),
         "rate_not_time": _(
-            "Printed rate times printed time of a step is %(samples)s samples; it has "
+            "The printed rate times the printed step time is %(samples)s samples; a step has "
             "%(batch)s."
         ),
         "negative_accuracy": _(
-            "%(count)s printed accuracies are negative, down to %(lowest)s."
+            "%(count)s printed accuracies are negative; the lowest is %(lowest)s."
         ),
-        "loss_not_finite": _("From here on no finite loss is printed."),
+        "loss_not_finite": _("From this line on, no printed loss is finite."),
         "first_loss": _(
-            "The first printed loss is %(loss)s; an untrained network that guesses has one "
-            "between %(low)s and %(high)s."
+            "The first printed loss is %(loss)s; an untrained network that guesses has "
+            "%(low)s to %(high)s."
         ),
         "last_loss": _(
-            "The last losses are %(loss)s on average; over %(high)s is worse than guessing."
+            "The mean of the last losses is %(loss)s; above %(high)s is worse than guessing."
         ),
         "loss_standing": _("All %(count)s printed losses are %(loss)s."),
         "loss_not_falling": _(
-            "The loss did not fall: the first prints have %(first)s on average, the last "
+            "The loss did not fall: the mean of the first lines is %(first)s, of the last "
             "%(last)s."
         ),
         "same_file": _("These files have the same content: %(files)s."),
-        "same_losses": _("The losses of these files begin alike (%(losses)s): %(files)s."),
+        "same_losses": _("These files start with the same losses (%(losses)s): %(files)s."),
         "super_linear": _(
-            "%(file)s: a device of %(ranks)s is %(share)s faster than one of %(of)s in "
+            "%(file)s: each of %(ranks)s devices is %(share)s faster than each of %(of)s in "
             "%(base)s (samples / time)."
         ),
         "mixed_statistics": _(
-            "%(table)s, %(framework)s, %(precision)s: no one statistic explains these numbers, "
-            "which are sides of a speed-up. %(figures)s."
+            "%(table)s, %(framework)s, %(precision)s: no single statistic explains these "
+            "numbers, from which speed-ups are derived. %(figures)s."
         ),
-        "one_for_two": _("One log, %(file)s, explains several published numbers: %(places)s."),
-        "other_work": _(
-            "The log has %(key)s %(log)s; the number is published for %(claimed)s."
-        ),
-        "ambiguous": _("The log does not tell which of several published numbers is its own."),
+        "one_for_two": _("%(file)s explains several published numbers: %(places)s."),
+        "other_work": _("The log has %(key)s %(log)s; the published number has %(claimed)s."),
+        "ambiguous": _("The log matches several published numbers and does not decide which."),
         "other_count": _(
-            "It is a device's figure times %(devices)s, which is not what the log has."
+            "The number is the figure of one device times %(devices)s; the log has another "
+            "number of devices."
         ),
         "other_statistic": _(
             "Samples / time over steps %(first)s to %(last)s is %(right)s, %(difference)s from "
             "the claim."
         ),
         "mean_of_running": _(
-            "The printed rates are running means, so that a mean of them counts early steps "
-            "many times."
+            "The printed rates are running means; their mean counts early steps repeatedly."
         ),
         "warm_up_inside": _(
-            "The first 20 steps are in it; without them it is %(warm)s (%(difference)s)."
+            "The first 20 steps are included; without them it is %(warm)s (%(difference)s)."
         ),
         "by_chance": _(
-            "So few digits agree easily: of figures as simple, %(chance)s would by chance."
+            "So few digits match easily: %(chance)s equally simple statistics are expected to "
+            "match by chance."
         ),
     }

@@ -21,8 +21,8 @@ from perfkit.audit.sentences import (
     way_words,
 )
 from perfkit.audit.stored import Audit, AuditedLog, Claim, Finding, State
-from perfkit.words.lines import table_lines, wrapped
-from perfkit.words.wording import number, percent
+from perfkit.text.format import number, percent
+from perfkit.text.terminal import table_lines, wrapped
 
 DIGITS = 6
 SHOWN = 5

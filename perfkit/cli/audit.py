@@ -88,7 +88,7 @@ def audit(
     """
     from perfkit.audit.recompute import AuditError, files_of
     from perfkit.audit.recompute import audit as audited
-    from perfkit.words.lines import plain
+    from perfkit.text.terminal import plain
 
     words = ["perfkit", "audit", *map(str, paths)]
     words += [word for table in tables for word in ("--published", table)]

@@ -24,7 +24,7 @@ def diagnose(model: str, given: Given) -> None:
     from perfkit.diagnosis.parts import diagnose as make
     from perfkit.diagnosis.words import diagnosis_lines
     from perfkit.driver.task import TaskError
-    from perfkit.report.page import write_page
+    from perfkit.report.measurement import write_measurement
 
     try:
         planned = plan(model, typed_values(given))
@@ -36,7 +36,7 @@ def diagnose(model: str, given: Given) -> None:
     except TaskError as error:
         complain(error)
         raise SystemExit(1) from None
-    write_page(measurement)
+    write_measurement(measurement)
     for line in diagnosis_lines(diagnosis, measurement.result.config):
         click.echo(textwrap.fill(line, 79, subsequent_indent="  "))
     click.echo(measurement.folder / "report.html")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from perfkit.cli.options import PARAMETERS, Given
-from perfkit.cli.telling import number_words, refuse
+from perfkit.cli.telling import refuse
 from perfkit.request.refusal import RequestError
 
 
@@ -40,6 +40,7 @@ def import_(logs: tuple[Path, ...], given: Given, outputs: Path) -> None:
     """
     from perfkit.imports import import_logs
     from perfkit.imports.told import BY_HAND
+    from perfkit.report.outcome import number_words
     from perfkit.report.site import publish
     from perfkit.results.files import ResultError
 
@@ -55,5 +56,5 @@ def import_(logs: tuple[Path, ...], given: Given, outputs: Path) -> None:
             click.echo(f"{name}: {value}, {by}", err=True)
     protocol = measurement.result.protocol
     steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
-    click.echo(f"{number_words(measurement.folder)}; {steps}", err=True)
+    click.echo(f"{number_words(measurement.result)}; {steps}", err=True)
     click.echo(measurement.folder / "report.html")

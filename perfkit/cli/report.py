@@ -17,11 +17,10 @@ from perfkit.request.refusal import RequestError
 def report(outputs: Path) -> None:
     """Write the site of all measurements under OUTPUTS again, from stored results alone.
 
-    That is index.html, a page for each measurement, the summary with the published tables and
-    what was measured beside them, the suite's own figures if `make bench` made them,
-    results.csv and results.json; pages in English and Chinese.
-    Needs neither a framework nor DALI. A relative path starts at the checkout, as in the
-    parameters.
+    That is index.html, a page for each measurement, interleaved comparison and audit, the
+    summary, the published tables, the suite's own figures if `make bench` made them,
+    results.csv and results.json; pages in English and Chinese. Needs neither a framework nor
+    DALI. A relative path starts at the checkout, as in the parameters.
     """
     from perfkit.report.site import parts, write_site
 

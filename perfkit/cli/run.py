@@ -1,66 +1,148 @@
 """`perfkit run`: one measurement, through papermill."""
 
+import ast
+import os
+import re
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from perfkit.cli.options import EPILOG, MODEL, PARAMETER_LIST, PARAMETERS, Given, typed_values
-from perfkit.cli.telling import complain, number_words, refuse
+from perfkit.cli.options import EPILOG, PARAMETER_LIST, PARAMETERS, Given, typed_values
+from perfkit.cli.telling import complain, refuse
 from perfkit.config import ROOT, Config, portable
+from perfkit.models import MODELS
 from perfkit.request.plan import plan
 from perfkit.request.refusal import RequestError
 
+PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
+"""The call of `perfkit.plan` in a cell, with the model's name."""
+
+
+class Source(NamedTuple):
+    """A notebook that measures `model`, and the values in its parameters cell; `own` if it is
+    not the suite's."""
+
+    path: Path
+    model: str
+    values: dict[str, Any]
+    own: bool
+
 
 @click.command(epilog=PARAMETER_LIST + EPILOG)
-@MODEL
+@click.argument("model", metavar="|".join([*MODELS, "NOTEBOOK"]))
 @PARAMETERS
 def run(model: str, given: Given) -> None:
     """Measure MODEL: run its notebook through papermill and write its page.
 
     The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, with the request
     checked first and the executed notebook kept beside the results.
+
+    NOTEBOOK is the path of a copy of a model's notebook (my/resnet50.ipynb): cells that were
+    added to it are on the page too.
     """
     values = typed_values(given)
     try:
-        planned = plan(model, values)
+        source = _source(model)
+        planned = plan(source.model, source.values | values)
     except RequestError as error:
         refuse(error)
     # Imported only now: reading the environment takes longer than refusing a request.
-    from perfkit.analysis.sanity import warnings_about
     from perfkit.driver.measure import is_complete, measurement_folder
     from perfkit.machine.hosts import own_index
     from perfkit.nodes.environment import read_environment
-    from perfkit.report.page import write_page
+    from perfkit.report.measurement import write_measurement
+    from perfkit.report.outcome import number_words, warning_words
     from perfkit.results.files import Measurement
 
     config = planned.config
-    notebook = ROOT / "notebooks" / f"{model}.ipynb"
     if own_index(config.host_list):
-        _serve(config, notebook, values)
+        _serve(config, source.path, values)
         return
     environment = read_environment(config.framework, config.data_folder)
     folder = measurement_folder(config, planned.protocol, environment)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
-    page = folder / "report.html"
+    page, executed = folder / "report.html", folder / "logs" / "papermill.ipynb"
     if is_complete(folder):
         click.echo(f"Measured already: {folder.name}", err=True)
         click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
-    name, message = _execute(notebook, folder / "logs" / "papermill.ipynb", values)
-    # The notebook's kernel may have died before it could write the page.
-    if name not in ("", RequestError.__name__) and (folder / "result.json").exists():
-        write_page(Measurement.read(folder))
+    name, message = _execute(source.path, executed, values)
+    # The page with the user's own cells; or the kernel may have died before it could write it.
+    if name != RequestError.__name__ and (folder / "result.json").exists():
+        if name or source.own:
+            write_measurement(
+                Measurement.read(folder), executed=executed if source.own else None
+            )
         message += f"\nThe page, with all that was measured: {page}"
     _end_with(name, message)
-    click.echo(number_words(folder), err=True)
-    if told := [warning.name for warning in warnings_about(Measurement.read(folder))]:
-        names = f"Warnings: {', '.join(told)}; the page says more"
-        click.echo(textwrap.fill(names, 79), err=True)
+    if not is_complete(folder):
+        _end_with(
+            "ResultError", f"{source.path}: its cells left no complete result in {folder}"
+        )
+    measurement = Measurement.read(folder)
+    click.echo(number_words(measurement.result), err=True)
+    warned = warning_words(measurement)
+    click.echo(textwrap.fill(f"{warned[0].upper()}{warned[1:]}", 79), err=True)
     click.echo(page)
+
+
+def _source(model: str) -> Source:
+    """The notebook that is meant by a model's name or by a notebook's path; raises
+    RequestError."""
+    path = ROOT / "notebooks" / f"{model}.ipynb"
+    if model in MODELS:
+        return Source(path, model, _read(path)[1], own=False)
+    path = Path(model).expanduser().absolute()
+    # A misspelt model's name is refused as such.
+    if path.suffix != ".ipynb":
+        return Source(path, model, {}, own=True)
+    models, values = _read(path)
+    if len(models) != 1:
+        found = f"cells plan several: {', '.join(models)}" if models else "no cell has it"
+        known = ", ".join(MODELS)
+        raise RequestError(
+            [f'{model}: needs one perfkit.plan("MODEL", globals()), MODEL of {known}; {found}']
+        )
+    own = path.resolve() != ROOT / "notebooks" / f"{models[0]}.ipynb"
+    return Source(path, models[0], values, own)
+
+
+def _read(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """The models that cells of the notebook plan, and the values of its parameters cell."""
+    import nbformat
+
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except OSError as error:
+        raise RequestError([f"{path}: {error.strerror}"]) from None
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError):
+        raise RequestError([f"{path}: not a notebook"]) from None
+    models: list[str] = []
+    values: dict[str, Any] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            models += PLAN_CALL.findall(cell.source)
+            if "parameters" in cell.metadata.get("tags", []):
+                values |= _assigned(cell.source, path)
+    return list(dict.fromkeys(models)), values
+
+
+def _assigned(source: str, path: Path) -> dict[str, Any]:
+    """The names that a cell of parameters sets, and their values, which are literals."""
+    values = {}
+    try:
+        for line in ast.parse(source).body:
+            if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+                values[line.targets[0].id] = ast.literal_eval(line.value)
+    except (SyntaxError, ValueError) as error:
+        raise RequestError(
+            [f"{path}: the cell of parameters may only set names to plain values: {error}"]
+        ) from None
+    return values
 
 
 def _serve(config: Config, notebook: Path, values: dict[str, Any]) -> None:
@@ -84,8 +166,10 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
+    from perfkit.driver.progress import ANNOUNCED_BY_PARENT
     from perfkit.results.files import write_atomically
 
+    os.environ[ANNOUNCED_BY_PARENT] = "1"
     try:
         papermill.execute_notebook(notebook, executed, values, progress_bar=False)
     except PapermillExecutionError as error:

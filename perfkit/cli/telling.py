@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def complain(problem: object) -> None:
     """Print what is wrong, in which names and words of a file may be: as text and no more."""
-    from perfkit.words.lines import printable
+    from perfkit.text.terminal import printable
 
     click.echo(printable(str(problem)), err=True)
 
@@ -22,20 +22,6 @@ def refuse(error: ValueError) -> NoReturn:
     """End with 2, for a request that was wrong."""
     complain(error)
     raise SystemExit(2)
-
-
-def number_words(folder: Path) -> str:
-    """The measured number in words."""
-    from perfkit.results.files import read_result
-    from perfkit.words.wording import number, percent
-
-    found = read_result(folder / "result.json").throughput
-    assert found
-    words = f"{number(found.value)} {found.unit}, {found.statistic} of n={found.n}"
-    if found.interval and found.interval_level:
-        low, high = map(number, found.interval)
-        words += f"; {percent(found.interval_level, 4)} interval {low} to {high}"
-    return words
 
 
 def tell(found: "Comparison | LiveComparison | Audit", file: str | None) -> None:

@@ -8,8 +8,8 @@ from perfkit.config import Config
 from perfkit.request.refusal import nearest
 from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of
-from perfkit.tables.series import in_words, spelt
-from perfkit.words.lines import plain
+from perfkit.text.format import column_value, one_line
+from perfkit.text.terminal import plain
 
 Value = str | int | float | bool | None
 Differences = dict[str, tuple[Value, Value]]
@@ -119,7 +119,7 @@ def beside(key: str, one: Value, other: Value) -> str:
     to differ."""
     names = key == "gpus" and any("; " in str(value) for value in (one, other))
     texts = [
-        plain(in_words("environment.gpus", value) if names and value else spelt(value))
+        plain(column_value("environment.gpus", value) if names and value else one_line(value))
         for value in (one, other)
     ]
     alike = sum(

@@ -18,12 +18,11 @@ from perfkit.comparison.keys import (
 )
 from perfkit.comparison.sources import ComparisonError, Source
 from perfkit.models import MODELS
+from perfkit.reference import matches
+from perfkit.reference.cells import Cell
 from perfkit.results.files import Measurement
-from perfkit.results.frames import row_of
-from perfkit.tables import matches
-from perfkit.tables.cells import Cell, topology
-from perfkit.tables.series import place
-from perfkit.words.lines import plain
+from perfkit.results.frames import row_of, row_order
+from perfkit.text.terminal import plain
 
 Unit = Literal["images/s", "sequences/s"]
 SHOWN = 5
@@ -74,7 +73,7 @@ class Published:
     @property
     def name(self) -> str:
         c = self.cell
-        words = [c["table"], c["framework"], c["precision"], topology(c)]
+        words = [c["table"], c["framework"], c["precision"], c["topology"]]
         note = f" ({c['note']})" if c["note"] else ""
         return f"{' '.join(words)} b{c['batch_per_gpu']} on {c['gpu']}{note}"
 
@@ -188,7 +187,7 @@ def _also(one: Side, other: Side) -> Differences:
 def _with_numbers(source: Source) -> tuple[list[Side], list[Measured]]:
     """The sides with a number, and the measurements without, in the order of a series."""
     measured = [Measured(one) for one in source.measurements]
-    measured.sort(key=lambda one: (one.row["model"], *place(one.row)))
+    measured.sort(key=lambda one: (one.row["model"], *row_order(one.row)))
     sides: list[Side] = [Published(cell) for cell in source.cells]
     sides += [one for one in measured if one.measurement.result.throughput]
     return sides, [one for one in measured if not one.measurement.result.throughput]

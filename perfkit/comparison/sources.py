@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 from perfkit.config import resolved_path
+from perfkit.reference.cells import RUNS, SHAPES, Cell, cells_of
+from perfkit.reference.table import published
 from perfkit.request.refusal import nearest
 from perfkit.results.files import Measurement, ResultError, read_result
 from perfkit.results.frames import measurements
-from perfkit.tables.cells import RUNS, SHAPES, Cell, cells_of
-from perfkit.tables.published import published
-from perfkit.words.lines import wrapped
+from perfkit.text.terminal import wrapped
 
 LABEL = "label:"
 TABLES = [table for table in SHAPES if table != RUNS]

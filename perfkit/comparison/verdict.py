@@ -10,12 +10,12 @@ from perfkit.analysis.sanity import warnings_about
 from perfkit.comparison.keys import Value
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
+from perfkit.reference import matches
 from perfkit.results.schema import Stored
 from perfkit.statistics import Estimate, median_estimate, ratio_interval
-from perfkit.tables import matches
+from perfkit.text.terminal import plain
 from perfkit.verification.stored import verification_of
 from perfkit.verification.words import command
-from perfkit.words.lines import plain
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Both = Annotated[dict[str, tuple[Value, Value]], Field(description="key -> A's value and B's")]
@@ -248,7 +248,7 @@ def number_of(side: Side) -> Number:
         status=result.status,
         created=result.created,
         label=result.config.label,
-        warnings=[warning.name for warning in warnings_about(side.measurement)],
+        warnings=[warning.code for warning in warnings_about(side.measurement)],
     )
 
 

@@ -12,8 +12,8 @@ from perfkit.comparison.keys import KEYS, Value, beside
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Verdict
 from perfkit.models import MODELS
 from perfkit.statistics import fewest_values
-from perfkit.words.lines import plain, table_lines, wrapped
-from perfkit.words.wording import FRAMEWORK_NAMES, interval_words, number, percent
+from perfkit.text.format import FRAMEWORK_NAMES, interval_words, number, percent
+from perfkit.text.terminal import plain, table_lines, wrapped
 
 SHOWN = 10
 """So many names of a kind are shown; the JSON has all."""

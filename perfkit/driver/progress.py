@@ -48,6 +48,20 @@ def terminal() -> TextIO | None:
     return None
 
 
+ANNOUNCED_BY_PARENT = "PERFKIT_ANNOUNCED_BY_PARENT"
+"""The variable that `perfkit run` sets, which prints the last lines itself."""
+
+
+def announce(text: str) -> None:
+    """Write a line to the terminal of the papermill that runs this notebook, if there is one;
+    its own bar is redrawn below."""
+    if "JPY_PARENT_PID" not in os.environ or ANNOUNCED_BY_PARENT in os.environ:
+        return
+    if stream := terminal():
+        with contextlib.suppress(OSError), stream:
+            stream.write(f"\n{text}\n")
+
+
 def notebook_display() -> Any:
     """A display of this notebook's that can be updated, or None outside a kernel."""
     ipython = sys.modules.get("IPython")

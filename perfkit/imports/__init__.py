@@ -33,7 +33,7 @@ from perfkit.results.schema import (
 )
 from perfkit.results.windows import Basis, Window, numbers_of_windows, rated_samples
 from perfkit.statistics import median
-from perfkit.words.lines import plain
+from perfkit.text.terminal import plain
 
 ODD_BATCH = 0.1
 """By how much the samples of a step that a log's own rates and times make may differ from those

@@ -10,7 +10,7 @@ from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.plan import typed
 from perfkit.request.refusal import nearest, validated
 from perfkit.results.schema import Reading
-from perfkit.words.lines import plain
+from perfkit.text.terminal import plain
 
 NEEDED = ("model", "framework", "precision", "batch_size", "accumulate", "input", "device")
 """Parameters without which no table has a place for a measurement, beside its topology."""

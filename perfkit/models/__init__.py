@@ -9,6 +9,7 @@ class Model:
     """Facts, choices that fit, and defaults. Batch sizes are samples per device."""
 
     name: str
+    short_name: str
     parameters: int
     sample: Literal["image", "sequence"]
     inputs: tuple[str, ...]
@@ -25,6 +26,7 @@ class Model:
 MODELS = {
     "resnet50": Model(
         name="ResNet-50 v1.5",
+        short_name="ResNet-50",
         parameters=25_557_032,
         sample="image",
         inputs=("dali", "dataloader", "synthetic"),
@@ -35,6 +37,7 @@ MODELS = {
     ),
     "vgg16": Model(
         name="VGG-16",
+        short_name="VGG-16",
         parameters=138_357_544,
         sample="image",
         inputs=("dali", "dataloader", "synthetic"),
@@ -45,6 +48,7 @@ MODELS = {
     ),
     "bert": Model(
         name="BERT-base pre-training",
+        short_name="BERT-base",
         parameters=110_106_428,
         sample="sequence",
         inputs=("dataloader", "synthetic"),

@@ -1,98 +1,68 @@
-"""What notebooks and pages show. Reads results; the numbers are computed elsewhere."""
+"""What notebooks and pages show. Reads results; the numbers are computed elsewhere.
 
-from perfkit.report.audited import (
-    Audited,
-    audit_claims,
-    audit_command,
-    audit_findings,
-    audit_headline,
-    audit_logs,
-)
-from perfkit.report.bench import Bench, figures, figures_environment, figures_overview
-from perfkit.report.in_turn import (
-    InTurn,
-    in_turn_command,
-    in_turn_differences,
-    in_turn_headline,
-    in_turn_pairs,
-    in_turn_sides,
-)
-from perfkit.report.sections import (
-    conditions,
-    effective,
-    environment,
-    headline,
-    limits,
-    method,
-    parameters,
-    plan,
-    raw_files,
-    repeats,
-    same_work,
-    step_times,
-    warnings,
-)
-from perfkit.report.site import (
-    publish,
-    publish_audit,
-    publish_comparison,
-    publish_figures,
-    publish_summary,
-)
-from perfkit.report.summary import (
-    Summary,
-    left_out,
-    measured_charts,
-    measured_tables,
-    overview,
-    published_charts,
-    published_tables,
-    speedups,
-)
-from perfkit.words.language import speak
+section.py      text, tables and figures that need nothing but a notebook viewer
+style.py        how charts look
+pages.py        a notebook with its outputs, converted to a page
+measurement.py  the sections of a measurement's page
+steps.py        the raw steps as charts, and the warnings that follow from them
+comparison.py   the sections of an interleaved comparison's page
+audit.py        the sections of an audit's page
+bench.py        the sections of the page of the suite's own figures
+summary.py      the sections of the summary
+published.py    the sections of the page of published tables
+index.py        the index, results.csv and results.json
+outcome.py      how a measurement ended, in a line
+site.py         writes pages: one, or all of an outputs folder
+"""
 
-__all__ = [
-    "Audited",
-    "Bench",
-    "InTurn",
-    "Summary",
-    "audit_claims",
-    "audit_command",
-    "audit_findings",
-    "audit_headline",
-    "audit_logs",
-    "conditions",
-    "effective",
-    "environment",
-    "figures",
-    "figures_environment",
-    "figures_overview",
-    "headline",
-    "in_turn_command",
-    "in_turn_differences",
-    "in_turn_headline",
-    "in_turn_pairs",
-    "in_turn_sides",
-    "left_out",
-    "limits",
-    "measured_charts",
-    "measured_tables",
-    "method",
-    "overview",
-    "parameters",
-    "plan",
-    "publish",
-    "publish_audit",
-    "publish_comparison",
-    "publish_figures",
-    "publish_summary",
-    "published_charts",
-    "published_tables",
-    "raw_files",
-    "repeats",
-    "same_work",
-    "speak",
-    "speedups",
-    "step_times",
-    "warnings",
-]
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from importlib import import_module
+from inspect import isfunction
+from pathlib import Path
+from typing import Any
+
+from perfkit.text.language import set_language
+
+_NAMES = {
+    "measurement": "plan headline step_times warnings repeats limits telemetry parameters "
+    "work_equivalence effective_settings environment method raw_files",
+    "comparison": "comparison_headline comparison_variants comparison_pairs",
+    "audit": "audit_headline audit_claims audit_findings audit_logs",
+    "bench": "bench_headline bench_figures",
+    "summary": "Summary fastest ratios throughput_by_batch scaling bottlenecks "
+    "beside_published left_out",
+    "published": "published_tables",
+    "site": "publish publish_summary publish_published publish_comparison publish_audit "
+    "publish_bench",
+}
+"""What notebooks call, by its module."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = ["set_language", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: a page of one measurement needs no published tables."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'perfkit.report' has no attribute {name!r}")
+    found = getattr(import_module(f"perfkit.report.{_HOME[name]}"), name)
+    return _linked(found) if isfunction(found) else found
+
+
+def _linked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose section knows in which folder its page is: links start there."""
+
+    @wraps(function)
+    def call(shown: Any, *arguments: Any, **options: Any) -> Any:
+        from perfkit.config import resolved_path
+
+        section = function(shown, *arguments, **options)
+        if isinstance(shown, str | Path):
+            return replace(section, page_folder=resolved_path(str(shown)))
+        if hasattr(shown, "outputs"):
+            return replace(section, page_folder=shown.outputs / "summary")
+        return replace(section, page_folder=getattr(shown, "folder", None))
+
+    return call

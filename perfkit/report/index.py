@@ -1,63 +1,96 @@
 """The index of an outputs folder, and all numbers in one CSV and one JSON file."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, get_args
 
 import pandas as pd
 
 from perfkit.audit.sentences import state_words
-from perfkit.audit.stored import audit_folders
+from perfkit.audit.stored import State, audit_folders, read_audit
 from perfkit.comparison.live.stored import comparison_folders, read_comparison
-from perfkit.report.audited import Audited
-from perfkit.report.in_turn import InTurn
-from perfkit.report.rendering import write_out
-from perfkit.report.summary import FOLDER
-from perfkit.results.figures import figures_file, read_figures
+from perfkit.models import MODELS
+from perfkit.report.pages import html_page, read_fact, site_links
+from perfkit.report.section import severity_mark
+from perfkit.results.figures import figures_folders, read_figures
 from perfkit.results.files import Measurement, ResultError, write_atomically
 from perfkit.results.frames import measurements
-from perfkit.words.language import LANGUAGES, file_name, gettext, spoken
-from perfkit.words.wording import command, environment_in_short
+from perfkit.text import format, messages
+from perfkit.text.language import LANGUAGES, file_name, gettext, in_language
 
-Shown = TypeVar("Shown", InTurn, Audited)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What makes a spreadsheet take text for a formula."""
-WARNINGS = re.compile(r'<ul class="warnings">(.*?)</ul>', re.DOTALL)
-WARNING = re.compile(r"<li><code>(\w+)</code>")
+"""How a text begins that a spreadsheet takes for a formula."""
+STORED: dict[str, tuple[Callable[[Path], Iterable[Path]], Callable[[Path], Any]]] = {
+    "comparison": (comparison_folders, read_comparison),
+    "audit": (audit_folders, read_audit),
+    "bench": (figures_folders, lambda folder: read_figures(folder.parent)),
+}
+"""What has a page besides measurements: where below the outputs, and how it is read."""
 
 
 def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
-    """Write the index in every language, newest measurement first; the English one's path.
-    It names what can't be read, and what is `broken` besides."""
+    """Write the index in every language, by model, newest measurement first; returns the path
+    of the English index. It names what can't be read, and what is `broken` besides."""
     unreadable: list[str] = []
-    rows = [_index_row(one) for one in measurements(outputs, unreadable)]
-    unreadable += unreadable_elsewhere(outputs)
+    rows = [_row(measurement) for measurement in measurements(outputs, unreadable)]
     rows.sort(key=lambda row: (row["result"].created, row["folder"]), reverse=True)
-    summary = outputs / FOLDER / "report.html"
-    newest = max(
-        (result.stat().st_mtime for result in outputs.glob("*/result.json")), default=0
-    )
+    other, reasons = stored_besides(outputs)
+    summary = outputs / "summary" / "report.html"
+    newest = max((file.stat().st_mtime for file in outputs.glob("*/result.json")), default=0)
     for language in LANGUAGES:
-        with spoken(language):
-            page = write_out(
+        with in_language(language):
+            results = [row["result"] for row in rows]
+            made = format.made((r.created for r in results), map(format.device, results))
+            page = html_page(
                 "index.html.j2",
                 title=gettext("Training throughput: measurements"),
                 stem="index",
+                links=site_links(outputs, outputs, "index"),
+                made=made,
                 rows=rows,
-                unreadable=[*unreadable, *broken],
-                summary=summary.exists(),
+                unreadable=[*unreadable, *reasons, *broken],
                 stale=summary.exists() and summary.stat().st_mtime < newest,
-                compared=_with_page(comparison_folders(outputs), InTurn.of),
-                audited=_with_page(audit_folders(outputs), Audited.of),
-                state_words=state_words,
-                figures=(figures_file(outputs).parent / "report.html").exists(),
-                examples=(outputs / "examples" / "index.html").exists(),
+                other=other,
+                states={state: state_words(state) for state in get_args(State)},
+                has=lambda path: (outputs / path).exists(),
+                models=MODELS,
+                text=format,
+                messages=messages,
+                severity_mark=severity_mark,
             )
         write_atomically(outputs / file_name("index", language), page)
     return outputs / "index.html"
+
+
+def _row(measurement: Measurement) -> dict[str, Any]:
+    """To judge the steps again takes all raw files, so the warnings are those of the page."""
+    result, page = measurement.result, measurement.folder / "report.html"
+    fact = read_fact(page, "warnings") if result.complete_repeats else None
+    codes = None if fact is None else messages.worst_first(fact.split())
+    return {
+        "folder": measurement.folder.name,
+        "result": result.model_copy(update={"repeats": []}),
+        "has_page": page.exists(),
+        "warnings": codes if codes is None or {*codes} <= messages.WARNINGS.keys() else None,
+        "command": format.command(result),
+    }
+
+
+def stored_besides(outputs: Path) -> tuple[dict[str, list[tuple[str, Any]]], list[str]]:
+    """The interleaved comparisons and the audits that have a page, each with the name of its
+    folder; and why others, or the suite's own figures, can't be read."""
+    found: dict[str, list[tuple[str, Any]]] = {kind: [] for kind in STORED}
+    reasons = []
+    for kind, (folders, read) in STORED.items():
+        for folder in folders(outputs):
+            try:
+                stored = read(folder)
+            except ResultError as error:
+                reasons.append(str(error).replace(f"{outputs}/", ""))
+            else:
+                if (folder / "report.html").exists():
+                    found[kind].append((folder.name, stored))
+    return found, reasons
 
 
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
@@ -68,55 +101,5 @@ def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
     records = frame.to_json(orient="records", indent=1, double_precision=15)
     write_atomically(outputs / "results.json", records)
     tame = frame.map(lambda v: f"'{v}" if isinstance(v, str) and v.startswith(FORMULA) else v)
-    tame["repeat_throughputs"] = [
-        " ".join(map(repr, values)) for values in frame["repeat_throughputs"]
-    ]
+    tame["repeat_throughputs"] = [" ".join(map(repr, v)) for v in frame["repeat_throughputs"]]
     write_atomically(outputs / "results.csv", tame.to_csv(index=False))
-
-
-def unreadable_elsewhere(outputs: Path) -> list[str]:
-    """Why the suite's own figures, live comparisons and audits can't be read, where they
-    can't."""
-    reads: list[Callable[[], object]] = [partial(read_figures, outputs)]
-    reads += [partial(read_comparison, folder) for folder in comparison_folders(outputs)]
-    reads += [partial(Audited.of, folder) for folder in audit_folders(outputs)]
-    reasons = []
-    for read in reads:
-        try:
-            read()
-        except ResultError as error:
-            reasons.append(str(error).replace(f"{outputs}/", ""))
-    return reasons
-
-
-def _with_page(folders: Iterable[Path], read: Callable[[Path], Shown]) -> list[Shown]:
-    """Of live comparisons or audits those that have a page, newest first."""
-    found = []
-    for folder in folders:
-        with suppress(ResultError):
-            if (folder / "report.html").exists():
-                found.append(read(folder))
-    return sorted(found, key=lambda one: one.created, reverse=True)
-
-
-def _index_row(measurement: Measurement) -> dict[str, Any]:
-    result, page = measurement.result, measurement.folder / "report.html"
-    return {
-        "folder": measurement.folder.name,
-        "environment": environment_in_short(result),
-        "result": result.model_copy(update={"repeats": []}),
-        "data_wait_share": result.data_wait_share,
-        "has_page": page.exists(),
-        "warnings": _warnings_on(page) if page.exists() and result.complete_repeats else None,
-        "command": command(result),
-    }
-
-
-def _warnings_on(page: Path) -> list[str]:
-    """The names of the warnings that a measurement's page has.
-
-    The index repeats what the pages say: to judge the steps anew takes the raw files of all
-    measurements, and would for hundreds take longer than all the rest.
-    """
-    text = page.read_text(encoding="utf-8", errors="replace")
-    return [name for block in WARNINGS.findall(text) for name in WARNING.findall(block)]

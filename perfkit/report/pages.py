@@ -1,60 +1,304 @@
-"""The pages that are not of one measurement: summary, live comparison, audit, own figures."""
+"""A page is the notebook with its outputs, converted by nbconvert.
 
-from dataclasses import replace
+The cells tagged `show` of the suite's notebooks are evaluated from what is stored, without a
+kernel, so that a page comes out the same right after the measurement, after a crash, or on
+another machine years later. A notebook of the user's own has cells besides, whose outputs are
+taken from its last run.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from perfkit.audit.stored import FILE as AUDIT_FILE
-from perfkit.comparison.live.stored import FILE
+import nbformat
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from nbconvert import TemplateExporter
+from nbconvert.preprocessors.sanitize import SanitizeHTML
+from nbformat import NotebookNode
+
+from perfkit import report
 from perfkit.config import ROOT
-from perfkit.report.audited import Audited
-from perfkit.report.bench import Bench
-from perfkit.report.in_turn import InTurn
-from perfkit.report.page import filled_notebook, write_notebook
-from perfkit.report.summary import FOLDER, Summary
-from perfkit.results.figures import figures_file
-from perfkit.words.language import LANGUAGES, gettext, spoken
+from perfkit.report.section import Section, facts_table, field_table, markup, rows_table
+from perfkit.results.files import write_atomically
+from perfkit.text import format, language
+from perfkit.text.language import gettext as _
+
+TAGS = (
+    "a abbr b blockquote br caption code dd details div dl dt em h1 h2 h3 h4 hr i li ol p pre "
+    "small span strong sub summary sup table tbody td th thead tr ul"
+)
+"""Elements that an output of a cell of the user's own may have."""
+ATTRIBUTES = {"a": ["href"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan"]}
+UNSEEN = re.compile(r"<(style|script)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+NOTEBOOK = "notebook.ipynb"
+OWN = "perfkit_own"
+"""The metadata of a stored notebook of the user's own."""
+HEAD_LENGTH = 4096
+"""How far into a page the facts in its head are looked for, in characters."""
+TEMPLATE_FOLDER = Path(__file__).parent / "templates"
+TEMPLATES = Environment(
+    loader=PackageLoader("perfkit.report"),
+    extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
+TEMPLATES.policies["ext.i18n.trimmed"] = True
+TEMPLATES.filters["translated"] = language.gettext
+TEMPLATES.globals |= {
+    one.__name__: one
+    for one in (format.changes, format.minute, format.number, format.stored_value)
+}
+TEMPLATES.globals |= {
+    name: lambda *cells, make=make: Markup(make(*cells).html)
+    for name, make in {
+        "rows_table": rows_table,
+        "field_table": field_table,
+        "facts_table": facts_table,
+    }.items()
+}
 
 
-def write_summary(summary: Summary, language: str) -> None:
-    """Write the summary's page in one language, in English its notebook too."""
-    folder = summary.outputs / FOLDER
-    folder.mkdir(exist_ok=True)
-    with spoken(language):
-        parameters = {"outputs_dir": str(from_checkout(summary.outputs)), "lang": language}
-        # A fresh one: the names of its series, once made, are in the language of then.
-        filled = filled_notebook("summary", parameters, {"summary": replace(summary)})
-        heading = gettext("Training throughput: summary")
-        write_notebook(folder, filled, heading, "../results.csv", "../results.json")
+def render(template: str, **context: Any) -> Section:
+    """A template of this room as a section."""
+    return markup(TEMPLATES.get_template(template).render(context))
 
 
-def write_page_of_figures(bench: Bench) -> None:
-    """Write the page of the suite's own figures in every language, and its notebook."""
-    folder = figures_file(bench.outputs).parent
-    for language in LANGUAGES:
-        with spoken(language):
-            parameters = {"outputs_dir": str(from_checkout(bench.outputs)), "lang": language}
-            filled = filled_notebook("bench", parameters, {"bench": bench})
-            write_notebook(folder, filled, gettext("The suite's own figures"), "figures.json")
+def prose(name: str, /, **context: Any) -> Section:
+    """The macro `name` of prose.html.j2 as a section."""
+    return markup(getattr(TEMPLATES.get_template("prose.html.j2").module, name)(**context))
 
 
-def write_page_in_turn(compared: InTurn) -> None:
-    """Write a live comparison's page in every language, and its notebook."""
-    _write_in_its_folder("comparison", compared, "compared", FILE)
+def evaluated(
+    notebook: NotebookNode,
+    names: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    *,
+    png: bool,
+    heading: str = "",
+) -> NotebookNode:
+    """A copy of the notebook whose parameters have these values and whose show cells have
+    their outputs, with headings in the current language. A cell tagged `show` is one
+    expression over `names`; other cells keep their outputs. With `png`, figures are PNG too,
+    for a notebook that is kept; `heading` takes the place of the first heading."""
+    cells = []
+    for cell in notebook.cells:
+        copy = NotebookNode(cell)
+        tags = _tags(cell)
+        if cell.cell_type == "markdown":
+            marks, _space, text = cell.source.partition(" ")
+            copy.source = f"{marks} {_(text)}"
+            if marks == "#" and heading:
+                _first, line_end, rest = cell.source.partition("\n")
+                copy.source, heading = f"# {heading}{line_end}{rest}", ""
+        elif "parameters" in tags:
+            copy.source = "\n".join(f"{name} = {v!r}" for name, v in parameters.items())
+        elif "show" in tags:
+            section = eval(compile(cell.source, "show", "eval"), {"report": report, **names})
+            copy.outputs = [nbformat.from_dict(one) for one in section.outputs(png=png)]
+        cells.append(copy)
+    return NotebookNode(notebook | {"cells": cells})
 
 
-def write_page_of_audit(audited: Audited) -> None:
-    """Write an audit's page in every language, and its notebook."""
-    _write_in_its_folder("audit", audited, "audited", AUDIT_FILE)
+@cache
+def suite_notebook(name: str) -> NotebookNode:
+    """notebooks/<name>.ipynb of the checkout."""
+    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
 
 
-def _write_in_its_folder(notebook: str, shown: InTurn | Audited, name: str, file: str) -> None:
-    """Fill the notebook with what its cells call `name`, which is stored in `file`."""
-    for language in LANGUAGES:
-        with spoken(language):
-            parameters = {"folder": str(from_checkout(shown.folder)), "lang": language}
-            filled = filled_notebook(notebook, parameters, {name: shown})
-            write_notebook(shown.folder, filled, shown.title, file, root="../..")
+def keep_own_notebook(executed: Path, folder: Path) -> None:
+    """Keep a notebook of the user's own, after its run, as the source of the page there."""
+    notebook = nbformat.read(executed, as_version=4)
+    notebook.metadata[OWN] = True
+    write_atomically(folder / NOTEBOOK, nbformat.writes(notebook))
 
 
-def from_checkout(path: Path) -> Path:
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+def source_notebook(path: Path, name: str) -> NotebookNode:
+    """The notebook of a page: notebooks/<name>.ipynb or, if that in `path` is the user's own,
+    that one, its outputs without scripts and the like. Of its cells only those of the suite's
+    notebook are tagged `show`, and may be evaluated: it may come from anywhere."""
+    try:
+        text = path.read_text()
+        # To read it as a notebook takes longer than all the rest of a page.
+        is_other = path.name == NOTEBOOK and f'"{OWN}"' not in text
+        notebook = None if is_other else nbformat.reads(text, as_version=4)
+    except (OSError, ValueError, nbformat.ValidationError):
+        notebook = None
+    if notebook is None:
+        return suite_notebook(name)
+    known = {cell.source for cell in suite_notebook(name).cells if "show" in _tags(cell)}
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.source not in known:
+            cell.metadata["tags"] = [tag for tag in _tags(cell) if tag != "show"]
+        for output in cell.get("outputs", []):
+            if html := output.get("data", {}).get("text/html"):
+                # The sanitizer takes the elements away, and would leave what is in them.
+                output.data["text/html"] = re.sub(UNSEEN, "", html)
+    sanitizer = SanitizeHTML(enabled=True, strip=True, tags=TAGS.split(), attributes=ATTRIBUTES)
+    return sanitizer.preprocess(notebook, {})[0]
+
+
+def _tags(cell: NotebookNode) -> list[str]:
+    return cell.metadata.get("tags", [])
+
+
+def is_own(notebook: NotebookNode) -> bool:
+    """Whether it is a notebook of the user's own."""
+    return bool(notebook.metadata.get(OWN))
+
+
+def converted(notebook: NotebookNode) -> Markup:
+    """The outputs and the text of a notebook as HTML, its inputs hidden."""
+    body, _resources = _exporter().from_notebook_node(notebook)
+    return Markup(body)
+
+
+@cache
+def _exporter() -> TemplateExporter:
+    """Not nbconvert's HTMLExporter, which parses and mends each page anew. Without
+    preprocessors, each of which has the whole notebook validated."""
+    return TemplateExporter(
+        template_name="notebook",
+        template_file="index.html.j2",
+        file_extension=".html",
+        extra_template_basedirs=[str(TEMPLATE_FOLDER)],
+        default_preprocessors=[],
+    )
+
+
+PLANNED: set[Path] = set()
+"""The folders that will have a page when the whole site is written."""
+
+
+def has_page(folder: Path) -> bool:
+    """Whether the folder has a page in the current language or, while the whole site is
+    written, will have it, so that others may link to it."""
+    page = folder / language.file_name("report", language.current())
+    return folder in PLANNED or page.exists()
+
+
+def site_links(outputs: Path, folder: Path, here: str = "") -> list[tuple[str, str]]:
+    """The header's links from a page in `folder` to the site's pages that there are, as name
+    and address; the address of the page `here` itself is empty."""
+    places = {
+        "index": (_("All measurements"), "index", ""),
+        "summary": (_("Summary"), "summary/report", ""),
+        "published": (_("Published tables"), "published/report", ""),
+        "comparisons": (_("Comparisons"), "index", "#comparisons"),
+        "audits": (_("Audits"), "index", "#audits"),
+    }
+    root = "../" * len(folder.relative_to(outputs).parts)
+    found = []
+    for place, (name, stem, anchor) in places.items():
+        page = language.file_name(stem, language.current())
+        exists = (outputs / place).is_dir() if anchor else has_page(outputs / place)
+        if exists or place in {here, "index"}:
+            found.append((name, "" if place == here else f"{root}{page}{anchor}"))
+    return found
+
+
+def write_page(
+    folder: Path,
+    shown: NotebookNode | Markup,
+    *,
+    outputs: Path,
+    title: str,
+    here: str = "",
+    files: Sequence[str] = (),
+    keep: bool = False,
+    **page: Any,
+) -> None:
+    """Write report.html, in the current language, of an evaluated notebook or of HTML into
+    `folder`, which lies below `outputs`. It links to those of the `files` that exist. The
+    notebook is kept beside it if asked for. `page` are more options of `html_page`, `here` is
+    that of `site_links`."""
+    text = html_page(
+        "layout.html.j2",
+        title=title,
+        stem="report",
+        links=site_links(outputs, folder, here),
+        files=[n for n in files if (folder / n).exists() or (keep and n == NOTEBOOK)],
+        content=shown if isinstance(shown, Markup) else converted(shown),
+        **page,
+    )
+    write_atomically(folder / language.file_name("report", language.current()), text)
+    if keep and not isinstance(shown, Markup):
+        for output in (output for cell in shown.cells for output in cell.get("outputs", [])):
+            if "image/png" in output.data:
+                # Viewers show either, and no SVG in a notebook that is not trusted.
+                del output.data["image/svg+xml"]
+        write_atomically(folder / NOTEBOOK, nbformat.writes(shown))
+
+
+def read_fact(page: Path, name: str) -> str | None:
+    """A fact of plain words that is stored in the head of a page; None if there is none."""
+    if not page.exists():
+        return None
+    with page.open(encoding="utf-8", errors="replace") as stream:
+        found = re.search(f'<meta name="{name}" content="([\\w ]*)">', stream.read(HEAD_LENGTH))
+    return found[1] if found else None
+
+
+def write_unreadable(folder: Path, outputs: Path, reason: str) -> None:
+    """Put the reason in the place of the pages that a result had while it could be read."""
+    for code in language.LANGUAGES:
+        if (folder / language.file_name("report", code)).exists():
+            with language.in_language(code):
+                title = _("This result can't be read")
+                shown = Markup("<h1>%s</h1>\n<p>%s</p>") % (title, reason)
+                write_page(folder, shown, outputs=outputs, title=title)
+
+
+def html_page(
+    template: str,
+    *,
+    title: str,
+    stem: str,
+    links: Sequence[tuple[str, str]],
+    made: str = "",
+    files: Sequence[str] = (),
+    facts: Mapping[str, str] | None = None,
+    **context: Any,
+) -> str:
+    """A whole page from `template`, with the site's header, style, script and policy.
+
+    `links` are the header's, as (name, address; empty for this page itself); `made` says when
+    and on what, `files` are linked below, `facts` are stored in the page's head by name. The
+    policy allows the style and the very script that the page has in it, and no request.
+    """
+    style = (TEMPLATE_FOLDER / "style.css").read_text()
+    script = (TEMPLATE_FOLDER / "script.js").read_text()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return TEMPLATES.get_template(template).render(
+        context,
+        title=title,
+        stem=stem,
+        links=links,
+        made=made,
+        files=files,
+        facts=facts or {},
+        style=Markup(style),
+        script=Markup(script),
+        policy=Markup(policy),
+        words={
+            "command": _("Copy command"),
+            "copied": _("Copied"),
+            "csv": _("Download CSV"),
+            "markdown": _("Copy as Markdown"),
+            "svg": _("Download SVG"),
+        },
+        language=language.current(),
+        languages=language.LANGUAGES,
+        file_name=language.file_name,
+    )

@@ -127,6 +127,12 @@ def figures_file(outputs: Path) -> Path:
     return outputs / FOLDER / "figures.json"
 
 
+def figures_folders(outputs: Path) -> list[Path]:
+    """The folder of the figures under `outputs`, if there are any."""
+    path = figures_file(outputs)
+    return [path.parent] if path.exists() else []
+
+
 def read_figures(outputs: Path) -> dict[str, Figure]:
     """The figures stored under `outputs`, by name; none where there is no file. Raises
     ResultError for a file that is not one of figures."""

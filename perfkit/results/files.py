@@ -176,6 +176,14 @@ def read_events(path: Path) -> Events:
     """The raw events of one rank. A last line that is cut off, by a kill or a full disk, is
     left out; any other line that is no JSON object raises ResultError with its number."""
     lines = path.read_bytes().split(b"\n")
+    if all(
+        line[:1] == b"{" and line[-1:] == b"}" and b"},{" not in line for line in lines[:-1]
+    ):
+        # All at once takes half the time; line by line shows which line is wrong.
+        with contextlib.suppress(ValueError, RecursionError):
+            every: Events = json.loads(b"[" + b",".join(lines[:-1]) + b"]")
+            if len(every) == len(lines) - 1:
+                return every
     events = []
     for number, line in enumerate(lines[:-1], 1):
         try:

@@ -181,3 +181,21 @@ def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"step {step} is there twice, or has {samples} samples")
             seen.add(step)
             yield {"step": step, **times, "samples": samples, "loss": losses.get(step)}
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as dictionaries, with None for what is not there."""
+    plain = frame.astype(object)
+    rows: list[dict[str, Any]] = plain.where(frame.notna(), None).to_dict("records")
+    return rows
+
+
+def row_order(row: dict[str, Any]) -> tuple[Any, ...]:
+    """By what rows of `load` are sorted: batch size, then devices, then nodes."""
+    return (row["batch_size"], *topology_size(row["topology"]), row["id"], row["folder"])
+
+
+def topology_size(topology: str) -> tuple[int, int]:
+    """Devices of all nodes, and nodes, of a topology `NxG`."""
+    nodes, devices = map(int, topology.split("x"))
+    return (nodes * devices, nodes)

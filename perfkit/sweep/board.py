@@ -14,7 +14,7 @@ from perfkit.config import portable
 from perfkit.results.files import Measurement
 from perfkit.sweep.engine import Standing
 from perfkit.sweep.estimate import repeats_left, seconds_left
-from perfkit.words.wording import number
+from perfkit.text.format import number
 
 STATES = ("failed", "running", "done", "waiting")
 STYLES = {"failed": "red", "running": "cyan", "done": "green", "waiting": "dim"}

@@ -1,4 +1,4 @@
-"""What was verified of the work that frameworks do, in words and rows."""
+"""The work equivalence of frameworks in words and rows."""
 
 import shlex
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from perfkit.config import Config
 from perfkit.models import MODELS
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Result
+from perfkit.text.format import number
+from perfkit.text.language import gettext as _
+from perfkit.text.terminal import WIDTH
 from perfkit.verification.stored import Against, Check, Side, Verification, verifications_of
-from perfkit.words.language import gettext as _
-from perfkit.words.lines import WIDTH
-from perfkit.words.wording import number
 
 PRECISIONS = {"fp32": "float32", "fp64": "float64"}
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a measurement's framework was compared with, and what came out."""
+    """A framework that a measurement's framework was compared with, and the result."""
 
     verification: Verification
     partner: Side
@@ -31,7 +31,7 @@ class Compared:
 
 
 def compared(outputs: Path, result: Result, left_out: list[str]) -> list[Compared]:
-    """With each other framework once, as it was compared last."""
+    """The newest comparison with each other framework."""
     found: dict[str, Compared] = {}
     for verification, side in verifications_of(outputs, result, left_out):
         for against in verification.against:
@@ -48,22 +48,22 @@ def side_words(side: Side) -> str:
 
 
 def check_words(check: Check, steps: int) -> str:
-    """What a check is of."""
+    """The name of a check."""
     words = {
         "parameters": _("Parameters"),
-        "multiply_adds": _("Multiply-adds, forward"),
-        "training_flops": _("FLOPs, forward and backward"),
-        "first_loss": _("Loss of step 1"),
-        "losses": _("Loss of the worst step"),
-        "gradients": _("Gradients of step 1"),
-        "first_update": _("Update of step 1"),
-        "last_update": _("Update of step %(steps)d"),
+        "multiply_adds": _("Multiply-adds, forward pass"),
+        "training_flops": _("FLOPs, forward and backward pass"),
+        "first_loss": _("Loss, step 1"),
+        "losses": _("Loss, worst step"),
+        "gradients": _("Gradients, step 1"),
+        "first_update": _("Weight update, step 1"),
+        "last_update": _("Weight update, step %(steps)d"),
     }
     return words[check.name] % {"steps": steps}
 
 
 def figures(check: Check) -> tuple[str, str, str, str]:
-    """Of the base, of the other, the difference and what is allowed."""
+    """The values of base and other, their difference, and the tolerance."""
     base, other = (_figure(check, value) for value in (check.base, check.other))
     difference = "–" if check.difference is None else f"{check.difference:.1e}"
     if not check.difference and check.difference is not None:
@@ -80,8 +80,8 @@ def _figure(check: Check, value: float | None) -> str:
 
 
 def command(one: Config, other: Config | None = None) -> str:
-    """The `perfkit verify` that compares the work of these two or, of one, its framework's with
-    others'. Empty where no other framework does it."""
+    """The `perfkit verify` command for these two or, of one, for its framework and another;
+    empty if no other framework does this work."""
     given = {
         "image_size": (one.image_size, 224),
         "sequence_length": (one.sequence_length, 128),
@@ -116,7 +116,7 @@ def _named(config: Config) -> str:
 
 
 def text(verification: Verification) -> str:
-    """All of it, in lines of WIDTH at most."""
+    """A verification as text, in lines of WIDTH at most."""
     v = verification
     size = f"{v.image_size} pixels" if v.image_size else f"{v.sequence_length} tokens"
     console = Console(width=WIDTH, highlight=False, markup=False, soft_wrap=False)
@@ -135,7 +135,7 @@ def text(verification: Verification) -> str:
 def _table(against: Against, steps: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
-    for heading in ("base", "this", "apart", "allowed"):
+    for heading in ("base", "other", "difference", "tolerance"):
         table.add_column(heading, justify="right", no_wrap=True)
     precision = None
     for check in against.checks:

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from perfkit.config import ROOT, portable, resolved_path
 from perfkit.nodes.environment import read_environment
-from perfkit.report.bench import Bench
-from perfkit.report.site import publish_figures
+from perfkit.report.site import publish_bench
 from perfkit.results.figures import (
     RUNS_AT_MOST,
     Figure,
@@ -82,7 +81,7 @@ def main(figures: dict[FigureFunction, float]) -> None:
         print("Interrupted; the figures made so far are stored.")
         failed.append(f"{name} (interrupted)")
     if figures_file(outputs).exists():
-        publish_figures(Bench.of(outputs))
+        publish_bench(outputs)
         print(figures_file(outputs).with_name("report.html"))
     sys.exit(f"Failed: {', '.join(failed)}" if failed else 0)
 

@@ -21,10 +21,10 @@ PERFKIT = Path(sys.executable).with_name("perfkit")
 
 MERGE = """
 import resource, sys, time
-from perfkit.report.summary import Summary, measured_tables, published_tables, speedups
+from perfkit.report import Summary, beside_published, fastest, ratios
 start = time.perf_counter()
-summary = Summary.of(sys.argv[1])
-for section in (measured_tables, speedups, published_tables):
+summary = Summary.read(sys.argv[1])
+for section in (fastest, ratios, beside_published):
     section(summary)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(time.perf_counter() - start, peak)
@@ -51,7 +51,7 @@ SITE = """
 import sys, time
 from pathlib import Path
 from perfkit.report.site import write_site
-from perfkit.results.schema import folders
+from perfkit.results.files import folders
 outputs = Path(sys.argv[1])
 start = time.perf_counter()
 done = []

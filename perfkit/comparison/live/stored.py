@@ -6,6 +6,8 @@ Each side is a measurement of its own below `outputs`; `docs/results.md` describ
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -13,7 +15,7 @@ from pydantic import Field, model_validator
 
 from perfkit.comparison.keys import Value
 from perfkit.comparison.verdict import Both, Judged, Number
-from perfkit.results.files import read_as, write_atomically
+from perfkit.results.files import ResultError, read_as, write_atomically
 from perfkit.results.schema import Stored
 from perfkit.statistics import median_estimate
 
@@ -149,3 +151,26 @@ def write_comparison(folder: Path, comparison: LiveComparison) -> None:
     """Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FILE, comparison.model_dump_json(indent=1) + "\n")
+
+
+def comparisons_of(outputs: Path) -> dict[str, list[tuple[str, str]]]:
+    """The live comparisons under `outputs` that can be read, by the measurements in them: the
+    folder below `outputs`, and the variants."""
+    folders = tuple(comparison_folders(outputs))
+    stamps = tuple((folder / FILE).stat().st_mtime_ns for folder in folders)
+    return _comparisons_of(outputs, folders, stamps)
+
+
+@lru_cache(maxsize=1)
+def _comparisons_of(
+    outputs: Path, folders: tuple[Path, ...], _stamps: tuple[int, ...]
+) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for folder in folders:
+        with suppress(ResultError):
+            sides = read_comparison(folder).sides
+            name = " · ".join(side.name for side in sides)
+            for side in sides:
+                place = folder.relative_to(outputs).as_posix()
+                found.setdefault(side.id, []).append((place, name))
+    return found

@@ -21,7 +21,7 @@ from perfkit.comparison.verdict import judged_pair, number_of
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.schema import Repeat, Result
 from perfkit.statistics import median, median_estimate
-from perfkit.words.lines import plain
+from perfkit.text.terminal import plain
 
 IDLE_SECONDS = 60.0
 """The longest time between one repeat's end and the beginning of the next that is in turn."""

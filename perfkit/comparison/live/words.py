@@ -7,8 +7,8 @@ from perfkit.comparison.live.stored import JudgedInTurn, LiveComparison, LiveSid
 from perfkit.comparison.words import change, told_of
 from perfkit.models import MODELS
 from perfkit.statistics import fewest_values
-from perfkit.words.lines import wrapped
-from perfkit.words.wording import interval_words, number, percent
+from perfkit.text.format import interval_words, number, percent
+from perfkit.text.terminal import wrapped
 
 INDENT = "  "
 

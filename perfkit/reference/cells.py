@@ -1,0 +1,78 @@
+"""The cells of the published tables, and how their sources lay them out."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from perfkit.results.frames import records
+from perfkit.text.format import FRAMEWORK_NAMES
+from perfkit.text.language import gettext as _
+
+Cell = dict[str, Any]
+"""A row of perfkit.published() with what `cells_of` adds; None for what is not there."""
+
+TABLE_PRECISION = {"fp32": "FP32", "amp": "AMP", "pure_fp16": "AMP", "auto": "auto"}
+"""As the sources head their tables; pure FP16 stands among AMP and is marked in its cell."""
+ROW_BATCH = {96: 128, 192: 256, 208: 256, 248: 256}
+"""The README's rows name a batch size, and its marked cells had to take a smaller one."""
+ACCUMULATES = {"gradient accumulation": True, "without gradient accumulation": False}
+NO_BASE = "no base of a speed-up: auto may switch on other options than on several GPUs"
+"""What the FleetX VGG-16 page says of one GPU with the automatic strategy."""
+RUNS = "dlperf-resnet50-run"
+"""Single runs: these cells stand beside no measurement."""
+LAYOUTS = pd.read_csv(Path(__file__).parent / "layouts.csv")
+SHAPES = {str(layout.table): layout for layout in LAYOUTS.itertuples()}
+"""How its source lays out each table: heading of the first column (`corner`), pattern that
+names a `row`, key that names a `column`, whether it prints the `speedup` over one GPU; the kind
+of `chart` for it, and the `url` where it was published."""
+
+
+def cells_of(published: pd.DataFrame) -> list[Cell]:
+    """The rows of perfkit.published(). Each has besides: `gpus` of all nodes, `topology`, the
+    `row_batch` that its row names, whether it `accumulates` gradients (None where its note says
+    nothing), and `scaling`, its throughput over that of one GPU where its source has that."""
+    nodes, batch = published["nodes"], published["batch_per_gpu"]
+    gpus = nodes * published["gpus_per_node"]
+    one_gpu = published["throughput"].where(published["speedup"].notna() & (gpus == 1))
+    alike = ["source", "framework", "precision", "batch_per_gpu", "statistic"]
+    same_runs = one_gpu.groupby([published[key] for key in alike], dropna=False)
+    cells = published.assign(
+        gpus=gpus,
+        topology=nodes.astype(str) + "x" + published["gpus_per_node"].astype(str),
+        row_batch=batch.replace(ROW_BATCH).where(published["table"] == "perf-resnet50", batch),
+        accumulates=published["note"].map(ACCUMULATES),
+        scaling=published["throughput"] / same_runs.transform("max"),
+    )
+    return records(cells)
+
+
+def row_label(cell: Cell) -> str:
+    label = SHAPES[cell["table"]].row.format(**cell)
+    return label if cell["accumulates"] is None else f"{label}, {_(cell['note'])}"
+
+
+def labels(cell: Cell) -> dict[str, str]:
+    """How tables and charts name a cell: `row`, `column` and `part` of its table, the `name` of
+    its framework, and `marks`, what the source says of this cell alone."""
+    batch, note, table = cell["batch_per_gpu"], cell["note"], cell["table"]
+    column, name = str(cell[SHAPES[table].column]), FRAMEWORK_NAMES[cell["framework"]]
+    marks = [f"BS={batch}"] if batch != cell["row_batch"] else []
+    if note and cell["accumulates"] is None and table != RUNS:
+        marks.append(_(note))
+    return {
+        "row": row_label(cell),
+        "column": _(FRAMEWORK_NAMES.get(column, column)),
+        "part": f"{cell['gpu'].split('-')[0]}, {TABLE_PRECISION[cell['precision']]}",
+        "name": name,
+        "marks": ", ".join(marks),
+    }
+
+
+def stated(cells: pd.DataFrame, key: str) -> str:
+    """What the source states as `key`; of several values, of which frameworks or topologies."""
+    values = cells[key].fillna("not stated").map(_)
+    by = "name" if values.groupby(cells["name"]).nunique().max() == 1 else "topology"
+    whose = cells[by].groupby(values, sort=False).unique().map(", ".join)
+    several = [f"{value} ({names})" for value, names in whose.items()]
+    return "; ".join(several) if len(several) > 1 else values.iloc[0]

@@ -1,0 +1,191 @@
+"""The raw steps of a measurement as charts, with the warnings that follow from them."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D
+
+from perfkit.analysis.sanity import counting, warnings_of
+from perfkit.analysis.steady import Course, courses
+from perfkit.report import style
+from perfkit.report.section import Section, folded, picture
+from perfkit.results.files import Measurement, ResultError
+from perfkit.results.frames import load_steps
+from perfkit.results.numbers import disagreements
+from perfkit.results.schema import Result
+from perfkit.text.format import FRAMEWORK_NAMES
+from perfkit.text.language import gettext_noop as later
+from perfkit.text.messages import Message, worst_first
+
+MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
+"""Of a chart: to compute them takes longer than to draw it."""
+MOST_RANKS = 8
+"""Of more ranks, the fastest and the slowest are drawn."""
+SHADE: dict[str, Any] = {"color": style.FAINT, "alpha": 0.2, "linewidth": 0}
+
+
+class Steps(NamedTuple):
+    """What the raw files show. `charts` is empty without steps, `problem` says why they can't
+    be read. `warnings` are all about the measurement, the worst first; `disagreements` say
+    where the result does not follow from the raw files."""
+
+    courses: list[Course]
+    dots: Figure
+    charts: Section
+    warnings: list[Message]
+    problem: str
+    disagreements: list[str] | None
+
+
+def read_steps(measurement: Measurement) -> Steps:
+    """The raw steps, read once for all sections and languages of a page."""
+    raw = sorted(measurement.folder.glob("repeats/*/*.jsonl"))
+    files = [path.stat() for path in (measurement.folder / "result.json", *raw)]
+    stamps = tuple((file.st_mtime_ns, file.st_size) for file in files)
+    return _read_steps(measurement.folder, stamps)
+
+
+@lru_cache(maxsize=1)
+def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
+    measurement = Measurement.read(folder)
+    result = measurement.result
+    charts, went, problem = Section(), [], ""
+    try:
+        frame = load_steps(folder)
+        went = counting(result, courses(frame))
+        if len(frame):
+            warmup = result.protocol.warmup_steps
+            colour = _colour(result)
+            charts = _overlaid(frame, warmup, colour) + _each(frame, warmup, colour)
+    except ResultError as error:
+        problem = str(error).replace(f"{folder}/", "")
+    # Of nodes that were started by hand, only the first has raw files.
+    elsewhere = result.config.launcher == "manual" and not [*folder.glob("repeats/*/*.jsonl")]
+    differences = [] if elsewhere else disagreements(measurement)
+    warnings = warnings_of(result, went)
+    if differences:
+        warnings.append(Message("raw_files_differ", {"reasons": differences}))
+    if problem:
+        warnings.append(Message("raw_steps_unreadable", {}))
+    if result.status != "complete":
+        done = {"complete": len(result.complete_repeats), "planned": result.protocol.repeats}
+        warnings.append(Message("incomplete", done))
+    found = {warning.code: warning for warning in warnings}
+    in_order = [found[code] for code in worst_first(found)]
+    return Steps(
+        went, _dots(result), charts, in_order, problem, None if elsewhere else differences
+    )
+
+
+def _colour(result: Result) -> str:
+    return style.COLOURS[FRAMEWORK_NAMES[result.config.framework]]
+
+
+def _dots(result: Result) -> Figure:
+    """A dot for each repeat, the first at the top, with the median and its interval. Without
+    axes, which take longer than all the rest."""
+    values, stored = result.throughputs, result.throughput
+    with style.chart_style():
+        figure = Figure(figsize=(2.6, 0.5))
+    if stored:
+        low, high = min(values), max(values)
+
+        def x(value: float) -> float:
+            return 0.05 + 0.9 * (value - low) / (high - low) if high > low else 0.5
+
+        if stored.interval:
+            ends = [x(end) for end in stored.interval]
+            shade: dict[str, Any] = {"facecolor": _colour(result), "alpha": 0.2}
+            figure.add_artist(Rectangle((ends[0], 0.1), ends[1] - ends[0], 0.8, **shade))
+        middle = [x(stored.value)] * 2
+        figure.add_artist(Line2D(middle, [0.1, 0.9], color=style.WAIT, linewidth=2))
+        places = [x(value) for value in values]
+        dots: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4}
+        heights = np.linspace(0.8, 0.2, len(values))
+        figure.add_artist(Line2D(places, heights, color=_colour(result), **dots))
+    return figure
+
+
+def _overlaid(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
+    """All repeats overlaid: the slowest rank's seconds by step, and their median."""
+    slowest = steps.pivot_table(
+        index="step",
+        columns="repeat",
+        values=["seconds", "data_wait_seconds"],
+        aggfunc="max",
+    )
+    seconds, waits = slowest["seconds"], slowest["data_wait_seconds"]
+    x = seconds.index.to_numpy()
+    with style.new_figure(9, 2.7, layout=None) as (figure, (axes,)):
+        lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
+        axes.add_collection(
+            LineCollection(lines, colors=style.FAINT, linewidths=0.7, label=later("a repeat"))
+        )
+        middle = seconds.median(axis=1)
+        axes.plot(x, middle, color=colour, label=later("median of the repeats"))
+        wait: dict[str, Any] = {"color": style.WAIT, "linewidth": 0}
+        axes.fill_between(x, waits.median(axis=1), label=later("data wait"), **wait)
+        if warmup:
+            axes.axvspan(x[0] - 0.5, warmup + 0.5, label=later("warm-up"), **SHADE)
+        axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        _finish(axes, steps["seconds"].max())
+    return picture(figure, later("Time of each step, all repeats overlaid"))
+
+
+def _each(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
+    """A row for each repeat, on one scale: a line per rank or, of many, of the fastest and the
+    slowest; data wait; warm-up shaded. Drawn without axes, since a site has thousands of
+    these."""
+    if steps["rank"].nunique() > MOST_RANKS:
+        by_step = steps.groupby(["repeat", "step"], as_index=False)
+        steps = pd.concat([by_step.max(), by_step.min().assign(rank=-1)])
+    first, last, highest = steps["step"].min(), steps["step"].max(), steps["seconds"].max()
+    repeats = sorted(steps["repeat"].unique(), reverse=True)
+    lines, waits = [], []
+    for (repeat, _rank), group in steps.groupby(["repeat", "rank"]):
+        row, x = repeats.index(repeat), group["step"].to_numpy()
+        lines.append(np.column_stack([x, row + 0.9 * group["seconds"] / highest]))
+        wait = row + 0.9 * group["data_wait_seconds"].to_numpy() / highest
+        waits.append(np.column_stack([[x[0], *x, x[-1]], [row, *wait, row]]))
+    rows = [[(first, row), (last, row)] for row in range(len(repeats))]
+    with style.chart_style():
+        figure = Figure(figsize=(9, 0.5 * (len(repeats) + 1)))
+        # Steps and rows to shares of the figure, whose margins have the labels.
+        scale = Affine2D().translate(-first, 0.6)
+        scale.scale(0.86 / max(last - first, 1), 1 / (len(repeats) + 1)).translate(0.07, 0)
+        place: dict[str, Any] = {"transform": scale + figure.transFigure}
+        figure.add_artist(
+            Rectangle((first, 0), max(warmup + 0.5 - first, 0), len(repeats), **SHADE, **place)
+        )
+        figure.add_artist(LineCollection(rows, colors="#d8dee4", linewidths=0.8, **place))
+        figure.add_artist(PolyCollection(waits, facecolors=style.WAIT, **place))
+        figure.add_artist(LineCollection(lines, colors=colour, linewidths=0.8, **place))
+        for row, repeat in enumerate(repeats):
+            figure.text(0.055, scale.transform((0, row))[1], str(repeat), ha="right")
+        figure.text(0.005, 0.99, later("repeat"), va="top")
+        figure.text(0.935, scale.transform((0, len(repeats) - 0.1))[1], f"{highest:.3g} s")
+        figure.text(0.935, scale.transform((0, len(repeats) - 1))[1], "0 s")
+        figure.text(0.07, 0.02, str(first))
+        figure.text(0.5, 0.02, later("step"), ha="center")
+        figure.text(0.93, 0.02, str(last), ha="right")
+    alt = later("Time of each step, one repeat below another, on one scale")
+    return folded(later("Each repeat"), picture(figure, alt))
+
+
+def _finish(axes: Axes, highest: float) -> None:
+    axes.figure.subplots_adjust(**MARGINS)
+    style.from_zero(axes, float(highest))
+    axes.set_ylabel(later("step time (s)"))
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.grid(visible=False, axis="x")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, borderaxespad=0)

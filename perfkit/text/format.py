@@ -1,0 +1,195 @@
+"""Numbers, names and commands as text for a reader."""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from perfkit import config
+from perfkit.models import MODELS
+from perfkit.results.schema import Result
+from perfkit.text.language import gettext as _
+
+FRAMEWORK_NAMES = {"paddle": "Paddle", "torch": "PyTorch"} | {
+    name.lower(): name for name in ("PyTorch", "JAX", "TensorFlow", "MXNet", "OneFlow")
+}
+SPELLINGS = {
+    word.lower(): word
+    for word in ("CPU", "GPU", "GPUs", "OS", "CUDA", "cuDNN", "NCCL", "DALI", "NumPy")
+}
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """`value` to that many significant digits, trailing zeros kept; a dash for None."""
+    if value is None or not isfinite(value):
+        return "–" if value is None else str(value)
+    if round(abs(value)) >= 10 ** (digits - 1):
+        return f"{value:,.0f}" if round(abs(value)) >= 10**digits else f"{value:.0f}"
+    return f"{value:#.{digits}g}"
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    """A share of 1 in percent; a dash for None."""
+    if share is None:
+        return "–"
+    # Not 1e+02 %: whole percents are all written out.
+    return f"{share * 100:.{max(digits, len(f'{abs(share) * 100:.0f}'))}g} %"
+
+
+def peak_share(share: float | None) -> str:
+    """A share of the measured peak; over 100 %, that it is unreliable: such a peak is none."""
+    return _("unreliable, over 100 %") if share and share > 1 else percent(share)
+
+
+def changes(shares: Iterable[float]) -> str:
+    """Relative differences with their signs."""
+    return ", ".join(f"{'+' if share > 0 else ''}{percent(share, 2)}" for share in shares)
+
+
+def interval(low: float | None, high: float | None, digits: int = 4) -> str:
+    """Both ends of an interval; a dash if there is none."""
+    return "–" if low is None else f"{number(low, digits)} – {number(high, digits)}"
+
+
+def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
+    """An interval with its level and the number of repeats, or that there is none."""
+    if low is None:
+        return _("no interval (n=1)")
+    return f"{interval(low, high)} ({percent(level, 4)}, n={n})"
+
+
+def stored_value(field: str, value: Any) -> str:
+    """A stored value, by its type and the unit in the field's name; nothing for None."""
+    text = "" if value is None else str(value)
+    match value:
+        case bool():
+            text = _("yes") if value else _("no")
+        case int():
+            text = number(value / 2**30, 3) if field.endswith("_bytes") else f"{value:,}"
+        case float():
+            text = percent(value) if field.endswith(("_share", "accuracy")) else number(value)
+        case tuple():
+            text = " – ".join(stored_value(field, part) for part in value)
+        case list():
+            text = ", ".join(stored_value(field, part) for part in value) or _("none")
+        case dict():
+            text = "; ".join(f"{name} {stored_value(field, v)}" for name, v in value.items())
+    return text
+
+
+def minute(time: str) -> str:
+    """An ISO 8601 time in UTC, to the minute."""
+    return f"{time[:16].replace('T', ' ')} UTC"
+
+
+def made(times: Iterable[str], devices: Iterable[str]) -> str:
+    """The newest of the times and the devices, as a page's header has them."""
+    newest = max(times, default="")
+    return " · ".join([minute(newest), *dict.fromkeys(devices)][:4]) if newest else ""
+
+
+def fact_name(name: str) -> str:
+    """The name of a fact of the environment: `driver_cuda` is "driver CUDA"."""
+    return _(" ".join(SPELLINGS.get(word, word) for word in name.split("_")))
+
+
+def one_line(value: Any) -> str:
+    """A value as text on one line; a dash if there is none."""
+    return "–" if value in (None, "") else " ".join(str(value).split())
+
+
+def shortened(value: Any, longest: int = 40) -> str:
+    """A value on one line of so many characters, for where there is little room."""
+    text = one_line(value)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def column_value(column: str, value: Any) -> str:
+    """The value of a column of `perfkit.load` in a few words, beside what it is the value of
+    where that is not clear."""
+    if column == "imported":
+        return _("imported from %(format)s") % {"format": value}
+    if column in ("environment.gpus", "environment.cpu"):
+        parts = Counter(shortened(part.split(",")[0]) for part in str(value).split("; "))
+        alone = parts.total() == 1
+        return ", ".join(part if alone else f"{n} × {part}" for part, n in parts.items())
+    kind, _dot, name = column.rpartition(".")
+    heading = fact_name(name) if kind == "environment" else column.replace(".", " ")
+    return f"{heading} {shortened(value)}"
+
+
+def device_name(row: Mapping[str, Any]) -> str:
+    """The GPU or the CPU that a row of `perfkit.load` was measured on."""
+    gpu = row["device"] == "gpu"
+    known = row.get("environment.gpus" if gpu else "environment.cpu")
+    name = stored_value("", known) if known else _("unknown GPU") if gpu else "CPU"
+    return re.split(r"[,;]" if gpu else r",| \(", one_line(name))[0]
+
+
+def device(result: Result) -> str:
+    """The GPU or the CPU that trained."""
+    facts = {f"environment.{name}": result.fact(name) for name in ("gpus", "cpu")}
+    return device_name({"device": result.config.device} | facts)
+
+
+def traits(c: config.Config) -> list[str]:
+    """What sets a configuration apart from others of its model, framework, precision, batch
+    size, topology and input."""
+    usual = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
+    named = (c.execution, c.strategy, c.layout, c.optimizer)
+    words = [str(value) for value in named if value not in usual]
+    words += ["TF32"] if c.tf32 else []
+    words += [_("accumulate %(count)d") % {"count": c.accumulate}] if c.accumulate > 1 else []
+    words += [f"{c.image_size} px"] if c.image_size not in (None, 224) else []
+    if c.sequence_length not in (None, 128):
+        words.append(_("%(count)d tokens") % {"count": c.sequence_length})
+    return words
+
+
+def protocol_name(protocol: config.Protocol) -> str:
+    """Its name, and whether any of its values was changed."""
+    changed = config.Protocol.named(protocol.name) != protocol
+    return _("%(name)s, changed") % {"name": protocol.name} if changed else protocol.name
+
+
+def precision(result: Result) -> str:
+    """The precision that was really used and, if another one was requested, that too."""
+    requested = result.config.precision
+    used = result.effective.precision if result.effective else requested
+    if used == requested:
+        return used
+    return f"{used} ({_('requested: %(precision)s') % {'precision': requested}})"
+
+
+def title(result: Result) -> str:
+    """The configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
+    c = result.config
+    batch = _("batch %(size)s") % {"size": c.batch_size}
+    words = [MODELS[c.model].short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
+    words += [c.topology if c.ranks > 1 else "", str(c.input), *traits(c), c.label]
+    return " · ".join(filter(None, words))
+
+
+def framework_version(result: Result) -> str:
+    framework = result.config.framework
+    return f"{FRAMEWORK_NAMES[framework]} {result.fact(framework) or ''}".rstrip()
+
+
+def command(result: Result) -> str:
+    """The command that makes this measurement again, whatever the machine would choose."""
+    c, p = result.config, result.protocol
+    if imported := result.imported:
+        logs = [log.file for log in imported.logs]
+        options = [word for given in imported.given.items() for word in ("-p", *given)]
+        return shlex.join(["perfkit", "import", *logs, *options])
+    usual = {name: default for name, (default, _meaning) in config.parameters().items()}
+    usual |= config.Protocol.named(p.name).model_dump()
+    unused = ("outputs_dir", "gpus" if c.device == "cpu" else "processes")
+    given = {
+        name: value
+        for name, value in result.parameters.items()
+        if name not in unused and value != usual[name]
+    }
+    return shlex.join(config.run_command(c.model, given))

@@ -1,0 +1,75 @@
+"""The current language, and its catalogue.
+
+English text is the key; `languages/<language>.po` has its translation, for notebooks,
+templates and charts alike. What is stored in a result (failure messages, facts, labels) is
+shown as it is.
+"""
+
+import gettext as standard
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+CATALOGUES = Path(__file__).parent / "languages"
+
+_current = ["en"]
+
+
+def set_language(language: str) -> None:
+    """Show everything in `language`, a key of LANGUAGES, from now on."""
+    if language not in LANGUAGES:
+        known = " or ".join(map(repr, LANGUAGES))
+        raise ValueError(f"lang: {language!r} is no language of this report; it is {known}")
+    _current[-1] = language
+
+
+@contextmanager
+def in_language(language: str) -> Iterator[None]:
+    """Show everything in `language` within the block."""
+    _current.append("en")
+    try:
+        set_language(language)
+        yield
+    finally:
+        _current.pop()
+
+
+def current() -> str:
+    return _current[-1]
+
+
+def gettext(text: str) -> str:
+    # A catalogue has its own header under the empty text.
+    return _translation(current()).gettext(text) if text else ""
+
+
+def gettext_noop(text: str) -> str:
+    """Marks a text for translation that is translated later, when it is shown."""
+    return text
+
+
+def ngettext(singular: str, plural: str, count: int) -> str:
+    return _translation(current()).ngettext(singular, plural, count)
+
+
+@cache
+def _translation(language: str) -> standard.NullTranslations:
+    path = CATALOGUES / f"{language}.po"
+    if not path.exists():
+        return standard.NullTranslations()
+    compiled = io.BytesIO()
+    with path.open("rb") as stream:
+        write_mo(compiled, read_po(stream, locale=language))
+    compiled.seek(0)
+    return standard.GNUTranslations(compiled)
+
+
+def file_name(stem: str, language: str) -> str:
+    """The name of a page: `report.html` in English, `report.zh.html` in Chinese."""
+    return f"{stem}.html" if language == "en" else f"{stem}.{language}.html"

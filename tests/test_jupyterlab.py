@@ -1,0 +1,323 @@
+"""JupyterLab as `make lab` opens it, in a real browser: Run All shows progress, figures, tables
+and, in the end, the number and its page, to which the links lead."""
+
+import io
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from html import unescape
+from importlib.util import find_spec
+
+import nbformat
+import pytest
+from fake_trainer import planted
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from perfkit.config import ROOT
+
+CHROMIUM = shutil.which("chromium")
+TOKEN = "of-a-test"
+SECONDS = 60
+CHANGED = {
+    "device": "cpu",
+    "batch_size": 2,
+    "image_size": 32,
+    "input": "synthetic",
+    "warmup_steps": 1,
+    "measured_steps": 8,
+    "repeats": 5,
+}
+"""What is changed in the cell of parameters."""
+EXAMPLES = "outputs/examples"
+NUMBER = r"[-+−]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?(e[-+]?\d+)?( ?[%×])?"
+WHOLE = re.compile(rf"{NUMBER}( ?(–|to|to the|/|of) ?{NUMBER})?")
+"""A number, or the two ends of an interval."""
+PROGRESS = re.compile(r"repeat \d/5 step \d+/9 ")
+SETTINGS = {
+    "notebook-extension/tracker": '{"windowingMode": "none"}',
+    "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
+}
+"""Of JupyterLab: all cells are in the document, and nothing is fetched from outside."""
+OF_EXAMPLES = ("summary", "explore")
+"""Notebooks that are run on the examples."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM, reason="Debian's chromium is not installed"),
+    pytest.mark.skipif(not find_spec("jupyterlab"), reason="JupyterLab is not installed"),
+]
+
+
+def lab_options():
+    """The options that `make lab` gives to JupyterLab, but for the checkout's place."""
+    command = subprocess.run(
+        ["make", "--dry-run", "--always-make", "lab"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (line,) = re.findall(r"jupyter lab (.*)", command.replace("\\\n", " "))
+    return line.replace('"', "").split()
+
+
+def changed_parameters(source):
+    """The cell's source with the values of CHANGED, as a user types them into it."""
+    for name, value in CHANGED.items():
+        source, count = re.subn(rf"(?m)^{name} = .*?(  #|$)", rf"{name} = {value!r}\1", source)
+        assert count == 1, name
+    return source
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of what the notebooks need of the checkout, with its parameters changed."""
+    folder = tmp_path_factory.mktemp("lab") / "checkout"
+    for name in ("perfkit", "notebooks"):
+        left_out = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
+        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+    path = folder / "notebooks" / "resnet50.ipynb"
+    notebook = nbformat.read(path, 4)
+    (cell,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
+    cell.source = changed_parameters(cell.source)
+    nbformat.write(notebook, path)
+    left_out = shutil.ignore_patterns("verified", "*.html")
+    shutil.copytree(ROOT / EXAMPLES, folder / EXAMPLES, ignore=left_out)
+    for name in OF_EXAMPLES:
+        path = folder / "notebooks" / f"{name}.ipynb"
+        notebook = nbformat.read(path, 4)
+        (cell,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
+        cell.source = cell.source.replace('"outputs"', repr(EXAMPLES))
+        nbformat.write(notebook, path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lab(processes, checkout):
+    """The address of a JupyterLab on the checkout, whose notebooks train with the fake."""
+    home = checkout.parent
+    planted_folder = home / "planted"
+    planted_folder.mkdir()
+    (planted_folder / "sitecustomize.py").write_text(planted(2))
+    for name, text in SETTINGS.items():
+        path = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "PYTHONPATH": f"{planted_folder}:{checkout}",
+        "JUPYTER_TOKEN": TOKEN,
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+    }
+    options = [word.replace(str(ROOT), str(checkout)) for word in lab_options()]
+    command = [sys.executable, "-m", "jupyterlab", *options]
+    command += ["--no-browser", "--allow-root", "--port", str(port), "--port-retries", "0"]
+    with (
+        (home / "log").open("w") as log,
+        subprocess.Popen(command, cwd=checkout, env=environment, stderr=log) as server,
+    ):
+        address = f"http://127.0.0.1:{port}"
+        try:
+            wait_for(address, server)
+            yield address
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def wait_for(address, server):
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            return urllib.request.urlopen(f"{address}/api?token={TOKEN}").close()
+        except urllib.error.URLError:
+            assert server.poll() is None and time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        options = ["--disable-background-networking", "--disable-component-update"]
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, chromium_sandbox=False, args=options
+        )
+        yield chromium
+        chromium.close()
+
+
+def run_all(browser, address):
+    """The notebook that JupyterLab opens at this address, its cells started by Run All."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.set_default_timeout(SECONDS * 1000)
+    page.goto(f"{address}?token={TOKEN}")
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    # Without a kernel that is ready, Run All would ask for one.
+    page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator('[data-command="runmenu:run-all"]').click()
+    return page
+
+
+@pytest.fixture(scope="module")
+def tab(lab, browser):
+    """The notebook that JupyterLab opens, after Run All; `progress` is what was shown of it."""
+    page = run_all(browser, f"{lab}/")
+    outputs = page.locator(".jp-Cell .jp-OutputArea-output")
+    outputs.filter(has_text=PROGRESS).first.wait_for()
+    page.progress = outputs.filter(has_text=PROGRESS).first.inner_text()
+    last = page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output")
+    last.filter(has_text="images/s").first.wait_for()
+    return page
+
+
+def colours_of(figure):
+    """The colours beside white that have more pixels than the edges of text and lines, in
+    steps of 16 of 256."""
+    image = Image.open(io.BytesIO(figure.screenshot())).convert("RGB")
+    coarse = image.point(lambda value: value // 16 * 16)
+    counted = coarse.getcolors(image.width * image.height)
+    return {colour for count, colour in counted if count >= 15 and min(colour) < 240}
+
+
+def assert_figures_have_colours(page):
+    figures = page.locator(".jp-OutputArea-output :is(svg, img):visible")
+    assert figures.count() > 0
+    for figure in figures.all():
+        figure.scroll_into_view_if_needed()
+        box = figure.bounding_box()
+        assert box and box["width"] > 100 and box["height"] > 30
+        colours = colours_of(figure)
+        assert len(colours) > 3, colours
+        assert any(max(colour) - min(colour) > 40 for colour in colours), colours
+
+
+def fused(cell):
+    """What a table's cell, as HTML, has of numbers with nothing between them: in a line or in
+    the small print, only digits and signs, but neither a number nor an interval; or in two
+    elements side by side."""
+    lines = re.split(r"<br[^>]*>|</?small[^>]*>|</?(?:div|p|li|ul)\b[^>]*>", cell)
+    texts = [" ".join(unescape(re.sub("<[^>]*>", "", line)).split()) for line in lines]
+    signs = re.compile(r"[\d.,\s–%×/()+−-]*\d[\d.,\s–%×]*")
+    numeric = [text for text in texts if signs.fullmatch(text)]
+    beside = [line for line in lines if re.search(r"\d(<[^>]*>)+\d", line)]
+    return [text for text in numeric if not WHOLE.fullmatch(text)] + beside
+
+
+CELLS = """() => {
+    const cells = [];
+    let heading = "";
+    for (const one of document.querySelectorAll(".jp-Notebook h2, .jp-OutputArea-output td")) {
+        if (one.tagName === "H2") heading = one.textContent;
+        const row = one.parentElement.firstElementChild.textContent;
+        if (one.tagName === "TD" && !/environment|version/i.test(heading + row)) {
+            cells.push(one.innerHTML);
+        }
+    }
+    return cells;
+}"""
+"""The cells of all tables as HTML, but for those that have versions of programs."""
+
+
+def assert_nothing_is_fused(page, fewest):
+    cells = page.evaluate(CELLS)
+    assert len(cells) > fewest
+    assert [cell for cell in cells if fused(cell)] == []
+
+
+def assert_no_error(page):
+    for kind in ("error", "stderr"):
+        found = page.locator(f'[data-mime-type="application/vnd.jupyter.{kind}"]')
+        assert found.all_inner_texts() == []
+
+
+def test_make_lab_opens_the_first_notebook_at_the_checkouts_root(tab, checkout):
+    assert tab.url.partition("?")[0].endswith("/lab/tree/notebooks/resnet50.ipynb")
+    listed = tab.locator(".jp-DirListing-itemText").all_inner_texts()
+    assert "resnet50.ipynb" in listed
+    tab.locator(".jp-BreadCrumbs-home").click()
+    tab.locator(".jp-DirListing-itemText").get_by_text("perfkit", exact=True).wait_for()
+
+
+def test_run_all_shows_progress_while_it_measures(tab):
+    assert re.search(r"repeat \d/5 step \d+/9 .*images/s .*left", tab.progress)
+
+
+def test_no_cell_ends_in_an_error(tab):
+    assert_no_error(tab)
+
+
+def test_figures_are_visible_and_have_colours(tab):
+    assert_figures_have_colours(tab)
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_fused"),
+    [
+        ("6.9235.858", True),
+        ("12341,180", True),
+        ("1,2341,180", True),
+        ("1,234 1,180", True),
+        ("<b>1234</b><span>1180</span>", True),
+        ("<strong>6.923</strong>5.858", True),
+        ("6.923<br>5.8586.001", True),
+        ("1,234", False),
+        ("12,341,180.5", False),
+        ("-3.5 %", False),
+        ("5.858 – 6.923", False),
+        ("<strong>6.923</strong><br><small>5.858–7.001 (n=5)</small><br>1.02×", False),
+        ("1x2 · 3.11.7", False),
+    ],
+)
+def test_the_check_for_fused_numbers_finds_them(cell, is_fused):
+    assert bool(fused(cell)) == is_fused
+
+
+def test_no_table_fuses_two_numbers(tab):
+    assert_nothing_is_fused(tab, 50)
+
+
+@pytest.mark.parametrize("name", OF_EXAMPLES)
+def test_run_all_on_the_examples_shows_figures_with_colours_and_tables(lab, browser, name):
+    done = """() => {
+        const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")];
+        return prompts.every((prompt) => /^\\[\\d+\\]:$/.test(prompt.textContent.trim()));
+    }"""
+    page = run_all(browser, f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb")
+    page.wait_for_function(done)
+    assert_no_error(page)
+    assert_figures_have_colours(page)
+    assert_nothing_is_fused(page, 20)
+    page.close()
+
+
+def test_links_of_a_notebook_lead_to_files_that_are_there(tab):
+    """Also those to raw files, which a page has beside it and a notebook has not."""
+    links = tab.locator(".jp-OutputArea-output a[href]")
+    addresses = links.evaluate_all("links => links.map(link => link.href)")
+    files = [address for address in addresses if "/files/" in address]
+    assert any(re.search(r"rank0\.jsonl", address) for address in files)
+    for address in files:
+        assert tab.request.get(address).ok, address
+
+
+def test_the_last_output_is_the_number_and_a_link_that_opens_the_page(tab, checkout):
+    last = tab.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last
+    (page,) = (checkout / "outputs").glob("*/report.html")
+    assert re.search(r"[\d.]+ images/s, median of n=5; 93.75 % interval", last.inner_text())
+    assert f"outputs/{page.parent.name}/report.html" in last.inner_text()
+    last.get_by_role("link").click()
+    frame = tab.frame_locator("iframe.jp-HTMLViewer, .jp-HTMLViewer iframe, iframe").first
+    frame.get_by_role("heading", level=1).first.wait_for()
