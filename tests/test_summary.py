@@ -1,6 +1,5 @@
 """The summary: what may stand in one row or table, who leads, and what its charts show."""
 
-import json
 import re
 import warnings
 from itertools import pairwise
@@ -718,4 +717,3 @@ def test_every_figure_is_drawn_with_its_own_colours_in_both_languages(tmp_path, 
     for svg in svgs:
         assert "var(--" not in svg
         assert len({*re.findall(r"#[0-9a-f]{6}", svg)}) > 3
-    assert json.dumps(bundles)

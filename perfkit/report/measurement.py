@@ -105,13 +105,10 @@ def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tupl
         for file in outputs.glob(f"*/{DIAGNOSIS}"):
             with suppress(ResultError):
                 other = read_diagnosis(file.parent)
-                if other and other.synthetic_id == measurement.result.id:
-                    links.append(
-                        (
-                            _("Diagnosis with this measurement"),
-                            f"../{quote(file.parent.name)}/{page}",
-                        )
-                    )
+                used = other is not None and other.synthetic_id == measurement.result.id
+                if used and pages.has_page(file.parent):
+                    address = f"../{quote(file.parent.name)}/{page}"
+                    links.append((_("Diagnosis with this measurement"), address))
     return links
 
 

@@ -2,16 +2,15 @@
 
 from markupsafe import Markup
 
-from perfkit.analysis.sanity import warnings_about
 from perfkit.config import portable
 from perfkit.driver.progress import announce
 from perfkit.report.section import Section, markup
+from perfkit.report.steps import read_steps
 from perfkit.results.files import Measurement
 from perfkit.results.schema import Result
 from perfkit.text.format import number, percent
 from perfkit.text.language import gettext as _
 from perfkit.text.language import ngettext
-from perfkit.text.messages import worst_first
 
 
 class MeasurementError(RuntimeError):
@@ -35,7 +34,7 @@ def number_words(result: Result) -> str:
 
 def warning_words(measurement: Measurement) -> str:
     """How many warnings there are, and their codes, the worst first."""
-    codes = worst_first({warning.code for warning in warnings_about(measurement)})
+    codes = [warning.code for warning in read_steps(measurement).warnings]
     if not codes:
         return _("no warnings")
     words = ngettext(
