@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfkit.config import Config, Protocol
-from perfkit.nodes import environment
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.figures import Figure, Number
 from perfkit.results.files import Measurement, raw_file, write_result
@@ -22,6 +21,7 @@ from perfkit.results.schema import (
     StepSeconds,
     Throughput,
 )
+from perfkit.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
 FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") | {

@@ -16,7 +16,6 @@ from perfkit.analysis.sanity import looked_at
 from perfkit.audit.recorded import PHRASES
 from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
-from perfkit.nodes.environment import FACTS
 from perfkit.reference.cells import SHAPES
 from perfkit.reference.table import published
 from perfkit.report import style
@@ -25,6 +24,7 @@ from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Option
+from perfkit.system.environment import FACTS
 from perfkit.text import language
 from perfkit.text.format import fact_name
 from perfkit.text.messages import SEVERITIES, WARNINGS

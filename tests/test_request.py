@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from perfkit.config import ROOT, Config, Protocol, parameters, portable, resolved_path
-from perfkit.machine.gpus import select
 from perfkit.request.plan import plan
 from perfkit.request.refusal import RequestError
 from perfkit.request.resolve import resolve
+from perfkit.system.gpus import select
 
 
 @pytest.fixture(autouse=True)
@@ -290,7 +290,7 @@ def test_a_refused_request_leaves_no_folder(tmp_path):
 )
 def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
-    monkeypatch.setattr("perfkit.machine.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
     with pytest.raises(RequestError) as refused:
         plan(model, {"input": "synthetic"} | given)
     (problem,) = refused.value.problems

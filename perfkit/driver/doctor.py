@@ -8,14 +8,14 @@ from typing import NamedTuple
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.inputs.data_set import examine
 from perfkit.inputs.files import InputError
-from perfkit.machine.hosts import own_index
 from perfkit.models import MODELS
 from perfkit.models.data import predictions
-from perfkit.nodes.environment import read_environment
 from perfkit.nodes.node import join
 from perfkit.nodes.remote import NodeError, Nodes
 from perfkit.nodes.wire import LostError
+from perfkit.request.environment import read_environment
 from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
 from perfkit.request.refusal import RequestError
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from perfkit.config import Config, choices
 from perfkit.importers.log import Log
-from perfkit.nodes.environment import FACTS
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.plan import typed
 from perfkit.request.refusal import nearest, validated
 from perfkit.results.schema import Reading
+from perfkit.system.environment import FACTS
 from perfkit.text.terminal import plain
 
 NEEDED = ("model", "framework", "precision", "batch_size", "accumulate", "input", "device")

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from perfkit.config import Config, choices, portable, resolved_path
 from perfkit.inputs.files import LIST
 from perfkit.inputs.shards import shard_files
-from perfkit.machine import hosts
-from perfkit.machine.packages import installed
 from perfkit.models import MODELS
+from perfkit.request import hosts
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.refusal import RequestError, not_available
+from perfkit.system.software import installed
 from perfkit.training.strategies import precision_of
 
 Unseen = Literal["machine", "data"]

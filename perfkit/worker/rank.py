@@ -23,10 +23,10 @@ from typing import Any, Self
 from perfkit.backends import Backend, Batch, backend
 from perfkit.config import Config, Protocol, portable
 from perfkit.inputs.files import InputError
-from perfkit.machine.processes import end_with_parent
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.files import NO_ROOM, rank_file
 from perfkit.results.schema import FailureCode
+from perfkit.system.processes import end_with_parent
 from perfkit.training.ceiling import measure_ceiling
 from perfkit.training.loop import Device, LossNotFiniteError, seconds_alone, train
 from perfkit.worker.witness import witness

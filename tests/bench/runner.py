@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfkit.config import ROOT, portable, resolved_path
-from perfkit.nodes.environment import read_environment
 from perfkit.report.site import publish_bench
+from perfkit.request.environment import read_environment
 from perfkit.results.figures import (
     RUNS_AT_MOST,
     Figure,
