@@ -179,7 +179,13 @@ def _about_losses(result: Result) -> Iterator[Message]:
     if lasts and max(lasts) > high:
         yield Message("last_loss", {"loss": max(lasts), "high": high})
     if config.input == "synthetic" and result.protocol.steps > 1:
-        rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
+        rising = [
+            r.index
+            for r in repeats
+            if r.loss_first is not None
+            and r.loss_last is not None
+            and r.loss_last >= r.loss_first
+        ]
         if rising:
             yield Message("loss_not_falling", {"repeats": rising})
     standing = [

@@ -25,9 +25,10 @@ FREE_BYTES = 100 * 2**20
 
 
 class Check(NamedTuple):
-    """One thing looked at: whether it is well, and what was seen or what to do about it."""
+    """One thing looked at: whether it is well, None for what is absent and not needed, and what
+    was seen or what to do about it."""
 
-    well: bool
+    well: bool | None
     subject: str
     seen: str
 
@@ -39,11 +40,9 @@ def examine_plan(plan: Plan) -> Iterator[Check]:
     framework = FRAMEWORKS[config.framework]
     for fact in ("python", *framework.facts, "dali"):
         reading = environment[fact]
-        yield Check(True, fact, reading.missing or str(reading.value))
-    if config.device == "cpu" and config.precision not in (*framework.cpu_precisions, "auto"):
-        words = ", ".join(framework.cpu_precisions)
-        seen = f"{config.precision}: {framework.name} ignores it on a CPU, and trains {words}"
-        yield Check(False, "precision", seen)
+        yield Check(
+            None if reading.missing else True, fact, reading.missing or str(reading.value)
+        )
     yield _data(config)
     yield from _space(config)
     if config.nodes > 1:

@@ -125,8 +125,9 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         end["alone_seconds"] = seconds_alone(
             trainer, batches, device, accumulate=config.accumulate
         )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    end["memory_bytes"] = training.memory_bytes(config) or peak
+    end["memory_bytes"] = training.memory_bytes(config)
+    if end["memory_bytes"] is None:
+        end["memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     raw.write({"event": "evaluation", **or_why_not(lambda: evaluation(trainer, batches))})
     workloads = training.Workloads(config)
     raw.write({"event": "ceiling", **or_why_not(lambda: measure_ceiling(workloads, device))})
