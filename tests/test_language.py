@@ -158,11 +158,11 @@ def test_an_unknown_language_is_refused_with_those_there_are():
 
 def test_one_and_many_are_told_apart_where_the_language_does():
     def told(count):
-        return language.ngettext("%(count)s pair", "%(count)s pairs", count)
+        return language.ngettext("%(num)d warning", "%(num)d warnings", count)
 
-    assert (told(1), told(2)) == ("%(count)s pair", "%(count)s pairs")
+    assert (told(1), told(2)) == ("%(num)d warning", "%(num)d warnings")
     with language.in_language("zh"):
-        assert told(1) == told(2) == "%(count)s 对"
+        assert told(1) == told(2) == "%(num)d 项警告"
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,8 @@ def report(outputs: Path) -> None:
     """Write the site of all measurements under OUTPUTS again, from stored results alone.
 
     That is index.html, a page for each measurement, interleaved comparison and audit, the
-    summary, the published tables, the suite's own figures if `make bench` made them,
-    results.csv and results.json; pages in English and Chinese. Needs neither a framework nor
-    DALI.
+    summary, the published tables, results.csv and results.json; pages in English and Chinese.
+    Needs neither a framework nor DALI.
     """
     from perfkit.report.site import parts, write_site
 

@@ -1,8 +1,8 @@
 """The sections of an audit's page; each raises ResultError for a folder without one."""
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import get_args
+from typing import Any, get_args
 
 import pandas as pd
 import seaborn
@@ -12,13 +12,20 @@ from perfkit.audit import sentences
 from perfkit.audit.sentences import value_of
 from perfkit.audit.stored import Claim, State, read_audit
 from perfkit.config import resolved_path
-from perfkit.report.pages import render
-from perfkit.report.section import Section, columns, folded, picture, table
+from perfkit.report.pages import TEMPLATES
+from perfkit.report.section import Section, folded, markup, picture, table
 from perfkit.report.style import COLOURS, INK, MARKERS, new_figure
 from perfkit.text import format
 from perfkit.text.language import gettext as _
 
-_text = partial(render, "audit.html.j2", words=sentences, text=format)
+
+def _text(**context: Any) -> Section:
+    template = TEMPLATES.get_template("audit.html.j2")
+    return markup(template.render(context, words=sentences))
+
+
+def columns(items: list[Any], cells: dict[str, Callable[[Any], Any]]) -> Any:
+    return [[cell(item) for cell in cells.values()] for item in items], [*cells]
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
@@ -53,7 +60,7 @@ def audit_claims(folder: str | Path) -> Section:
     }
     found, claims = Section(), pd.Series([c for c in audit.claims if c.log], dtype=object)
     for part, some in claims.groupby(claims.map(sentences.part_words), sort=False):
-        found += table(columns([(c,) for c in some], cells), str(part))
+        found += table(*columns(some, cells), str(part))
     return found + _text(part="without", audit=audit)
 
 
@@ -74,7 +81,7 @@ def audit_logs(folder: str | Path) -> Section:
         _("One device (samples/s)"): lambda f: format.number(f.per_device, 7),
     }
     for k, log in enumerate(audit.logs, 1):
-        figures = table(columns([(figure,) for figure in log.figures], cells))
+        figures = table(*columns(log.figures, cells))
         found += folded(log.name, _text(part="log", log=log) + figures, f"log{k}")
     return found + _text(part="command", audit=audit)
 

@@ -6,5 +6,4 @@ numbers.py     a repeat's numbers, derived from the raw events of its ranks
 windows.py     the same for an imported repeat, from what its log prints
 telemetry.py   what the machine did meanwhile
 frames.py      measurements as pandas DataFrames
-figures.py     the suite's own figures
 """
