@@ -166,13 +166,13 @@ def test_a_preset_stands_for_a_precision_and_a_request_for_another_is_refused(
 ):
     assert precision_of(preset) == precision
     for asked in ("fp32", "amp", "pure_fp16", "bf16", "auto"):
-        request = {"device": "cpu", "input": "synthetic", "strategy": preset}
-        request |= {"precision": asked}
+        # A GPU that can't be seen from here: a CPU has no lower precision.
+        request = {"gpus": 1, "input": "synthetic", "strategy": preset, "precision": asked}
         if asked == precision or (precision is None and asked != "auto"):
-            assert plan("resnet50", request).config.precision == asked
+            assert plan("resnet50", request, ["machine"]).config.precision == asked
             continue
         with pytest.raises(RequestError) as refused:
-            plan("resnet50", request)
+            plan("resnet50", request, ["machine"])
         (problem,) = refused.value.problems
         if asked == "auto":
             assert problem == "precision: 'auto' needs strategy=fleetx-auto"
