@@ -27,7 +27,7 @@ def export(measurements: str, form: str, to: str | None) -> None:
     lie beside each measurement, in `exported`, or in --to. A relative path starts at the
     checkout, as in the parameters.
     """
-    from perfkit.exporters import ExportError, export, printed
+    from perfkit.logs.export import ExportError, export, printed
     from perfkit.results.files import Measurement, ResultError, folders
 
     path = resolved_path(measurements)

@@ -18,9 +18,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT.parent)]
 
-import test_importers as writers  # noqa: E402
-
-from perfkit.importers import read_log  # noqa: E402
+import test_log_formats as writers  # noqa: E402
+from perfkit.logs.reader import read_logs  # noqa: E402
 
 STEPS = np.random.default_rng(0).uniform(0.1, 0.2, 20_000)
 LOGS = {
@@ -41,7 +40,7 @@ LOGS = {
 def tell(path: Path) -> None:
     """Reads one file and prints what it took; runs in a process of its own."""
     began = time.process_time()
-    log = read_log(path)
+    (log,) = read_logs(path)
     seconds = time.process_time() - began
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     size = path.stat().st_size
@@ -50,13 +49,13 @@ def tell(path: Path) -> None:
         lines = sum(1 for _ in file)
     plain_seconds = time.process_time() - began
     print(
-        f"{log.format:45} {size / 1e6:6.0f} MB {lines:9,} lines {log.windows.count:9,} windows "
+        f"{log.format:45} {size / 1e6:6.0f} MB {lines:9,} lines {len(log.windows):9,} windows "
         f"{size / 1e6 / seconds:4.0f} MB/s {peak_bytes / 1e6:4.0f} MB "
         f"{seconds / plain_seconds:5.1f} x"
     )
 
 
-def main(megabytes: int = 1000, name: str = "") -> None:
+def main(megabytes: int = 100, name: str = "") -> None:
     for known, write in LOGS.items():
         if name in known:
             with tempfile.NamedTemporaryFile(suffix=".log") as file:

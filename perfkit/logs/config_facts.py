@@ -1,0 +1,375 @@
+"""What a log tells of its configuration: launchers, command lines, parameters that suites
+print, and the names of files.
+
+For each fact its patterns, the strongest first: what the first of them finds stands, and what a
+later one finds otherwise is noted as a contradiction. Every repetition has a bound.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from perfkit.text.messages import Message
+
+Value = int | str
+TEXT_LIMIT = 1_000_000
+"""Facts are looked for in so many characters at the beginning of a training, and at its end."""
+CONTRADICTIONS = 20
+"""How many are noted of one log."""
+PRECISIONS = {
+    **{"fp32": "fp32", "float32": "fp32", "False": "fp32", "0": "fp32", "bf16": "bf16"},
+    **{"amp": "amp", "fp16": "amp", "O1": "amp", "True": "amp", "1": "amp"},
+    **{"pure_fp16": "pure_fp16", "O2": "pure_fp16", "float16": "pure_fp16"},
+}
+"""fp16 is what the scripts of NVIDIA's BERT call automatic mixed precision; a model whose dtype
+is float16, and Paddle's O2, are pure_fp16."""
+MODELS = (
+    (
+        re.compile(r"resnet_?50|resnetv15  num_layers : 50|\brn?50|^resnetv15$", re.I),
+        "resnet50",
+    ),
+    (re.compile(r"vgg_?16", re.I), "vgg16"),
+    (re.compile(r"(?<![a-z])bert(?!.?large)", re.I), "bert"),
+)
+MLPERF_MODELS = {"resnet": "resnet50", "bert": "bert-large"}
+"""What MLPerf's benchmarks train: its BERT is BERT-large."""
+GPU = re.compile(
+    r"(?<![a-z0-9])(v100s?|[ah](?:100|200|800)|h20|gh200|g?b[23]00|[pt]4|p100|k80|a10g?|a16|a30|"
+    r"a40|l4|l40s?|(?:geforce[ _-]?)?(?:rtx|gtx)[ _-]?(?:a?\d{4})(?:[ _-]?(?:ti|super))?|"
+    r"\d{4}ti|titan[ _-]?(?:v|xp|rtx)|mi\d{3}[ax]?|gaudi\d?|tpu[ _-]?v\d[a-z]?)(?![a-z0-9])",
+    re.I,
+)
+"""Names of GPUs and other accelerators."""
+
+
+def _model(text: str) -> str | None:
+    return next((name for pattern, name in MODELS if pattern.search(text)), None)
+
+
+def _count(text: str) -> int:
+    return len([part for part in text.split(",") if part.strip()])
+
+
+def _mode(text: str) -> str:
+    return "training" if text.startswith("train") else "inference"
+
+
+def gpu_name(text: str) -> str:
+    """The one name of a GPU under all its spellings: `GeForce RTX 2080 Ti` is 2080TI."""
+    return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
+
+
+class ConfigPattern(NamedTuple):
+    """How logs tell a fact: the first group has the value."""
+
+    fact: str
+    pattern: re.Pattern[str]
+    value: Callable[[str], Value | None]
+
+
+def _patterns(
+    fact: str, value: Callable[[str], Value | None], *texts: str
+) -> tuple[ConfigPattern, ...]:
+    return tuple(ConfigPattern(fact, re.compile(text), value) for text in texts)
+
+
+def _to(text: str) -> str:
+    """Lines of a loader's configuration up to `text` at the end of one."""
+    line = rf"(?![^\n]{{0,99}} (?:DataLoader : |{text}))[^\n]{{0,400}}\n"
+    return rf"(?:{line}){{0,60}}+[^\n]{{0,99}} {text}"
+
+
+TEXT = (
+    *_patterns(
+        "devices",
+        _count,
+        r"LAUNCH INFO [-:, \d]{1,30} devices: ([\d,]{1,999})\s",
+        r"(?:distributed\.launch|fleetrun)[^\n]{0,400}? --(?:gpus|devices)[= ]([\d,]{1,999})"
+        r"(?=[ \n'\"])",
+        r"\bgpus : \[([\d, ]{1,999})\]",
+        r"\bgpus=\[([\d, ]{1,999})\]",
+    ),
+    # Those of a process, which tf_cnn_benchmarks has one of.
+    *_patterns("ranks", _count, r"\nDevices: {1,20}\[([^\]\n]{1,4000})\]"),
+    *_patterns("devices", _count, r"\nDevices: {1,20}\[('/gpu:[^\]\n]{1,4000})\]"),
+    *_patterns(
+        "devices",
+        int,
+        r"Run Pod: \w{1,40}, replicas (\d{1,6}),",
+        r"Local start (\d{1,6}) processes",
+        r"--nproc[_-]per[_-]node[= ](\d{1,6})\b",
+        r"\+ num_gpus=(\d{1,6})\b",
+        r"\ngpu_num_per_node = (\d{1,6})\b",
+        r"runtime\.num_gpus=(\d{1,6})\b",
+    ),
+    *_patterns(
+        "nodes",
+        int,
+        r"LAUNCH INFO [-:, \d]{1,30} nnodes: (\d{1,6})\s",
+        r"--nnodes[= ](\d{1,6})(?=[ \n])",
+        r"\nnum_nodes = (\d{1,6})\b",
+    ),
+    *_patterns(
+        "ranks",
+        int,
+        r"PADDLE_TRAINERS_NUM[ =]{1,60}(\d{1,6})",
+        r"world_size : (\d{1,6})\b",
+        r"Num GPUs (\d{1,6})\b",
+        r"using world size: (\d{1,6})\b",
+        r"\bhvd size (\d{1,6})\b",
+    ),
+    *_patterns(
+        "batch_size",
+        int,
+        r"Train\.sampler\.batch_size=(\d{1,9})\b",
+        r"DataLoader : \n"
+        + _to("Train : \n")
+        + _to("sampler : \n")
+        + _to("batch_size : ")
+        + r"(\d{1,9})\b",
+        r"Per-GPU Batch Size (\d{1,9})\b",
+        r"batch_size_per_gpu : (\d{1,9})\b",
+        r"\+ batch_size=(\d{1,9})\b",
+        r"PARAMETER (?:data : |arch : \w{1,40}  mode : )[^\n]{0,600}? batch_size : (\d{1,9}) ",
+        r"\nbatch_size_per_device = (\d{1,9})\b",
+        r" global\n {1,20}(\d{1,9})(?:\.0)? per device",
+        r"Namespace\((?![^\n]{0,4000}kv_store=)[^\n]{0,99}? batch_size=(\d{1,9})\b",
+        r"'--batch_size', '(\d{1,9})'",
+        r"avg_samples: (\d{1,9})\.0{1,9},",
+        r"\"d_batch_size\", ?\"value\": ?(\d{1,9})\b",
+        r"Config Information-{1,40}\nbatch_size: (\d{1,9})\n",
+        r"samples_per_gpu=(\d{1,9})\b",
+        r"Instantaneous batch size per device {1,9}= (\d{1,9})\b",
+    ),
+    *_patterns("micro_batch_size", int, r"micro_batch_size \.{1,60} (\d{1,9})\b"),
+    *_patterns(
+        "global_batch_size",
+        int,
+        r"\"global_batch_size\", ?\"value\": ?(\d{1,9})\b",
+        r" global_batch_size: \{[^\n]{0,200}?\"value\": ?(\d{1,9})\b",
+        r"kv_store : [^\n]{0,200}? batch_size : (\d{1,9})\b",
+        r"Namespace\((?![^\n]{0,4000}lars)(?=[^\n]{0,4000}kv_store=)[^\n]{0,99}?\bbatch_size=(\d{1,9})\b",
+        r"\nBatch size: {1,20}(\d{1,9}) global\n",
+        r" global_batch_size: (\d{1,9})\b",
+        r"INFO: TRAIN : \n[^\n]{0,99} batch_size : (\d{1,9})\b",
+        r"global batch size: {1,20}(\d{1,9}) \|",
+        r"Total train batch size[^\n]{0,99}= (\d{1,9})\b",
+    ),
+    *_patterns("optimizer_batch_size", int, r"\boptimizer_batch_size : (\d{1,9})\b"),
+    *_patterns(
+        "accumulate",
+        int,
+        r"gradient_accumulation_steps=(\d{1,6})\b",
+        r"num_accumulation_steps(?:_phase1=|: )(\d{1,6})\b",
+        r"gradient_merge_steps[= ](\d{1,6})\b",
+        r"\"gradient_accumulation_steps\", ?\"value\": ?(\d{1,6})\b",
+        r"Gradient Accumulation steps = (\d{1,6})\b",
+    ),
+    *_patterns(
+        "model",
+        _model,
+        r"model_name_or_path='([\w./-]{1,99})'",
+        r"'--model_name_or_path', '([\w./-]{1,99})'",
+        r"Arch : \n(?:[^\n]{0,400}\n){0,4}?[^\n]{0,99} name : (\w{1,40})",
+        r"ARCHITECTURE : \n[^\n]{0,99} name : (\w{1,40})",
+        r"\barch : (resnetv15  num_layers : \d\d|\w{1,40})",
+        r"arch='(resnetv15)'(?=[^\n]{0,4000}num_layers=50)",
+        r"\nmodel = (\w{1,40})",
+        r"\nModel: {1,20}(\w{1,40})",
+    ),
+    *_patterns(
+        "model",
+        MLPERF_MODELS.get,
+        r"\"submission_benchmark\", ?\"value\": ?\"(\w{1,40})\"",
+        r" submission_benchmark: \{[^\n]{0,99}?\"value\": ?\"(\w{1,40})\"",
+        r":::MLPv0\.5\.0 (\w{1,40}) ",
+    ),
+    *_patterns(
+        "input",
+        lambda text: "dali",
+        r"data_backend(?: : |=')(dali)-",
+        r"use_dali : (True)\b",
+    ),
+    *_patterns(
+        "mode",
+        _mode,
+        r"\nMode: {1,20}(forward only|training)",
+        r"\bmode : (inference_benchmark|training_benchmark|evaluate)\b",
+    ),
+    *_patterns(
+        "train_samples",
+        int,
+        r"\"train_samples\", ?\"value\": ?(\d{1,12})\b",
+        r" train_samples: \{[^\n]{0,200}?\"value\": ?(\d{1,12})\b",
+    ),
+    *_patterns("precision", lambda text: "pure_fp16", r"use_pure_fp16(?: : |=|': )(True)\b"),
+    *_patterns(
+        "precision",
+        PRECISIONS.get,
+        r"\bprecision : (fp32|fp16|bf16|amp)\b",
+        r"\+ precision=(fp32|fp16)\b",
+        r"use_amp(?: : |=|': )(False|0)\b",
+        r"AMP : \n(?:[^\n]{0,200}\n){0,9}?[^\n]{0,99} level : (O[12])\b",
+        r"-c', '[\w./-]{1,200}_amp_(O[12])",
+        r"use_amp(?: : |=|': )(True|1)\b",
+        r"'--use_amp', '(True|False)'",
+        r"\bdtype(?: : |=')(float16)\b",
+        r"(?<!  dtype : float16 ) amp : (True|False)\b",
+        r"Namespace\(amp=(True|False)\b(?![^\n]{0,999}dtype='float16')",
+        r"use_tf_amp : (True|False)\b",
+        r"Namespace\([^\n]{0,999}? fp16=(True|False)\b",
+    ),
+    *_patterns(
+        "precision",
+        lambda text: "amp",
+        r" loss_scaler : (\d)",
+        r"\"loss_scaler\": ?(\d)",
+    ),
+    *(
+        pattern
+        for kind, facts in (
+            (int, "batch_size accumulate nodes devices warmup_steps measured_steps"),
+            (str, "model framework precision input device"),
+        )
+        for fact in facts.split()
+        # What perfkit/logs/export.py writes.
+        for pattern in _patterns(
+            fact, kind, rf"PARAMETER measurement : [^\n]{{1,4000}}? {fact} : (\w{{1,40}}) "
+        )
+    ),
+)
+NAME = (
+    *_patterns("nodes", int, r"N(\d{1,5})C\d{1,5}(?![a-zA-Z0-9])", r"^(\d{1,5})n\d{1,5}g/"),
+    *_patterns("devices", int, r"N\d{1,5}C(\d{1,5})(?![a-zA-Z0-9])", r"^\d{1,5}n(\d{1,5})g/"),
+    *_patterns("ranks", int, r"gpu(\d{1,5})(?=[_.])"),
+    *_patterns("batch_size", int, r"_bs?(\d{1,9})(?=[_.])"),
+    *_patterns("precision", PRECISIONS.get, r"_(pure_fp16|amp|fp32|bf16)(?=[_.])"),
+    *_patterns("model", _model, r"([^/]{1,255})$"),
+)
+"""Of a file's name, after that of its folder if it is laid out as DLPerf's."""
+
+
+RULES = (
+    "nodes x devices",
+    "ranks / nodes",
+    "ranks / devices",
+    "optimizer_batch_size / (batch_size x ranks)",
+    "global_batch_size / ranks",
+)
+"""By which facts follow from others."""
+
+
+class Sourced(NamedTuple):
+    """What the log tells of its configuration, and who says it: a line, its name, its format,
+    or a rule by which it follows."""
+
+    value: Value
+    by: Message
+
+
+def by_line(line: int) -> Message:
+    return Message("by_line", {"line": line})
+
+
+class Facts:
+    """Gathers the facts of one training, and notes where two of them contradict each other."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Sourced] = {}
+        self.notes: list[tuple[int, Message]] = []
+        self._noted: set[tuple[str, Value]] = set()
+
+    def read(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Takes what lines, with their numbers, say."""
+        numbers, texts = zip(*lines, strict=True) if lines else ((), ())
+        # Patterns look for line ends at both sides.
+        text = "\n".join(["", *texts, ""])
+        ends = [*accumulate(len(one) + 1 for one in texts)]
+        parts = [(0, text[:TEXT_LIMIT])]
+        if len(text) > TEXT_LIMIT:
+            begin = max(TEXT_LIMIT, len(text) - TEXT_LIMIT)
+            parts.append((begin, text[begin:]))
+
+        def line_at(offset: int) -> int:
+            return numbers[min(bisect_right(ends, offset - 1), len(numbers) - 1)]
+
+        for fact, pattern, value_of in TEXT:
+            for begin, part in parts:
+                for match in pattern.finditer(part):
+                    value = value_of(match[1])
+                    if value is not None and self._is_new(fact, value):
+                        self.add(fact, value, by_line(line_at(begin + match.start(1))))
+        gpus = {
+            gpu_name(match[1]): begin + match.start(1)
+            for begin, part in parts
+            for match in GPU.finditer(part)
+        }
+        if len(gpus) == 1:
+            ((name, offset),) = gpus.items()
+            self.add("gpu", name, by_line(line_at(offset)))
+
+    def read_name(self, path: Path) -> None:
+        """Takes what the file's name says, its folder's if that is laid out as DLPerf's, and
+        the GPU that any part of the path names. A name that says two things says nothing."""
+        folder, name = path.absolute().parent.name, path.name
+        if re.fullmatch(r"\d{1,5}n\d{1,5}g", folder):
+            name = f"{folder}/{name}"
+        for fact, pattern, value_of in NAME:
+            values = {value_of(match[1]) for match in pattern.finditer(name)} - {None}
+            # MLPerf's BERT is another model, whatever its file is called.
+            if len(values) == 1 and (fact, fact in self.found) != ("model", True):
+                self.add(fact, values.pop(), Message("by_name", {}))  # type: ignore[arg-type]
+        gpus = {gpu_name(match[1]) for match in GPU.finditer(str(path).replace("/", " / "))}
+        if len(gpus) == 1:
+            self.add("gpu", gpus.pop(), Message("by_name", {}))
+
+    def add(self, name: str, value: Value, by: Message) -> None:
+        """Takes a fact. The first one stands."""
+        known = self.found.setdefault(name, Sourced(value, by))
+        if known.value != value and self._is_new(name, value):
+            self._noted.add((name, value))
+            params = {"name": name, "value": value, "by": by, "other": known.value}
+            line = by.params.get("line", 0)
+            self.notes.append((line, Message("contradiction", params | {"whom": known.by})))
+
+    def _is_new(self, name: str, value: Value) -> bool:
+        known = self.found.get(name)
+        if known is None:
+            return True
+        noted = (name, value) in self._noted or len(self.notes) >= CONTRADICTIONS
+        return known.value != value and not noted
+
+    def number(self, name: str) -> int:
+        """A fact that is a number above 0; 0 if there is none."""
+        value = self.found[name].value if name in self.found else 0
+        return value if isinstance(value, int) else 0
+
+    def derive(self) -> None:
+        """Adds what follows from others: of nodes, devices and ranks each from the other two;
+        the batch of a device from that of all; what is accumulated."""
+        number = self.number
+        nodes, devices, ranks = number("nodes"), number("devices"), number("ranks")
+        if nodes and devices:
+            self._derive("ranks", nodes * devices, "nodes x devices")
+        elif ranks and nodes and ranks % nodes == 0:
+            self._derive("devices", ranks // nodes, "ranks / nodes")
+        elif ranks and devices and ranks % devices == 0:
+            self._derive("nodes", ranks // devices, "ranks / devices")
+        ranks, batch = number("ranks"), number("micro_batch_size") or number("batch_size")
+        whole = number("optimizer_batch_size")
+        if whole and ranks * batch and whole % (ranks * batch) == 0:
+            how = "optimizer_batch_size / (batch_size x ranks)"
+            self._derive("accumulate", whole // (ranks * batch), how)
+        whole, parts = number("global_batch_size"), ranks * (number("accumulate") or 1)
+        if whole and parts and whole % parts == 0:
+            self._derive("batch_size", whole // parts, "global_batch_size / ranks")
+
+    def _derive(self, name: str, value: int, how: str) -> None:
+        by = Message("by_rule", {"how": how})
+        known = self.found.setdefault(name, Sourced(value, by))
+        if known.value != value:
+            params = {"how": how, "value": value, "name": name, "other": known.value}
+            self.notes.append((0, Message("rule_contradicts", params | {"by": known.by})))
