@@ -1,7 +1,9 @@
 """Logs of other suites: what is read from them, and what becomes of broken ones."""
 
+import gzip
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from perfkit.logs import config_facts, reader
+from perfkit.logs import config_facts, documents, mlperf, reader
+from perfkit.logs.formats import FORMATS
 from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.wording import sentence
@@ -676,6 +679,24 @@ def test_a_line_without_end_is_cut_and_noted(
     rows = rows_of(log)
     assert [*rows["line"]] == [1, 2, 4, 5]
     assert log.notes == [(3, Message("line_too_long", {"characters": 4096}))]
+
+
+def test_a_file_that_is_too_large_is_refused_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "LARGEST_BYTES", 2 << 20)
+    text = paddleclas_static(np.ones(20)).encode() + b"x" * (3 << 20)
+    for content in (text, gzip.compress(text)):
+        with pytest.raises(LogError, match="larger than 2 MB"):
+            read(tmp_path, content)
+
+
+def test_no_repetition_in_an_expression_is_without_a_bound() -> None:
+    """So that what begins like a print costs time in proportion to its length."""
+    patterns = [form.line for form in FORMATS] + [one.pattern for one in config_facts.TEXT]
+    for pattern in (*patterns, documents.RECORD, mlperf.MLLOG, mlperf.OLDER):
+        bounded = re.sub(r"\\[+*]|\[[^]]*\]|\}\+", "", pattern.pattern)
+        assert "*" not in bounded and "+" not in bounded, pattern.pattern
 
 
 def test_numbers_of_json_that_are_none_or_too_large_do_no_harm(tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ class AuditedLog(Stored):
     facts: dict[str, Fact]
     rank: Annotated[int, Field(description="whose prints are taken; -1 if none is named")]
     figures: list[Figure]
+    reported: Annotated[
+        dict[str, str], Field(description="what else the log reports, as it is printed")
+    ]
     input_share: Annotated[
         float | None, Field(description="data wait, a share of the time of all steps")
     ]

@@ -143,6 +143,7 @@ def audited(log: Log, figures: Figures) -> AuditedLog:
         },
         rank=figures.rank,
         figures=figures.shown,
+        reported={plain(r.name): plain(r.text) for r in log.reported if r.unit != "samples/s"},
         input_share=figures.input_share,
         findings=findings_of(log, name, figures),
     )

@@ -14,8 +14,8 @@ from perfkit.logs.log import ReportedFigure
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
 OLDER = re.compile(
-    r":::ML(?:L|P[vV][\d.]{1,9} \w{1,40}) (?P<at>\d{1,12}\.\d{1,9}) (?:\([^)]{1,200}\) )?"
-    r"(?P<key>\w{1,80})(?::? (?P<value>.{1,20000}))?"
+    r":::ML(?:L|P[vV][\d.]{1,9} (?P<benchmark>\w{1,40})) (?P<at>\d{1,12}\.\d{1,9}) "
+    r"(?:\([^)]{1,200}\) )?(?P<key>\w{1,80})(?::? (?P<value>.{1,20000}))?"
 )
 IMAGENET = 1_281_167
 """The training samples of MLPerf's resnet, which v0.5 and v0.6 do not log."""
@@ -48,8 +48,12 @@ def events(lines: list[tuple[int, str]]) -> list[Event]:
             value = _json(match["value"] or "null")
             meta = value.get("metadata") if isinstance(value, dict) else None
             value = value.get("value") if isinstance(meta, dict) else value
-            key = match["key"].removeprefix("train_").removeprefix("model_hp_")
-            found.append(Event(number, float(match["at"]), key, value, meta or {}))
+            at = float(match["at"])
+            if match["benchmark"] and not found:
+                name = match["benchmark"]
+                found.append(Event(number, at, "submission_benchmark", name, {}))
+            key = "global_batch_size" if match["key"] == "input_batch_size" else match["key"]
+            found.append(Event(number, at, key, value, meta or {}))
     return found
 
 

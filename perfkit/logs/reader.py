@@ -163,7 +163,8 @@ def _of_lines(
     texts = dict(lines) if rows else {}
     firsts = windows.groupby("run")["line"].min()
     # Each training with its first print, in which there may be facts.
-    rest = sorted([*rest, *((n, texts[n]) for n in firsts if n in texts)])
+    firsts_of_runs = [(n, texts[n]) for n in firsts if n in texts]
+    rest = sorted([*rest, *firsts_of_runs], key=lambda one: one[0])
     segments = _segments(form, windows, rest)
     for _runs, facts in segments:
         facts.read_name(path)

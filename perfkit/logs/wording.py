@@ -36,6 +36,10 @@ SHOWN = 5
 """So many explanations of a number are shown; the JSON has all."""
 
 
+REPORTED = 12
+"""So many other figures of a log are shown, the last ones."""
+
+
 def sentence(message: Message | StoredMessage, short: Mapping[str, str] | None = None) -> str:
     """A message in the current language, with the `short` names of logs instead of paths."""
     shown = {name: _shown(name, value) for name, value in message.params.items()}
@@ -46,11 +50,11 @@ def sentence(message: Message | StoredMessage, short: Mapping[str, str] | None =
 
 
 def _shown(name: str, value: Any) -> str:
+    if isinstance(value, dict) and "code" in value:
+        value = Message(value["code"], value["params"])
     match value:
-        case Message() | StoredMessage():
+        case Message():
             return sentence(value)
-        case {"code": code, "params": params}:
-            return sentence(Message(code, params))
         case str() if name == "how":
             return _(value)
         case list():
@@ -234,6 +238,10 @@ def _one(log: AuditedLog) -> list[str]:
         f"{log.format}; printed rates are of {rates}; a print tells of {covers_words(log)}"
     )
     lines = [wrapped(log.name), wrapped(meaning, "  "), wrapped(facts, "  ")]
+    if log.reported:
+        some = [f"{name} {text}" for name, text in [*log.reported.items()][-REPORTED:]]
+        more = f" and {len(log.reported) - REPORTED} more" * (len(log.reported) > REPORTED)
+        lines.append(wrapped(f"reported too: {', '.join(some)}{more}", "  "))
     if log.reference and log.reference.wait_share is not None:
         steps = f"steps {log.reference.first}–{log.reference.last}"
         waits = f"{wait_words(log.reference)} of the time of {steps} waited for input"

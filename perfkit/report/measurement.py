@@ -16,6 +16,7 @@ from perfkit.comparison.live.stored import comparisons_of
 from perfkit.diagnosis.verdict import EVIDENCE, Diagnosis, read_diagnosis
 from perfkit.diagnosis.verdict import FILE as DIAGNOSIS
 from perfkit.diagnosis.words import VERDICTS, diagnosis_lines
+from perfkit.logs.wording import sentence as found_in_log
 from perfkit.models import MODELS
 from perfkit.report import pages
 from perfkit.report.section import (
@@ -134,6 +135,15 @@ def warnings(measurement: Measurement) -> Section:
         )
         for warning in steps.warnings
         if result.complete_repeats
+    ]
+    rows += [
+        (
+            severity_mark("caution"),
+            Markup("<code>%s</code>") % finding.code,
+            ", ".join(filter(None, (finding.file, str(finding.line or ""))))
+            + f": {found_in_log(finding)}",
+        )
+        for finding in (result.imported.findings if result.imported else ())
     ]
     checked = looked_at(result, steps.courses)
     return pages.prose(

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT.parent)]
 
 import test_log_formats as writers  # noqa: E402
+
 from perfkit.logs.reader import read_logs  # noqa: E402
 
 STEPS = np.random.default_rng(0).uniform(0.1, 0.2, 20_000)
