@@ -101,11 +101,11 @@ def expression(text: str) -> re.Pattern[str]:
 
 
 def _line(head: str, wanted: Mapping[str, str], required: list[str]) -> re.Pattern[str]:
-    """`head`, and behind it the fields in any order; of those that are not required, whatever
-    there is."""
+    """`head`, and behind it the fields in any order, of several the last; of those that are not
+    required, whatever there is."""
     text = head
     for name, pattern in wanted.items():
-        ahead = rf"(?=[^\n]{{0,4000}}?{pattern})"
+        ahead = rf"(?=[^\n]{{0,4000}}{pattern})"
         text += ahead if name in required else f"(?:{ahead}|)"
     return expression(text)
 

@@ -34,7 +34,8 @@ LARGEST_BYTES = 128 * 1024 * 1024
 LONGEST_LINE = 100_000
 """Characters; the rest of a longer line is left out."""
 HEAD = 2000
-"""So many lines with a format's key are tried to recognise it, before all are."""
+"""So many lines with a format's key are tried to recognise it, in a thousand times as many
+characters, before all are."""
 REPORTED = 10_000
 RUNS = 100
 """How many of its own figures are kept of one log, and of how many trainings the facts."""
@@ -69,8 +70,9 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
         data = data.replace(b"\0", b"")
         notes.append((0, Message("nul_bytes", {"count": nuls})))
     text = data.decode("utf-8", "replace")
-    lines = [*_lines(ESCAPE.sub("", text) if "\x1b" in text else text, notes)]
-    form = given or _recognised(lines, text, notes)
+    text = ESCAPE.sub("", text) if "\x1b" in text else text
+    lines = [*_lines(text, notes)]
+    form = given or _recognised(text, notes)
     if form is None or not (form.has_steps or ":::ML" in text or form is SUMMARIES):
         form = None
     found = _of_lines(path, form, lines, notes) if form else _of_document(path, text)
@@ -129,14 +131,15 @@ def _parameters(line: str) -> str:
     return "PARAMETER " + " ".join(f"{name} : {v} " for name, v in record["data"].items())
 
 
-def _recognised(lines: Lines, text: str, notes: list[tuple[int, Message]]) -> LogFormat | None:
+def _recognised(text: str, notes: list[tuple[int, Message]]) -> LogFormat | None:
     """The first format of FORMATS that has a print in the text; others, of whose lines it has
     none, are noted."""
     for limit in (HEAD, None):
         found: list[LogFormat] = []
-        for form in (form for form in FORMATS if form.key in text):
-            keyed = (line for _number, line in lines if form.key in line)
-            own = (line for line in islice(keyed, limit) if form.line.search(line))
+        part = text[: limit and HEAD * 1000]
+        for form in FORMATS:
+            keyed = islice(_lines_with(form.key, part), limit)
+            own = (line for line in keyed if form.line.search(line))
             if any(not (found and found[0].match(line)) for line in own):
                 found.append(form)
         if any(form.has_steps for form in found) or (found and limit is None):
@@ -144,6 +147,15 @@ def _recognised(lines: Lines, text: str, notes: list[tuple[int, Message]]) -> Lo
             notes += [(0, Message("other_format", {"format": name})) for name in others]
             return found[0]
     return None
+
+
+def _lines_with(key: str, text: str) -> Iterator[str]:
+    place = text.find(key)
+    while place >= 0:
+        begin, end = text.rfind("\n", 0, place) + 1, text.find("\n", place)
+        end = len(text) if end < 0 else end
+        yield text[begin : min(end, begin + LONGEST_LINE)]
+        place = text.find(key, end)
 
 
 def _of_lines(
@@ -160,11 +172,11 @@ def _of_lines(
     reported = [*islice(_reported(form, rest), REPORTED), *mlperf.reported(events)]
     if not form.has_steps and windows.empty and not reported:
         raise LogError(f"{path}: lines of {form.name}, but no figure in them.")
-    texts = dict(lines) if rows else {}
     firsts = windows.groupby("run")["line"].min()
     # Each training with its first print, in which there may be facts.
-    firsts_of_runs = [(n, texts[n]) for n in firsts if n in texts]
-    rest = sorted([*rest, *firsts_of_runs], key=lambda one: one[0])
+    begins = {*firsts} if form.has_steps else set()
+    of_runs = [one for one in lines if one[0] in begins] if begins else []
+    rest = sorted([*rest, *of_runs], key=lambda one: one[0])
     segments = _segments(form, windows, rest)
     for _runs, facts in segments:
         facts.read_name(path)
@@ -230,37 +242,40 @@ def _is_cut(match: re.Match[str]) -> bool:
 
 def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
     """Prints as a DataFrame: line, rank, epoch, step, since, and floats, nan if not printed."""
-    head = ["line", "tag", "further", "of_further"]
-    frame = pd.DataFrame([*rows], columns=[*head, *form.line.groupindex])
+    names = ["line", "tag", "further", "of_further", *form.line.groupindex]
+    columns: dict[str, Any] = (
+        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    )
 
     def numbers(name: str) -> np.ndarray:
-        values = frame.get(name, ())
-        return np.array([float(value or "nan") for value in values] or [np.nan] * len(frame))
+        values = columns.get(name)
+        return np.array(
+            [float(value or "nan") for value in values or ()] or [np.nan] * len(rows)
+        )
 
-    found = pd.DataFrame({"line": frame["line"].astype("int64")})
+    found = pd.DataFrame({"line": np.array(columns.get("line", ()), "int64")})
     for name, unsaid in WHOLE.items():
         found[name] = np.nan_to_num(numbers(name), nan=unsaid).astype("int64")
-    found["rank"] = found["rank"].where(found["rank"] >= 0, frame["tag"].astype("int64"))
+    found["rank"] = np.where(found["rank"] >= 0, found["rank"], columns.get("tag", ()))
     found["since"] = found.pop("since_index") + 1
     with np.errstate(divide="ignore", invalid="ignore"):
         times = [numbers("seconds"), numbers("milliseconds") / 1000]
         times.append(1 / numbers("steps_per_second"))
-    found["seconds"] = pd.DataFrame(times).bfill().iloc[0].to_numpy() if len(frame) else 0.0
+    found["seconds"] = np.fmax.reduce(times)
     names = ("window_seconds", "reader", "rate", "samples", "loss")
     found = found.assign(**{name: numbers(name) for name in names}, accuracy=np.nan)
-    if "loss" in frame:
+    if "loss" in columns:
         # Infinite is what is printed and no number.
-        found["loss"] = found["loss"].where(
-            frame["loss"].isna() | found["loss"].notna(), np.inf
-        )
-    for name in frame:
-        if str(name).startswith("accuracy"):
-            found["accuracy"] = np.fmin(found["accuracy"], numbers(str(name)))
-    found["at"] = _moments(frame["at"]) if "at" in frame else numbers("clock")
+        is_printed = np.array([text is not None for text in columns["loss"]])
+        found["loss"] = np.where(is_printed & found["loss"].isna(), np.inf, found["loss"])
+    for name in columns:
+        if name.startswith("accuracy"):
+            found["accuracy"] = np.fmin(found["accuracy"], numbers(name))
+    found["at"] = _moments(pd.Series(columns["at"])) if "at" in columns else numbers("clock")
     if form.extra is None:
         return found
     found["reader"] = numbers("of_further")
-    further = frame["further"].astype(bool)
+    further = pd.Series(columns.get("further", ()), dtype=bool)
     of_print = (~further).cumsum()
     place = ["rank", "epoch", "step"]
     same = (found[place] == found[place].groupby(of_print).transform("first")).all(axis=1)
@@ -270,7 +285,8 @@ def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
 
 def _moments(texts: pd.Series) -> np.ndarray:
     """Clock readings in seconds; of any zone, for differences."""
-    if texts.str.contains(":").any():
+    known = texts.dropna()
+    if len(known) and ":" in known.iloc[0]:
         iso = texts.str.replace("/", "-").str.replace(",", ".")
         moments = pd.to_datetime(iso, format="ISO8601", utc=True, errors="coerce")
         epoch = pd.Timestamp(0, tz="UTC")
