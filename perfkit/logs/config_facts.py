@@ -258,6 +258,7 @@ RULES = (
     "ranks / devices",
     "optimizer_batch_size / (batch_size x ranks)",
     "global_batch_size / ranks",
+    "global_batch_size / (batch_size x accumulate)",
 )
 """By which facts follow from others."""
 
@@ -352,6 +353,12 @@ class Facts:
         the batch of a device from that of all; what is accumulated."""
         number = self.number
         nodes, devices, ranks = number("nodes"), number("devices"), number("ranks")
+        images = "unit" in self.found and self.found["unit"].value == "images/s"
+        parts = number("batch_size") * (number("accumulate") or images)
+        whole = number("global_batch_size")
+        if parts and not ranks and whole % parts == 0 and whole:
+            ranks = whole // parts
+            self._derive("ranks", ranks, "global_batch_size / (batch_size x accumulate)")
         if nodes and devices:
             self._derive("ranks", nodes * devices, "nodes x devices")
         elif ranks and nodes and ranks % nodes == 0:

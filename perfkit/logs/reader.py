@@ -262,8 +262,8 @@ def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
         times = [numbers("seconds"), numbers("milliseconds") / 1000]
         times.append(1 / numbers("steps_per_second"))
     found["seconds"] = np.fmax.reduce(times)
-    names = ("window_seconds", "reader", "rate", "samples", "loss")
-    found = found.assign(**{name: numbers(name) for name in names}, accuracy=np.nan)
+    plain = ("window_seconds", "reader", "rate", "samples", "loss")
+    found = found.assign(**{name: numbers(name) for name in plain}, accuracy=np.nan)
     if "loss" in columns:
         # Infinite is what is printed and no number.
         is_printed = np.array([text is not None for text in columns["loss"]])
@@ -296,7 +296,7 @@ def _moments(texts: pd.Series) -> np.ndarray:
 
 def _reported(form: LogFormat, rest: Lines) -> Iterator[ReportedFigure]:
     """The log's own figures among what are no prints."""
-    if "DLL" in form.key or form.key == '"data"':
+    if "DLL" in form.key or form.key == '"data"' or form.framework == "mxnet":
         yield from documents.dllogger_figures(rest)
     for unit, pattern in form.reported:
         for number, line in rest:

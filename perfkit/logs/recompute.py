@@ -194,7 +194,7 @@ def figures_of(log: Log) -> Figures:
         windows.rank,
         shown,
         [*sums["all"].skipping()],
-        sums["all"].wait_share,
+        next((one.wait_share for one in shown if one.period == "all" and one.wait_share), None),
         measured.slowest(),
     )
 
@@ -321,8 +321,9 @@ class _Period:
             "last": int(rows["last"][on].max()),
             "steps": steps,
         }
-        rate = self.scope.samples * steps / seconds
-        yield self.figure("clock", rate, "device", rounding, **own)
+        rate, waits = self.scope.samples * steps / seconds, rows["reader"][on]
+        share = float(waits.sum() / seconds) if waits.notna().all() else None
+        yield self.figure("clock", rate, "device", rounding, wait_share=share, **own)
 
     def skipping(self) -> Iterator[Figure]:
         """Means of the printed rates without the first prints: what is published as "mean after
