@@ -1,13 +1,11 @@
-"""What a log tells of its configuration: launchers, command lines, parameters that suites
-print, and the names of files.
-
-For each fact its patterns, the strongest first: what the first of them finds stands, and what a
-later one finds otherwise is noted as a contradiction. Every repetition has a bound.
-"""
+"""What a log tells of its configuration, by the patterns of facts.toml: launchers, command
+lines, parameters that suites print, and the names of files."""
 
 import re
+import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +55,10 @@ def _mode(text: str) -> str:
     return "training" if text.startswith("train") else "inference"
 
 
+def _constant(value: str, _text: str) -> str:
+    return value
+
+
 def gpu_name(text: str) -> str:
     """The one name of a GPU under all its spellings: `GeForce RTX 2080 Ti` is 2080TI."""
     return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
@@ -70,188 +72,32 @@ class ConfigPattern(NamedTuple):
     value: Callable[[str], Value | None]
 
 
-def _patterns(
-    fact: str, value: Callable[[str], Value | None], *texts: str
-) -> tuple[ConfigPattern, ...]:
-    return tuple(ConfigPattern(fact, re.compile(text), value) for text in texts)
+KINDS: dict[str, Callable[[str], Value | None]] = {
+    "number": int,
+    "count": _count,
+    "model": _model,
+    "mlperf": MLPERF_MODELS.get,
+    "precision": PRECISIONS.get,
+    "mode": _mode,
+    "text": str,
+    **{f"={word}": partial(_constant, word) for word in ("dali", "amp", "pure_fp16")},
+}
+"""How a value is read."""
 
 
-def _to(text: str) -> str:
-    """Lines of a loader's configuration up to `text` at the end of one."""
-    line = rf"(?![^\n]{{0,99}} (?:DataLoader : |{text}))[^\n]{{0,400}}\n"
-    return rf"(?:{line}){{0,60}}+[^\n]{{0,99}} {text}"
+def _patterns(where: str) -> tuple[ConfigPattern, ...]:
+    """The patterns of facts.toml for the text of logs, or for the names of files, after that of
+    the folder if it is laid out as DLPerf's."""
+    return tuple(
+        ConfigPattern(entry["fact"], re.compile(text), KINDS[entry["kind"]])
+        for entry in _DATA[where]
+        for text in entry["patterns"]
+    )
 
 
-TEXT = (
-    *_patterns(
-        "devices",
-        _count,
-        r"LAUNCH INFO [-:, \d]{1,30} devices: ([\d,]{1,999})\s",
-        r"(?:distributed\.launch|fleetrun)[^\n]{0,400}? --(?:gpus|devices)[= ]([\d,]{1,999})"
-        r"(?=[ \n'\"])",
-        r"\bgpus : \[([\d, ]{1,999})\]",
-        r"\bgpus=\[([\d, ]{1,999})\]",
-    ),
-    # Those of a process, which tf_cnn_benchmarks has one of.
-    *_patterns("ranks", _count, r"\nDevices: {1,20}\[([^\]\n]{1,4000})\]"),
-    *_patterns("devices", _count, r"\nDevices: {1,20}\[('/gpu:[^\]\n]{1,4000})\]"),
-    *_patterns(
-        "devices",
-        int,
-        r"Run Pod: \w{1,40}, replicas (\d{1,6}),",
-        r"Local start (\d{1,6}) processes",
-        r"--nproc[_-]per[_-]node[= ](\d{1,6})\b",
-        r"\+ num_gpus=(\d{1,6})\b",
-        r"\ngpu_num_per_node = (\d{1,6})\b",
-        r"runtime\.num_gpus=(\d{1,6})\b",
-    ),
-    *_patterns(
-        "nodes",
-        int,
-        r"LAUNCH INFO [-:, \d]{1,30} nnodes: (\d{1,6})\s",
-        r"--nnodes[= ](\d{1,6})(?=[ \n])",
-        r"\nnum_nodes = (\d{1,6})\b",
-    ),
-    *_patterns(
-        "ranks",
-        int,
-        r"PADDLE_TRAINERS_NUM[ =]{1,60}(\d{1,6})",
-        r"world_size : (\d{1,6})\b",
-        r"Num GPUs (\d{1,6})\b",
-        r"using world size: (\d{1,6})\b",
-        r"\bhvd size (\d{1,6})\b",
-    ),
-    *_patterns(
-        "batch_size",
-        int,
-        r"Train\.sampler\.batch_size=(\d{1,9})\b",
-        r"DataLoader : \n"
-        + _to("Train : \n")
-        + _to("sampler : \n")
-        + _to("batch_size : ")
-        + r"(\d{1,9})\b",
-        r"Per-GPU Batch Size (\d{1,9})\b",
-        r"batch_size_per_gpu : (\d{1,9})\b",
-        r"\+ batch_size=(\d{1,9})\b",
-        r"PARAMETER (?:data : |arch : \w{1,40}  mode : )[^\n]{0,600}? batch_size : (\d{1,9}) ",
-        r"\nbatch_size_per_device = (\d{1,9})\b",
-        r" global\n {1,20}(\d{1,9})(?:\.0)? per device",
-        r"Namespace\((?![^\n]{0,4000}kv_store=)[^\n]{0,99}? batch_size=(\d{1,9})\b",
-        r"'--batch_size', '(\d{1,9})'",
-        r"avg_samples: (\d{1,9})\.0{1,9},",
-        r"\"d_batch_size\", ?\"value\": ?(\d{1,9})\b",
-        r"Config Information-{1,40}\nbatch_size: (\d{1,9})\n",
-        r"samples_per_gpu=(\d{1,9})\b",
-        r"Instantaneous batch size per device {1,9}= (\d{1,9})\b",
-    ),
-    *_patterns("micro_batch_size", int, r"micro_batch_size \.{1,60} (\d{1,9})\b"),
-    *_patterns(
-        "global_batch_size",
-        int,
-        r"\"global_batch_size\", ?\"value\": ?(\d{1,9})\b",
-        r" global_batch_size: \{[^\n]{0,200}?\"value\": ?(\d{1,9})\b",
-        r"kv_store : [^\n]{0,200}? batch_size : (\d{1,9})\b",
-        r"Namespace\((?![^\n]{0,4000}lars)(?=[^\n]{0,4000}kv_store=)[^\n]{0,99}?\bbatch_size=(\d{1,9})\b",
-        r"\nBatch size: {1,20}(\d{1,9}) global\n",
-        r" global_batch_size: (\d{1,9})\b",
-        r"INFO: TRAIN : \n[^\n]{0,99} batch_size : (\d{1,9})\b",
-        r"global batch size: {1,20}(\d{1,9}) \|",
-        r"Total train batch size[^\n]{0,99}= (\d{1,9})\b",
-    ),
-    *_patterns("optimizer_batch_size", int, r"\boptimizer_batch_size : (\d{1,9})\b"),
-    *_patterns(
-        "accumulate",
-        int,
-        r"gradient_accumulation_steps=(\d{1,6})\b",
-        r"num_accumulation_steps(?:_phase1=|: )(\d{1,6})\b",
-        r"gradient_merge_steps[= ](\d{1,6})\b",
-        r"\"gradient_accumulation_steps\", ?\"value\": ?(\d{1,6})\b",
-        r"Gradient Accumulation steps = (\d{1,6})\b",
-    ),
-    *_patterns(
-        "model",
-        _model,
-        r"model_name_or_path='([\w./-]{1,99})'",
-        r"'--model_name_or_path', '([\w./-]{1,99})'",
-        r"Arch : \n(?:[^\n]{0,400}\n){0,4}?[^\n]{0,99} name : (\w{1,40})",
-        r"ARCHITECTURE : \n[^\n]{0,99} name : (\w{1,40})",
-        r"\barch : (resnetv15  num_layers : \d\d|\w{1,40})",
-        r"arch='(resnetv15)'(?=[^\n]{0,4000}num_layers=50)",
-        r"\nmodel = (\w{1,40})",
-        r"\nModel: {1,20}(\w{1,40})",
-    ),
-    *_patterns(
-        "model",
-        MLPERF_MODELS.get,
-        r"\"submission_benchmark\", ?\"value\": ?\"(\w{1,40})\"",
-        r" submission_benchmark: \{[^\n]{0,99}?\"value\": ?\"(\w{1,40})\"",
-        r":::MLPv0\.5\.0 (\w{1,40}) ",
-    ),
-    *_patterns(
-        "input",
-        lambda text: "dali",
-        r"data_backend(?: : |=')(dali)-",
-        r"use_dali : (True)\b",
-    ),
-    *_patterns(
-        "mode",
-        _mode,
-        r"\nMode: {1,20}(forward only|training)",
-        r"\bmode : (inference_benchmark|training_benchmark|evaluate)\b",
-    ),
-    *_patterns(
-        "train_samples",
-        int,
-        r"\"train_samples\", ?\"value\": ?(\d{1,12})\b",
-        r" train_samples: \{[^\n]{0,200}?\"value\": ?(\d{1,12})\b",
-    ),
-    *_patterns("precision", lambda text: "pure_fp16", r"use_pure_fp16(?: : |=|': )(True)\b"),
-    *_patterns(
-        "precision",
-        PRECISIONS.get,
-        r"\bprecision : (fp32|fp16|bf16|amp)\b",
-        r"\+ precision=(fp32|fp16)\b",
-        r"use_amp(?: : |=|': )(False|0)\b",
-        r"AMP : \n(?:[^\n]{0,200}\n){0,9}?[^\n]{0,99} level : (O[12])\b",
-        r"-c', '[\w./-]{1,200}_amp_(O[12])",
-        r"use_amp(?: : |=|': )(True|1)\b",
-        r"'--use_amp', '(True|False)'",
-        r"\bdtype(?: : |=')(float16)\b",
-        r"(?<!  dtype : float16 ) amp : (True|False)\b",
-        r"Namespace\(amp=(True|False)\b(?![^\n]{0,999}dtype='float16')",
-        r"use_tf_amp : (True|False)\b",
-        r"Namespace\([^\n]{0,999}? fp16=(True|False)\b",
-    ),
-    *_patterns(
-        "precision",
-        lambda text: "amp",
-        r" loss_scaler : (\d)",
-        r"\"loss_scaler\": ?(\d)",
-    ),
-    *(
-        pattern
-        for kind, facts in (
-            (int, "batch_size accumulate nodes devices warmup_steps measured_steps"),
-            (str, "model framework precision input device"),
-        )
-        for fact in facts.split()
-        # What perfkit/logs/export.py writes.
-        for pattern in _patterns(
-            fact, kind, rf"PARAMETER measurement : [^\n]{{1,4000}}? {fact} : (\w{{1,40}}) "
-        )
-    ),
-)
-NAME = (
-    *_patterns("nodes", int, r"N(\d{1,5})C\d{1,5}(?![a-zA-Z0-9])", r"^(\d{1,5})n\d{1,5}g/"),
-    *_patterns("devices", int, r"N\d{1,5}C(\d{1,5})(?![a-zA-Z0-9])", r"^\d{1,5}n(\d{1,5})g/"),
-    *_patterns("ranks", int, r"gpu(\d{1,5})(?=[_.])"),
-    *_patterns("batch_size", int, r"_bs?(\d{1,9})(?=[_.])"),
-    *_patterns("precision", PRECISIONS.get, r"_(pure_fp16|amp|fp32|bf16)(?=[_.])"),
-    *_patterns("model", _model, r"([^/]{1,255})$"),
-)
-"""Of a file's name, after that of its folder if it is laid out as DLPerf's."""
-
-
+_DATA = tomllib.loads((Path(__file__).parent / "facts.toml").read_text(encoding="utf-8"))
+NAME = _patterns("name")
+TEXT = _patterns("text")
 RULES = (
     "nodes x devices",
     "ranks / nodes",

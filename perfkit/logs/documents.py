@@ -91,20 +91,16 @@ def _closing_tables(lines: list[tuple[int, str]]) -> Iterator[ReportedFigure]:
     """NVIDIA's MXNet benchmark closes with a table of rates: a row for each number of devices,
     a column for each batch size."""
     for index, (_number, line) in enumerate(lines):
-        if line.strip() != "train.ips" or index + 3 >= len(lines):
+        title = line.strip()
+        if title not in ("train.ips", "train.total_ips") or index + 3 >= len(lines):
             continue
         batches = re.findall(r"\d{1,9}", lines[index + 1][1])
         for number, row in lines[index + 3 : index + 103]:
             if not (cells := CELL.match(row)):
                 break
-            several = len(batches) > 1
             values = cells[2].replace("|", " ").split()
             for batch, text in zip(batches, values, strict=False):
-                name = (
-                    f"closing table train.ips, {batch}"
-                    if several
-                    else "closing table train.ips"
-                )
+                name = f"closing table {title}{f', {batch}' if len(batches) > 1 else ''}"
                 yield figure(name, text, "samples/s", number, int(cells[1]))
 
 

@@ -20,7 +20,7 @@ from perfkit.text import format
 from perfkit.text.language import gettext as _
 
 _text = partial(render, "audit.html.j2", words=wording, text=format)
-SHOWN = 40
+SHOWN = 12
 """So many waterfalls are drawn at most, those with the greatest differences."""
 
 
@@ -108,8 +108,7 @@ def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
         for bars in axes.containers:
             axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=7)
         axes.axvline(100, color=INK, linewidth=1)
-        low, high = points["share"].min(), points["share"].max()
-        axes.set(xlabel=xlabel, ylabel="", xlim=(max(0, low - 10), high + 5))
+        axes.set(xlabel=xlabel, ylabel="", xlim=(0, 1.08 * points["share"].max()))
         seaborn.move_legend(axes, "lower center", bbox_to_anchor=(0.5, 1), ncol=2, title="")
     return picture(figure, xlabel)
 
