@@ -399,7 +399,7 @@ def test_a_log_with_its_own_figures_alone_says_so():
 def finding_of(name, *logs, claims=()):
     """What several logs show together under a name."""
     some = [recomputed(one)[0] for one in logs]
-    losses = [first_losses(one) for one in logs]
+    losses = [first_losses(figures_of(one)) for one in logs]
     return [f.params for f in together(some, losses, [*claims]) if f.code == name]
 
 
@@ -488,7 +488,10 @@ def test_only_logs_that_name_model_and_batch_are_sides_of_a_speed_up():
             for name, ranks, rate in (("one", 1, 100.0), ("eight", 8, 900.0))
         ]
         some = [recomputed(one)[0] for one in logs]
-        return [found.code for found in together(some, map(first_losses, logs), [])]
+        return [
+            found.code
+            for found in together(some, [first_losses(figures_of(one)) for one in logs], [])
+        ]
 
     assert "super_linear" in sides()
     assert "super_linear" not in sides("model") and "super_linear" not in sides("batch_size")

@@ -229,4 +229,5 @@ def read_audit(folder: Path) -> Audit:
 def write_audit(folder: Path, audit: Audit) -> None:
     """Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILE, audit.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+    text = audit.model_dump_json(indent=1, exclude_defaults=True)
+    write_atomically(folder / FILE, f"{text}\n")

@@ -77,7 +77,7 @@ def audit(
             for log in read_logs(path, given):
                 figures = figures_of(log)
                 logs.append((audited(log, figures), figures))
-                losses.append(first_losses(log))
+                losses.append(first_losses(figures))
         except LogError as error:
             left_out.append(plain(portable(str(error)))[:2000])
         progress(path)

@@ -42,10 +42,9 @@ def findings_of(log: Log, name: str, figures: Figures) -> list[Finding]:
     found = [(line or None, Message(m.code, _plain(m.params))) for line, m in log.notes]
     if log.fact("mode") == "inference":
         found.append((None, Message("not_training", {})))
-    if log.windows.empty:
+    if (windows := figures.windows) is None:
         found.append((None, Message("no_prints", {})))
     else:
-        windows = Windows(log)
         found += [*_of_steps(windows, figures), *_of_rates(log, figures)]
         found += [*_of_input(windows, figures), *_of_prints(log, windows)]
         found += _of_training(log, windows.rows)
@@ -184,13 +183,13 @@ def _of_training(log: Log, rows: pd.DataFrame) -> Located:
         yield None, Message("loss_not_falling", {"first": first, "last": last})
 
 
-def first_losses(log: Log) -> tuple[float, ...]:
+def first_losses(figures: Figures) -> tuple[float, ...]:
     """The first losses of a log that are numbers."""
-    rows = Windows(log).rows if len(log.windows) else log.windows
-    return tuple(rows["loss"][np.isfinite(rows["loss"])][:ALIKE])
+    losses = figures.windows.rows["loss"] if figures.windows else pd.Series(dtype=float)
+    return tuple(losses[np.isfinite(losses)][:ALIKE])
 
 
-# Of several logs and claims together.
+# Of several logs or claims together.
 
 
 def together(

@@ -62,18 +62,6 @@ class Slowest(NamedTuple):
     of: int
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What a log gives: `shown` are its figures by each statistic; `skipping` those means of
-    its printed rates that leave out the first 1, 2, … prints."""
-
-    rank: int
-    shown: list[Figure]
-    skipping: list[Figure] = field(default_factory=list)
-    input_share: float | None = None
-    slowest: Slowest | None = None
-
-
 def half_of(text: str) -> float:
     """Half of the last digit of a number as it is written: 0.05 for "387.1"."""
     try:
@@ -171,6 +159,19 @@ class Windows:
         return of_epoch & (first > WARMUP) & (rows["last"] <= END)
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What a log gives: `shown` are its figures by each statistic; `skipping` those means of
+    its printed rates that leave out the first 1, 2, … prints."""
+
+    rank: int
+    shown: list[Figure]
+    skipping: list[Figure] = field(default_factory=list)
+    input_share: float | None = None
+    slowest: Slowest | None = None
+    windows: Windows | None = None
+
+
 def figures_of(log: Log) -> Figures:
     """All throughputs of a log; of several ranks that print, those of the slowest."""
     scope = RateScope.of(log)
@@ -196,6 +197,7 @@ def figures_of(log: Log) -> Figures:
         [*sums["all"].skipping()],
         next((one.wait_share for one in shown if one.period == "all" and one.wait_share), None),
         measured.slowest(),
+        windows,
     )
 
 
@@ -257,22 +259,26 @@ class _Period:
             rounding = self.rate_unit_of(averaged) / value
             yield self.figure(statistic, value, self.scope.rate_of, rounding, prints=prints)
 
-    def figure(
-        self, statistic: Any, value: float, of: str, rounding: float, **other: Any
-    ) -> Figure:
-        known: dict[str, Any] = {
+    @cached_property
+    def extent(self) -> dict[str, Any]:
+        """Which steps, and how many, all of its prints tell of."""
+        return {
             "first": int(self.rows["first"].min()),
             "last": int(self.rows["last"].max()),
             "steps": self.steps,
-            "epochs": self.rows.groupby(["run", "epoch"]).ngroups,
+            "epochs": len(self.rows[["run", "epoch"]].drop_duplicates()),
             "prints": self.prints,
         }
+
+    def figure(
+        self, statistic: Any, value: float, of: str, rounding: float, **other: Any
+    ) -> Figure:
         both = self.scope.both(float(value), of)
         return Figure(
             statistic=statistic,
             period=self.period,
             rounding=float(rounding),
-            **(known | both | other),
+            **(self.extent | both | other),
         )
 
     def samples_per_time(self) -> Figure | None:
@@ -341,9 +347,13 @@ class _Period:
     def rate_unit_of(self, count: int) -> float:
         """How far rounding may move a mean of so many rates: if they are spread over many of
         their last digits, by three standard deviations of independent errors."""
+        return self.rate_unit * (min(1.0, (3 / count) ** 0.5) if self.spread else 1.0)
+
+    @cached_property
+    def spread(self) -> bool:
+        """Whether the rates are spread over many of their last digits."""
         head = self.rates[:SKIPPED_AT_MOST]
-        independent = head.max() - head.min() >= 20 * self.rate_unit
-        return self.rate_unit * (min(1.0, (3 / count) ** 0.5) if independent else 1.0)
+        return bool(head.max() - head.min() >= 20 * self.rate_unit)
 
     def slowest(self) -> Slowest | None:
         if self.timed.any():
