@@ -10,6 +10,8 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from test_log_formats import SUITES, clock, dllogger_text, paddleclas_static, tf_cnn
 
 import perfkit
@@ -104,6 +106,9 @@ def test_a_loss_scale_says_nothing_of_the_precision_beside_it(read):
         ("2080ti-8_fp32.log", "", "2080TI"),
         ("V100_LOG/x.log", "", "V100"),
         ("x.log", "V100 or A100\n", None),
+        ("t4/x.log", "", "T4"),
+        ("x.log", "Tesla T4, layer l4\n", "T4"),
+        ("x.log", "layer l4, block_t4\n", None),
     ],
 )
 def test_a_log_stands_beside_cells_of_its_own_gpu_alone(read, name, line, gpu):
@@ -692,6 +697,29 @@ def test_the_page_of_an_imported_measurement_has_the_findings(write, tmp_path):
     page = (measurement.folder / "report.html").read_text()
     assert "printed accuracies are negative" in page
     assert "打印的准确率为负" in (measurement.folder / "report.zh.html").read_text()
+
+
+# Damaged and hostile files.
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_whatever_is_in_a_file_is_read_or_named(tmp_path, data):
+    prints = [
+        line.format(k=k, i=k, before=k) for line, _rate in PRINTS.values() for k in (1, 2)
+    ]
+    pieces = [*prints, convnets(), two_trainings(), "{", "a,b\n1,2", "\r", "\0"]
+    lines = data.draw(st.lists(st.sampled_from(pieces), max_size=12))
+    text = "\n".join(lines)
+    for _ in range(data.draw(st.integers(0, 3))):
+        begin = data.draw(st.integers(0, len(text)))
+        text = text[:begin] + data.draw(st.text(max_size=3)) + text[begin + 5 :]
+    path = tmp_path / "x.log"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    found = audit([path], tables=["perf-resnet50"])
+    assert len(found.logs) or len(found.left_out) == 1
 
 
 # Speed.

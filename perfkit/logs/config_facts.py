@@ -34,13 +34,19 @@ MODELS = (
 )
 MLPERF_MODELS = {"resnet": "resnet50", "bert": "bert-large"}
 """What MLPerf's benchmarks train: its BERT is BERT-large."""
-GPU = re.compile(
-    r"(?<![a-z0-9])(v100s?|[ah](?:100|200|800)|h20|gh200|g?b[23]00|[pt]4|p100|k80|a10g?|a16|a30|"
-    r"a40|l4|l40s?|(?:geforce[ _-]?)?(?:rtx|gtx)[ _-]?(?:a?\d{4})(?:[ _-]?(?:ti|super))?|"
-    r"\d{4}ti|titan[ _-]?(?:v|xp|rtx)|mi\d{3}[ax]?|gaudi\d?|tpu[ _-]?v\d[a-z]?)(?![a-z0-9])",
+LONG = (
+    r"v100s?|[ah](?:100|200|800)|gh200|g?b[23]00|p100|(?:geforce[ _-]?)?(?:rtx|gtx)[ _-]?"
+    r"a?\d{4}(?:[ _-]?(?:ti|super))?|\d{4}ti|titan[ _-]?(?:v|xp|rtx)|mi\d{3}[ax]?|gaudi\d?|"
+    r"tpu[ _-]?v\d[a-z]?"
+)
+SHORT = r"[pt]4|k80|a10g?|a16|a30|a40|l4|l40s?|h20"
+"""Names of GPUs and other accelerators; in a text the short ones may be anything else."""
+GPU_TEXT = re.compile(
+    rf"(?<![a-z0-9])(?:nvidia |tesla )?({LONG}|(?<=nvidia )(?:{SHORT})|(?<=tesla )(?:{SHORT}))"
+    r"(?![a-z0-9])",
     re.I,
 )
-"""Names of GPUs and other accelerators."""
+GPU_PATH = re.compile(rf"(?<![a-z0-9])({LONG}|{SHORT})(?![a-z0-9])", re.I)
 
 
 def _model(text: str) -> str | None:
@@ -152,7 +158,7 @@ class Facts:
         gpus = {
             gpu_name(match[1]): begin + match.start(1)
             for begin, part in parts
-            for match in GPU.finditer(part)
+            for match in GPU_TEXT.finditer(part)
         }
         if len(gpus) == 1:
             ((name, offset),) = gpus.items()
@@ -169,7 +175,9 @@ class Facts:
             # MLPerf's BERT is another model, whatever its file is called.
             if len(values) == 1 and (fact, fact in self.found) != ("model", True):
                 self.add(fact, values.pop(), Message("by_name", {}))  # type: ignore[arg-type]
-        gpus = {gpu_name(match[1]) for match in GPU.finditer(str(path).replace("/", " / "))}
+        gpus = {
+            gpu_name(match[1]) for match in GPU_PATH.finditer(str(path).replace("/", " / "))
+        }
         if len(gpus) == 1:
             self.add("gpu", gpus.pop(), Message("by_name", {}))
 
