@@ -46,21 +46,19 @@ class Figure(Stored):
     """A throughput that a log gives, in samples per second."""
 
     statistic: Statistic
-    period: Annotated[Period | None, Field(description="null for what the log reports")]
-    throughput: Annotated[float | None, Field(description="of all devices, if known")]
-    per_device: Annotated[float | None, Field(description="of one device, if known")]
-    rounding: Annotated[Share, Field(description="how far what the log rounds may move it")]
-    first: Annotated[int | None, Field(description="first step in it, from 1, of its epoch")]
+    period: Period | None  # null for what the log reports
+    throughput: float | None  # of all devices, if known
+    per_device: float | None  # of one device, if known
+    rounding: Share  # how far what the log rounds may move it
+    first: int | None  # first step in it, from 1, of its epoch
     last: int | None = None
-    steps: Annotated[int, Field(description="steps in it, of all epochs")] = 0
+    steps: int = 0  # steps in it, of all epochs
     epochs: int = 0
     prints: int = 0
-    wait_share: Annotated[
-        float | None, Field(description="data wait, of these steps' time")
-    ] = None
-    skipped: Annotated[int, Field(description="prints left out at the beginning")] = 0
-    name: Annotated[str, Field(description="what the log calls it")] = ""
-    text: Annotated[str, Field(description="as the log prints it")] = ""
+    wait_share: float | None = None  # data wait, of these steps' time
+    skipped: int = 0  # prints left out at the beginning
+    name: str = ""  # what the log calls it
+    text: str = ""  # as the log prints it
     line: int | None = None
 
     @property
@@ -84,24 +82,18 @@ class Fact(Stored):
 class AuditedLog(Stored):
     """One training of a file and what follows from it."""
 
-    name: Annotated[str, Field(description="its path as given; #2: the second training in it")]
+    name: str  # its path as given; #2: the second training in it
     sha256: str
     format: str
     rate_of: Literal["device", "all"]
-    covers: Annotated[
-        Literal["window", "running", "step"], Field(description="which steps a print tells of")
-    ]
-    since: Annotated[int, Field(description="of means, their first step in an epoch")]
-    source: Annotated[str, Field(description="where that is known from")]
+    covers: Literal["window", "running", "step"]  # which steps a print tells of
+    since: int  # of means, their first step in an epoch
+    source: str  # where that is known from
     facts: dict[str, Fact]
-    rank: Annotated[int, Field(description="whose prints are taken; -1 if none is named")]
+    rank: int  # whose prints are taken; -1 if none is named
     figures: list[Figure]
-    reported: Annotated[
-        dict[str, str], Field(description="what else the log reports, as it is printed")
-    ]
-    input_share: Annotated[
-        float | None, Field(description="data wait, a share of the time of all steps")
-    ]
+    reported: dict[str, str]  # what else the log reports, as it is printed
+    input_share: float | None  # data wait, a share of the time of all steps
     findings: list[Finding]
 
     def fact(self, name: str) -> int | str | None:
@@ -129,13 +121,9 @@ class Explanation(Stored):
     """A figure that is the claimed number to its digits."""
 
     figure: Figure
-    devices: Annotated[
-        int | None, Field(description="of so many devices; null: of all, as the log has it")
-    ]
+    devices: int | None  # of so many devices; null: of all, as the log has it
     value: float
-    truncated: Annotated[
-        bool, Field(description="the claim's digits were cut off instead of rounded")
-    ] = False
+    truncated: bool = False  # the claim's digits were cut off instead of rounded
 
 
 class WaterfallStage(Stored):
@@ -143,41 +131,34 @@ class WaterfallStage(Stored):
 
     stage: Stage
     value: float
-    difference: Annotated[float | None, Field(description="from the stage before, a share")]
+    difference: float | None  # from the stage before, a share
     figure: Figure | None
 
 
 class Claim(Stored):
     """A claimed number and what the log behind it gives."""
 
-    text: Annotated[str, Field(description="with the digits that were claimed")]
+    text: str  # with the digits that were claimed
     value: float | None
-    place: Annotated[str, Field(description="where it is claimed")]
+    place: str  # where it is claimed
     table: str | None = None
     gpu: str | None = None
     framework: str | None = None
     precision: str | None = None
     topology: str | None = None
     batch_size: int | None = None
-    log: Annotated[str | None, Field(description="the log at its place")]
+    log: str | None  # the log at its place
     state: State
     explanations: Annotated[
         list[Explanation],
         Field(default_factory=list, description="the simplest first"),
     ]
     closest: Figure | None = None
-    difference: Annotated[float | None, Field(description="closest / claimed - 1")] = None
-    reference: Annotated[
-        Figure | None, Field(description="samples / time over the protocol's steps")
-    ] = None
-    reference_difference: Annotated[
-        float | None, Field(description="reference / claimed - 1")
-    ] = None
-    tried: Annotated[int, Field(description="figures that were compared with it")] = 0
-    chance: Annotated[
-        float,
-        Field(description="of figures as simple, expected to agree by chance: results.md"),
-    ] = 0.0
+    difference: float | None = None  # closest / claimed - 1
+    reference: Figure | None = None  # samples / time over the protocol's steps
+    reference_difference: float | None = None  # reference / claimed - 1
+    tried: int = 0  # figures that were compared with it
+    chance: float = 0.0  # of figures as simple, expected to agree by chance: results.md
     waterfall: Annotated[
         list[WaterfallStage],
         Field(default_factory=list, description="from the claim to the steady steps"),
@@ -189,24 +170,24 @@ class Case(Stored):
     """The runs of one topology in a folder of DLPerf's layout."""
 
     model: str
-    case: Annotated[str, Field(description="nodes and devices: 2n8g")]
+    case: str  # nodes and devices: 2n8g
     batch_size: int
-    speeds: Annotated[dict[int, float], Field(description="run -> samples/s, two digits")]
+    speeds: dict[int, float]  # run -> samples/s, two digits
 
 
 class Audit(Stored):
     """Logs, claims and findings. Shares are of 1."""
 
     schema_version: Literal[2]
-    created: Annotated[str, Field(description="UTC, ISO 8601")]
+    created: str  # UTC, ISO 8601
     label: str
     command: str
     tables: list[str]
     tolerance: Share
     logs: list[AuditedLog]
-    left_out: Annotated[list[str], Field(description="files that can't be read, and why")]
+    left_out: list[str]  # files that can't be read, and why
     claims: list[Claim]
-    findings: Annotated[list[Finding], Field(description="of several logs or claims together")]
+    findings: list[Finding]  # of several logs or claims together
     dlperf: list[Case]
 
     @property
