@@ -73,21 +73,22 @@ def audit(
 ) -> None:
     """Recompute throughputs from training logs of other suites.
 
-    Each FILE is a log, or a folder with logs in it, in the formats of PaddleClas, PaddleNLP,
-    FleetX, DLPerf (Paddle 1.8, OneFlow), NVIDIA's DLLogger, MLPerf, tf_cnn_benchmarks,
-    torchbench or optimum-benchmark; a log's content tells which. Each gives its throughput by
-    every statistic that suites use, over the protocol's steps 21 to 120 and over all there are:
-    samples / time is what a throughput is, the others are what may have been published.
+    Each FILE is a log, or a folder with logs in it, of Paddle's suites, NVIDIA's DLLogger,
+    MLPerf, MXNet, TensorFlow, mmcv, Megatron-LM and others (docs/reference/formats.md), also
+    packed by gzip or xz; the content tells which. Another format is given by --format-regex.
+    Each log gives its throughput by every statistic that suites use, over the protocol's steps
+    21 to 120, over all there are and over those that are steady: samples / time is what a
+    throughput is, the others are what may have been published.
 
     \b
       perfkit audit train.log
       perfkit audit train.log --claim 10984.436
       perfkit audit logs/ --published paddle-resnet50-report --label paddle
 
-    A claim is reproduced if some figure is the same to its digits; which one stands beside it,
-    the simplest first, and how easily so many figures agree by chance. The findings are what
-    is odd about a log, with file and line: input waited for, restarts, missing prints, losses
-    that training can't have. A folder in DLPerf's layout (1n8g/r50_b128_fp32_1.log) gives
+    A claim is reproduced if some figure is the same to its digits, rounded or truncated; which
+    figure stands beside it, the simplest first, how easily so many figures agree by chance, and
+    how the claim comes down to the steady throughput. The findings are what is odd about a log,
+    with file and line: data waits, restarts, missing prints, losses that training can't have. A folder in DLPerf's layout (1n8g/r50_b128_fp32_1.log) gives
     DLPerf's own summary too. A file that can't be read is named; the others go on.
     """
     from perfkit.logs.auditing import AuditError, files_of
