@@ -88,8 +88,9 @@ def audit(
     A claim is reproduced if some figure is the same to its digits, rounded or truncated; which
     figure stands beside it, the simplest first, how easily so many figures agree by chance, and
     how the claim comes down to the steady throughput. The findings are what is odd about a log,
-    with file and line: data waits, restarts, missing prints, losses that training can't have. A folder in DLPerf's layout (1n8g/r50_b128_fp32_1.log) gives
-    DLPerf's own summary too. A file that can't be read is named; the others go on.
+    with file and line: data waits, restarts, missing prints, losses that training can't have.
+    A folder in DLPerf's layout (1n8g/r50_b128_fp32_1.log) gives DLPerf's own summary too. A
+    file that can't be read is named; the others go on.
     """
     from perfkit.logs.auditing import AuditError, files_of
     from perfkit.logs.auditing import audit as audited
