@@ -45,12 +45,12 @@ lint: .venv/test
 ## bench: the suite's own figures, as a report (about 45 minutes; PAIRS=1 make bench only tries)
 bench: .venv/cpu
 	$(BIN)/perfkit samples
-	$(BIN)/python tests/bench/figures.py
+	$(BIN)/python benchmarks/figures.py
 
 ## kills: kill a sweep of real training 50 times with -9, and resume it (half an hour)
 kills: .venv/cpu
 	$(BIN)/perfkit samples
-	$(BIN)/python tests/bench/kills.py
+	$(BIN)/python benchmarks/kills.py
 
 ## docs: write docs/reference/, docs/result.schema.json and the parameters cells from the code
 docs: .venv/cpu

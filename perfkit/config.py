@@ -20,6 +20,12 @@ def resolved_path(path: str) -> Path:
     return ROOT / Path(path).expanduser()
 
 
+def typed_path(path: str) -> str:
+    """A path as it was typed on a command line, where relative starts in the working directory,
+    as a parameter has it."""
+    return portable(str(Path(path).expanduser().absolute()))
+
+
 def portable(text: str) -> str:
     """`text` without this machine's own paths: the checkout's left out, home written `~`.
 
@@ -289,6 +295,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 AUTO: dict[str, Any] = {"repeats": 100, "interval_target": 0.02, "budget": 3600}
 """What repeats=auto stands for."""
 
+PATHS = ("data_dir", "outputs_dir")
+"""The parameters that are folders; a relative one starts at ROOT."""
 PROTOCOL_PARAMETERS = (
     "protocol",
     "warmup_steps",

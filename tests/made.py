@@ -2,13 +2,10 @@
 
 import json
 import random
-from datetime import UTC, datetime
 from pathlib import Path
 
 from perfkit.config import Config, Protocol
-from perfkit.nodes import environment
 from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.results.figures import Figure, Number
 from perfkit.results.files import Measurement, raw_file, write_result
 from perfkit.results.numbers import numbers
 from perfkit.results.schema import (
@@ -22,6 +19,7 @@ from perfkit.results.schema import (
     StepSeconds,
     Throughput,
 )
+from perfkit.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
 FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") | {
@@ -54,19 +52,6 @@ def made_result(**changes):
         "throughput": Throughput.of(numbers, "images/s") if numbers else None,
     }
     return Result(**values | changes)
-
-
-def made_figure():
-    """One of the suite's own figures, a ratio of three pairs."""
-    pairs = [(2.0, 1.9), (3.0, 3.1), (4.0, 4.2)]
-    return Figure(
-        about="One thing / another.",
-        command="python figures.py one",
-        created=datetime(2026, 1, 1, tzinfo=UTC),
-        seconds=1.5,
-        environment={"python": Reading(value="3.11.7")},
-        numbers=[Number.of_pairs("one / other", pairs, "images/s")],
-    )
 
 
 def stored(folder, **changes):

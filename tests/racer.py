@@ -11,7 +11,7 @@ from fake_trainer import launcher_command
 
 import perfkit.nodes.launch
 from perfkit.driver.measure import measure
-from perfkit.nodes.environment import read_environment
+from perfkit.request.environment import read_environment
 from perfkit.request.plan import plan
 from perfkit.request.refusal import RequestError
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from math import comb, exp, log
 
 import pytest
-from bench import simulations
+import simulations
 from click.testing import CliRunner
 from made import FACTS, V100, measured, write_all
 from scipy.stats import mannwhitneyu
@@ -144,7 +144,7 @@ def test_the_verdict_is_whether_the_shown_interval_has_1_in_it(low, high, said):
     assert verdict(Estimate(1.0, low, high, 0.96), 0.95) == said
 
 
-# What is claimed of it, in short; `tests/bench/simulations.py` shows more.
+# What is claimed of it, in short; `benchmarks/simulations.py` shows more.
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)

@@ -15,10 +15,10 @@ from made import measured, stored
 
 from perfkit import report
 from perfkit.analysis.disturbances import Disturbance, disturbances
-from perfkit.results.conditions import summarize
 from perfkit.results.files import read_events
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import Conditions
+from perfkit.results.telemetry import summarize
 from perfkit.text import language
 
 BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {}}

@@ -22,7 +22,6 @@ from perfkit.config import ROOT
 from perfkit.diagnosis.verdict import Diagnosis
 from perfkit.models import MODELS
 from perfkit.request.plan import typed, value_problems
-from perfkit.results.figures import Figures
 from perfkit.results.schema import Reading, Result
 from perfkit.verification.stored import Verification
 
@@ -94,7 +93,7 @@ def test_every_field_of_result_json_and_every_part_of_it_has_a_description():
             assert schema.get("description"), f"{name}.{field}"
 
 
-@pytest.mark.parametrize("model", [Diagnosis, Verification, Figures])
+@pytest.mark.parametrize("model", [Diagnosis, Verification])
 def test_every_field_of_what_else_is_stored_stands_in_its_section(model):
     schema = model.model_json_schema()
     fields = {name for one in (schema, *schema["$defs"].values()) for name in one["properties"]}
@@ -189,7 +188,7 @@ NOT_TRIED = {
     ". .venv/bin/activate": "a shell of one's own",
     "make": "the network for its first installation, and minutes",
     ".ci/run": "it runs these tests",
-    "python tests/bench/torch_variants.py": "minutes of both cores",
+    "python benchmarks/torch_variants.py": "minutes of both cores",
 }
 """How a command begins -> what it needs that a test has not, and the test of the nearest."""
 
@@ -361,7 +360,7 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_path_of_the_checkout_that_is_named_is_there(page):
-    rooms = "perfkit|tests|notebooks|parameters|workflow|docs|outputs/examples"
+    rooms = "perfkit|tests|benchmarks|notebooks|parameters|workflow|docs|outputs/examples"
     named = re.findall(rf"`((?:{rooms})/[^`\s]*)`", page.read_text())
     missing = [
         path for path in named if not list(ROOT.glob(re.sub(r"<\w+>|…", "*", path.rstrip("/"))))

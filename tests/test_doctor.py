@@ -28,6 +28,8 @@ def test_a_machine_where_all_is_well_is_said_to_be_so(small):
     lines = done.stdout.splitlines()
     assert any(line.startswith("ok    data: 24 images in ") for line in lines)
     assert max(map(len, lines)) <= 80
+    # A CPU build of Paddle has no NCCL, and needs none.
+    assert any(line.startswith("-     nccl: ") for line in lines)
 
 
 def test_data_that_cannot_be_read_is_told_with_file_and_line(small, samples, tmp_path):

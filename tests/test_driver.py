@@ -16,6 +16,7 @@ from fake_trainer import launcher_command
 from made import forget_repeats
 
 import perfkit
+from perfkit.analysis.sanity import check
 from perfkit.models.architecture import training_flops
 from perfkit.nodes import launch
 from perfkit.report import publish
@@ -113,6 +114,26 @@ def half_of(trained, outputs):
 def gone(worker_processes):
     wait_for(lambda: not worker_processes(), 15)
     return True
+
+
+SHORT = """
+import perfkit.inputs.synthetic as synthetic
+whole = synthetic.batches
+def batches(config, rank):
+    for number, batch in enumerate(whole(config, rank)):
+        yield tuple(part[:1] for part in batch) if number == 3 else batch
+synthetic.batches = batches
+"""
+
+
+def test_a_short_batch_in_the_window_counts_as_what_it_is(plant, measure):
+    plant(SHORT)
+    measurement = measure(input="synthetic")
+    (repeat,) = measurement.result.repeats
+    # Two steps of two images each, of which the last step has one.
+    assert repeat.ranks[0].samples == 3
+    assert repeat.throughput == 3 / repeat.ranks[0].window_seconds
+    assert "fewer_samples" in [one.code for one in check(measurement).warnings]
 
 
 def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(measure):

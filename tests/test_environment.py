@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.nodes.environment import UnreadableError, _reading, identity, read_environment
+from perfkit.request.environment import read_environment
+from perfkit.system.environment import MissingError, _reading, identity
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_another_setting_of_the_libraries_is_another_measurement(monkeypatch):
 
 def test_a_reader_that_fails_gives_its_reason():
     def fail():
-        raise UnreadableError("the sensor is covered")
+        raise MissingError("the sensor is covered")
 
     assert _reading(fail).missing == "the sensor is covered"
 

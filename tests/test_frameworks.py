@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from perfkit.config import Config
-from perfkit.machine import packages
-from perfkit.nodes.environment import read_environment
 from perfkit.nodes.launch import cpu_settings
+from perfkit.request.environment import read_environment
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.launchers import Place
 from perfkit.request.plan import plan, value_problems
 from perfkit.request.refusal import RequestError
+from perfkit.system import software
 
 NAMES = tuple(FRAMEWORKS)
 
@@ -170,8 +170,8 @@ def test_a_build_without_cuda_has_no_cuda_version(tmp_path, monkeypatch):
     text = "a = '1.2'\nb: str | None = None\nc = 'False'\nd: str = '12.6'\ne = len('x')\n"
     (tmp_path / "made_up" / "version.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    assert packages.constants("made_up", "version.py") == {"a": "1.2", "d": "12.6"}
-    assert packages.constants("not_there", "version.py") == {}
+    assert software.constants("made_up", "version.py") == {"a": "1.2", "d": "12.6"}
+    assert software.constants("not_there", "version.py") == {}
 
 
 @pytest.mark.usefixtures("processes")

@@ -17,7 +17,6 @@ from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
 from perfkit.logs.config_facts import RULES
 from perfkit.logs.wording import SENTENCES
-from perfkit.nodes.environment import FACTS
 from perfkit.reference.cells import SHAPES
 from perfkit.reference.table import published
 from perfkit.report import style
@@ -26,6 +25,7 @@ from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Option
+from perfkit.system.environment import FACTS
 from perfkit.text import language
 from perfkit.text.format import fact_name
 from perfkit.text.messages import SEVERITIES, WARNINGS
@@ -159,11 +159,11 @@ def test_an_unknown_language_is_refused_with_those_there_are():
 
 def test_one_and_many_are_told_apart_where_the_language_does():
     def told(count):
-        return language.ngettext("%(count)s pair", "%(count)s pairs", count)
+        return language.ngettext("%(num)d warning", "%(num)d warnings", count)
 
-    assert (told(1), told(2)) == ("%(count)s pair", "%(count)s pairs")
+    assert (told(1), told(2)) == ("%(num)d warning", "%(num)d warnings")
     with language.in_language("zh"):
-        assert told(1) == told(2) == "%(count)s 对"
+        assert told(1) == told(2) == "%(num)d 项警告"
 
 
 @pytest.fixture(scope="module")

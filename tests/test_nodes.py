@@ -25,12 +25,12 @@ from conftest import IN_WORKER, MODULES
 from made import forget_repeats, measured
 
 import perfkit
-from perfkit.machine.hosts import own_index
-from perfkit.nodes.environment import suite_source
 from perfkit.nodes.remote import NodeError, Nodes
 from perfkit.nodes.wire import LostError
+from perfkit.request.hosts import own_index
 from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
+from perfkit.system.environment import suite_source
 
 pytestmark = pytest.mark.timeout(300)
 DRIVER = """
@@ -409,7 +409,7 @@ def by_mpirun(processes, small, monkeypatch, tmp_path):
     (folder / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     monkeypatch.setenv("PERFKIT_SECRET", "the secret")
-    monkeypatch.setattr("perfkit.machine.hosts.own_index", lambda _hosts: 0)
+    monkeypatch.setattr("perfkit.request.hosts.own_index", lambda _hosts: 0)
     request = small(nodes=2, input="synthetic", launcher="mpirun", hosts="127.0.0.1,localhost")
     plan = perfkit.plan("resnet50", request)
     with Nodes(plan.config, plan.protocol) as nodes:
@@ -470,8 +470,8 @@ def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpi
 
 def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(monkeypatch):
     known = {"there": "192.0.2.1", "here": "127.0.1.1"}
-    monkeypatch.setattr("perfkit.machine.hosts.socket.gethostbyname", known.__getitem__)
-    monkeypatch.setattr("perfkit.machine.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.request.hosts.socket.gethostbyname", known.__getitem__)
+    monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
     assert own_index(["there", "here"]) == 1
     assert own_index(["there"]) is None
 

@@ -25,7 +25,7 @@ import perfkit
 from perfkit.cli import main
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
-from perfkit.report.pages import is_own
+from perfkit.report.pages import OWN
 from perfkit.results.files import Measurement
 from perfkit.text.format import number
 
@@ -377,7 +377,7 @@ def test_perfkit_run_of_a_copy_has_the_cells_that_were_added_on_its_page(
     assert done.stdout.strip() == str(measurement.folder / "report.html")
     assert "the repeats: 1" in (measurement.folder / "report.html").read_text()
     kept = nbformat.read(measurement.folder / "notebook.ipynb", 4)
-    assert is_own(kept)
+    assert kept.metadata[OWN]
     assert any("the repeats:" in cell.source for cell in kept.cells)
     # Pages made again later have it too.
     again = cli("report", request["outputs_dir"])

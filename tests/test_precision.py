@@ -1,11 +1,14 @@
 """Precision: what it is called by what was seen, and that nothing else is passed off as it."""
 
+from dataclasses import replace
+
 import paddle
 import pytest
 
 from perfkit.backends.paddle import Trainer, as_tensors, effective
 from perfkit.config import Config
 from perfkit.inputs import synthetic
+from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.training.precision import effective_precision
 from perfkit.worker.rank import NotAsAskedError, check, failure
 
@@ -108,7 +111,11 @@ def test_a_cpu_does_not_train_in_lower_precisions_and_its_layers_say_so(precisio
         check(asked, found)
 
 
-def test_a_measurement_in_amp_on_the_cpu_ends_before_its_first_step(measure):
+def test_a_precision_that_the_device_ignores_ends_the_run_before_its_first_step(
+    measure, monkeypatch
+):
+    promised = replace(FRAMEWORKS["paddle"], cpu_precisions=("fp32", "amp"))
+    monkeypatch.setitem(FRAMEWORKS, "paddle", promised)
     measurement = measure(precision="amp", input="synthetic")
     result = measurement.result
     assert (result.status, result.failure.code) == ("failed", "not_as_asked")

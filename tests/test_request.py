@@ -5,12 +5,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from perfkit.config import ROOT, Config, Protocol, parameters, portable, resolved_path
-from perfkit.machine.gpus import select
+from perfkit.cli import main
+from perfkit.cli.options import separated, typed_values
+from perfkit.config import (
+    ROOT,
+    Config,
+    Protocol,
+    parameters,
+    portable,
+    resolved_path,
+    typed_path,
+)
 from perfkit.request.plan import plan
 from perfkit.request.refusal import RequestError
 from perfkit.request.resolve import resolve
+from perfkit.system.gpus import select
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +74,7 @@ def test_all_problems_are_told_at_once():
         ("label", "../up", "letters, digits, - and _"),
         ("label", 2024, "text (for papermill: -r label 2024)"),
         ("precision", "fp8", "allowed: fp32, amp, pure_fp16, bf16, auto"),
+        ("precision", "fp16", "did you mean 'pure_fp16'?"),
         ("strategy", "fleetx-fp16", "did you mean 'fleetx-fp32'?"),
         ("optimizer", "adam", "allowed: momentum, adamw, lamb"),
         ("tf32", "on", "True or False"),
@@ -80,6 +92,24 @@ def test_a_wrong_value_is_refused_and_told_what_is_allowed(name, value, allowed)
     (problem,) = problems(**{name: value})
     assert problem.startswith(f"{name}: ")
     assert allowed in problem
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "allowed"),
+    [("paddle", "amp", "fp32"), ("jax", "amp", "fp32, bf16"), ("torch", "pure_fp16", "fp32")],
+)
+def test_a_precision_that_a_framework_lacks_on_a_cpu_is_refused_at_once(
+    framework, precision, allowed
+):
+    (problem, *_more) = problems(framework=framework, precision=precision, device="cpu")
+    assert problem.startswith("precision: ") and allowed in problem
+
+
+def test_where_a_cpu_has_no_lower_precision_pytorchs_bf16_is_named():
+    (problem,) = problems(precision="amp", device="cpu")
+    assert problem.endswith("bf16 on a CPU: -p framework torch -p precision bf16")
+    bf16 = plan("resnet50", {"input": "synthetic", "framework": "torch", "precision": "bf16"})
+    assert bf16.config.precision == "bf16"
 
 
 @pytest.mark.parametrize("protocol", [0, "", "fast"])
@@ -290,8 +320,53 @@ def test_a_refused_request_leaves_no_folder(tmp_path):
 )
 def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
-    monkeypatch.setattr("perfkit.machine.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
     with pytest.raises(RequestError) as refused:
         plan(model, {"input": "synthetic"} | given)
     (problem,) = refused.value.problems
     assert told in problem
+
+
+def test_a_parameter_is_typed_with_a_space_or_an_equals_sign():
+    given = ["-p", "batch_size=4", "-p", "label", "a=b", "framework=torch", "-p", "hosts=a=b"]
+    assert separated(given) == [
+        *("-p", "batch_size", "4", "-p", "label", "a=b", "framework=torch"),
+        *("-p", "hosts", "a=b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run resnet50",
+        "doctor",
+        "verify resnet50",
+        "compare --live resnet50 seed=1 seed=2",
+    ],
+)
+def test_every_command_takes_a_parameter_with_an_equals_sign(command):
+    done = CliRunner().invoke(main, [*command.split(), "-p", "batch_size=0"])
+    assert done.exit_code == 2
+    assert "batch_size: 0 is out of range" in done.stderr
+
+
+def test_a_folder_that_is_typed_starts_in_the_working_directory_a_default_at_the_checkout(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert typed_values((("data_dir", "images"),)) == {"data_dir": str(tmp_path / "images")}
+    assert resolved_path(typed_path("images")) == tmp_path / "images"
+    monkeypatch.chdir(ROOT)
+    assert typed_path("data/images") == "data/images"
+    (tmp_path / "outputs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["report", "outputs"])
+    assert done.stdout.strip() == str(tmp_path / "outputs" / "index.html")
+
+
+def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path, monkeypatch):
+    (tmp_path / "taken").write_text("")
+    done = CliRunner().invoke(main, ["samples", str(tmp_path / "taken" / "in")])
+    assert done.exit_code == 2
+    *_progress, line = done.stderr.splitlines()
+    assert line.endswith(": Not a directory; name another one")

@@ -11,11 +11,9 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import nbformat
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 from made import (
-    made_figure,
     made_result,
     measured,
     rank_events,
@@ -49,7 +47,6 @@ from perfkit.report.site import (
     write_site,
 )
 from perfkit.report.summary import Summary
-from perfkit.results.figures import store_figure
 from perfkit.results.files import Measurement
 from perfkit.results.schema import Reading, Result
 from perfkit.text.format import command
@@ -63,7 +60,7 @@ AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    """A site: two batch sizes, two inputs, one measurement that failed, one own figure."""
+    """A site: two batch sizes, two inputs, one measurement that failed."""
     folder = tmp_path_factory.mktemp("outputs")
     write_all(
         folder,
@@ -74,10 +71,9 @@ def outputs(tmp_path_factory):
         measured([9.0], batch_size=4, label="monday"),
     )
     stored(folder / "with-steps")
-    store_figure(folder, "ratio", made_figure())
     told = []
     write_site(folder, told.append)
-    assert told == [1] * parts(folder) == [1] * (6 + 1 + len(LANGUAGES))
+    assert told == [1] * parts(folder) == [1] * (6 + len(LANGUAGES))
     return folder
 
 
@@ -96,7 +92,7 @@ def test_a_site_has_index_summary_pages_and_data_in_every_language(outputs):
     assert len(measurements) == 6
     for language in LANGUAGES:
         assert (outputs / file_name("index", language)).exists()
-        folders = [outputs / name for name in ("summary", "published", "bench")]
+        folders = [outputs / name for name in ("summary", "published")]
         for folder in (*measurements, *folders):
             assert (folder / file_name("report", language)).exists()
     assert {path.name for path in outputs.glob("results.*")} == {"results.csv", "results.json"}
@@ -712,20 +708,26 @@ def test_under_every_table_is_its_download_as_csv_and_its_copy_as_markdown(mixed
 
 
 def test_a_downloaded_table_has_no_formula_and_is_whole(open_page, tmp_path):
-    rows = [["=1+1", "-3.5 %"], ['say "a, b"', "@x"], ["a|b\\", "+2"]]
-    frame = pd.DataFrame(rows, columns=["text", "number"])
+    rows = [
+        ["=1+1", "-3.5 %"],
+        ['say "a, b"', "@x"],
+        ["a|b\\", Markup('+2<br><small data-column="Interval">+1 – +3</small>')],
+    ]
     folder = tmp_path / "m"
     folder.mkdir()
-    html = Markup(report_table(frame, "A table").html)
+    html = Markup(report_table(rows, ["text", "number"], "A table").html)
     write_page(folder, html, outputs=tmp_path, title="Tables")
     tab = open_page(folder / "report.html")
     found = downloaded(tab, tab.get_by_role("button", name="Download CSV"))
     assert found.suggested_filename == "A-table.csv"
     text = found.path().read_text(encoding="utf-8-sig")
-    tame = [["'=1+1", "-3.5 %"], ['say "a, b"', "'@x"], ["a|b\\", "+2"]]
-    assert list(csv.reader(text.splitlines())) == [["text", "number"], *tame]
+    tame = [["'=1+1", "-3.5 %", ""], ['say "a, b"', "'@x", ""], ["a|b\\", "+2", "'+1 – +3"]]
+    assert list(csv.reader(text.splitlines())) == [
+        ["text", "number", "number: Interval"],
+        *tame,
+    ]
     tab.get_by_role("button", name="Copy as Markdown").click()
-    assert r"| a\|b\\ | +2 |" in pasted(tab)
+    assert r"| a\|b\\ | +2 +1 – +3 |" in pasted(tab)
 
 
 def test_links_lead_from_index_to_page_and_back_and_to_the_summary(outputs, open_page):
@@ -757,7 +759,7 @@ LOOKS = list(product(("light", "dark"), (390, 800, 1440)))
 
 @pytest.mark.parametrize("language", list(LANGUAGES))
 @pytest.mark.parametrize(
-    "page", ["index", "summary/report", "published/report", "with-steps/report", "bench/report"]
+    "page", ["index", "summary/report", "published/report", "with-steps/report"]
 )
 def test_pages_fit_narrow_and_wide_in_light_and_dark(outputs, open_page, page, language):
     sideways = "document.documentElement.scrollWidth > document.documentElement.clientWidth"

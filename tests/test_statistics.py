@@ -1,11 +1,17 @@
 """The interval for the median, against textbook levels and by simulation-free facts."""
 
 import pytest
-from bench import simulations
+import simulations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.statistics import median_interval, outliers, relative_width, summary
+from perfkit.statistics import (
+    median_interval,
+    outliers,
+    relative_width,
+    share_interval,
+    summary,
+)
 
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=30)
 
@@ -76,3 +82,11 @@ def test_repeats_that_end_by_their_interval_leave_it_its_level(noise):
     # 500 simulations are sure to about 2 points.
     assert covered >= 0.93
     assert repeats < 100
+
+
+def test_the_interval_of_a_share_is_the_exact_one():
+    # Of 0 hits: 1 - (alpha / 2) ** (1 / n); of as many as trials: mirrored.
+    low, high, level = share_interval(0, 10)
+    assert (low, level) == (0, 0.95) and high == pytest.approx(1 - 0.025**0.1)
+    low, high, _level = share_interval(10, 10)
+    assert high == 1 and low == pytest.approx(0.025**0.1)

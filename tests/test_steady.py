@@ -1,12 +1,12 @@
 """Where steps become steady, whether they drift: planted courses of known shape.
 
-tests/bench/simulations.py has the same claims at full length; here a short form, fixed seed.
+benchmarks/simulations.py has the same claims at full length; here a short form, fixed seed.
 """
 
 import numpy as np
 import pandas as pd
 import pytest
-from bench import simulations
+import simulations
 
 from perfkit.analysis.steady import FEWEST_STEPS, MOST_BLOCKS, courses, steadiness
 from perfkit.results.frames import STEP_COLUMNS

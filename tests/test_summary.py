@@ -263,6 +263,18 @@ def test_without_an_interval_the_notes_say_nothing_of_its_level(tmp_path):
     assert "nan" not in html and "Median of n repeats." in html
 
 
+def test_a_framework_that_failed_keeps_none_from_leading(tmp_path):
+    failed = measured([], framework="jax", layout="NHWC")
+    section = sections.fastest(frameworks(tmp_path, failed, paddle=SLOW, torch=FAST))
+    assert bold(section) == ["13.32"]
+
+
+def test_a_framework_that_is_higher_in_a_run_of_its_own_leaves_it_undecided(tmp_path):
+    other = measured([99.0], framework="jax", layout="NHWC")
+    section = sections.fastest(frameworks(tmp_path, other, paddle=SLOW, torch=FAST))
+    assert bold(section) == [] and "undecided, PyTorch is 1.30 × Paddle" in section.html
+
+
 def test_so_few_pairs_that_no_interval_has_the_level_decide_nothing(tmp_path):
     section = sections.fastest(frameworks(tmp_path, paddle=SLOW[:3], torch=FAST[:3]))
     assert bold(section) == []
@@ -351,7 +363,7 @@ def test_gpus_and_nodes_that_differ_are_tables_named_by_them(tmp_path):
         ({"strategy": "fleetx-fp32"}, "fleetx-fp32"),
         ({"execution": "static"}, "static"),
         ({"accumulate": 4}, "accumulate 4"),
-        ({"image_size": 32}, "image_size 32"),
+        ({"image_size": 32}, "32 px"),
         ({"seed": 7}, "seed 7"),
         ({"dali_threads": 9}, "dali_threads 9"),
     ],
@@ -405,9 +417,9 @@ def test_a_failure_before_anything_was_shown_stands_in_its_row_with_its_code(tmp
 
 def test_a_number_comes_with_interval_and_n_on_lines_of_their_own(tmp_path):
     section = sections.fastest(read(tmp_path, measured([10.0, 12.0, 11.0, 14.0, 13.0])))
-    assert "12.00 <br><small>10.00 – 14.00 (n=5)</small>" in section.html
+    assert '12.00 <br><small data-column="Interval">10.00 – 14.00 (n=5)</small>' in section.html
     assert "93.75 %" in section.html
-    assert "12.00 10.00" in repr(section)
+    assert "12.00 10.00" in " ".join(repr(section).split())
 
 
 def test_a_partial_measurement_says_so_beside_its_number(tmp_path):
@@ -553,6 +565,25 @@ def test_published_scaling_of_the_same_work_is_drawn_hollow(tmp_path):
     assert "Paddle, published" in names
     hollow = axes.containers[names.index("Paddle, published")].lines[0]
     assert hollow.get_markerfacecolor() == "white"
+
+
+def test_published_scaling_of_other_work_is_not_drawn(tmp_path):
+    shared = {"batch_size": 32, "device": "gpu", "gpus": 8, "image_size": 32}
+    results = [measured([2000.0], **shared)]
+    results.append(measured([3900.0], nodes=2, launcher="srun", **shared))
+    (figure,) = figures(sections.scaling(read(tmp_path, *results)))
+    assert {*lines_of(figure.axes[0])} == {"ideal", "Paddle"}
+
+
+def test_a_sentence_says_what_the_most_devices_give(tmp_path):
+    results = [
+        measured([100.0 * n * share], gpus=n, device="gpu", batch_size=48)
+        for n, share in ((1, 1), (4, 0.95), (8, 0.9))
+    ]
+    html = sections.scaling(read(tmp_path, *results)).html
+    words = "Paddle: 8 devices give 7.20 × the throughput of 1, 90 % of ideal"
+    assert f"ResNet-50 · fp32 · batch 48 · dali, {words}" in html
+    assert html.count("devices give") == 1
 
 
 def test_processes_that_share_the_cores_have_a_speed_up_and_no_ideal(tmp_path):

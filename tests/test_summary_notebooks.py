@@ -96,7 +96,7 @@ def test_the_explore_notebook_takes_the_examples_only_without_a_measurement(exec
     assert "outputs/examples\n" in printed(notebook)
 
 
-@pytest.mark.parametrize("name", ["summary", "bench", "explore"])
+@pytest.mark.parametrize("name", ["summary", "explore"])
 def test_the_notebooks_are_thin(name):
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")

@@ -23,11 +23,11 @@ from PIL import Image
 
 import perfkit
 from perfkit.cli import main
-from perfkit.nodes.start import FORWARDED
 from perfkit.sweep import engine
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.profile import Profile
+from perfkit.system.environment import LIBRARY_VARIABLES
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
 FAKE = {"input": "synthetic", "repeats": 3, "measured_steps": 4}
@@ -238,7 +238,7 @@ def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, 
 def test_the_users_own_threads_reach_the_measurement(sweep, sweep_file, tmp_path, fake_trainer):
     """Snakemake sets the number of threads to 1 for what it starts."""
     # Less what other tests' imports have set in this process.
-    variables = {n: v for n, v in os.environ.items() if not n.startswith(FORWARDED)}
+    variables = {n: v for n, v in os.environ.items() if not n.startswith(LIBRARY_VARIABLES)}
     file = sweep_file({"batch_size": [1]}, **FAKE)
     assert sweep(file, env=variables | {"OMP_NUM_THREADS": "2"}).returncode == 0
     (result,) = results(tmp_path / "outputs").values()

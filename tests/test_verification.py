@@ -532,7 +532,7 @@ def test_the_command_ends_with_1_where_the_work_differs(in_workers, tmp_path, ca
     assert run(tmp_path) == 1
     printed = capsys.readouterr().out
     assert "NOT the same work." in printed
-    assert "! Multiply-adds, forward: " in printed
+    assert "! Multiply-adds, forward pass: " in printed
     (found,) = read_verifications(tmp_path / "outputs", [])
     assert not found.agreed
 

@@ -1,7 +1,9 @@
 """Warnings about a measurement, as codes with parameters; see text/warnings.toml."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from perfkit.analysis.disturbances import disturbances
 from perfkit.analysis.losses import STANDING, accuracy_is_possible, untrained_losses
@@ -15,9 +17,10 @@ from perfkit.analysis.utilization import (
 from perfkit.models import MODELS
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.frames import load_steps
+from perfkit.results.numbers import disagreements
 from perfkit.results.schema import STOPPING_LEVEL, Result
 from perfkit.statistics import median, outliers, relative_width
-from perfkit.text.messages import Message
+from perfkit.text.messages import Message, worst_first
 
 WIDE = 0.05
 """An interval as wide as this share of the median is called wide."""
@@ -44,6 +47,42 @@ def warnings_about(measurement: Measurement) -> list[Message]:
     except ResultError:
         found = []
     return warnings_of(measurement.result, found)
+
+
+class Checks(NamedTuple):
+    """What the raw files of a measurement show. `steps` is empty and `problem` says why if they
+    can't be read; `courses` are those of the repeats that count; `warnings` are all about the
+    measurement, the worst first; `disagreements` say where the result does not follow from the
+    raw files, None where these are on other machines."""
+
+    steps: pd.DataFrame
+    courses: list[Course]
+    warnings: list[Message]
+    problem: str
+    disagreements: list[str] | None
+
+
+def check(measurement: Measurement) -> Checks:
+    """All that can be said of a measurement from its result and its raw files."""
+    result, folder, problem = measurement.result, measurement.folder, ""
+    try:
+        steps = load_steps(folder)
+    except ResultError as error:
+        steps, problem = pd.DataFrame(), str(error).replace(f"{folder}/", "")
+    went = [] if problem else counting(result, courses(steps))
+    found = warnings_of(result, went)
+    # Of nodes that were started by hand, only the first has raw files.
+    elsewhere = result.config.launcher == "manual" and not [*folder.glob("repeats/*/*.jsonl")]
+    differ = None if elsewhere else disagreements(measurement)
+    if differ:
+        found.append(Message("raw_files_differ", {"reasons": differ}))
+    if problem:
+        found.append(Message("raw_steps_unreadable", {}))
+    if result.status != "complete":
+        done = {"complete": len(result.complete_repeats), "planned": result.protocol.repeats}
+        found.append(Message("incomplete", done))
+    by_code = {warning.code: warning for warning in found}
+    return Checks(steps, went, [by_code[c] for c in worst_first(by_code)], problem, differ)
 
 
 def counting(result: Result, every: Iterable[Course]) -> list[Course]:
@@ -179,7 +218,13 @@ def _about_losses(result: Result) -> Iterator[Message]:
     if lasts and max(lasts) > high:
         yield Message("last_loss", {"loss": max(lasts), "high": high})
     if config.input == "synthetic" and result.protocol.steps > 1:
-        rising = [r.index for r in repeats if (r.loss_last or 0) >= (r.loss_first or 1)]
+        rising = [
+            r.index
+            for r in repeats
+            if r.loss_first is not None
+            and r.loss_last is not None
+            and r.loss_last >= r.loss_first
+        ]
         if rising:
             yield Message("loss_not_falling", {"repeats": rising})
     standing = [

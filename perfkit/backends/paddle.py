@@ -13,11 +13,11 @@ from threadpoolctl import threadpool_info
 
 from perfkit.backends.paddle_strategy import apply
 from perfkit.config import Config
-from perfkit.machine.processes import end_with_parent
 from perfkit.models.bert_paddle import Bert
 from perfkit.models.recipes import MOMENTUM, Recipe, recipe
 from perfkit.models.resnet50_paddle import ResNet50
 from perfkit.models.vgg16_paddle import VGG16
+from perfkit.system.processes import end_with_parent
 from perfkit.training.loop import CpuDevice, Device
 from perfkit.training.precision import effective_precision
 

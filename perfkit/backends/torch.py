@@ -19,11 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from perfkit.config import Config
-from perfkit.machine.processes import end_with_parent
 from perfkit.models.bert_torch import Bert
 from perfkit.models.recipes import MOMENTUM, Recipe, recipe
 from perfkit.models.resnet50_torch import ResNet50
 from perfkit.models.vgg16_torch import VGG16
+from perfkit.system.processes import end_with_parent
 from perfkit.training.loop import CpuDevice, Device
 from perfkit.training.precision import effective_precision
 

@@ -5,8 +5,9 @@ from typing import Any, NoReturn
 
 import click
 
-from perfkit.cli.options import JSON_FILE, PARAMETERS, Given, typed_values
+from perfkit.cli.options import JSON_FILE, PARAMETERS, Given, from_here, typed_values
 from perfkit.cli.telling import refuse, tell
+from perfkit.config import resolved_path, typed_path
 from perfkit.request.refusal import RequestError
 
 
@@ -45,6 +46,7 @@ from perfkit.request.refusal import RequestError
     default="outputs",
     show_default=True,
     metavar="FOLDER",
+    callback=from_here,
     help="Where labels are looked for.",
 )
 @JSON_FILE
@@ -55,7 +57,7 @@ def compare(
     across: tuple[str, ...],
     threshold: float,
     level: float,
-    outputs: str,
+    outputs: Path,
     file: str | None,
 ) -> None:
     """Say whether B is faster than A, by how much, and how sure that is.
@@ -71,7 +73,7 @@ def compare(
       a table        published numbers: fleetx-resnet50, dlperf-resnet50 …
       NAME           the same as label:NAME
 
-    Relative paths start at the checkout, as in the parameters. Of many, those are compared
+    Of many, those are compared
     that agree in all that must: work, protocol, precision, threads, input, hardware.
     Versions, driver, label and the like may differ, and are told.
 
@@ -96,14 +98,14 @@ def compare(
     from perfkit.comparison import compare as compared
 
     if live:
-        if across or outputs != "outputs":
+        if across or outputs != resolved_path("outputs"):
             problem = "--across, --outputs: are not for --live, whose sides say what differs"
             refuse(RequestError([f"{problem}; -p outputs_dir FOLDER"]))
         values = typed_values(given)
         _compare_live(names, values, level / 100, threshold / 100, file)
     if given or len(names) != 2:
         refuse(ComparisonError(["two names are compared, A and B; -p is for --live"]))
-    a, b = names
+    a, b = (typed_path(name) if Path(name).expanduser().exists() else name for name in names)
     try:
         found = compared(
             a, b, across=across, level=level / 100, threshold=threshold / 100, outputs=outputs

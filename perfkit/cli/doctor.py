@@ -26,13 +26,15 @@ def doctor(model: str, given: Given) -> None:
 
         well = True
         for check in examine_plan(planned):
-            word = (
-                click.style("ok  ", fg="green") if check.well else click.style("FAIL", fg="red")
-            )
+            word = {
+                True: click.style("ok  ", fg="green"),
+                False: click.style("FAIL", fg="red"),
+                None: "-   ",
+            }[check.well]
             indent = " " * 6
             text = textwrap.fill(f"{check.subject}: {check.seen}", 74, subsequent_indent=indent)
             click.echo(f"{word}  {text}")
-            well = well and check.well
+            well = well and check.well is not False
     except RequestError as error:
         refuse(error)
     raise SystemExit(0 if well else 1)

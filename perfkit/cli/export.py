@@ -1,16 +1,20 @@
 """`perfkit export`: measurements as other tools write theirs."""
 
+from pathlib import Path
+
 import click
 
+from perfkit.cli.options import from_here
 from perfkit.cli.telling import complain, refuse
-from perfkit.config import resolved_path
 from perfkit.request.refusal import RequestError
 
 
 @click.command(
     epilog="\b\nExit status: 0 done, 1 something was left out, 2 the request was wrong."
 )
-@click.argument("measurements", default="outputs", metavar="[MEASUREMENT|FOLDER]")
+@click.argument(
+    "measurements", default="outputs", metavar="[MEASUREMENT|FOLDER]", callback=from_here
+)
 @click.option(
     "--as",
     "form",
@@ -19,19 +23,18 @@ from perfkit.request.refusal import RequestError
     help="The format.",
 )
 @click.option("--to", metavar="FOLDER", help="Where the files go; - for the output.")
-def export(measurements: str, form: str, to: str | None) -> None:
+def export(measurements: Path, form: str, to: str | None) -> None:
     """Write measurements as other tools write theirs, so that those can read them.
 
     MEASUREMENT is the folder of one, FOLDER one with many. A file for each complete repeat, of
     the raw steps: DLLogger's lines, MLPerf's :::MLLOG lines, or optimum-benchmark's JSON. They
-    lie beside each measurement, in `exported`, or in --to. A relative path starts at the
-    checkout, as in the parameters.
+    lie beside each measurement, in `exported`, or in --to.
     """
     from perfkit.logs.export import ExportError, export, printed
     from perfkit.results.files import Measurement, ResultError, folders
 
-    path = resolved_path(measurements)
-    found = [path] if (path / "result.json").is_file() else list(folders(path))
+    single = (measurements / "result.json").is_file()
+    found = [measurements] if single else list(folders(measurements))
     if not found:
         refuse(RequestError([f"{measurements}: neither a measurement nor a folder of some"]))
     failed = False
@@ -41,7 +44,7 @@ def export(measurements: str, form: str, to: str | None) -> None:
             if to == "-":
                 click.echo(printed(measurement, form), nl=False)
                 continue
-            for file in export(measurement, form, resolved_path(to) if to else None):
+            for file in export(measurement, form, Path(to).absolute() if to else None):
                 click.echo(file)
         except (ExportError, ResultError) as error:
             complain(f"left out: {error}")

@@ -1,11 +1,13 @@
 """Options and arguments that several commands have."""
 
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from perfkit.config import parameters
+from perfkit.config import PATHS, parameters, resolved_path, typed_path
 from perfkit.models import MODELS
 from perfkit.request.plan import typed
 
@@ -22,7 +24,7 @@ PARAMETERS = click.option(
     nargs=2,
     multiple=True,
     metavar="NAME VALUE",
-    help="Set a parameter; may be given many times.",
+    help="Set a parameter, as NAME VALUE or NAME=VALUE; may be given many times.",
 )
 JSON_FILE = click.option(
     "--json", "file", metavar="FILE", help="Write all of it as JSON too; - for the output."
@@ -48,8 +50,28 @@ FORMAT_OPTIONS = click.option(
 
 
 def typed_values(given: Given) -> dict[str, Any]:
-    """Parameters by name, each with the type that it has in the notebooks."""
-    return {name: typed(name, value) for name, value in given}
+    """Parameters by name, each with the type that it has in the notebooks; a relative path
+    starts in the working directory."""
+    return {
+        name: typed_path(value) if name in PATHS else typed(name, value)
+        for name, value in given
+    }
+
+
+def separated(arguments: list[str]) -> list[str]:
+    """The arguments with `-p NAME=VALUE` as `-p NAME VALUE`."""
+    found: list[str] = []
+    for argument in arguments:
+        follows = found[-1:] == ["-p"]
+        found += argument.split("=", 1) if follows and "=" in argument else [argument]
+    return found
+
+
+def from_here(context: click.Context, option: click.Parameter, value: str) -> Path:
+    """A click callback: a folder that was typed starts in the working directory, a default at
+    the checkout."""
+    typed = context.get_parameter_source(option.name or "") == ParameterSource.COMMANDLINE
+    return resolved_path(typed_path(value) if typed else value)
 
 
 def _parameter_list() -> str:

@@ -5,26 +5,24 @@ from pathlib import Path
 
 import click
 
+from perfkit.cli.options import from_here
 from perfkit.cli.telling import complain, refuse
-from perfkit.config import resolved_path
 from perfkit.request.refusal import RequestError
 
 
 @click.command(
     epilog="\b\nExit status: 0 done, what was left out is named; 2 the request was wrong."
 )
-@click.argument("outputs", default="outputs", type=click.Path(path_type=Path))
+@click.argument("outputs", default="outputs", callback=from_here)
 def report(outputs: Path) -> None:
     """Write the site of all measurements under OUTPUTS again, from stored results alone.
 
     That is index.html, a page for each measurement, interleaved comparison and audit, the
-    summary, the published tables, the suite's own figures if `make bench` made them,
-    results.csv and results.json; pages in English and Chinese. Needs neither a framework nor
-    DALI. A relative path starts at the checkout, as in the parameters.
+    summary, the published tables, results.csv and results.json; pages in English and Chinese.
+    Needs neither a framework nor DALI.
     """
     from perfkit.report.site import parts, write_site
 
-    outputs = resolved_path(str(outputs))
     if not outputs.is_dir():
         refuse(RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"]))
     with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:

@@ -51,10 +51,10 @@ def run(model: str, given: Given) -> None:
         refuse(error)
     # Imported only now: reading the environment takes longer than refusing a request.
     from perfkit.driver.measure import is_complete, measurement_folder
-    from perfkit.machine.hosts import own_index
-    from perfkit.nodes.environment import read_environment
     from perfkit.report.measurement import write_measurement
     from perfkit.report.outcome import number_words, warning_words
+    from perfkit.request.environment import read_environment
+    from perfkit.request.hosts import own_index
     from perfkit.results.files import Measurement
 
     config = planned.config

@@ -37,10 +37,9 @@ def samples(
     """Make sample data in FOLDER: JPEG files and their list, or for bert an HDF5 shard.
 
     They are the same bytes every time; the shard's text is that of the Python release.
-    FOLDER is data/samples, or data/sequences for bert, unless given. A relative path starts
-    at the checkout, as in the parameters.
+    FOLDER is data/samples, or data/sequences for bert, unless given.
     """
-    path = resolved_path(folder or MODELS[model].data_dir)
+    path = Path(folder).absolute() if folder else resolved_path(MODELS[model].data_dir)
     if MODELS[model].sample == "sequence":
         _sample_sequences(path, count or 2048, sequence_length or 128)
     elif sequence_length:

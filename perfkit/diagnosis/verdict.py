@@ -58,6 +58,21 @@ class StepParts(Stored):
     optimizer: Seconds
     communication: Seconds | None
 
+    def shares(self, wait: float, device: str) -> dict[str, float]:
+        """The parts as shares of the step, which add up to 1. `wait` is the share of a step
+        that waits for the input, which none of the other parts has in it."""
+        passes = {}
+        if self.forward is not None and self.backward is not None:
+            passes = {"forward": self.forward, "backward": self.backward}
+        parts = passes | {"optimizer": self.optimizer}
+        shares = {name: seconds / self.step for name, seconds in parts.items()}
+        rest = max(0.0, 1 - sum(shares.values()))
+        wait = min(rest, wait)
+        exposed = min(rest - wait, (self.communication or 0) / self.step)
+        shares["host wait for input" if device == "gpu" else "data wait"] = wait
+        shares["communication, not overlapped"] = exposed
+        return shares | {"other" if passes else "forward + backward": rest - wait - exposed}
+
 
 class Diagnosis(Stored):
     """What `perfkit diagnose` found. Throughputs are in samples per second of all ranks."""

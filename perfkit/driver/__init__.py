@@ -4,7 +4,6 @@ measure.py   plans repeats, runs them in fresh processes, collects, stores
 repeat.py    one repeat, from its first process to its last
 task.py      workers started for something besides measuring
 cause.py     why workers ended before their time
-lookout.py   what the machine does meanwhile
 progress.py  the line of text that a waiting user sees
 doctor.py    what would keep a measurement from running
 """

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.inputs.data_set import examine
 from perfkit.inputs.files import InputError
-from perfkit.machine.hosts import own_index
 from perfkit.models import MODELS
 from perfkit.models.data import predictions
-from perfkit.nodes.environment import read_environment
 from perfkit.nodes.node import join
 from perfkit.nodes.remote import NodeError, Nodes
 from perfkit.nodes.wire import LostError
+from perfkit.request.environment import read_environment
 from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
 from perfkit.request.refusal import RequestError
 
@@ -25,9 +25,10 @@ FREE_BYTES = 100 * 2**20
 
 
 class Check(NamedTuple):
-    """One thing looked at: whether it is well, and what was seen or what to do about it."""
+    """One thing looked at: whether it is well, None for what is absent and not needed, and what
+    was seen or what to do about it."""
 
-    well: bool
+    well: bool | None
     subject: str
     seen: str
 
@@ -39,11 +40,9 @@ def examine_plan(plan: Plan) -> Iterator[Check]:
     framework = FRAMEWORKS[config.framework]
     for fact in ("python", *framework.facts, "dali"):
         reading = environment[fact]
-        yield Check(True, fact, reading.missing or str(reading.value))
-    if config.device == "cpu" and config.precision not in (*framework.cpu_precisions, "auto"):
-        words = ", ".join(framework.cpu_precisions)
-        seen = f"{config.precision}: {framework.name} ignores it on a CPU, and trains {words}"
-        yield Check(False, "precision", seen)
+        yield Check(
+            None if reading.missing else True, fact, reading.missing or str(reading.value)
+        )
     yield _data(config)
     yield from _space(config)
     if config.nodes > 1:

@@ -15,13 +15,12 @@ from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import Crew, OneNode, run_repeat
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.files import InputError
-from perfkit.machine.gpus import visible_gpus
-from perfkit.machine.hosts import own_index
 from perfkit.models import MODELS
-from perfkit.nodes.environment import identity, read_environment
 from perfkit.nodes.node import join
 from perfkit.nodes.remote import NodeError, Nodes
 from perfkit.nodes.wire import LostError
+from perfkit.request.environment import read_environment
+from perfkit.request.hosts import own_index
 from perfkit.request.refusal import RequestError
 from perfkit.request.resolve import resolve
 from perfkit.results.files import (
@@ -41,6 +40,8 @@ from perfkit.results.schema import (
     Result,
     Throughput,
 )
+from perfkit.system.environment import identity
+from perfkit.system.gpus import visible_gpus
 
 LOCK = ".lock"
 WHERE_AND_HOW_LONG = {"outputs_dir", "timeout", "port"}

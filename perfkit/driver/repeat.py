@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from typing import Protocol as Interface
 
+import psutil
+
 from perfkit.config import Config, Protocol
 from perfkit.driver.cause import came_to_end, cause, failure, furthest_behind, unwritten
-from perfkit.driver.lookout import Lookout
 from perfkit.driver.progress import Progress
-from perfkit.nodes.launch import Ending, Workers
+from perfkit.nodes.launch import Ending, Workers, find_supervisor
 from perfkit.results.files import (
     Events,
     ResultError,
@@ -25,6 +26,7 @@ from perfkit.results.files import (
 )
 from perfkit.results.numbers import numbers
 from perfkit.results.schema import Effective, Failure, NodeSeen, Repeat
+from perfkit.system.telemetry import Telemetry
 
 POLL_SECONDS = 0.5
 
@@ -123,8 +125,8 @@ def _run_repeat(
     if why := _why_failed(seen, crew, config, events):
         failed = Repeat(index=index, status="failed", failure=why, wall_seconds=seen.seconds)
         return failed, effective
-    looks = _events(conditions_file(folder, index))
-    repeat = numbers(index, protocol, events, seen.seconds, looks)
+    telemetry = _events(conditions_file(folder, index))
+    repeat = numbers(index, protocol, events, seen.seconds, telemetry)
     progress.show(index, protocol.steps, repeat.throughput, seen.seconds, last=True)
     return repeat, effective
 
@@ -137,9 +139,10 @@ def _watched(
     ranks = [Follower(path, protocol.warmup_steps) for path in raw_files]
     ended: Failure | None = None
     status: int | None = None
+    supervisor: psutil.Process | None = None
     with (
         crew.start(index, raw_files[0].parent, f"{folder.name}-{index}") as workers,
-        Lookout(conditions_file(folder, index), config) as lookout,
+        Telemetry(conditions_file(folder, index), config) as telemetry,
     ):
         try:
             while status is None:
@@ -148,7 +151,9 @@ def _watched(
                 for rank in ranks:
                     rank.read_on()
                 # Rank 0 is on this machine, also of several nodes.
-                lookout.look(ranks[0].pid)
+                if ranks[0].pid and not supervisor:
+                    supervisor = find_supervisor(ranks[0].pid)
+                telemetry.sample(supervisor)
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
                 progress.show(index, ranks[0].step, so_far, seconds)
                 if status is None and seconds > config.timeout:

@@ -20,7 +20,6 @@ from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import figures_of
 from perfkit.models import MODELS
-from perfkit.nodes.environment import FACTS
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.plan import typed
 from perfkit.request.refusal import RequestError, nearest, validated
@@ -44,6 +43,7 @@ from perfkit.results.windows import (
     rated_samples,
 )
 from perfkit.statistics import median
+from perfkit.system.environment import FACTS
 from perfkit.text.messages import Message
 from perfkit.text.terminal import plain
 

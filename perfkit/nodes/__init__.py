@@ -7,6 +7,5 @@ node.py         a node, told by the driver what to run
 remote.py       all nodes, seen from the driver
 reception.py    where the nodes come in
 wire.py         the messages between driver and node
-environment.py  hardware, driver and versions of a node
 manifest.py     the nodes as an indexed Job of Kubernetes
 """

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple, Self
 import psutil
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.machine.gpus import visible_gpus
-from perfkit.nodes.environment import cpu_vendor
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.launchers import Place
 from perfkit.results.files import rank_file
+from perfkit.system.environment import cpu_vendor
+from perfkit.system.gpus import visible_gpus
 
+WORKER, SUPERVISOR = "perfkit.worker.rank", "perfkit.nodes.supervisor"
+"""The modules that a rank's process, and the one above all of a node, run."""
 STACKS_SECONDS = 1.0
 ENDING_SECONDS = 12.0
 LOG_BYTES = 512 * 1024
@@ -71,6 +73,20 @@ def launcher_command(
     return FRAMEWORKS[config.framework].command(config, place, log_dir, job, worker)
 
 
+def find_supervisor(rank: int) -> psutil.Process | None:
+    """The supervisor above the process `rank`; None unless that is a rank's on this machine: in
+    a container of its own, it has another number."""
+    try:
+        process = psutil.Process(rank)
+        if WORKER not in process.cmdline():
+            return None
+        while SUPERVISOR not in process.cmdline():
+            process = psutil.Process(process.ppid())
+    except (OSError, ValueError, psutil.Error):
+        return None
+    return process
+
+
 class Workers:
     """The processes of one repeat on one node; none outlives the `with` block, or the driver.
 
@@ -100,9 +116,9 @@ class Workers:
         work: dict[str, Any] = {"task": task, "config": config.model_dump()}
         work["protocol"] = protocol.model_dump()
         job_file.write_text(json.dumps(work | {"raw_folder": str(raw_folder.resolve())}))
-        worker = [sys.executable, "-m", "perfkit.worker.rank", str(job_file)]
+        worker = [sys.executable, "-m", WORKER, str(job_file)]
         command = launcher_command(config, self.place, self.scratch, job, worker)
-        supervisor = [sys.executable, "-m", "perfkit.nodes.supervisor"]
+        supervisor = [sys.executable, "-m", SUPERVISOR]
         self.process = subprocess.Popen(
             [*supervisor, str(self.scratch), "0", *command],
             stdin=subprocess.PIPE,

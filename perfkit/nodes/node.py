@@ -18,15 +18,16 @@ from typing import Any
 
 from perfkit.config import Config, Protocol
 from perfkit.inputs.data_set import digest
-from perfkit.machine.gpus import visible_gpus
-from perfkit.machine.hosts import own_addresses
-from perfkit.nodes.environment import identity, read_environment, suite_source
 from perfkit.nodes.launch import Workers
 from perfkit.nodes.start import SECRET
 from perfkit.nodes.wire import LostError, Message, Wire
+from perfkit.request.environment import read_environment
+from perfkit.request.hosts import own_addresses
 from perfkit.request.launchers import Place
 from perfkit.request.refusal import RequestError
 from perfkit.results.files import rank_file
+from perfkit.system.environment import identity, suite_source
+from perfkit.system.gpus import visible_gpus
 
 POLL_SECONDS = 0.2
 ORDER = {

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.nodes.environment import suite_source
 from perfkit.nodes.launch import Ending, close, shortened
 from perfkit.nodes.node import MANUAL_PORT, MANUAL_SECRET
 from perfkit.nodes.reception import Reception
@@ -27,6 +26,7 @@ from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.launchers import Place
 from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
+from perfkit.system.environment import suite_source
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
 """Facts that must be alike on all nodes, besides the framework's. Others may differ and are

@@ -4,11 +4,10 @@ import os
 import socket
 
 from perfkit.config import Config
+from perfkit.system.environment import LIBRARY_VARIABLES
 
 SECRET = "PERFKIT_SECRET"
 """The variable that all nodes share; who does not know it is hung up on."""
-FORWARDED = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
-"""How the names of variables begin by which users steer the libraries."""
 
 
 def start_command(config: Config, node: list[str]) -> list[str]:
@@ -25,7 +24,7 @@ def start_command(config: Config, node: list[str]) -> list[str]:
         launch = ["mpirun", "--host", slots, "-np", str(config.nodes)]
         launch += ["--map-by", "ppr:1:node", "--bind-to", "none"]
         launch += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        names = [SECRET, *(name for name in os.environ if name.startswith(FORWARDED))]
+        names = [SECRET, *(name for name in os.environ if name.startswith(LIBRARY_VARIABLES))]
         names += [n for n in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH") if n in os.environ]
         return [*launch, *(word for name in names for word in ("-x", name)), *node]
     return node

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.machine.processes import adopt_orphans, end_with_parent
+from perfkit.system.processes import adopt_orphans, end_with_parent
 
 POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0

@@ -7,7 +7,6 @@ measurement.py  the sections of a measurement's page
 steps.py        the raw steps as charts, and the warnings that follow from them
 comparison.py   the sections of an interleaved comparison's page
 audit.py        the sections of an audit's page
-bench.py        the sections of the page of the suite's own figures
 summary.py      the sections of the summary
 published.py    the sections of the page of published tables
 index.py        the index, results.csv and results.json
@@ -23,6 +22,7 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
+from perfkit.config import resolved_path
 from perfkit.text.language import set_language
 
 _NAMES = {
@@ -30,12 +30,10 @@ _NAMES = {
     "work_equivalence effective_settings environment method raw_files",
     "comparison": "comparison_headline comparison_variants comparison_pairs",
     "audit": "audit_headline audit_waterfall audit_claims audit_findings audit_logs",
-    "bench": "bench_headline bench_figures",
     "summary": "Summary fastest ratios throughput_by_batch scaling bottlenecks "
     "beside_published left_out",
     "published": "published_tables",
-    "site": "publish publish_summary publish_published publish_comparison publish_audit "
-    "publish_bench",
+    "site": "publish publish_summary publish_published publish_comparison publish_audit",
 }
 """What notebooks call, by its module."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -55,14 +53,10 @@ def _linked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose section knows in which folder its page is: links start there."""
 
     @wraps(function)
-    def call(shown: Any, *arguments: Any, **options: Any) -> Any:
-        from perfkit.config import resolved_path
-
-        section = function(shown, *arguments, **options)
-        if isinstance(shown, str | Path):
-            return replace(section, page_folder=resolved_path(str(shown)))
-        if hasattr(shown, "outputs"):
-            return replace(section, page_folder=shown.outputs / "summary")
-        return replace(section, page_folder=getattr(shown, "folder", None))
+    def call(shown: Any) -> Any:
+        folder = getattr(shown, "folder", shown)
+        known = isinstance(folder, str | Path)
+        place = resolved_path(str(folder)) if known else None
+        return replace(function(shown), page_folder=place)
 
     return call

@@ -13,15 +13,23 @@ from perfkit.config import resolved_path
 from perfkit.logs import wording
 from perfkit.logs.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
 from perfkit.logs.claims import waterfall
-from perfkit.report.pages import render
-from perfkit.report.section import Section, columns, folded, paragraph, picture, table
+from perfkit.report.pages import TEMPLATES
+from perfkit.report.section import Section, folded, markup, paragraph, picture, table
 from perfkit.report.style import COLOURS, FAINT, INK, MARKERS, SHADES, new_figure
 from perfkit.text import format
 from perfkit.text.language import gettext as _
 
-_text = partial(render, "audit.html.j2", words=wording, text=format)
 SHOWN = 12
 """So many waterfalls are drawn at most, those with the greatest differences."""
+
+
+def _text(**context: Any) -> Section:
+    template = TEMPLATES.get_template("audit.html.j2")
+    return markup(template.render(context, words=wording))
+
+
+def columns(items: Any, cells: Mapping[str, Callable[[Any], Any]]) -> Any:
+    return [[cell(item) for cell in cells.values()] for item in items], [*cells]
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
@@ -55,7 +63,7 @@ def audit_waterfall(folder: str | Path) -> Section:
         return paragraph(
             _("No log has both the protocol's steps and a steady state."), note=True
         )
-    cells: dict[str, Callable[..., str]] = {_("Number"): lambda label, _stages: label}
+    cells: dict[str, Callable[..., str]] = {_("Number"): lambda item: item[0]}
     for stage in get_args(Stage):
         cells[wording.stage_words(stage)] = partial(_stage_cell, stage)
     explained = paragraph(
@@ -65,7 +73,7 @@ def audit_waterfall(folder: str | Path) -> Section:
         ),
         note=True,
     )
-    return _waterfall(found) + explained + table(columns([*found.items()], cells))
+    return _waterfall(found) + explained + table(*columns(found.items(), cells))
 
 
 def _label(claim: Claim) -> str:
@@ -76,8 +84,8 @@ def _label(claim: Claim) -> str:
     return " · ".join(str(word) for word in words)
 
 
-def _stage_cell(stage: str, _label: str, stages: list[WaterfallStage]) -> str:
-    one = next((one for one in stages if one.stage == stage), None)
+def _stage_cell(stage: str, item: tuple[str, list[WaterfallStage]]) -> str:
+    one = next((one for one in item[1] if one.stage == stage), None)
     value = format.number(one.value, 6) if one else ""
     difference = wording.difference_words(one.difference) if one else ""
     return f"{value} ({difference})" if difference else value
@@ -132,7 +140,7 @@ def audit_claims(folder: str | Path) -> Section:
     }
     found, claims = Section(), pd.Series([c for c in audit.claims if c.log], dtype=object)
     for part, some in claims.groupby(claims.map(wording.part_words), sort=False):
-        found += table(columns([(c,) for c in some], cells), str(part))
+        found += table(*columns(some, cells), caption=str(part))
     return found + _text(part="without", audit=audit)
 
 
@@ -153,7 +161,7 @@ def audit_logs(folder: str | Path) -> Section:
         _("One device (samples/s)"): lambda f: format.number(f.per_device, 7),
     }
     for k, log in enumerate(audit.logs, 1):
-        figures = table(columns([(figure,) for figure in log.figures], cells))
+        figures = table(*columns(log.figures, cells))
         found += folded(log.name, _text(part="log", log=log) + figures, f"log{k}")
     return found + _text(part="command", audit=audit)
 

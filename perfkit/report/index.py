@@ -9,13 +9,10 @@ import pandas as pd
 from perfkit.comparison.live.stored import comparison_folders, read_comparison
 from perfkit.logs.audit import State, audit_folders, read_audit
 from perfkit.logs.wording import state_words
-from perfkit.models import MODELS
-from perfkit.report.pages import html_page, read_fact, site_links
-from perfkit.report.section import severity_mark
-from perfkit.results.figures import figures_folders, read_figures
+from perfkit.report.pages import TEMPLATES, page_warnings, site_links
 from perfkit.results.files import Measurement, ResultError, write_atomically
 from perfkit.results.frames import measurements
-from perfkit.text import format, messages
+from perfkit.text import format
 from perfkit.text.language import LANGUAGES, file_name, gettext, in_language
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -23,7 +20,6 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 STORED: dict[str, tuple[Callable[[Path], Iterable[Path]], Callable[[Path], Any]]] = {
     "comparison": (comparison_folders, read_comparison),
     "audit": (audit_folders, read_audit),
-    "bench": (figures_folders, lambda folder: read_figures(folder.parent)),
 }
 """What has a page besides measurements: where below the outputs, and how it is read."""
 
@@ -37,48 +33,39 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
     other, reasons = stored_besides(outputs)
     summary = outputs / "summary" / "report.html"
     newest = max((file.stat().st_mtime for file in outputs.glob("*/result.json")), default=0)
+    results = [row["result"] for row in rows]
     for language in LANGUAGES:
         with in_language(language):
-            results = [row["result"] for row in rows]
-            made = format.made((r.created for r in results), map(format.device, results))
-            page = html_page(
-                "index.html.j2",
+            page = TEMPLATES.get_template("index.html.j2").render(
                 title=gettext("Training throughput: measurements"),
                 stem="index",
                 links=site_links(outputs, outputs, "index"),
-                made=made,
+                made=format.made((r.created for r in results), map(format.device, results)),
                 rows=rows,
                 unreadable=[*unreadable, *reasons, *broken],
                 stale=summary.exists() and summary.stat().st_mtime < newest,
                 other=other,
                 states={state: state_words(state) for state in get_args(State)},
                 has=lambda path: (outputs / path).exists(),
-                models=MODELS,
-                text=format,
-                messages=messages,
-                severity_mark=severity_mark,
             )
         write_atomically(outputs / file_name("index", language), page)
     return outputs / "index.html"
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    """To judge the steps again takes all raw files, so the warnings are those of the page."""
     result, page = measurement.result, measurement.folder / "report.html"
-    fact = read_fact(page, "warnings") if result.complete_repeats else None
-    codes = None if fact is None else messages.worst_first(fact.split())
     return {
         "folder": measurement.folder.name,
         "result": result.model_copy(update={"repeats": []}),
         "has_page": page.exists(),
-        "warnings": codes if codes is None or {*codes} <= messages.WARNINGS.keys() else None,
+        "warnings": page_warnings(page) if result.complete_repeats else None,
         "command": format.command(result),
     }
 
 
 def stored_besides(outputs: Path) -> tuple[dict[str, list[tuple[str, Any]]], list[str]]:
     """The interleaved comparisons and the audits that have a page, each with the name of its
-    folder; and why others, or the suite's own figures, can't be read."""
+    folder; and why others can't be read."""
     found: dict[str, list[tuple[str, Any]]] = {kind: [] for kind in STORED}
     reasons = []
     for kind, (folders, read) in STORED.items():

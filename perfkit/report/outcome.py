@@ -34,7 +34,7 @@ def number_words(result: Result) -> str:
 
 def warning_words(measurement: Measurement) -> str:
     """How many warnings there are, and their codes, the worst first."""
-    codes = [warning.code for warning in read_steps(measurement).warnings]
+    codes = [warning.code for warning in read_steps(measurement).checks.warnings]
     if not codes:
         return _("no warnings")
     words = ngettext(

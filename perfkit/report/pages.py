@@ -22,10 +22,14 @@ from nbconvert.preprocessors.sanitize import SanitizeHTML
 from nbformat import NotebookNode
 
 from perfkit import report
+from perfkit.comparison.keys import beside
 from perfkit.config import ROOT
-from perfkit.report.section import Section, facts_table, field_table, markup, rows_table
+from perfkit.models import MODELS
+from perfkit.report.section import Section, markup, severity_mark, table
+from perfkit.report.style import COLOURS, INK
 from perfkit.results.files import write_atomically
-from perfkit.text import format, language
+from perfkit.statistics import median
+from perfkit.text import format, language, messages
 from perfkit.text.language import gettext as _
 
 TAGS = (
@@ -39,8 +43,17 @@ NOTEBOOK = "notebook.ipynb"
 OWN = "perfkit_own"
 """The metadata of a stored notebook of the user's own."""
 HEAD_LENGTH = 4096
-"""How far into a page the facts in its head are looked for, in characters."""
+"""How far into a page the warnings in its head are looked for, in characters."""
+WARNINGS_IN_HEAD = re.compile(r'<meta name="warnings" content="([\w ]*)">')
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
+STYLE = (TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
+SCRIPT = (TEMPLATE_FOLDER / "script.js").read_text(encoding="utf-8")
+DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+POLICY = (
+    f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{DIGEST}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
+"""The policy allows the style and the very script that a page has in it, and no request."""
 TEMPLATES = Environment(
     loader=PackageLoader("perfkit.report"),
     extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
@@ -51,29 +64,29 @@ TEMPLATES = Environment(
 )
 TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
 TEMPLATES.policies["ext.i18n.trimmed"] = True
-TEMPLATES.filters["translated"] = language.gettext
+TEMPLATES.filters |= {"translated": language.gettext, "variant_name": format.variant_name}
 TEMPLATES.globals |= {
-    one.__name__: one
-    for one in (format.changes, format.minute, format.number, format.stored_value)
+    "COLOURS": COLOURS,
+    "INK": INK,
+    "MODELS": MODELS,
+    "beside": beside,
+    "file_name": language.file_name,
+    "language": language,
+    "mark": severity_mark,
+    "median": median,
+    "page": {"style": Markup(STYLE), "script": Markup(SCRIPT), "policy": Markup(POLICY)},
+    "sentence": messages.sentence,
+    "severity": messages.severity,
+    "table": lambda *cells: Markup(table(*cells).html),
+    "text": format,
+    "worst_first": messages.worst_first,
 }
-TEMPLATES.globals |= {
-    name: lambda *cells, make=make: Markup(make(*cells).html)
-    for name, make in {
-        "rows_table": rows_table,
-        "field_table": field_table,
-        "facts_table": facts_table,
-    }.items()
-}
 
 
-def render(template: str, **context: Any) -> Section:
-    """A template of this room as a section."""
-    return markup(TEMPLATES.get_template(template).render(context))
-
-
-def prose(name: str, /, **context: Any) -> Section:
-    """The macro `name` of prose.html.j2 as a section."""
-    return markup(getattr(TEMPLATES.get_template("prose.html.j2").module, name)(**context))
+def render(template: str, macro: str, **context: Any) -> Section:
+    """The macro of templates/<template>.html.j2 as a section."""
+    module = TEMPLATES.get_template(f"{template}.html.j2").module
+    return markup(getattr(module, macro)(**context))
 
 
 def evaluated(
@@ -120,20 +133,21 @@ def keep_own_notebook(executed: Path, folder: Path) -> None:
     write_atomically(folder / NOTEBOOK, nbformat.writes(notebook))
 
 
-def source_notebook(path: Path, name: str) -> NotebookNode:
-    """The notebook of a page: notebooks/<name>.ipynb or, if that in `path` is the user's own,
-    that one, its outputs without scripts and the like. Of its cells only those of the suite's
-    notebook are tagged `show`, and may be evaluated: it may come from anywhere."""
+def source_notebook(folder: Path, name: str) -> NotebookNode:
+    """The notebook of the page in the folder: notebooks/<name>.ipynb or, if that in the folder
+    is the user's own, that one, its outputs without scripts and the like. Of its cells only
+    those of the suite's notebook are tagged `show`, and may be evaluated: it may come from
+    anywhere."""
+    suite = suite_notebook(name)
     try:
-        text = path.read_text()
+        text = (folder / NOTEBOOK).read_text(encoding="utf-8")
         # To read it as a notebook takes longer than all the rest of a page.
-        is_other = path.name == NOTEBOOK and f'"{OWN}"' not in text
-        notebook = None if is_other else nbformat.reads(text, as_version=4)
+        if f'"{OWN}"' not in text:
+            return suite
+        notebook = nbformat.reads(text, as_version=4)
     except (OSError, ValueError, nbformat.ValidationError):
-        notebook = None
-    if notebook is None:
-        return suite_notebook(name)
-    known = {cell.source for cell in suite_notebook(name).cells if "show" in _tags(cell)}
+        return suite
+    known = {cell.source for cell in suite.cells if "show" in _tags(cell)}
     for cell in notebook.cells:
         if cell.cell_type == "code" and cell.source not in known:
             cell.metadata["tags"] = [tag for tag in _tags(cell) if tag != "show"]
@@ -147,17 +161,6 @@ def source_notebook(path: Path, name: str) -> NotebookNode:
 
 def _tags(cell: NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
-
-
-def is_own(notebook: NotebookNode) -> bool:
-    """Whether it is a notebook of the user's own."""
-    return bool(notebook.metadata.get(OWN))
-
-
-def converted(notebook: NotebookNode) -> Markup:
-    """The outputs and the text of a notebook as HTML, its inputs hidden."""
-    body, _resources = _exporter().from_notebook_node(notebook)
-    return Markup(body)
 
 
 @cache
@@ -180,8 +183,7 @@ PLANNED: set[Path] = set()
 def has_page(folder: Path) -> bool:
     """Whether the folder has a page in the current language or, while the whole site is
     written, will have it, so that others may link to it."""
-    page = folder / language.file_name("report", language.current())
-    return folder in PLANNED or page.exists()
+    return folder in PLANNED or (folder / language.file_name("report")).exists()
 
 
 def site_links(outputs: Path, folder: Path, here: str = "") -> list[tuple[str, str]]:
@@ -197,10 +199,10 @@ def site_links(outputs: Path, folder: Path, here: str = "") -> list[tuple[str, s
     root = "../" * len(folder.relative_to(outputs).parts)
     found = []
     for place, (name, stem, anchor) in places.items():
-        page = language.file_name(stem, language.current())
         exists = (outputs / place).is_dir() if anchor else has_page(outputs / place)
         if exists or place in {here, "index"}:
-            found.append((name, "" if place == here else f"{root}{page}{anchor}"))
+            address = f"{root}{language.file_name(stem)}{anchor}"
+            found.append((name, "" if place == here else address))
     return found
 
 
@@ -209,41 +211,34 @@ def write_page(
     shown: NotebookNode | Markup,
     *,
     outputs: Path,
-    title: str,
     here: str = "",
     files: Sequence[str] = (),
     keep: bool = False,
     **page: Any,
 ) -> None:
-    """Write report.html, in the current language, of an evaluated notebook or of HTML into
-    `folder`, which lies below `outputs`. It links to those of the `files` that exist. The
-    notebook is kept beside it if asked for. `page` are more options of `html_page`, `here` is
-    that of `site_links`."""
-    text = html_page(
-        "layout.html.j2",
-        title=title,
+    """Write report.html, in the current language, of an evaluated notebook (inputs hidden) or
+    of HTML into `folder`, which lies below `outputs`. It links to those of the `files` that
+    exist. The notebook is kept beside it if asked for. `here` is that of `site_links`, `page`
+    has more for layout.html.j2: its title, when and on what it was `made`, and `facts` for the
+    page's head, by name."""
+    if isinstance(shown, NotebookNode):
+        content = Markup(_exporter().from_notebook_node(shown)[0])
+    else:
+        content = shown
+    text = TEMPLATES.get_template("layout.html.j2").render(
+        page,
         stem="report",
         links=site_links(outputs, folder, here),
         files=[n for n in files if (folder / n).exists() or (keep and n == NOTEBOOK)],
-        content=shown if isinstance(shown, Markup) else converted(shown),
-        **page,
+        content=content,
     )
-    write_atomically(folder / language.file_name("report", language.current()), text)
-    if keep and not isinstance(shown, Markup):
+    write_atomically(folder / language.file_name("report"), text)
+    if keep and isinstance(shown, NotebookNode):
         for output in (output for cell in shown.cells for output in cell.get("outputs", [])):
             if "image/png" in output.data:
                 # Viewers show either, and no SVG in a notebook that is not trusted.
                 del output.data["image/svg+xml"]
         write_atomically(folder / NOTEBOOK, nbformat.writes(shown))
-
-
-def read_fact(page: Path, name: str) -> str | None:
-    """A fact of plain words that is stored in the head of a page; None if there is none."""
-    if not page.exists():
-        return None
-    with page.open(encoding="utf-8", errors="replace") as stream:
-        found = re.search(f'<meta name="{name}" content="([\\w ]*)">', stream.read(HEAD_LENGTH))
-    return found[1] if found else None
 
 
 def write_unreadable(folder: Path, outputs: Path, reason: str) -> None:
@@ -256,49 +251,12 @@ def write_unreadable(folder: Path, outputs: Path, reason: str) -> None:
                 write_page(folder, shown, outputs=outputs, title=title)
 
 
-def html_page(
-    template: str,
-    *,
-    title: str,
-    stem: str,
-    links: Sequence[tuple[str, str]],
-    made: str = "",
-    files: Sequence[str] = (),
-    facts: Mapping[str, str] | None = None,
-    **context: Any,
-) -> str:
-    """A whole page from `template`, with the site's header, style, script and policy.
-
-    `links` are the header's, as (name, address; empty for this page itself); `made` says when
-    and on what, `files` are linked below, `facts` are stored in the page's head by name. The
-    policy allows the style and the very script that the page has in it, and no request.
-    """
-    style = (TEMPLATE_FOLDER / "style.css").read_text()
-    script = (TEMPLATE_FOLDER / "script.js").read_text()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    return TEMPLATES.get_template(template).render(
-        context,
-        title=title,
-        stem=stem,
-        links=links,
-        made=made,
-        files=files,
-        facts=facts or {},
-        style=Markup(style),
-        script=Markup(script),
-        policy=Markup(policy),
-        words={
-            "command": _("Copy command"),
-            "copied": _("Copied"),
-            "csv": _("Download CSV"),
-            "markdown": _("Copy as Markdown"),
-            "svg": _("Download SVG"),
-        },
-        language=language.current(),
-        languages=language.LANGUAGES,
-        file_name=language.file_name,
-    )
+def page_warnings(page: Path) -> list[str] | None:
+    """The codes of the warnings on a measurement's page, the worst first, as they are stored in
+    its head: to judge the steps again takes all raw files. None where they are unknown."""
+    if not page.exists():
+        return None
+    with page.open(encoding="utf-8", errors="replace") as stream:
+        found = WARNINGS_IN_HEAD.search(stream.read(HEAD_LENGTH))
+    codes = found[1].split() if found else ["unknown"]
+    return messages.worst_first(codes) if {*codes} <= {*messages.WARNINGS} else None

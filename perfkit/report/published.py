@@ -1,5 +1,6 @@
 """The page of published tables: as their sources lay them out, with what the numbers show."""
 
+from pathlib import Path
 from textwrap import fill
 from typing import Any
 
@@ -7,89 +8,53 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from perfkit.comparison.scaling import over_first
 from perfkit.models import MODELS
 from perfkit.reference.cells import NO_BASE, RUNS, SHAPES, cells_of, labels, stated
-from perfkit.reference.matches import PARAMETER, Match, difference_words, match
+from perfkit.reference.matches import PARAMETER, match
 from perfkit.reference.table import published
-from perfkit.report.pages import TEMPLATES, has_page
-from perfkit.report.section import Section, columns, folded, markup, paragraph, picture, table
-from perfkit.report.style import COLOURS, IDEAL, MARKERS, from_zero, lines, new_figure
+from perfkit.report.pages import TEMPLATES
+from perfkit.report.section import Section, folded, markup, picture
+from perfkit.report.style import COLOURS, IDEAL, estimates, from_zero, lines, new_figure
+from perfkit.report.summary import HELPERS
 from perfkit.results.frames import records, topology_size
-from perfkit.text.format import interval_words, number, percent
-from perfkit.text.language import current, file_name
+from perfkit.text.format import number
 from perfkit.text.language import gettext as _
 
-VALUES = ("throughput", "throughput_low", "throughput_high")
+VALUES = ("throughput", "throughput_low", "throughput_high", "repeat_throughputs")
 LEAD = 1.01
 """The least ratio to the next framework that makes one the fastest."""
-HTML: Any = TEMPLATES.get_template("published.html.j2").make_module(
-    {"number": number, "page": lambda: file_name("report", current())}
-)
+PAGE = TEMPLATES.get_template("published.html.j2")
+HTML: Any = PAGE.make_module({"labels": labels} | HELPERS)
 
 
 def published_tables(summary: Any) -> Section:
     """A section for each source, with the `measurements` of the summary in their places."""
     every = cells_of(published())
     found = match(every, records(summary.measurements.sort_values("created", ascending=False)))
-    for one in found:
-        one.row["has_page"] = has_page(summary.outputs / one.row["folder"])
     rows = [c | labels(c) | {"matches": [m for m in found if m.cell is c]} for c in every]
-    shown = paragraph(
-        _("Each cell: the published number; below it what was measured there, with the ratio."),
-        _("Charts: published numbers, without intervals; dashed: in proportion to the GPUs;"),
-        _("small dots: single runs; hollow: measured on that GPU, with interval and repeats."),
-    )
+    shown = markup(HTML.introduction())
     for source, some in pd.DataFrame(rows).groupby("source", sort=False):
         is_run, measured = some["table"] == RUNS, some["matches"].astype(bool)
-        counts = {
-            "all": some["printed"].count(),
-            "not_run": some["printed"][~is_run & ~measured].count(),
-            "blank": (some["status"] == "not_published").sum(),
-        }
-        shown += markup(HTML.source(source, SHAPES[some["table"].iloc[0]].url, counts))
+        not_run = some["printed"][~is_run & ~measured].count()
+        counts = (some["printed"].count(), not_run, sum(some["status"] == "not_published"))
+        shown += markup(HTML.source(source, SHAPES[some["table"].iloc[0]].url, *counts))
         for (name, part), cells in some.groupby(["table", "part"], sort=False):
-            section = _table(cells, part) + charts(cells, some[is_run])
+            section = _table(cells, part, summary.outputs) + charts(cells, some[is_run])
             shown += folded(_("Single runs"), section) if name == RUNS else section
         if beside := some["matches"].sum():
             words = _("Measurements beside these numbers: %(count)d") % {"count": len(beside)}
-            shown += folded(words, _beside(beside))
+            shown += folded(words, markup(HTML.beside(beside, summary.outputs)))
     return shown
 
 
-def _table(cells: pd.DataFrame, part: str) -> Section:
+def _table(cells: pd.DataFrame, part: str, outputs: Path) -> Section:
     """A part of a table in its source's layout, and what the source states of its numbers."""
-    model = MODELS[PARAMETER.get(cells["model"].iloc[0], cells["model"].iloc[0])]
-    corner = _(SHAPES[cells["table"].iloc[0]].corner)
-    texts = [{corner: cell["row"], **_texts(cell)} for cell in cells.to_dict("records")]
-    frame = pd.DataFrame(texts).groupby(corner, sort=False).first().reset_index().fillna("")
-    names = {"gpu": "GPU", "input": _("input"), "statistic": _("statistic")}
-    facts = [f"{name}: {stated(cells, key)}" for key, name in names.items()]
-    note = paragraph(" · ".join([cells["unit"].iloc[0], *facts]), note=True)
-    return table(frame, f"{model.short_name}, {part}") + note
-
-
-def _texts(cell: dict[str, Any]) -> dict[str, str]:
-    """The text of a cell by column, with speed-up and efficiency where its source has them."""
-    name, gain = cell["column"], cell["scaling"]
-    texts = {name: HTML.cell(cell)}
-    if gain > 0:
-        texts[f"{name}: {_('speed-up')}"] = HTML.speedup(cell)
-        texts[f"{name}: {_('efficiency')}"] = percent(gain / cell["gpus"])
-    return texts
-
-
-def _beside(found: list[Match]) -> Section:
-    """Measurements in published cells, with all in which the two differ."""
-    ends = ("throughput_low", "throughput_high", "interval_level", "n")
-    cells = {
-        _("Cell"): lambda m: " · ".join([m.cell["table"], *[*labels(m.cell).values()][:3]]),
-        _("Published"): lambda m: m.cell["printed"] or "",
-        _("Measured"): HTML.measured,
-        _("Interval"): lambda m: interval_words(*(m.row[end] for end in ends)),
-        _("Status"): lambda m: _(m.row["status"]),
-        _("Differences"): lambda m: "; ".join(difference_words(m.differs)),
-    }
-    return table(columns([(one,) for one in found], cells))
+    first, every = cells.iloc[0], cells.to_dict("records")
+    model = MODELS[PARAMETER.get(first["model"], first["model"])].short_name
+    facts = {key: stated(cells, key) for key in ("gpu", "input", "statistic")}
+    corner = SHAPES[first["table"]].corner
+    return markup(HTML.part(every, f"{model}, {part}", corner, facts, outputs))
 
 
 def charts(cells: pd.DataFrame, runs: pd.DataFrame) -> Section:
@@ -113,8 +78,8 @@ def batches(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
     axes.set(xlabel=_("batch per device"), ylabel=best["unit"])
     from_zero(axes, best["throughput"])
     words = _("%(value)s %(unit)s at batch %(batch)d on %(topology)s, the highest of %(count)d")
-    facts = {"value": number(best["throughput"]), "batch": best["batch_per_gpu"]}
-    return words % {**best, **facts, "count": len(cells)}
+    value, batch = number(best["throughput"]), best["batch_per_gpu"]
+    return words % dict(best, value=value, batch=batch, count=len(cells))
 
 
 def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
@@ -124,12 +89,10 @@ def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     legend = _("framework") if line == "name" else _("batch per device")
     cells = cells[cells["note"] != NO_BASE].sort_values([line, "gpus", "nodes"])
     order = sorted({*cells["topology"]}, key=topology_size)
-    base = cells.groupby(line)[["throughput", "gpus", "topology"]].first().add_prefix("base_")
-    points = pd.concat([cells, runs[runs["topology"].isin(order)]]).join(base, on=line)
+    runs = runs[runs["topology"].isin(order) & runs[line].isin(cells[line])]
+    points = over_first(pd.concat([cells, runs]).rename(columns={"gpus": "devices"}), [line])
     points["x"] = points["topology"].map(order.index)
-    points["gain"] = points["throughput"] / points["base_throughput"]
-    points["ideal"] = points["gpus"] / points["base_gpus"]
-    points["share"] = 100 * points["gain"] / points["ideal"]
+    points["share"] = 100 * points["efficiency"]
     points, dots = points[: len(cells)], points[len(cells) :]
     lines(axes, points, line, legend, x="x", y="share")
     axes.axhline(100, color=IDEAL, linestyle="--", linewidth=1)
@@ -137,7 +100,7 @@ def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     axes.set_xticks(range(len(order)), order)
     axes.set(xlabel=_("nodes x devices"), ylabel=_("share of ideal, %"))
     from_zero(axes, points["share"].max())
-    best = points.sort_values(["ideal", "gain"]).iloc[-1]
+    best = points.sort_values(["times", "gain"]).iloc[-1]
     words = _(
         "%(topology)s reaches up to %(gain)#.3g × %(base_topology)s, %(share).3g %% of ideal "
         "(%(legend)s: %(line)s)"
@@ -153,17 +116,12 @@ def frameworks(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
     cells = cells.assign(x=cells["throughput"] / cells["gpus"], y=lanes - 0.25)
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 7}
     for cell in cells.to_dict("records"):
-        name, y, marker = cell["name"], cell["y"] + 0.35 / len(names), MARKERS[cell["name"]]
         axes.annotate(cell["marks"], (cell["x"], cell["y"]), (-6, -3), **place)
-        label = _("%(framework)s, measured") % {"framework": name}
-        look: dict[str, Any] = {"color": COLOURS[name], "mfc": "white", "linestyle": "none"}
         for row in [one.row for one in cell["matches"] if one.ratio and one.is_like]:
-            known = axes.get_legend_handles_labels()[1]
-            value, *ends = np.array([row[key] for key in VALUES], float) / cell["gpus"]
-            repeats = np.array(row["repeat_throughputs"]) / cell["gpus"]
-            axes.plot(repeats, [y] * len(repeats), ".", markersize=4, **look)
-            axes.plot(ends, [y, y], color=COLOURS[name], linewidth=1)
-            axes.plot(value, y, marker, label=None if label in known else label, **look)
+            values = {key: [np.array(row[key], float) / cell["gpus"]] for key in VALUES}
+            point = {"name": cell["name"], "y": cell["y"] + 0.35 / len(names)} | values
+            label = _("%(framework)s, measured") % {"framework": cell["name"]}
+            estimates(axes, pd.DataFrame(point), "y", "throughput", label, "x")
     lines(axes, cells, "name", _("framework"), x="x", y="y", linestyle="none")
     axes.set_yticks(range(len(rows)), [fill(row, 26) for row in rows])
     unit = _("%(unit)s per GPU") % {"unit": cells["unit"].iloc[0]}

@@ -11,7 +11,7 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,8 +36,9 @@ SEVERITY_MARKS = {
     None: ("●", "#1a7f37"),
 }
 """Severity of warnings -> shape and colour."""
-NUMBER = re.compile(r"[+–-]?[\d.,]+|–|$")
-"""How the text of a cell begins that is aligned to the right."""
+NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
+NUMBER = re.compile(r"([■▲●] )?[+–-]?[\d.,]+|–|$")
+"""How the text of a cell begins that is aligned to the right, a mark before it."""
 
 
 TAG = re.compile("<[^>]*>")
@@ -45,20 +46,19 @@ TAG = re.compile("<[^>]*>")
 
 @dataclass(frozen=True)
 class Html:
-    """Text as HTML, or a table of which `frame` has the cells as HTML too."""
+    """Text and tables as HTML, in which foreign text is escaped already."""
 
     html: str
-    frame: pd.DataFrame | None = None
 
     def bundle(self, *, png: bool) -> dict[str, str]:
         return {"text/html": self.html} | ({"text/plain": self.plain} if png else {})
 
     @property
     def plain(self) -> str:
-        if self.frame is None:
-            text = re.sub("<style.*?</style>", "", self.html, flags=re.DOTALL)
-            return Markup(text).striptags()
-        return str(self.frame.map(lambda cell: Markup(cell).striptags()).to_string(index=False))
+        text = re.sub(r"<style.*?</style>", "", self.html, flags=re.DOTALL)
+        text = re.sub(r"</t[dh]>", "  ", re.sub(r"\s+", " ", text))
+        text = html.unescape(TAG.sub("", re.sub(r"</(p|tr|li|h\d)>|<br>", "\n", text)))
+        return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -169,14 +169,16 @@ def _from_here(html: str, page_folder: Path) -> str:
 
 
 def markup(html: str) -> Section:
-    """A section of HTML that is safe: foreign text in it is escaped already."""
-    return Section((Html(str(html)),)) if html.strip() else Section()
+    """A section of HTML that is safe: foreign text in it is escaped already. Its notes have
+    their style with them."""
+    text = str(html).strip().replace('class="note"', NOTE)
+    return Section((Html(text),)) if text else Section()
 
 
 def paragraph(*sentences: str, note: bool = False) -> Section:
     """A paragraph of these sentences; empty ones are left out. A note is set smaller."""
     text = Markup(" ").join(sentence for sentence in sentences if sentence)
-    style = ' class="note" style="font-size: 90%; opacity: 0.8"' if note else ""
+    style = ' class="note"' if note else ""
     return markup(f"<p{style}>{text}</p>") if text else Section()
 
 
@@ -200,78 +202,43 @@ def severity_mark(severity: str | None) -> Markup:
     return Markup('<span style="color: %s">%s</span>') % (colour, shape)
 
 
-def columns(
-    items: Sequence[Sequence[Any]], cells: Mapping[str, Callable[..., Any]]
-) -> pd.DataFrame:
-    """A frame with a row per item and a column per heading, whose cell is computed from the
-    parts of the item. Headings are translated; columns without any value are left out."""
-    found = {
-        gettext(heading): ["–" if (one := cell(*item)) is None else one for item in items]
-        for heading, cell in cells.items()
-    }
-    return pd.DataFrame({name: column for name, column in found.items() if any(column)})
+def table(
+    rows: Iterable[Any], headings: Mapping[str, str] | Iterable[Any], caption: str = ""
+) -> Section:
+    """A table with a row per item and a column per heading; nothing without a row.
 
-
-def rows_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Section:
-    """A table of these rows, None being a dash; columns without any value are left out."""
-    cells = [["–" if cell is None else cell for cell in row] for row in rows]
-    frame = pd.DataFrame(cells, columns=[*headings], dtype=object)
-    return table(frame.loc[:, frame.ne("").any()])
-
-
-def field_table(items: Iterable[Any], headings: Mapping[str, str]) -> Section:
-    """A table with a row per stored object and a column per field: dotted name -> heading.
-    Values are formatted by the unit in the name."""
-
-    def value(item: Any, field: str) -> str:
-        for name in field.split("."):
-            item = getattr(item, name, None)
-        return stored_value(field, item)
-
-    rows = [[value(item, field) for field in headings] for item in items]
-    return rows_table([*headings.values()], rows)
-
-
-def facts_table(facts: Mapping[str, Any]) -> Section:
-    """Names beside stored values; facts without a value are left out."""
-    known = [(name, value) for name, value in facts.items() if value not in (None, "")]
-    rows = [
-        (name, value if isinstance(value, str) else stored_value(name, value))
-        for name, value in known
-    ]
-    return rows_table([gettext("Fact"), gettext("Value")], rows)
-
-
-def inline_image(figure: Figure, alt: str) -> Markup:
-    """A small figure as an image within text."""
-    svg = base64.b64encode(Picture(figure, alt).bundle(png=False)["image/svg+xml"].encode())
-    return Markup('<img alt="%s" src="data:image/svg+xml;base64,%s">') % (alt, svg.decode())
-
-
-def table(frame: pd.DataFrame, caption: str = "") -> Section:
-    """The frame as a table; nothing without a row. Its texts are foreign but for those that are
-    Markup; columns of numbers are aligned to the right."""
-    columns = {
-        escape(heading): [escape(cell) for cell in column]
-        for heading, column in frame.astype(object).to_dict("list").items()
-    }
-    if frame.empty:
+    None is a dash, and columns without any value are left out. Where `headings` are by field
+    (dotted name), the items are stored objects, whose values are formatted by the unit in the
+    field's name. Texts are foreign but for those that are Markup; columns of numbers are
+    aligned to the right."""
+    if isinstance(headings, Mapping):
+        rows = [[stored_value(field, _part(row, field)) for field in headings] for row in rows]
+        headings = headings.values()
+    dashed = ([escape("–" if cell is None else cell) for cell in row] for row in rows)
+    every = dict(zip(map(escape, headings), zip(*dashed, strict=True), strict=False))
+    columns = {heading: column for heading, column in every.items() if any(column)}
+    if not columns:
         return Section()
-    right = [
+    right = ", ".join(
         f"th.col{k}, td.col{k}"
         for k, column in enumerate(columns.values())
-        if all(NUMBER.match(TAG.sub("", cell)) for cell in column)
-    ]
+        if all(NUMBER.match(TAG.sub("", cell).strip()) for cell in column)
+    )
     styles = [{"selector": "th, td", "props": "text-align: left; vertical-align: top"}]
     if right:
-        props = "text-align: right; white-space: nowrap"
-        styles.append({"selector": ", ".join(right), "props": props})
+        styles.append({"selector": right, "props": "text-align: right; white-space: nowrap"})
     # The uuid: the same bytes each time, and apart from the other tables of a page.
-    safe, uuid = pd.DataFrame(columns), f"{zlib.crc32(repr(columns).encode()):08x}"
-    styler = Styler(safe, uuid=uuid, cell_ids=False).hide(axis="index")
+    uuid = f"{zlib.crc32(repr(columns).encode()):08x}"
+    styler = Styler(pd.DataFrame(columns), uuid=uuid, cell_ids=False).hide(axis="index")
     styler = styler.set_table_styles(styles)
     if caption:
         styler = styler.set_caption(escape(caption))
     label = Markup(' aria-label="%s"') % caption if caption else ""
     html = f'<div class="scroll" tabindex="0" role="region"{label}>{styler.to_html()}</div>'
-    return Section((Html(html, safe),))
+    return Section((Html(html),))
+
+
+def _part(item: Any, field: str) -> Any:
+    for name in field.split("."):
+        item = getattr(item, name, None)
+    return item

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from perfkit.comparison.live.stored import read_comparison
 from perfkit.config import portable, resolved_path
-from perfkit.report import audit, bench, comparison, pages
+from perfkit.report import audit, comparison, pages
 from perfkit.report.index import STORED, stored_besides, write_index, write_tables
 from perfkit.report.measurement import write_measurement
 from perfkit.report.outcome import outcome
@@ -35,15 +35,13 @@ def _made(summary: Summary) -> str:
 FACTS: dict[str, Callable[[Any], tuple[str, str]]] = {
     "comparison": comparison.comparison_facts,
     "audit": audit.audit_facts,
-    "bench": bench.bench_facts,
     "summary": lambda s: (gettext("Training throughput: summary"), _made(s)),
     "published": lambda s: (gettext("Published tables"), _made(s)),
 }
 """What gives a page's title, and when and on what it was made, by the name of its notebook."""
 SUMMARY_PAGES = ("summary", "published")
-NESTED = {"comparison", "audit"}
-LINKED = ["comparison.json", "audit.json", "figures.json", "notebook.ipynb"]
-LINKED += ["../results.csv", "../results.json"]
+FILES = ["comparison.json", "audit.json", "notebook.ipynb", "../results.csv", "../results.json"]
+"""What such a page links to, where it is."""
 
 
 def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, list[str]]:
@@ -91,7 +89,7 @@ def _write_one(outputs: Path, kind: str, folder: Path) -> list[str]:
         if kind == "measurement":
             write_measurement(Measurement.read(folder))
         for language in LANGUAGES if kind in STORED else ():
-            _write(kind, folder, language)
+            _write(kind, folder, language, folder)
     except ResultError as error:
         pages.write_unreadable(folder, outputs, str(error).replace(f"{outputs}/", ""))
     # A result from elsewhere may be odd in unforeseen ways; the others' pages are written.
@@ -107,20 +105,25 @@ def write_summary(summary: Summary, language: str) -> None:
         _write(kind, summary.outputs / kind, language, summary)
 
 
-def _write(kind: str, folder: Path, lang: str, summary: Any = None, png: bool = False) -> None:
-    """Write the page of the notebook `kind` into `folder`; with PNGs, the notebook itself."""
+def _write(
+    kind: str, folder: Path, language: str, shown: Summary | Path, png: bool = False
+) -> None:
+    """Write the page of the notebook `kind` about `shown` into `folder`; with PNGs, the
+    notebook itself."""
     folder.mkdir(exist_ok=True)
-    outputs = folder.parent.parent if kind in NESTED else folder.parent
-    name, path = ("folder", folder) if kind in NESTED else ("outputs_dir", outputs)
-    with in_language(lang):
-        # A copy: what the summary has worked out may be in another language.
-        names = {"summary": replace(summary)} if summary else {name: path}
-        title, made = FACTS[kind](*names.values())
-        values = {name: portable(str(path)), "lang": lang}
+    with in_language(language):
+        names: dict[str, Any] = {"folder": folder}
+        outputs, values = folder.parent.parent, {"folder": portable(str(folder))}
+        if isinstance(shown, Summary):
+            # A copy: what the summary has worked out may be in another language.
+            names, outputs = {"summary": replace(shown)}, shown.outputs
+            values = {"outputs_dir": portable(str(outputs))}
+        title, made = FACTS[kind](shown)
         notebook = pages.suite_notebook(kind)
+        values |= {"lang": language}
         filled = pages.evaluated(notebook, names, values, png=png, heading=title)
-        page = {"title": title, "made": made, "here": kind}
-        pages.write_page(folder, filled, outputs=outputs, files=LINKED, keep=png, **page)
+        page: dict[str, Any] = {"here": kind, "title": title, "made": made}
+        pages.write_page(folder, filled, outputs=outputs, files=FILES, keep=png, **page)
 
 
 def publish(measurement: Measurement) -> Section:
@@ -134,23 +137,26 @@ def publish(measurement: Measurement) -> Section:
 
 
 def _publish(kind: str, shown: Summary | str | Path) -> Section:
-    """Write page and notebook of `shown`, a summary or a path that starts at the checkout if it
-    is relative, the pages of what it compares, and the index. Raises ResultError."""
-    summary = shown if isinstance(shown, Summary) else None
-    place = summary.outputs if summary else resolved_path(str(shown))
-    folder, outputs = (place, place.parent.parent) if kind in NESTED else (place / kind, place)
-    for variant in read_comparison(place).sides if kind == "comparison" else ():
+    """Write page and notebook of `shown`, a summary or the folder of a comparison or an audit
+    (a relative path starts at the checkout), the pages of what it compares, and the index.
+    Raises ResultError."""
+    if isinstance(shown, Summary):
+        outputs, folder = shown.outputs, shown.outputs / kind
+    else:
+        shown = folder = resolved_path(str(shown))
+        outputs = folder.parent.parent
+    for variant in read_comparison(folder).sides if kind == "comparison" else ():
         with suppress(ResultError):
             write_measurement(Measurement.read(outputs / variant.id), notebook=True)
     write_tables(outputs, load(outputs))
     for language in LANGUAGES:
-        _write(kind, folder, language, summary, png=language == "en")
+        _write(kind, folder, language, shown, png=language == "en")
     write_index(outputs)
-    return paragraph(Markup("<code>%s</code>") % portable(str(folder / "report.html")))
+    link = Markup('<a href="report.html">%s</a>') % portable(str(folder / "report.html"))
+    return replace(paragraph(link), page_folder=folder)
 
 
 publish_summary = partial(_publish, "summary")
 publish_published = partial(_publish, "published")
 publish_comparison = partial(_publish, "comparison")
 publish_audit = partial(_publish, "audit")
-publish_bench = partial(_publish, "bench")

@@ -9,22 +9,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 
-from perfkit.analysis.sanity import counting, warnings_of
-from perfkit.analysis.steady import Course, courses
+from perfkit.analysis.sanity import Checks, check
 from perfkit.report import style
 from perfkit.report.section import Section, folded, picture
-from perfkit.results.files import Measurement, ResultError
-from perfkit.results.frames import load_steps
-from perfkit.results.numbers import disagreements
-from perfkit.results.schema import Result
+from perfkit.results.files import Measurement
 from perfkit.text.format import FRAMEWORK_NAMES
 from perfkit.text.language import gettext_noop as later
-from perfkit.text.messages import Message, worst_first
 
 MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
 """Of a chart: to compute them takes longer than to draw it."""
@@ -34,16 +28,10 @@ SHADE: dict[str, Any] = {"color": style.FAINT, "alpha": 0.2, "linewidth": 0}
 
 
 class Steps(NamedTuple):
-    """What the raw files show. `charts` is empty without steps, `problem` says why they can't
-    be read. `warnings` are all about the measurement, the worst first; `disagreements` say
-    where the result does not follow from the raw files."""
+    """The charts of the raw steps, empty without any, and what was checked."""
 
-    courses: list[Course]
-    dots: Figure
     charts: Section
-    warnings: list[Message]
-    problem: str
-    disagreements: list[str] | None
+    checks: Checks
 
 
 def read_steps(measurement: Measurement) -> Steps:
@@ -57,73 +45,19 @@ def read_steps(measurement: Measurement) -> Steps:
 @lru_cache(maxsize=1)
 def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
     measurement = Measurement.read(folder)
-    result = measurement.result
-    charts, went, problem = Section(), [], ""
-    try:
-        frame = load_steps(folder)
-        went = counting(result, courses(frame))
-        if len(frame):
-            warmup = result.protocol.warmup_steps
-            colour = _colour(result)
-            charts = _overlaid(frame, warmup, colour) + _each(frame, warmup, colour)
-    except ResultError as error:
-        problem = str(error).replace(f"{folder}/", "")
-    # Of nodes that were started by hand, only the first has raw files.
-    elsewhere = result.config.launcher == "manual" and not [*folder.glob("repeats/*/*.jsonl")]
-    differences = [] if elsewhere else disagreements(measurement)
-    warnings = warnings_of(result, went)
-    if differences:
-        warnings.append(Message("raw_files_differ", {"reasons": differences}))
-    if problem:
-        warnings.append(Message("raw_steps_unreadable", {}))
-    if result.status != "complete":
-        done = {"complete": len(result.complete_repeats), "planned": result.protocol.repeats}
-        warnings.append(Message("incomplete", done))
-    found = {warning.code: warning for warning in warnings}
-    in_order = [found[code] for code in worst_first(found)]
-    return Steps(
-        went, _dots(result), charts, in_order, problem, None if elsewhere else differences
-    )
-
-
-def _colour(result: Result) -> str:
-    return style.COLOURS[FRAMEWORK_NAMES[result.config.framework]]
-
-
-def _dots(result: Result) -> Figure:
-    """A dot for each repeat, the first at the top, with the median and its interval. Without
-    axes, which take longer than all the rest."""
-    values, stored = result.throughputs, result.throughput
-    with style.chart_style():
-        figure = Figure(figsize=(2.6, 0.5))
-    if stored:
-        low, high = min(values), max(values)
-
-        def x(value: float) -> float:
-            return 0.05 + 0.9 * (value - low) / (high - low) if high > low else 0.5
-
-        if stored.interval:
-            ends = [x(end) for end in stored.interval]
-            shade: dict[str, Any] = {"facecolor": _colour(result), "alpha": 0.2}
-            figure.add_artist(Rectangle((ends[0], 0.1), ends[1] - ends[0], 0.8, **shade))
-        middle = [x(stored.value)] * 2
-        figure.add_artist(Line2D(middle, [0.1, 0.9], color=style.WAIT, linewidth=2))
-        places = [x(value) for value in values]
-        dots: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4}
-        heights = np.linspace(0.8, 0.2, len(values))
-        figure.add_artist(Line2D(places, heights, color=_colour(result), **dots))
-    return figure
+    found, result = check(measurement), measurement.result
+    if found.steps.empty:
+        return Steps(Section(), found)
+    warmup = result.protocol.warmup_steps
+    colour = style.COLOURS[FRAMEWORK_NAMES[result.config.framework]]
+    shown = _overlaid(found.steps, warmup, colour) + _each(found.steps, warmup, colour)
+    return Steps(shown, found)
 
 
 def _overlaid(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
     """All repeats overlaid: the slowest rank's seconds by step, and their median."""
-    slowest = steps.pivot_table(
-        index="step",
-        columns="repeat",
-        values=["seconds", "data_wait_seconds"],
-        aggfunc="max",
-    )
-    seconds, waits = slowest["seconds"], slowest["data_wait_seconds"]
+    slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
+    seconds, waits = slowest["seconds"].unstack(), slowest["data_wait_seconds"].unstack()
     x = seconds.index.to_numpy()
     with style.new_figure(9, 2.7, layout=None) as (figure, (axes,)):
         lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
@@ -137,7 +71,7 @@ def _overlaid(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
         if warmup:
             axes.axvspan(x[0] - 0.5, warmup + 0.5, label=later("warm-up"), **SHADE)
         axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         _finish(axes, steps["seconds"].max())
     return picture(figure, later("Time of each step, all repeats overlaid"))
 
@@ -186,6 +120,6 @@ def _finish(axes: Axes, highest: float) -> None:
     axes.figure.subplots_adjust(**MARGINS)
     style.from_zero(axes, float(highest))
     axes.set_ylabel(later("step time (s)"))
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.grid(visible=False, axis="x")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, borderaxespad=0)

@@ -148,3 +148,24 @@ def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) 
     looks |= {"hue": hue, "style": hue, "dashes": False, "estimator": None}
     seaborn.lineplot(points.astype({hue: str}), ax=axes, **looks, **look)
     axes.legend(title=legend, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def estimates(
+    axes: Axes, points: pd.DataFrame, place: str, value: str, label: str, axis: str = "y"
+) -> None:
+    """Values of a framework with their intervals and repeats along the axis: the columns
+    `value`, `value`_low, `value`_high and repeat_`value`s over `place`. Where the label is not
+    the framework's `name`, they are hollow, and dotted lines join them along y alone."""
+    name, other = points["name"].iloc[0], "x" if axis == "y" else "y"
+    middle, *ends = points[[value, f"{value}_low", f"{value}_high"]].astype(float).to_numpy().T
+    known = axes.get_legend_handles_labels()[1]
+    look: dict[str, Any] = {"color": COLOURS[name], "marker": MARKERS[name], "capsize": 3}
+    if label != name:
+        look |= {"markerfacecolor": "white", "linestyle": ":" if axis == "y" else "none"}
+    # The median of all ratios lies in its interval, the ratio of the medians nearly always.
+    bars = [(middle - ends[0]).clip(0), (ends[1] - middle).clip(0)]
+    at = {other: points[place], axis: middle, f"{axis}err": bars}
+    axes.errorbar(**at, label=None if label in known else label, **look)
+    dots = points.explode(f"repeat_{value}s")
+    at = {other: dots[place], axis: dots[f"repeat_{value}s"]}
+    axes.scatter(**at, s=5, alpha=0.5, color=COLOURS[name])

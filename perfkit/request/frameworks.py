@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config
-from perfkit.machine.packages import constants, distribution
 from perfkit.request.launchers import Place, alone, paddle_launch, torchrun
+from perfkit.system.software import CUDA_VERSIONS, constants, distribution
 
 Command = Callable[[Config, Place, Path, str, list[str]], list[str]]
 """Configuration, place, folder for logs, name of the job, and the command of every rank."""
@@ -68,8 +68,8 @@ def _torch_build() -> dict[str, str | None]:
         "torch": told.get("__version__"),
         "torch_commit": told.get("git_version"),
         "cuda": told.get("cuda"),
-        "cudnn": distribution("nvidia-cudnn-cu"),
-        "nccl": distribution("nvidia-nccl-cu"),
+        "cudnn": distribution(*(f"nvidia-cudnn-cu{cuda}" for cuda in CUDA_VERSIONS)),
+        "nccl": distribution(*(f"nvidia-nccl-cu{cuda}" for cuda in CUDA_VERSIONS)),
     }
 
 

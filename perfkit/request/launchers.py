@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.config import Config
-from perfkit.machine.gpus import visible_gpus
+from perfkit.system.gpus import visible_gpus
 
 
 class Place(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.config import PROTOCOL_PARAMETERS, PROTOCOLS, Config, Protocol, parameters
-from perfkit.machine.gpus import visible_gpus
 from perfkit.models import MODELS
 from perfkit.request.refusal import RequestError, nearest, not_available, validated
 from perfkit.request.resolve import Unseen, not_run, resolve
+from perfkit.system.gpus import visible_gpus
 
 
 @dataclass(frozen=True)

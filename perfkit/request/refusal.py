@@ -71,5 +71,8 @@ def not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
 
 def nearest(word: object, words: Iterable[Any]) -> str:
     """A question after the word that was meant; empty if none is near."""
-    close = difflib.get_close_matches(str(word), [str(known) for known in words], n=1)
+    known = [str(one) for one in words]
+    # fp16 means pure_fp16 rather than bf16, which is as near by its letters.
+    longer = [one for one in known if one.endswith(f"_{word}")]
+    close = longer or difflib.get_close_matches(str(word), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

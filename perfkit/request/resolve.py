@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Collection
 from typing import Any, Literal
 
-from perfkit.config import Config, choices, portable, resolved_path
+from perfkit.config import PATHS, Config, choices, portable, resolved_path
 from perfkit.inputs.files import LIST
 from perfkit.inputs.shards import shard_files
-from perfkit.machine import hosts
-from perfkit.machine.packages import installed
 from perfkit.models import MODELS
+from perfkit.request import hosts
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.refusal import RequestError, not_available
+from perfkit.system.software import installed
 from perfkit.training.strategies import precision_of
 
 Unseen = Literal["machine", "data"]
@@ -52,7 +52,7 @@ def resolve(config: Config, gpus: int, unseen: Collection[Unseen] = ()) -> Confi
     problems = problems or _output_problems(config)
     if problems:
         raise RequestError(problems)
-    paths = {name: portable(getattr(config, name)) for name in ("data_dir", "outputs_dir")}
+    paths = {name: portable(getattr(config, name)) for name in PATHS}
     return config.model_copy(update=paths)
 
 
@@ -173,8 +173,8 @@ def _limits(config: Config) -> list[str]:
 
 
 def _precision_problems(config: Config) -> list[str]:
-    """Parts that contradict each other. Whether the device does as it is told is seen later,
-    in the worker."""
+    """Parts that contradict each other, and what the device would not do. Whether it does as
+    it is told is seen later, in the worker."""
     problems = []
     meant = precision_of(config.strategy)
     if config.precision == "auto" and meant != "auto":
@@ -183,6 +183,13 @@ def _precision_problems(config: Config) -> list[str]:
         problems.append(
             f"strategy: {config.strategy} is a preset of precision={meant}, "
             f"and precision={config.precision} was asked for"
+        )
+    framework = FRAMEWORKS[config.framework]
+    if config.device == "cpu" and config.precision not in (*framework.cpu_precisions, "auto"):
+        allowed = ", ".join(framework.cpu_precisions)
+        problems.append(
+            f"precision: {framework.name} trains {allowed} on a CPU, not {config.precision}; "
+            "bf16 on a CPU: -p framework torch -p precision bf16"
         )
     if config.tf32 and config.device == "cpu":
         problems.append("tf32: is for GPUs; a CPU has none")

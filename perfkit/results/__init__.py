@@ -4,7 +4,6 @@ schema.py      result.json, as models
 files.py       its folder: paths, atomic writes, strict reading
 numbers.py     a repeat's numbers, derived from the raw events of its ranks
 windows.py     the same for an imported repeat, from what its log prints
-conditions.py  what the machine did meanwhile
+telemetry.py   what the machine did meanwhile
 frames.py      measurements as pandas DataFrames
-figures.py     the suite's own figures
 """

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfkit.config import Protocol
-from perfkit.results.conditions import summarize
 from perfkit.results.files import Events, Measurement, ResultError, read_events
 from perfkit.results.schema import Ceiling, Conditions, Evaluation, Rank, Repeat, StepSeconds
+from perfkit.results.telemetry import Sample, summarize
 from perfkit.results.windows import numbers_of_windows
 from perfkit.statistics import median, summary
 
@@ -20,9 +20,9 @@ def numbers(
     protocol: Protocol,
     events: list[Events],
     seconds: float,
-    looks: Sequence[dict[str, Any]] = (),
+    telemetry: Sequence[Sample] = (),
 ) -> Repeat:
-    """The numbers of a repeat whose ranks all came to their end; `looks` is what its
+    """The numbers of a repeat whose ranks all came to their end; `telemetry` is what its
     conditions file has, if there is one."""
     steps = [
         [e for e in one if e["event"] == "step" and e["step"] > protocol.warmup_steps]
@@ -49,7 +49,7 @@ def numbers(
         evaluation=_evaluation(events[0]),
         ceiling=_ceiling(events),
         ranks=ranks,
-        conditions=_conditions(looks, window, [rank.samples for rank in ranks]),
+        conditions=_conditions(telemetry, window, [rank.samples for rank in ranks]),
         wall_seconds=seconds,
     )
 
@@ -86,11 +86,11 @@ def _ceiling(events: list[Events]) -> Ceiling | None:
 
 
 def _conditions(
-    looks: Sequence[dict[str, Any]], window: dict[str, Any], samples: list[int]
+    telemetry: Sequence[Sample], window: dict[str, Any], samples: list[int]
 ) -> Conditions | None:
     # Older raw files don't tell when the window began, and have no conditions beside them.
     began = window.get("began")
-    return None if began is None else summarize(looks, began, window["seconds"], samples)
+    return None if began is None else summarize(telemetry, began, window["seconds"], samples)
 
 
 def _straggler(alone: list[float]) -> int | None:
@@ -129,13 +129,13 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
         except ResultError as error:
             return str(error).removeprefix(f"{measurement.folder}/")
     seconds = repeat.wall_seconds or 0.0
-    of_ranks, looks = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
+    of_ranks, telemetry = events[: len(repeat.ranks)], events[len(repeat.ranks) :]
     try:
         if result.imported:
             told = (result.config, result.protocol, result.imported)
             derived = numbers_of_windows(repeat.index, *told, *events)
         else:
-            derived = numbers(repeat.index, result.protocol, of_ranks, seconds, *looks)
+            derived = numbers(repeat.index, result.protocol, of_ranks, seconds, *telemetry)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return "the raw files are not those of a finished repeat"
     given, stored = derived.model_dump(), repeat.model_dump()

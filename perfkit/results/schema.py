@@ -17,7 +17,7 @@ SCHEMA_VERSION: Literal[2] = 2
 STOPPING_LEVEL = 0.98
 """Of the interval by whose width repeats end. A rule that ends when an interval happens to be
 narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
-(tests/bench/simulations.py)."""
+(benchmarks/simulations.py)."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't make it another measurement: `suite_source` tells whether code differs."""
 FailureCode = Literal[

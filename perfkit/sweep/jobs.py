@@ -16,12 +16,13 @@ from perfkit.driver.measure import WHERE_AND_HOW_LONG
 from perfkit.inputs.data_set import digest
 from perfkit.inputs.sample_sequences import NAME as SHARD
 from perfkit.models import MODELS
-from perfkit.nodes.environment import identity, read_environment
+from perfkit.request.environment import read_environment
 from perfkit.request.plan import Plan, plan
 from perfkit.request.refusal import RequestError
 from perfkit.request.resolve import Unseen
 from perfkit.results.files import Measurement, ResultError, folders
 from perfkit.sweep.file import Configuration, SweepError, read_sweep
+from perfkit.system.environment import identity
 
 NAME_LENGTH = 60
 LAUNCHERS = {"local": ("local", "srun", "mpirun"), "slurm": ("local", "srun")}

@@ -3,13 +3,14 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 from perfkit import config
 from perfkit.models import MODELS
 from perfkit.results.schema import Result
+from perfkit.statistics import median
 from perfkit.text.language import gettext as _
 
 FRAMEWORK_NAMES = {"paddle": "Paddle", "torch": "PyTorch"} | {
@@ -38,9 +39,19 @@ def percent(share: float | None, digits: int = 3) -> str:
     return f"{share * 100:.{max(digits, len(f'{abs(share) * 100:.0f}'))}g} %"
 
 
-def peak_share(share: float | None) -> str:
-    """A share of the measured peak; over 100 %, that it is unreliable: such a peak is none."""
-    return _("unreliable, over 100 %") if share and share > 1 else percent(share)
+def peak_share(shares: Sequence[float | None]) -> str:
+    """The median share of the measured peak. Over 100 % in any repeat, that it is unreliable:
+    such a peak is none."""
+    known = [share for share in shares if share is not None]
+    if max(known, default=0) > 1:
+        return _("unreliable, over 100 %")
+    return percent(median(known) if known else None)
+
+
+def spread(values: Iterable[float | None], unit: float = 1) -> str:
+    """The lowest and the highest of the known values, in units; nothing without any."""
+    known = [value / unit for value in values if value is not None]
+    return interval(min(known), max(known), 3) if known else ""
 
 
 def changes(shares: Iterable[float]) -> str:
@@ -170,6 +181,13 @@ def title(result: Result) -> str:
     words = [MODELS[c.model].short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
     words += [c.topology if c.ranks > 1 else "", str(c.input), *traits(c), c.label]
     return " · ".join(filter(None, words))
+
+
+def variant_name(side: Any) -> str:
+    """A variant of an interleaved comparison: PyTorch for framework=torch; any other as it was
+    typed."""
+    only = side.values.get("framework") if len(side.values) == 1 else None
+    return FRAMEWORK_NAMES.get(str(only), str(side.name))
 
 
 def framework_version(result: Result) -> str:

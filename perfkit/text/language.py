@@ -70,6 +70,8 @@ def _translation(language: str) -> standard.NullTranslations:
     return standard.GNUTranslations(compiled)
 
 
-def file_name(stem: str, language: str) -> str:
-    """The name of a page: `report.html` in English, `report.zh.html` in Chinese."""
+def file_name(stem: str, language: str = "") -> str:
+    """The name of a page in that language or else the current one: `report.html` in English,
+    `report.zh.html` in Chinese."""
+    language = language or current()
     return f"{stem}.html" if language == "en" else f"{stem}.{language}.html"

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from perfkit.config import Config, Protocol, parameters, portable, resolved_path
 from perfkit.driver.task import TaskError, perform
 from perfkit.models import MODELS
-from perfkit.nodes.environment import read_environment
+from perfkit.request.environment import read_environment
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.plan import plan
 from perfkit.request.refusal import RequestError

@@ -23,10 +23,10 @@ from typing import Any, Self
 from perfkit.backends import Backend, Batch, backend
 from perfkit.config import Config, Protocol, portable
 from perfkit.inputs.files import InputError
-from perfkit.machine.processes import end_with_parent
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.files import NO_ROOM, rank_file
 from perfkit.results.schema import FailureCode
+from perfkit.system.processes import end_with_parent
 from perfkit.training.ceiling import measure_ceiling
 from perfkit.training.loop import Device, LossNotFiniteError, seconds_alone, train
 from perfkit.worker.witness import witness
@@ -104,7 +104,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
     effective = training.effective(trainer, next(batches))
     check(config, effective)
     raw.write({"event": "effective", **effective})
-    counted = Counted(batches)
+    counted = SampleCounter(batches)
     window = train(
         trainer,
         counted,
@@ -117,16 +117,19 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         read_losses_at_once=config.device == "cpu",
         announce=config.ranks > 1,
     )
-    raw.write({"event": "window", **window._asdict()})
+    # A short batch must not count as a full one.
+    in_window = sum(counted.counts[-protocol.measured_steps * config.accumulate :])
+    raw.write({"event": "window", **window._asdict(), "samples": in_window})
     skipped = trainer.skipped_steps if effective["loss_scaling"] else None
     end = {"skipped_steps": skipped, "loss_scale": trainer.loss_scale}
-    end["samples_seen"] = counted.samples
+    end["samples_seen"] = sum(counted.counts)
     if config.ranks > 1:
         end["alone_seconds"] = seconds_alone(
             trainer, batches, device, accumulate=config.accumulate
         )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    end["memory_bytes"] = training.memory_bytes(config) or peak
+    end["memory_bytes"] = training.memory_bytes(config)
+    if end["memory_bytes"] is None:
+        end["memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     raw.write({"event": "evaluation", **or_why_not(lambda: evaluation(trainer, batches))})
     workloads = training.Workloads(config)
     raw.write({"event": "ceiling", **or_why_not(lambda: measure_ceiling(workloads, device))})
@@ -179,19 +182,19 @@ TASKS = {"measure": measure, "read_input": read_input, "profile": profile, "veri
 """What a worker can be started for."""
 
 
-class Counted:
-    """Batches, and how many samples were really in them."""
+class SampleCounter:
+    """Batches, and how many samples were really in each so far: `counts`."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self.batches = batches
-        self.samples = 0
+        self.counts: list[int] = []
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
         batch = next(self.batches)
-        self.samples += batch[0].shape[0]
+        self.counts.append(batch[0].shape[0])
         return batch
 
 

@@ -21,7 +21,7 @@ from perfkit.config import resolved_path
 from perfkit.driver.measure import LOCK, go_on, measurement_folder
 from perfkit.driver.progress import Progress
 from perfkit.models import MODELS
-from perfkit.nodes.environment import read_environment
+from perfkit.request.environment import read_environment
 from perfkit.request.refusal import RequestError
 from perfkit.results.files import Measurement
 from perfkit.results.schema import Reading

@@ -18,6 +18,7 @@ from perfkit.comparison.verdict import Both, Judged, Number
 from perfkit.results.files import ResultError, read_as, write_atomically
 from perfkit.results.schema import Stored
 from perfkit.statistics import median_estimate
+from perfkit.text.format import variant_name
 
 SCHEMA_VERSION: Literal[1] = 1
 FOLDER = "comparisons"
@@ -169,7 +170,7 @@ def _comparisons_of(
     for folder in folders:
         with suppress(ResultError):
             sides = read_comparison(folder).sides
-            name = " · ".join(side.name for side in sides)
+            name = " · ".join(map(variant_name, sides))
             for side in sides:
                 place = folder.relative_to(outputs).as_posix()
                 found.setdefault(side.id, []).append((place, name))

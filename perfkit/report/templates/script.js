@@ -45,14 +45,29 @@ const download = (text, type, name, ending) => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 };
 
+const plain = (text) => text.replace(/\s+/g, " ").trim();
+
 const textOf = (cell) => {
   const clone = cell.cloneNode(true);
   clone.querySelectorAll("button.copy").forEach((other) => other.remove());
-  return clone.textContent.replace(/\s+/g, " ").trim();
+  clone.querySelectorAll("br").forEach((end) => end.replaceWith(" "));
+  return plain(clone.textContent);
+};
+
+// The text of a cell by the names of its parts; "" is the name of what has none.
+const partsOf = (cell) => {
+  const clone = cell.cloneNode(true);
+  const parts = { "": "" };
+  for (const part of clone.querySelectorAll("[data-column]")) {
+    parts[part.dataset.column] = part.title || plain(part.textContent);
+    part.remove();
+  }
+  parts[""] = textOf(clone);
+  return parts;
 };
 
 // The shown rows of a table as texts, cells over several rows or columns repeated.
-const grid = (table) => {
+const grid = (table, read = textOf) => {
   const rows = [...table.rows].filter((row) => !row.hidden && !row.classList.contains("group"));
   const texts = rows.map(() => []);
   rows.forEach((row, y) => {
@@ -61,7 +76,7 @@ const grid = (table) => {
       while (texts[y][x] !== undefined) x += 1;
       for (let down = 0; down < cell.rowSpan && y + down < rows.length; down += 1) {
         for (let across = 0; across < cell.colSpan; across += 1) {
-          texts[y + down][x + across] = textOf(cell);
+          texts[y + down][x + across] = read(cell);
         }
       }
     }
@@ -74,8 +89,15 @@ const csvCell = (text) => {
   const tame = /^[=+\-@\t\r]/.test(text) && !/^[+-]?[\d.,]+( %)?$/.test(text) ? `'${text}` : text;
   return /[",\n]/.test(tame) ? `"${tame.replaceAll('"', '""')}"` : tame;
 };
-// The mark at the beginning tells a spreadsheet that it is UTF-8.
-const csv = (table) => `\ufeff${grid(table).map((row) => row.map(csvCell).join(",")).join("\r\n")}\r\n`;
+// Lines of a cell that are named, as its interval, have columns of their own. The mark at the
+// beginning tells a spreadsheet that it is UTF-8.
+const csv = (table) => {
+  const [head, ...rows] = grid(table, partsOf);
+  const names = head.map((_, x) => [...new Set(rows.flatMap((row) => Object.keys(row[x])))]);
+  const heads = names.map((keys, x) => keys.map((key) => key ? `${head[x][""]}: ${key}` : head[x][""]));
+  const values = rows.map((row) => names.flatMap((keys, x) => keys.map((key) => row[x][key] ?? "")));
+  return `\ufeff${[heads.flat(), ...values].map((row) => row.map(csvCell).join(",")).join("\r\n")}\r\n`;
+};
 
 const markdown = (table) => {
   const line = (row) => `| ${row.map((text) => text.replace(/[\\|<]/g, "\\$&")).join(" | ")} |\n`;
@@ -140,7 +162,8 @@ for (const controls of document.querySelectorAll("[data-controls]")) {
       row.hidden = !chosen || !wanted.every((word) => matches(texts[i], word));
     });
     const shown = rows.filter((row) => !row.hidden).length;
-    status.textContent = status.dataset.shown.replace("{shown}", shown).replace("{all}", rows.length);
+    const told = shown ? status.dataset.shown : status.dataset.none;
+    status.textContent = told.replace("{shown}", shown).replace("{all}", rows.length);
     for (const heading of table.querySelectorAll("tr.group")) {
       const members = [...heading.parentElement.rows].slice(1);
       heading.hidden = members.every((row) => row.hidden);

@@ -1,6 +1,6 @@
 """A sweep of real training, killed with -9 at random moments and resumed to its end.
 
-python tests/bench/kills.py [KILLS [SEED]]; 50 and a random seed, which is printed. Six
+python benchmarks/kills.py [KILLS [SEED]]; 50 and a random seed, which is printed. Six
 configurations of small images: batch size, input, processes. After every kill all results are
 read, and the raw files of finished repeats must be the ones that were there; at the end the
 results must be those of a sweep that nobody disturbed. Half an hour on 2 cores.
@@ -15,21 +15,16 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from kept import finished_repeats
 
-PERFKIT = Path(sys.executable).parent / "perfkit"
+PERFKIT = Path(sys.executable).with_name("perfkit")
 LONGEST_SECONDS = 25.0
 SWEEP = {
     "notebook": "resnet50",
     "protocol": "quick",
-    "parameters": {
-        "device": "cpu",
-        "image_size": 32,
-        "warmup_steps": 1,
-        "measured_steps": 2,
-        "repeats": 8,
-    },
+    "parameters": {"device": "cpu", "image_size": 32, "repeats": 8}
+    | {"warmup_steps": 1, "measured_steps": 2},
     "matrix": {"batch_size": [2, 4], "input": ["dali", "synthetic"], "processes": [1, 2]},
     "exclude": [{"batch_size": 4, "processes": 2}],
 }
@@ -64,10 +59,8 @@ def main(kills, seed):
         now = finished_repeats(disturbed)
         rerun += sum(now.get(raw) != seen for raw, seen in kept.items())
         undisturbed = start(whole).wait()
-        ids, wanted = (
-            sorted(path.parent.name for path in outputs.glob("*/result.json"))
-            for outputs in (disturbed, whole)
-        )
+        found = (outputs.glob("*/result.json") for outputs in (disturbed, whole))
+        ids, wanted = (sorted(path.parent.name for path in results) for results in found)
         print(f"{kills} kills, {ended} of them after the end; exit {status} and {undisturbed}")
         print(f"raw files of finished repeats that were replaced: {rerun}")
         print(f"measurements: {len(ids)}; the same as undisturbed: {ids == wanted}")

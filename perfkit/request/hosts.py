@@ -2,16 +2,12 @@
 
 import os
 import socket
+from collections.abc import Iterator
 from ipaddress import ip_address
 
 import psutil
 
 RESOLVER_WORDS = "is it spelt as your resolver or /etc/hosts knows it?"
-
-
-def address_of(host: str) -> str:
-    """The IPv4 address of `host`. Raises OSError if it has none."""
-    return socket.gethostbyname(host)
 
 
 def own_addresses() -> dict[str, str]:
@@ -29,60 +25,58 @@ def own_index(hosts: list[str]) -> int | None:
     own = own_addresses()
     for index, host in enumerate(hosts):
         try:
-            address = address_of(host)
-            # Debian has a machine's own name at 127.0.1.1, which no interface has.
-            if address in own or ip_address(address).is_loopback:
-                return index
+            address = socket.gethostbyname(host)
         except OSError:
             continue
+        # Debian has a machine's own name at 127.0.1.1, which no interface has.
+        if address in own or ip_address(address).is_loopback:
+            return index
     return None
 
 
 def problems(launcher: str, nodes: int, hosts: str | None) -> list[str]:
     """What is wrong with starting so many nodes from here, as sentences."""
     if launcher == "srun":
-        return _slurm_problems(nodes)
+        return [*_slurm_problems(nodes)]
     if launcher in ("mpirun", "manual"):
-        return _host_problems(launcher, nodes, hosts)
+        return [*_host_problems(launcher, nodes, hosts)]
     return []
 
 
-def _slurm_problems(nodes: int) -> list[str]:
+def _slurm_problems(nodes: int) -> Iterator[str]:
     allocated = os.environ.get("SLURM_JOB_NUM_NODES")
     if allocated is None:
-        return [
+        yield (
             "launcher: srun needs a Slurm allocation, and this is none. In a batch script: "
             f"sbatch --nodes {nodes} --exclusive …; without Slurm: -p launcher mpirun "
             "(or manual) -p hosts A,B"
-        ]
-    if nodes > int(allocated):
-        return [f"nodes: {nodes} asked for, and this Slurm allocation has {allocated}"]
-    if "SLURMD_NODENAME" not in os.environ:
-        return [
+        )
+    elif nodes > int(allocated):
+        yield f"nodes: {nodes} asked for, and this Slurm allocation has {allocated}"
+    elif "SLURMD_NODENAME" not in os.environ:
+        yield (
             "launcher: this is not one of the allocation's nodes; start perfkit on the first "
             "of them: sbatch, or srun --nodes 1 --pty"
-        ]
-    return []
+        )
 
 
-def _host_problems(launcher: str, nodes: int, hosts: str | None) -> list[str]:
+def _host_problems(launcher: str, nodes: int, hosts: str | None) -> Iterator[str]:
     named = hosts.split(",") if hosts else []
     if len(named) != nodes or len(set(named)) != nodes:
-        return [
+        yield (
             f"hosts: launcher={launcher} with nodes={nodes} needs {nodes} different hosts, "
             f"this one first: -p hosts A,B; given: {hosts or 'none'}"
-        ]
-    unknown = []
+        )
+        return
+    unknown = {}
     for host in named:
         try:
-            address_of(host)
+            socket.gethostbyname(host)
         except OSError as error:
-            unknown.append(f"hosts: {host}: {error.strerror or error}; {RESOLVER_WORDS}")
+            unknown[host] = error.strerror or error
     if unknown:
-        return unknown
-    index = own_index(named)
-    if index is None:
-        return [f"hosts: this machine is none of {hosts}; start perfkit on the first of them"]
-    if launcher == "mpirun" and index != 0:
-        return [f"hosts: this machine is {named[index]}; name it first, or start on {named[0]}"]
-    return []
+        yield from (f"hosts: {h}: {why}; {RESOLVER_WORDS}" for h, why in unknown.items())
+    elif (index := own_index(named)) is None:
+        yield f"hosts: this machine is none of {hosts}; start perfkit on the first of them"
+    elif launcher == "mpirun" and index != 0:
+        yield f"hosts: this machine is {named[index]}; name it first, or start on {named[0]}"

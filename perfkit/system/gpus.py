@@ -1,5 +1,6 @@
 """The NVIDIA GPUs that this process may use, found through NVML: without CUDA, and without
-starting anything on them."""
+starting anything on them. Without a driver, or where a GPU does not support it, NVML's own
+error is raised."""
 
 import contextlib
 import os
@@ -9,60 +10,46 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from perfkit.machine.gauges import Gauge
-
 T = TypeVar("T")
-REASONS = {
-    0x02: "application_clocks",
-    0x04: "power_cap",
-    0x08: "hardware_slowdown",
-    0x10: "sync_boost",
-    0x20: "software_thermal",
-    0x40: "hardware_thermal",
-    0x80: "power_brake",
-    0x100: "display_clocks",
-}
-"""NVML's reasons why a GPU's clock is not at its highest, by their bits; 0x01, that the GPU is
-idle, is none."""
-
-
-class NoDriverError(Exception):
-    """No NVIDIA driver answers; the message is NVML's."""
+REASONS = "idle application_clocks power_cap hardware_slowdown sync_boost software_thermal"
+REASONS += " hardware_thermal power_brake display_clocks"
+"""NVML's reasons why a GPU's clock is not at its highest, from the lowest bit."""
 
 
 @contextlib.contextmanager
 def session() -> Iterator[None]:
-    """NVML from its start to its end. Raises NoDriverError, for what is asked within too."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise NoDriverError(str(error)) from error
+    """NVML from its start to its end. Raises pynvml.NVMLError without a driver."""
+    pynvml.nvmlInit()
     try:
         yield
-    except pynvml.NVMLError as error:
-        raise NoDriverError(str(error)) from error
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
-
-
-def ask(read: Callable[[], T]) -> T:
-    """What `read` says between NVML's start and its end. Raises NoDriverError."""
-    with session():
-        return read()
 
 
 def visible_gpus() -> list[str]:
     """Labels of the GPUs that CUDA_VISIBLE_DEVICES leaves visible; none without a driver."""
     try:
         return list(ask(_visible))
-    except NoDriverError:
+    except pynvml.NVMLError:
         return []
 
 
+def ask(read: Callable[[], T]) -> T:
+    """What `read` returns between NVML's start and its end."""
+    with session():
+        return read()
+
+
 def visible_names() -> list[str]:
-    """Name and memory of each visible GPU, in the order of the labels. Raises NoDriverError."""
+    """Name and memory of each visible GPU, in the order of the labels."""
     return ask(lambda: [_name(handle) for handle in _visible().values()])
+
+
+def driver_cuda() -> str:
+    """The newest CUDA that the driver supports."""
+    number = ask(pynvml.nvmlSystemGetCudaDriverVersion)
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def select(variable: str | None, uuids: list[str]) -> dict[str, int]:
@@ -88,45 +75,30 @@ def select(variable: str | None, uuids: list[str]) -> dict[str, int]:
     return selected
 
 
-def gauges(count: int) -> dict[str, Callable[[], list[Gauge]]]:
-    """By name, what the first `count` visible GPUs tell of themselves, within a `session`.
-    Raises NoDriverError, as reading one of them may."""
-    readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "gpu_clock": ("clock_mhz", _sm_clock),
-        "gpu_temperature": ("temperature_celsius", _temperature),
+def figures(count: int) -> dict[str, tuple[str, dict[str, Callable[[], Any]]]]:
+    """What can be sampled of the first `count` visible GPUs, within a `session`: name -> field
+    of a sample, and by GPU what reads it."""
+    sm, on_gpu = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
+    queries: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "gpu_clock": ("clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, sm)),
+        "gpu_temperature": (
+            "temperature_celsius",
+            lambda h: pynvml.nvmlDeviceGetTemperature(h, on_gpu),
+        ),
         "gpu_throttling": ("throttled", _throttled),
         "gpu_energy": ("energy_joules", _energy),
     }
-    handles = list(_told(_visible).values())[:count]
-
-    def of_all(what: str, read: Callable[[Any], Any]) -> list[Gauge]:
-        return [
-            Gauge(what, f"gpu{index}", partial(_told, partial(read, handle)))
-            for index, handle in enumerate(handles)
-        ]
-
-    return {name: partial(of_all, *reader) for name, reader in readers.items()}
-
-
-def _told(read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except pynvml.NVMLError as error:
-        raise NoDriverError(str(error)) from error
-
-
-def _sm_clock(handle: Any) -> float:
-    return float(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
-
-
-def _temperature(handle: Any) -> float:
-    return float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+    handles = list(_visible().values())[:count]
+    return {
+        name: (field, {f"gpu{i}": partial(query, handle) for i, handle in enumerate(handles)})
+        for name, (field, query) in queries.items()
+    }
 
 
 def _throttled(handle: Any) -> list[str]:
     # By its older name, which every driver knows.
     bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    return [name for bit, name in REASONS.items() if bits & bit]
+    return [name for bit, name in enumerate(REASONS.split()) if bit and bits & 1 << bit]
 
 
 def _energy(handle: Any) -> float:

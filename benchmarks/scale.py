@@ -8,13 +8,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from runner import PAIRS, counts, told
+from measuring import planted
+from runner import PAIRS, TESTS, counts, told
+from stored import Number
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fake_trainer import planted
+sys.path.insert(0, TESTS)
+import fake_trainer
 from made import write_many
-
-from perfkit.results.figures import Number
 
 SIZES, COUNTS, MEASUREMENTS = map(counts, ("SIZES", "COUNTS", "MEASUREMENTS"))
 PERFKIT = Path(sys.executable).with_name("perfkit")
@@ -24,8 +24,7 @@ import resource, sys, time
 from perfkit.report import Summary, beside_published, fastest, ratios
 start = time.perf_counter()
 summary = Summary.read(sys.argv[1])
-for section in (fastest, ratios, beside_published):
-    section(summary)
+fastest(summary), ratios(summary), beside_published(summary)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(time.perf_counter() - start, peak)
 """
@@ -38,25 +37,20 @@ def merging():
     for size in SIZES:
         with tempfile.TemporaryDirectory() as outputs:
             write_many(outputs, size, raw=False)
-            merged = [_floats([sys.executable, "-c", MERGE, outputs]) for _run in _few()]
+            merged = [_floats(MERGE, outputs) for _run in range(min(PAIRS, 5))]
         seconds, mebibytes = zip(*merged, strict=True)
-        numbers += [
-            told(Number.of_values(f"{size:,} measurements", seconds, "s")),
-            told(Number.of_values(f"{size:,} measurements, memory", mebibytes, "MiB")),
-        ]
+        name = f"{size:,} measurements"
+        numbers.append(told(Number.of_values(name, seconds, "s")))
+        numbers.append(told(Number.of_values(f"{name}, memory", mebibytes, "MiB")))
     return numbers
 
 
 SITE = """
-import sys, time
-from pathlib import Path
+import pathlib, sys, time
 from perfkit.report.site import write_site
-from perfkit.results.files import folders
-outputs = Path(sys.argv[1])
-start = time.perf_counter()
-done = []
-write_site(outputs, lambda _part: done.append(time.perf_counter() - start))
-print(done[len(list(folders(outputs))) - 1], time.perf_counter() - start)
+start, done = time.perf_counter(), []
+write_site(pathlib.Path(sys.argv[1]), lambda _part: done.append(time.perf_counter() - start))
+print(done[int(sys.argv[2]) - 1], time.perf_counter() - start)
 """
 
 
@@ -67,7 +61,7 @@ def site():
     count = MEASUREMENTS[0]
     with tempfile.TemporaryDirectory() as outputs:
         write_many(outputs, count)
-        pages, all_of_it = _floats([sys.executable, "-c", SITE, outputs])
+        pages, all_of_it = _floats(SITE, outputs, str(count))
         size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
     return [
         told(Number.of_values("each measurement's page", [pages / count], "s")),
@@ -84,32 +78,23 @@ def sweep():
 
 def _sweep(count, trainer_seconds):
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "sitecustomize.py").write_text(planted(trainer_seconds))
-        parameters = {"device": "cpu", "input": "synthetic", "repeats": 1}
-        parameters |= {"outputs_dir": f"{folder}/outputs"}
-        matrix = {"batch_size": list(range(1, count + 1))}
         content = {"notebook": "resnet50", "protocol": "quick"}
-        content |= {"parameters": parameters, "matrix": matrix}
+        content["parameters"] = {"device": "cpu", "input": "synthetic", "repeats": 1}
+        content["parameters"] |= {"outputs_dir": f"{folder}/outputs"}
+        content["matrix"] = {"batch_size": list(range(1, count + 1))}
         file = Path(folder) / "sweep.yaml"
         file.write_text(json.dumps(content))
+        options = {"capture_output": True, "stdin": subprocess.DEVNULL}
+        options["env"] = os.environ | planted(folder, fake_trainer.planted(trainer_seconds))
         start = time.perf_counter()
-        subprocess.run(
-            [PERFKIT, "sweep", file],
-            check=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": folder},
-        )
+        subprocess.run([PERFKIT, "sweep", file], check=True, **options)
         seconds = time.perf_counter() - start
     each = seconds / count - trainer_seconds
     return told(Number.of_values(f"each of {count} configurations", [each], "s"))
 
 
-def _few():
-    return range(min(PAIRS, 5))
-
-
-def _floats(command):
-    """The numbers that a process of its own prints."""
+def _floats(code, *arguments):
+    """The numbers that the code prints in a process of its own."""
+    command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]

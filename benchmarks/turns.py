@@ -10,6 +10,8 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
+from measuring import planted
+
 PLANT = """
 import sys
 told = " ".join(sys.orig_argv[1:4])
@@ -37,7 +39,6 @@ class Turns:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "sitecustomize.py").write_text(PLANT.format())
         self.pipes = {}
         for side in "ab":
             for way in ("done", "go"):
@@ -48,11 +49,12 @@ class Turns:
     def variables(self, side: str) -> dict[str, str]:
         """What the process of `side` needs in its environment."""
         # A pool of threads that spins after its step would slow the other side's.
-        settings = {"PYTHONPATH": str(self.folder), "KMP_BLOCKTIME": "0"}
-        return settings | {"TURNS_SIDE": str(self.folder / side)}
+        settings = {"KMP_BLOCKTIME": "0", "TURNS_SIDE": str(self.folder / side)}
+        return settings | planted(self.folder, PLANT.format())
 
     def give(self, turns: int) -> None:
-        """Let both sides take so many turns: a waits in its next one before b has its."""
+        """Let both sides take so many turns: a waits in its next one before b has its. The
+        batches after these, as for an evaluation, do not wait."""
         for side in "ab":
             os.read(self.pipes[side, "done"], 1)
         for turn in range(turns):
@@ -60,6 +62,8 @@ class Turns:
                 os.write(self.pipes[side, "go"], b"x")
                 if turn < turns - 1:
                     os.read(self.pipes[side, "done"], 1)
+        for side in "ab":
+            os.write(self.pipes[side, "go"], b"x" * 100)
 
     def times(self, side: str) -> list[tuple[float, float]]:
         """For each batch asked for: when, and when the turn for it had come, seconds."""

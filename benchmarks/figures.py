@@ -1,4 +1,4 @@
-"""The suite's own figures: `make bench`, or python tests/bench/figures.py [FIGURE …].
+"""The suite's own figures: `make bench`, or python benchmarks/figures.py [FIGURE …].
 
 Ratios within one run, or a cost per step, repeat or measurement. Each is stored in
 outputs/bench/figures.json as it comes; outputs/bench/report.html shows all of them. PAIRS=1

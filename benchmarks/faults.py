@@ -1,9 +1,10 @@
 """How soon a fault ends a run of two nodes, and what it leaves behind: one line per fault.
 
-`python tests/bench/faults.py`, as root: two network namespaces, workers started by hand, each
+`python benchmarks/faults.py`, as root: two network namespaces, workers started by hand, each
 fault planted in rank 1. "noticed" is the time from the fault to the end of the driver.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,7 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from measuring import planted
+
+from perfkit.config import ROOT
+
+sys.path.insert(0, str(ROOT / "tests"))
 from clusters import Namespaces, two_namespaces
 
 TIMEOUT = 30
@@ -42,12 +47,8 @@ IN_RANK = {
     "rank killed": "os.kill(os.getpid(), signal.SIGKILL)",
     "rank hangs (time-out 30 s)": "time.sleep(1000)",
 }
-FROM_OUTSIDE = (
-    "node 2 never starts (time-out 30 s)",
-    "link goes down",
-    "port taken",
-    "driver killed",
-)
+FROM_OUTSIDE = ["node 2 never starts (time-out 30 s)", "link goes down", "port taken"]
+FROM_OUTSIDE += ["driver killed"]
 
 
 def main() -> None:
@@ -60,29 +61,21 @@ def main() -> None:
 def run(name: str, namespaces: Namespaces, folder: Path) -> tuple[float, str, int]:
     """Seconds from the fault to the driver's end, what it said, and processes left."""
     fault = PLANTED.format(fault=IN_RANK.get(name, "pass"))
-    (folder / "sitecustomize.py").write_text(fault)
     happened = folder / "happened"
-    environment = os.environ | {"PYTHONPATH": str(folder), "FAULT_AT": str(happened)}
+    environment = os.environ | planted(folder, fault) | {"FAULT_AT": str(happened)}
     command = [sys.executable, "-c", DRIVER, json.dumps(request(namespaces, folder))]
     drivers = []
     if name == "port taken":
         listen = "import socket, time; s = socket.create_server(('', 29400)); time.sleep(1000)"
-        words = namespaces.nodes[0].command([sys.executable, "-c", listen])
-        drivers.append(subprocess.Popen(words))
+        words = [sys.executable, "-c", listen]
+        drivers.append(subprocess.Popen(namespaces.nodes[0].command(words)))
         time.sleep(1)
     began = time.time()
     alone = name.startswith("node 2") or name == "port taken"
     for node in namespaces.nodes[: 1 if alone else 2]:
-        drivers.append(
-            subprocess.Popen(
-                node.command(command),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
+        streams["stderr"] = subprocess.STDOUT
+        drivers.append(subprocess.Popen(node.command(command), env=environment, **streams))
     driver = drivers[-1] if alone else drivers[0]
     if not alone:
         while not happened.exists():
@@ -92,7 +85,7 @@ def run(name: str, namespaces: Namespaces, folder: Path) -> tuple[float, str, in
         namespaces.cut()
     if name == "driver killed":
         driver.kill()
-        while len(processes(namespaces)) > 0:
+        while processes(namespaces):
             time.sleep(0.05)
     said = driver.communicate()[0].strip().splitlines()[-1:]
     seconds = time.time() - began
@@ -113,19 +106,14 @@ def request(namespaces: Namespaces, folder: Path) -> dict[str, object]:
 
 
 def processes(namespaces: Namespaces) -> list[str]:
-    """Those that live in the namespaces, but for what has ended and waits to be noticed."""
+    """The processes in the namespaces, without zombies."""
     found = []
     for node in namespaces.nodes:
-        listed = subprocess.run(
-            ["ip", "netns", "pids", node.name], capture_output=True, text=True, check=True
-        )
-        for pid in listed.stdout.split():
-            state = Path(f"/proc/{pid}/stat")
-            try:
-                if state.read_text().rpartition(")")[2].split()[0] != "Z":
-                    found.append(pid)
-            except OSError:
-                continue
+        listed = subprocess.check_output(["ip", "netns", "pids", node.name], text=True)
+        for pid in listed.split():
+            with contextlib.suppress(OSError):
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                found += [pid] * (state != "Z")
     return found
 
 

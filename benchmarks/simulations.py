@@ -1,6 +1,6 @@
 """What the statistics claim, shown by simulation.
 
-python tests/bench/simulations.py [CLAIM …]; without a name, all of them. SEED and SIMULATIONS
+python benchmarks/simulations.py [CLAIM …]; without a name, all of them. SEED and SIMULATIONS
 are environment variables. A claim is a function of CLAIMS, which yields lines of its figures;
 the figures come from functions that a test calls with the same seed.
 """

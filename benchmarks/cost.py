@@ -6,13 +6,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from measuring import measured
-from runner import PAIRS, SAMPLES, told
+from runner import PAIRS, PIXELS, SAMPLES, TESTS, told
+from stored import Number
 from turns import Turns
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, TESTS)
 from fake_trainer import launcher_command
 
 import perfkit
@@ -20,40 +22,25 @@ from perfkit.config import ROOT
 from perfkit.nodes import launch
 from perfkit.nodes.launch import worker_environment
 from perfkit.request.launchers import Place
-from perfkit.results.figures import Number
 from perfkit.training.loop import CpuDevice, train
 from perfkit.worker.rank import RawFile
 
-HERE = Path(__file__).parent
+PERFKIT = Path(sys.executable).with_name("perfkit")
 
 
 def timer():
     """The timer's own cost per step, raw file included: the training loop with a step that does
     nothing, 20,000 steps a run."""
     steps = 20_000
-
-    class Nothing:
-        def backward(self, batch, *, exchange):
-            return 1.0
-
-        def update(self):
-            return
+    nothing = SimpleNamespace(backward=lambda _batch, *, exchange: 1.0, update=lambda: None)
 
     def step_microseconds():
         with tempfile.TemporaryDirectory() as folder:
             raw = RawFile(Path(folder) / "raw.jsonl")
             began = time.perf_counter()
-            train(
-                Nothing(),
-                iter(range(steps)),
-                CpuDevice(),
-                raw.write,
-                samples=1,
-                accumulate=1,
-                warmup_steps=0,
-                measured_steps=steps,
-                read_losses_at_once=True,
-            )
+            options = {"samples": 1, "accumulate": 1, "read_losses_at_once": True}
+            options |= {"warmup_steps": 0, "measured_steps": steps}
+            train(nothing, iter(range(steps)), CpuDevice(), raw.write, **options)
             return (time.perf_counter() - began) / steps * 1e6
 
     values = [step_microseconds() for _run in range(PAIRS)]
@@ -68,7 +55,7 @@ def transparency():
     # a larger part.
     pairs = []
     for _run in range(2 * PAIRS):
-        pairs.append(_in_turn(size=160, batch=4, warmup=6, steps=24))
+        pairs.append(_in_turn(size=min(160, PIXELS), batch=4, warmup=6, steps=24))
         print("  {:.4g} / {:.4g} images/s".format(*pairs[-1]), flush=True)
     return [told(Number.of_pairs("notebook / bare loop", pairs, "images/s"))]
 
@@ -78,25 +65,27 @@ def _in_turn(size, batch, warmup, steps):
     with tempfile.TemporaryDirectory() as folder:
         turns = Turns(Path(folder))
         request = {"device": "cpu", "image_size": size, "batch_size": batch, "repeats": 1}
-        request |= {"warmup_steps": warmup, "measured_steps": steps, "outputs_dir": folder}
+        request |= {"warmup_steps": warmup, "measured_steps": steps, "data_dir": SAMPLES}
+        request |= {"outputs_dir": folder}
         options = [word for pair in request.items() for word in ("-p", *map(str, pair))]
-        notebook = str(ROOT / "notebooks" / "resnet50.ipynb")
-        suite = [sys.executable, "-m", "papermill", notebook, f"{folder}/out.ipynb"]
+        suite = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / "resnet50.ipynb")]
         # The suite looks at one batch before its first step: the bare loop has one more.
         numbers = map(str, (size, batch, warmup + 1, steps))
-        bare = [sys.executable, str(HERE / "bare_loop.py"), str(SAMPLES), *numbers]
-        config = perfkit.plan("resnet50", {"device": "cpu"}).config
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        quiet |= {"stderr": subprocess.DEVNULL}
+        bare = [
+            sys.executable,
+            str(ROOT / "benchmarks" / "bare_loop.py"),
+            str(SAMPLES),
+            *numbers,
+        ]
+        config = perfkit.plan("resnet50", {"device": "cpu", "data_dir": str(SAMPLES)}).config
+        settings = worker_environment(config, Place()) | turns.variables("b")
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        notebook = os.environ | turns.variables("a")
         with (
             subprocess.Popen(
-                [*suite, *options], env=os.environ | turns.variables("a"), **quiet
+                [*suite, f"{folder}/out.ipynb", *options], env=notebook, **quiet
             ) as one,
-            subprocess.Popen(
-                bare,
-                env=worker_environment(config, Place()) | turns.variables("b"),
-                **quiet,
-            ) as other,
+            subprocess.Popen(bare, env=settings, **quiet) as other,
         ):
             turns.give(warmup + 1 + steps)
             statuses = one.wait(), other.wait()
@@ -105,9 +94,8 @@ def _in_turn(size, batch, warmup, steps):
         # Batch 0 is the look before the first step. The end of the bare loop's last step
         # can't be seen from outside, so both sides leave that one out.
         window = slice(warmup + 1, warmup + steps)
-        suite_steps = perfkit.load_steps(result.parent)["seconds"].tolist()
-        measured_by_suite = suite_steps[warmup : warmup + steps - 1]
-        suite_seconds = sum(measured_by_suite) - sum(turns.waits("a")[window])
+        suite_steps = perfkit.load_steps(result.parent)["seconds"][warmup : warmup + steps - 1]
+        suite_seconds = sum(suite_steps) - sum(turns.waits("a")[window])
         bare_seconds = sum(turns.step_seconds("b")[window])
         return batch * (steps - 1) / suite_seconds, batch * (steps - 1) / bare_seconds
 
@@ -162,10 +150,11 @@ def overhead():
     """What share of a warm `make report` is not training: starts of Paddle and its launcher,
     papermill, the page."""
     with tempfile.TemporaryDirectory() as outputs:
-        request = ["-p", "device", "cpu", "-p", "protocol", "quick", "-p", "outputs_dir"]
+        request = {"device": "cpu", "protocol": "quick", "outputs_dir": outputs}
+        request |= {"data_dir": SAMPLES, "image_size": PIXELS, "repeats": min(PAIRS, 5)}
+        options = [word for pair in request.items() for word in ("-p", *map(str, pair))]
         began = time.perf_counter()
-        command = [str(Path(sys.executable).with_name("perfkit")), "run", "resnet50"]
-        subprocess.run([*command, *request, outputs], check=True, capture_output=True)
+        subprocess.run([PERFKIT, "run", "resnet50", *options], check=True, capture_output=True)
         wall = time.perf_counter() - began
         (result,) = Path(outputs).glob("*/result.json")
         training = perfkit.load_steps(result.parent)["seconds"].sum()

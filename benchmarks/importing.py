@@ -1,6 +1,6 @@
 """How fast a large log is read, and in how much memory.
 
-python tests/bench/importing.py [MEGABYTES [NAME]]: writes a log of each format that has NAME in
+python benchmarks/importing.py [MEGABYTES [NAME]]: writes a log of each format that has NAME in
 its name (all of them), a print for each step and nothing else, the slowest kind. A process of
 its own reads it and prints MB/s of its time on a core, the peak of its memory, and how many
 times as long as counting the lines it took.
@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT.parent)]
+from perfkit.config import ROOT
+from perfkit.logs.reader import read_logs
 
-import test_log_formats as writers  # noqa: E402
-
-from perfkit.logs.reader import read_logs  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
+import test_log_formats as writers
 
 STEPS = np.random.default_rng(0).uniform(0.1, 0.2, 20_000)
 LOGS = {
@@ -44,10 +43,8 @@ def tell(path: Path) -> None:
     (log,) = read_logs(path)
     seconds = time.process_time() - began
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    size = path.stat().st_size
-    began = time.process_time()
-    with path.open("rb") as file:
-        lines = sum(1 for _ in file)
+    size, began = path.stat().st_size, time.process_time()
+    lines = sum(1 for _ in path.open("rb"))
     plain_seconds = time.process_time() - began
     print(
         f"{log.format:45} {size / 1e6:6.0f} MB {lines:9,} lines {len(log.windows):9,} windows "

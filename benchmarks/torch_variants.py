@@ -10,7 +10,7 @@ threads, which other load disturbs less.
 import sys
 import time
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -25,12 +25,6 @@ SIZES = {
     "vgg16": {"batch_size": 2, "image_size": 224},
     "bert": {"batch_size": 4, "sequence_length": 128},
 }
-BACKEND = ("layout", "precision", "execution")
-
-
-class Seconds(NamedTuple):
-    wall: float
-    processor: float
 
 
 def made(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
@@ -38,7 +32,7 @@ def made(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
     values: dict[str, Any] = {"model": model, "framework": "torch", "device": "cpu"}
     values |= {"processes": 1, "optimizer": MODELS[model].optimizers[0], **SIZES[model]}
     values |= {} if model == "bert" else {"layout": FRAMEWORKS["torch"].layout}
-    values |= {name: variant[name] for name in BACKEND if name in variant}
+    values |= {k: variant[k] for k in ("layout", "precision", "execution") if k in variant}
     config = Config(**values)
     backend.open_device(config)
     trainer = backend.Trainer(config)
@@ -48,35 +42,33 @@ def made(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
     return trainer, next(backend.tensors(synthetic.batches(config, 0), config))
 
 
-def step(trainer: Any, batch: Any, variant: dict[str, str]) -> Seconds:
+def step(trainer: Any, batch: Any, variant: dict[str, str]) -> tuple[float, float]:
+    """Seconds by the clock, and of the processor in all threads."""
     torch.set_num_threads(int(variant.get("threads", "2")))
     torch.set_flush_denormal(variant.get("flush") == "1")
     wall, processor = time.perf_counter(), time.process_time()
     trainer.backward(batch)
     trainer.update()
-    return Seconds(time.perf_counter() - wall, time.process_time() - processor)
+    return time.perf_counter() - wall, time.process_time() - processor
 
 
 def main(model: str, rounds: int, texts: list[str]) -> None:
     variants = [dict(part.split("=") for part in text.split(",")) for text in texts]
     trainers = [made(model, variant) for variant in variants]
-    for _ in range(2):
-        for work, variant in zip(trainers, variants, strict=True):
-            step(*work, variant)
-    seconds: list[list[Seconds]] = [[] for _ in variants]
+    for work, variant in 2 * list(zip(trainers, variants, strict=True)):
+        step(*work, variant)
+    seconds: list[list[tuple[float, float]]] = [[] for _ in variants]
     for number in range(1, rounds + 1):
         for taken, work, variant in zip(seconds, trainers, variants, strict=True):
             taken.append(step(*work, variant))
         print(f"after {number} rounds")
         for taken, text in zip(seconds, texts, strict=True):
-            pairs = list(zip(seconds[0], taken, strict=True))
-            wall = median(first.wall / other.wall for first, other in pairs)
-            processor = median(first.processor / other.processor for first, other in pairs)
-            print(
-                f"  {text:40} {min(s.wall for s in taken):7.3f} s {wall:5.2f} times as fast"
-                f"   {min(s.processor for s in taken):7.3f} s {processor:5.2f}",
-                flush=True,
-            )
+            both = zip(seconds[0], taken, strict=True)
+            ratios = [(one[0] / other[0], one[1] / other[1]) for one, other in both]
+            wall, processor = map(median, zip(*ratios, strict=True))
+            shortest = [min(kind) for kind in zip(*taken, strict=True)]
+            print(f"  {text:40} {shortest[0]:7.3f} s {wall:5.2f} times as fast", end="")
+            print(f"   {shortest[1]:7.3f} s {processor:5.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,42 +4,29 @@ import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from functools import partial
+from unittest.mock import patch
 
-from measuring import measured, result_of
+from measuring import measured, planted, result_of
 from runner import PAIRS, SAMPLES, paired, told
-
-from perfkit.results.figures import Number
+from stored import Number
 
 
 def cpu_settings():
     """Throughput with the CPU settings / of Paddle as installed: threads and MKL's path, batch
     8, synthetic input."""
     request = {"batch_size": 8, "input": "synthetic", "warmup_steps": 1, "measured_steps": 3}
-    return [
-        paired(
-            "with / without",
-            lambda: measured(**request),
-            lambda: measured(**request, cpu_tuning=False),
-            "images/s",
-            min(PAIRS, 3),
-        )
-    ]
+    sides = [partial(measured, **request, cpu_tuning=tuned) for tuned in (True, False)]
+    return [paired("with / without", *sides, "images/s", min(PAIRS, 3))]
 
 
 def processes():
     """Throughput of two processes of one thread, 8 images each / of one process of two threads,
     16 images."""
     request = {"input": "synthetic", "warmup_steps": 1, "measured_steps": 4}
-    return [
-        paired(
-            "two processes / one",
-            lambda: measured(**request, processes=2, batch_size=8),
-            lambda: measured(**request, processes=1, batch_size=16),
-            "images/s",
-            min(PAIRS, 4),
-        )
-    ]
+    two = partial(measured, **request, processes=2, batch_size=8)
+    one = partial(measured, **request, processes=1, batch_size=16)
+    return [paired("two processes / one", two, one, "images/s", min(PAIRS, 4))]
 
 
 INPUT_ALONE = """
@@ -69,13 +56,8 @@ def inputs():
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return float(done.stdout)
 
-    def dali():
-        return alone("dali")
-
-    def dataloader():
-        return alone("dataloader")
-
-    return [paired("DALI / DataLoader", dali, dataloader, "samples/s", min(PAIRS, 5))]
+    sides = partial(alone, "dali"), partial(alone, "dataloader")
+    return [paired("DALI / DataLoader", *sides, "samples/s", min(PAIRS, 5))]
 
 
 SLEEPING = """
@@ -106,16 +88,9 @@ def straggler():
     predicted, named = [], []
 
     def two(*seconds):
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "sitecustomize.py").write_text(SLEEPING.format(seconds=seconds))
-            before = os.environ.get("PYTHONPATH")
-            os.environ["PYTHONPATH"] = folder
-            try:
-                return result_of(**request)
-            finally:
-                del os.environ["PYTHONPATH"]
-                if before is not None:
-                    os.environ["PYTHONPATH"] = before
+        code = SLEEPING.format(seconds=seconds)
+        with tempfile.TemporaryDirectory() as f, patch.dict(os.environ, planted(f, code)):
+            return result_of(**request)
 
     def without():
         value = two(usual, usual).throughput.value

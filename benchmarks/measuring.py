@@ -1,0 +1,33 @@
+"""Repeats by perfkit.measure, and code planted into processes, for figures."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from runner import PIXELS
+
+import perfkit
+from perfkit.results.schema import Result
+
+
+def result_of(**parameters: Any) -> Result:
+    """The result of one repeat of ResNet-50 on the CPU, in fresh processes."""
+    with tempfile.TemporaryDirectory() as outputs:
+        request = {"device": "cpu", "repeats": 1, "outputs_dir": outputs, "image_size": PIXELS}
+        plan = perfkit.plan("resnet50", request | parameters)
+        result = perfkit.measure(plan.config, plan.protocol).result
+    assert result.status == "complete", result.failure
+    return result
+
+
+def measured(**parameters: Any) -> float:
+    """Images/s of one repeat."""
+    return result_of(**parameters).throughput.value
+
+
+def planted(folder: str | Path, code: str) -> dict[str, str]:
+    """The variables of an environment in which every Python process runs `code` first."""
+    (Path(folder) / "sitecustomize.py").write_text(code)
+    known = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *([known] if known else [])])}

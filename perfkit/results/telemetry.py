@@ -1,0 +1,127 @@
+"""What the machine did in the window of a repeat: pure functions on the samples that
+`system.telemetry` wrote down."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from perfkit.results.schema import Conditions
+
+Sample = dict[str, Any]
+"""A `look` event of a telemetry file."""
+Series = list[tuple[float, Any]]
+"""Moment and value of a figure in each sample that has it."""
+
+
+def summarize(
+    events: Sequence[Sample], began: float, seconds: float, trained: Sequence[int]
+) -> Conditions | None:
+    """The conditions in the window of `seconds` that began when the monotonic clock read
+    `began`; None unless the measurement's processes were seen both before and after it.
+
+    `events` are the lines of a telemetry file, `trained` the samples that each rank has trained
+    on in the window. A counter's value where the window begins or ends lies on the straight
+    line between the samples around that moment.
+    """
+    if not events:
+        return None
+    begin, ended = events[0], began + seconds
+    samples = [event for event in events if event["event"] == "look"]
+    within = [sample for sample in samples if began <= sample["at"] <= ended]
+    before = [sample for sample in samples if sample["at"] < began][-1:]
+    after = [sample for sample in samples if sample["at"] > ended][:1]
+    around, seen = [*before, *within, *after], within or [*before, *after]
+
+    def increase(series: Series) -> float | None:
+        first, last = _at(began, series), _at(ended, series)
+        return None if first is None or last is None else last - first
+
+    own, busy, stolen = (
+        increase([(sample["at"], sample[field]) for sample in around if field in sample])
+        for field in ("own_seconds", "busy_seconds", "stolen_seconds")
+    )
+    if own is None:
+        return None
+    missing = dict(begin["missing"])
+    if stolen is not None and not around[-1]["stolen_seconds"]:
+        # What hides it from its guests looks the same as no hypervisor.
+        stolen, missing["stolen"] = None, "none was counted since the machine started"
+    wraps = begin["energy_wraps_joules"]
+    energy = {
+        device: joules
+        for device, series in _by_device("energy_joules", around).items()
+        if (joules := increase(_unwrapped(series, wraps.get(device)))) is not None
+    }
+    clocks, temperatures = _values("clock_mhz", seen), _values("temperature_celsius", seen)
+    return Conditions(
+        looks=len(within),
+        cores=begin["cores"],
+        own_cores=own / seconds,
+        # Two ways to count: where there is no other load, the difference may be below zero.
+        other_load_cores=None if busy is None else max(0.0, busy - own) / seconds,
+        stolen_share=None if stolen is None else stolen / seconds / begin["cores"],
+        clock_mhz={device: (min(values), max(values)) for device, values in clocks.items()},
+        temperature_celsius={device: max(values) for device, values in temperatures.items()},
+        throttled=_throttled(around, seen),
+        energy_joules=energy,
+        energy_joules_per_sample=_per_sample(energy, begin, trained),
+        missing=missing,
+    )
+
+
+def _at(moment: float, series: Series) -> float | None:
+    """A counter's value at `moment`, between two of its samples; None outside of them."""
+    for (earlier, low), (later, high) in pairwise(series):
+        if earlier <= moment <= later:
+            return float(low + (high - low) * (moment - earlier) / (later - earlier))
+    return None
+
+
+def _by_device(field: str, samples: list[Sample]) -> dict[str, Series]:
+    found: dict[str, Series] = {}
+    for sample in samples:
+        for device, value in sample.get(field, {}).items():
+            found.setdefault(device, []).append((sample["at"], value))
+    return found
+
+
+def _values(field: str, samples: list[Sample]) -> dict[str, list[Any]]:
+    return {d: [value for _, value in s] for d, s in _by_device(field, samples).items()}
+
+
+def _unwrapped(series: Series, wrap: float | None) -> Series:
+    """A counter that begins at 0 again after `wrap`, as if it went on. Nothing is left of one
+    that fell without: its driver was loaded anew."""
+    passed, unwrapped = 0.0, series[:1]
+    for (_, low), (moment, high) in pairwise(series):
+        if high < low and wrap is None:
+            return []
+        passed += wrap or 0.0 if high < low else 0.0
+        unwrapped.append((moment, high + passed))
+    return unwrapped
+
+
+def _throttled(around: list[Sample], seen: list[Sample]) -> dict[str, dict[str, int]]:
+    """Device -> reason -> samples that showed it: GPUs name it, a CPU's count has risen."""
+    throttled = {
+        device: dict(Counter(reason for reasons in values for reason in reasons))
+        for device, values in _values("throttled", seen).items()
+    }
+    for device, counts in _values("throttle_count", around).items():
+        rises = sum(later > earlier for earlier, later in pairwise(counts))
+        throttled[device] = {"thermal": rises} if rises else {}
+    return throttled
+
+
+def _per_sample(
+    energy: dict[str, float], begin: Sample, trained: Sequence[int]
+) -> float | None:
+    """Joules of what computes: of the ranks' GPUs, or else of all packages and memory."""
+    if begin["device"] == "gpu":
+        energy = {
+            device: joules for device, joules in energy.items() if device.startswith("gpu")
+        }
+        if len(energy) < begin["ranks"]:
+            return None
+    return sum(energy.values()) / sum(trained[: begin["ranks"]]) if energy else None

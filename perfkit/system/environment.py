@@ -1,0 +1,165 @@
+"""Facts of this machine: hardware, driver, versions, settings, the suite's own commit.
+
+Only what is listed here is read, never an environment dump, so that no secret, no host name
+and no home path gets into it. What can't be read says why. Nothing is imported that
+trains: versions are read from the installed packages' files.
+"""
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+from perfkit.config import ROOT, portable
+from perfkit.results.schema import NOT_IDENTITY, Reading
+from perfkit.system import gpus
+from perfkit.system.software import CUDA_VERSIONS, distribution
+
+Value = str | int | float | bool | list[str]
+
+LIBRARY_VARIABLES = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
+"""How the names of variables begin by which users steer the libraries."""
+CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
+MEASURING = ["config.py", "statistics.py", "system", "models", "training", "backends"]
+MEASURING += ["inputs", "request", "results", "nodes", "worker", "driver"]
+"""What a number depends on; the other rooms only show, compare or read."""
+
+
+class MissingError(LookupError):
+    """This machine does not have it; the message says why."""
+
+
+def read_facts(data_dir: Path) -> dict[str, Reading]:
+    """Every fact of FACTS by name, and the disk of `data_dir`, where the input lies."""
+    readers = FACTS | {"data_disk": partial(_disk, data_dir)}
+    return {name: _reading(read) for name, read in readers.items()}
+
+
+def identity(environment: dict[str, Reading]) -> dict[str, Any]:
+    """The facts that must be alike for repeats to belong to one measurement."""
+    return {k: v.value for k, v in sorted(environment.items()) if k not in NOT_IDENTITY}
+
+
+def _reading(read: Callable[[], Value]) -> Reading:
+    """What `read` returns, or the reason why it can't."""
+    try:
+        return Reading(value=read())
+    except MissingError as error:
+        missing = str(error)
+    except pynvml.NVMLError as error:
+        missing = f"no NVIDIA driver answers (NVML: {error})"
+    except (OSError, subprocess.SubprocessError, PackageNotFoundError) as error:
+        missing = portable(f"{type(error).__name__}: {error}")[:200]
+    return Reading(value=None, missing=missing)
+
+
+def cpu_vendor() -> str:
+    """The maker of the CPU, as the kernel names it. Raises MissingError."""
+    return _cpuinfo("vendor_id")
+
+
+def suite_source() -> str:
+    """SHA-256 over the code that measures."""
+    package = ROOT / "perfkit"
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] in MEASURING:
+            digest.update(str(name).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _cpuinfo(key: str) -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    raise MissingError(f"/proc/cpuinfo has no {key!r} on this machine")
+
+
+def _cpu() -> str:
+    details = f"family {_cpuinfo('cpu family')} model {_cpuinfo('model')}"
+    return f"{_cpuinfo('model name')} ({details})"
+
+
+def _interconnect() -> list[str]:
+    adapters = sorted(Path("/sys/class/infiniband").glob("*"))
+    if not adapters:
+        raise MissingError("no InfiniBand or RoCE adapter under /sys/class/infiniband")
+    return [f"{a.name}: {(a / 'ports/1/rate').read_text().strip()}" for a in adapters]
+
+
+def _disk(path: Path) -> str:
+    while not path.exists():
+        path = path.parent
+    mounts = [p for p in psutil.disk_partitions(all=True) if path.is_relative_to(p.mountpoint)]
+    file_system = max(mounts, key=lambda p: len(p.mountpoint)).fstype
+    device = path.stat().st_dev
+    block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    for folder in (block, block.parent):
+        rotational = folder / "queue/rotational"
+        if rotational.exists():
+            rotates = rotational.read_text().strip() == "1"
+            kind = "rotating, or virtual" if rotates else "solid state"
+            return f"{file_system} on {folder.name} ({kind})"
+    return f"{file_system} (no block device)"
+
+
+def _dali() -> str:
+    for cuda in CUDA_VERSIONS:
+        if found := distribution(f"nvidia-dali-cuda{cuda}0"):
+            return f"{found} (CUDA {cuda} build)"
+    raise MissingError("DALI is not installed")
+
+
+def _variables() -> list[str]:
+    """Settings by which users steer the libraries; names by allow-list, paths shortened."""
+    found = {k: v for k, v in sorted(os.environ.items()) if k.startswith(LIBRARY_VARIABLES)}
+    return [portable(f"{k}={v}") for k, v in found.items()]
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError as error:
+        raise MissingError(f"no {command[0]} on this machine") from error
+    if done.returncode:
+        reason = portable(" ".join(done.stderr.split()))[:200]
+        raise MissingError(f"{command[0]} ended with {done.returncode}: {reason}")
+    return done.stdout.strip()
+
+
+_git = partial(_output, "git", "-C", str(ROOT))
+
+FACTS: dict[str, Callable[[], Value]] = {
+    "cpu": _cpu,
+    "cpu_cores": lambda: f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
+    "cpu_features": lambda: [f for f in CPU_FEATURES if f in _cpuinfo("flags").split()],
+    "memory": lambda: f"{round(psutil.virtual_memory().total / 2**30)} GiB",
+    "virtual_machine": lambda: "yes" if "hypervisor" in _cpuinfo("flags").split() else "no",
+    "os": lambda: platform.freedesktop_os_release()["PRETTY_NAME"],
+    "kernel": platform.release,
+    "gpus": gpus.visible_names,
+    "driver": lambda: gpus.ask(pynvml.nvmlSystemGetDriverVersion),
+    "driver_cuda": gpus.driver_cuda,
+    "gpu_topology": lambda: _output("nvidia-smi", "topo", "-m"),
+    "interconnect": _interconnect,
+    "python": platform.python_version,
+    "dali": _dali,
+    "h5py": lambda: version("h5py"),
+    "pillow": lambda: version("pillow"),
+    "variables": _variables,
+    "numpy": lambda: version("numpy"),
+    "suite": lambda: version("perfkit"),
+    "suite_source": suite_source,
+    "suite_commit": lambda: _git("rev-parse", "HEAD"),
+    "suite_modified": lambda: bool(_git("status", "--porcelain", "--untracked-files=no")),
+}

@@ -1,0 +1,263 @@
+"""Samples of the machine while a repeat runs, taken from outside the training processes.
+
+A sample is a line of `repeats/<k>/conditions.jsonl`: counters and sensors of the kernel and the
+GPUs as they stand. What they mean for the window is derived by `results.telemetry`. A sample
+starts no process and waits for nothing.
+
+psutil has the CPU times. Clock and temperature are read here: psutil reads /proc/cpuinfo and
+the clock of every core each time, and every sensor, those of disks and network adapters too;
+where there is no cpufreq, it gives the nominal clock.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Self, TypeVar
+
+import psutil
+import pynvml
+
+from perfkit.config import Config
+from perfkit.system import gpus
+from perfkit.system.environment import MissingError
+
+CORES_SAMPLED = 8
+"""So many of the usable cores, evenly chosen, are asked for clock and throttling."""
+CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+"""Drivers of the processor's own sensor; the first input of each is the package's."""
+UNAVAILABLE = (MissingError, OSError, ValueError, IndexError, psutil.Error, pynvml.NVMLError)
+"""What is raised where the machine does not have a figure."""
+Readers = dict[str, Callable[[], Any]]
+"""Device -> what reads a figure of it."""
+T = TypeVar("T")
+
+CPU_FIGURES: dict[str, tuple[str, str, Callable[[list[int]], float], str]] = {
+    "cpu_clock": (
+        "clock_mhz",
+        "devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq",
+        lambda kilohertz: fmean(kilohertz) / 1e3,
+        "no cpufreq under /sys/devices/system/cpu",
+    ),
+    "cpu_temperature": (
+        "temperature_celsius",
+        "class/hwmon/*/temp1_input",
+        lambda millidegrees: max(millidegrees) / 1e3,
+        "no sensor of the processor under /sys/class/hwmon",
+    ),
+    "cpu_throttling": (
+        "throttle_count",
+        "devices/system/cpu/cpu{}/thermal_throttle/*_throttle_count",
+        sum,
+        "no thermal_throttle under /sys/devices/system/cpu",
+    ),
+    "cpu_energy": (
+        "energy_joules",
+        "class/powercap/intel-rapl:*/energy_uj",
+        lambda microjoules: sum(microjoules) / 1e6,
+        "no RAPL under /sys/class/powercap",
+    ),
+}
+"""What can be sampled of the CPU: field of a sample, files below /sys ({} is a core), what the
+numbers of a device's files become, and the reason where there are none. The energy counters
+begin at 0 again at `max_energy_range_uj`."""
+
+
+def cpu_readers(sys: Path, cores: Sequence[int], name: str, file: str = "") -> Readers:
+    """What reads a figure of CPU_FIGURES, or another `file` beside its own. Raises
+    MissingError."""
+    _, pattern, combine, missing = CPU_FIGURES[name]
+    files: dict[str, list[Path]] = {}
+    for path in sorted({path for core in cores for path in sys.glob(pattern.format(core))}):
+        if device := _device(path):
+            files.setdefault(device, []).append(path.with_name(file or path.name))
+    if not files:
+        raise MissingError(missing)
+    return {device: partial(_combined, combine, paths) for device, paths in files.items()}
+
+
+def _device(path: Path) -> str | None:
+    """What a file tells of: the CPU, one of its packages or that package's memory.
+
+    None of other sensors, and of RAPL's other zones: a package counts its cores in, and `psys`
+    the packages.
+    """
+    label = path.with_name("name")
+    if not label.exists():
+        return "cpu"
+    name = label.read_text().strip()
+    if path.name == "temp1_input":
+        return "cpu" if name in CPU_SENSORS else None
+    if name == "dram":
+        return f"dram-{path.parent.name.split(':')[1]}"
+    return name if name.startswith("package") else None
+
+
+def _combined(combine: Callable[[list[int]], float], paths: list[Path]) -> float:
+    return combine([int(path.read_text()) for path in paths])
+
+
+def core_seconds(sys: Path, cores: Sequence[int]) -> dict[str, float]:
+    """CPU time of these cores since the machine started: `busy_seconds` of processes and the
+    kernel, and `stolen_seconds` that the hypervisor gave to others.
+
+    Time in interrupts is left out: it is nobody's, and a measurement's own network makes some.
+    """
+    times = psutil.cpu_times(percpu=True)
+    if len(times) > len(cores):
+        # In order, without those that are offline or hidden.
+        online = (sys / "devices/system/cpu/online").read_text().strip()
+        times = [times[core] for core in cores] if online == f"0-{len(times) - 1}" else []
+    if len(times) < len(cores):
+        raise MissingError("/proc/stat does not have every usable core")
+    return {
+        "busy_seconds": sum(core.user + core.nice + core.system for core in times),
+        "stolen_seconds": sum(core.steal for core in times),
+    }
+
+
+class ProcessTree:
+    """A process that adopts orphans, and all below it.
+
+    Of other processes only the parent is read, once each: on a busy machine there are thousands
+    of them, and psutil's own `children` reads all of them each time.
+    """
+
+    def __init__(self, top: psutil.Process) -> None:
+        self.top = top
+        self.members = {top.pid: top}
+        self.others: set[int] = set()
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds so far, those of ended processes included, which their parents have.
+        Raises psutil.NoSuchProcess once the top process has ended."""
+        self._find_children({*psutil.pids()})
+        seconds = 0.0
+        for pid, process in list(self.members.items()):
+            with suppress(*UNAVAILABLE):
+                if process.is_running():
+                    user, system, children_user, children_system, _iowait = process.cpu_times()
+                    seconds += user + system + children_user + children_system
+                    continue
+            if process is self.top:
+                raise psutil.NoSuchProcess(pid)
+            del self.members[pid]
+        return seconds
+
+    def _find_children(self, present: set[int]) -> None:
+        new = {}
+        for pid in present - self.others - self.members.keys():
+            with suppress(*UNAVAILABLE):
+                process = psutil.Process(pid)
+                new[pid] = (process.ppid(), process)
+        while children := [pid for pid, (parent, _) in new.items() if parent in self.members]:
+            self.members |= {pid: new.pop(pid)[1] for pid in children}
+        self.others = (self.others & present) | new.keys()
+
+
+class Telemetry:
+    """Appends samples to `path`; a line that can't be written is the last.
+
+    A measurement goes on without it: of a full disk, its own raw files tell.
+    """
+
+    def __init__(self, path: Path, config: Config, sys: Path = Path("/sys")) -> None:
+        self.path = path
+        self.config = config
+        self.sys = sys
+        self.cores = sorted(os.sched_getaffinity(0))
+        self.core_seconds = partial(core_seconds, sys, self.cores)
+        self.processes: ProcessTree | None = None
+        self.missing: dict[str, str] = {}
+        self.writing = True
+
+    def __enter__(self) -> Self:
+        self.opened = ExitStack()
+        try:
+            self.stream = self.opened.enter_context(self.path.open("xb", buffering=0))
+        except OSError:
+            self.writing = False
+            return self
+        wraps = partial(cpu_readers, self.sys, [0], "cpu_energy", "max_energy_range_uj")
+        self.figures = self._figures()
+        begin = {
+            "event": "begin",
+            "device": self.config.device,
+            "ranks": self.config.devices,
+            "cores": len(self.cores),
+            "energy_wraps_joules": self._try(lambda: _read_all(wraps())) or {},
+            "missing": self.missing,
+        }
+        self._write(begin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.opened.close()
+
+    def sample(self, top: psutil.Process | None) -> None:
+        """Write down how things stand. `top` is the process above the measurement's others on
+        this machine, or None before it is known."""
+        if not self.writing:
+            return
+        sample: dict[str, Any] = {"event": "look", "at": time.monotonic()}
+        sample |= self._try(self.core_seconds) or {}
+        if top and not self.processes:
+            self.processes = ProcessTree(top)
+        if self.processes and (seconds := self._try(self.processes.cpu_seconds)) is not None:
+            sample["own_seconds"] = seconds
+        for field, readers in self.figures:
+            for device, read in readers.items():
+                if (value := self._try(read)) is not None:
+                    sample.setdefault(field, {})[device] = value
+        self._write(sample)
+
+    def _write(self, event: dict[str, Any]) -> None:
+        line = json.dumps(event).encode() + b"\n"
+        try:
+            self.writing = self.stream.write(line) == len(line)
+        except OSError:
+            self.writing = False
+
+    def _figures(self) -> list[tuple[str, Readers]]:
+        """Fields and readers of the figures that answer; of the others, and of CPU time,
+        `missing` gets the reason by name."""
+        self._try(self.core_seconds, "cpu_time")
+        some = self.cores[:: -(-len(self.cores) // CORES_SAMPLED)]
+        found = {
+            name: (field, self._try(partial(cpu_readers, self.sys, some, name), name) or {})
+            for name, (field, *_) in CPU_FIGURES.items()
+        }
+        if self.config.device == "gpu":
+            found |= self._try(self._gpu_figures, "gpus") or {}
+        return [
+            (field, readers)
+            for name, (field, readers) in found.items()
+            if self._try(partial(_read_all, readers), name)
+        ]
+
+    def _gpu_figures(self) -> dict[str, tuple[str, Readers]]:
+        self.opened.enter_context(gpus.session())
+        return gpus.figures(self.config.devices)
+
+    def _try(self, read: Callable[[], T], name: str | None = None) -> T | None:
+        """None where the machine does not have it; with a `name`, `missing` gets the reason."""
+        try:
+            return read()
+        except UNAVAILABLE as error:
+            if name:
+                self.missing[name] = _reason(error)
+            return None
+
+
+def _read_all(readers: Readers) -> dict[str, Any]:
+    return {device: read() for device, read in readers.items()}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}"
+    return f"NVML: {error}" if isinstance(error, pynvml.NVMLError) else str(error)
