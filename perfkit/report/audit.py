@@ -140,7 +140,8 @@ def audit_claims(folder: str | Path) -> Section:
     }
     found, claims = Section(), pd.Series([c for c in audit.claims if c.log], dtype=object)
     for part, some in claims.groupby(claims.map(wording.part_words), sort=False):
-        found += table(*columns(some, cells), caption=str(part))
+        rows, headings = columns(some, cells)
+        found += table(rows, headings, str(part))
     return found + _text(part="without", audit=audit)
 
 
