@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from perfkit.config import ROOT
-from perfkit.importers import read_log
+from perfkit.logs.reader import read_logs
 
 sys.path.insert(0, str(ROOT / "tests"))
-import test_importers as writers
+import test_log_formats as writers
 
 STEPS = np.random.default_rng(0).uniform(0.1, 0.2, 20_000)
 LOGS = {
@@ -40,20 +40,20 @@ LOGS = {
 def tell(path: Path) -> None:
     """Reads one file and prints what it took; runs in a process of its own."""
     began = time.process_time()
-    log = read_log(path)
+    (log,) = read_logs(path)
     seconds = time.process_time() - began
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     size, began = path.stat().st_size, time.process_time()
     lines = sum(1 for _ in path.open("rb"))
     plain_seconds = time.process_time() - began
     print(
-        f"{log.format:45} {size / 1e6:6.0f} MB {lines:9,} lines {log.windows.count:9,} windows "
+        f"{log.format:45} {size / 1e6:6.0f} MB {lines:9,} lines {len(log.windows):9,} windows "
         f"{size / 1e6 / seconds:4.0f} MB/s {peak_bytes / 1e6:4.0f} MB "
         f"{seconds / plain_seconds:5.1f} x"
     )
 
 
-def main(megabytes: int = 1000, name: str = "") -> None:
+def main(megabytes: int = 100, name: str = "") -> None:
     for known, write in LOGS.items():
         if name in known:
             with tempfile.NamedTemporaryFile(suffix=".log") as file:

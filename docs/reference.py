@@ -5,6 +5,7 @@ docs/reference/parameters.md   of every notebook: perfkit.config
 docs/reference/cli.md          every command: perfkit.cli
 docs/reference/python.md       what `import perfkit` gives
 docs/reference/result.md       every field of result.json: perfkit.results.schema
+docs/reference/formats.md      formats of logs: perfkit/logs/formats.toml
 docs/result.schema.json        the same as JSON Schema
 notebooks/<model>.ipynb        the cell of parameters, with their meanings as comments
 
@@ -16,6 +17,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from perfkit.config import (
     parameters,
 )
 from perfkit.driver.measure import WHERE_AND_HOW_LONG
+from perfkit.logs import documents, formats
 from perfkit.models import MODELS
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.refusal import PATTERNS
@@ -57,6 +60,7 @@ def pages() -> dict[Path, str]:
         folder / "cli.md": cli_page(),
         folder / "python.md": python_page(),
         folder / "result.md": result_page(),
+        folder / "formats.md": formats_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
 
@@ -136,6 +140,57 @@ def of_frameworks() -> str:
         for name in names
     ]
     return table(("parameter", *(f"`{name}`" for name in FRAMEWORKS)), rows)
+
+
+# Formats of logs.
+
+COVERS = {
+    "window": "since the last print",
+    "running": "running mean since step {}",
+    "step": "the last step",
+}
+READER = {"in": "in it", "apart": "apart", None: "not known"}
+
+
+def formats_page() -> str:
+    """Every format that audit and import read, and the groups of one given by hand."""
+    rows = []
+    for one in formats.FORMATS:
+        s = one.semantics
+        means = [
+            f"{one.unit or 'samples/s'} of {'a device' if s.rate_of == 'device' else 'all'}",
+            COVERS[s.covers].format(s.since),
+            f"{'micro-batches' if s.step == 'batch' else 'updates'} from {s.counts_from}",
+            READER[s.reader],
+        ]
+        cells = means if one.has_steps else ["", "", "", ""]
+        rows.append((one.name, one.framework, *cells, s.source))
+    head = ("format", "framework", "rate", "a print is of", "counts", "data wait", "known from")
+    groups = [(f"`{name}`", text) for name, text in formats.COLUMNS.items()]
+    options = [
+        (f"`{one.name}`", f"`{one.default}`")
+        for one in fields(formats.Semantics)
+        if one.default
+    ]
+    return page(
+        "Formats of logs",
+        "What `perfkit audit` and `perfkit import` read, by a file's content; gzip and xz are "
+        "unpacked. The first format that is found in a file is taken.",
+        table(head, rows),
+        f"Files that are one JSON object or one table: {', '.join(documents.NAMES)}.",
+        "## A format of your own",
+        "`--format-regex` is a regular expression (Python's) that matches a printed line; its "
+        "groups are named by what they hold, with the unit in the name. `<step>` is short for "
+        "`(?P<step>…)` with digits, `<rate>` with a number, `<at>` with date and time. "
+        "`--format-options` says what they mean, `unit` and `framework` too:",
+        block(
+            "perfkit audit train.log --format-regex 'it <step> .* <rate> img/s, <seconds> s' "
+            "\\\n  --format-options 'rate_of=all covers=window counts_from=1 reader=in "
+            "unit=images/s'"
+        ),
+        table(("group", "what it holds"), groups),
+        table(("option", "default"), options),
+    )
 
 
 # The parameters cell of the model notebooks.
@@ -371,6 +426,8 @@ def kind(schema: Schema) -> str:
             told = f"[{', '.join(map(kind, items))}]"
         case {"type": "array"}:
             told = f"list of {kind(schema['items'])}"
+        case {"type": "object", "additionalProperties": True}:
+            told = "by name"
         case {"type": "object"}:
             told = f"by name: {kind(schema['additionalProperties'])}"
         case _:

@@ -9,38 +9,28 @@ from pathlib import Path
 from statistics import harmonic_mean, mean, median
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.audit import dlperf, sentences
-from perfkit.audit.claims import Given, judged
-from perfkit.audit.course import Course
-from perfkit.audit.figures import Recomputed, figures_of, half_of
-from perfkit.audit.findings import findings_of, together
-from perfkit.audit.floats import Floats
-from perfkit.audit.places import cells_for, claims_of_tables, differs
-from perfkit.audit.recompute import AuditError, files_of
-from perfkit.audit.stored import Audit, AuditedLog, Case, Said, read_audit, write_audit
-from perfkit.audit.sums import half_unit
 from perfkit.cli import main
 from perfkit.config import ROOT
-from perfkit.importers.log import (
-    WINDOW,
-    Fact,
-    Log,
-    Meaning,
-    Note,
-    Running,
-    SincePrint,
-    Told,
-    Windows,
-)
+from perfkit.logs import dlperf, wording
+from perfkit.logs.audit import Audit, Case, read_audit, write_audit
+from perfkit.logs.auditing import AuditError, audited, files_of
+from perfkit.logs.claims import ClaimInput, cells_for, claims_of_tables, differs, judged
+from perfkit.logs.config_facts import Sourced, by_line
+from perfkit.logs.findings import first_losses, together
+from perfkit.logs.formats import Semantics
+from perfkit.logs.log import WINDOW, Log, ReportedFigure
+from perfkit.logs.recompute import figures_of, half_of, half_unit
 from perfkit.reference.cells import cells_of
 from perfkit.report.site import write_site
 from perfkit.results.files import ResultError
+from perfkit.text.messages import Message
 
 FACTS = {
     "model": "resnet50",
@@ -61,34 +51,29 @@ RULER = re.compile(r"\x1b|\x07")
 
 def windows(count=12, each=10, after=0, **columns):
     """`count` prints of `each` steps, one after the other in one epoch."""
-    rows = np.zeros(count, WINDOW)
-    rows["line"] = np.arange(1, count + 1)
-    rows["rank"] = -1
+    rows = pd.DataFrame(np.nan, index=range(count), columns=[*WINDOW])
+    rows["line"], rows["rank"] = np.arange(1, count + 1), -1
+    rows["epoch"] = rows["run"] = 0
     rows["first"] = after + 1 + each * np.arange(count)
     rows["last"] = rows["first"] + each - 1
-    for name in ("seconds", "reader", "rate", "own_rate", "loss", "accuracy", "at"):
-        rows[name] = np.nan
-    for name, values in columns.items():
-        rows[name] = values
+    rows = rows.assign(**columns)
     if "rate" in columns and "own_rate" not in columns:
         rows["own_rate"] = rows["rate"]
-    return rows
+    rows["printed_seconds"] = rows["seconds"] / (rows["last"] - rows["first"] + 1)
+    return rows.astype(WINDOW)
 
 
-def log(*rows, facts=FACTS, told=(), notes=(), name="x.log", sha="a", **meaning):
-    """A log with these prints, as an importer gives it."""
-    known = {"rate_of": "device", "covers": SincePrint(), "counts_from": 1, "reader": "in"}
-    spool = Windows()
-    for some in rows:
-        spool.append(some)
+def log(*rows, facts=FACTS, told=(), notes=(), name="x.log", sha="a", **semantics):
+    """A log with these prints, as it is read."""
+    known = {"rate_of": "device", "reader": "in", "source": "this test"}
     return Log(
         path=Path(name),
         format="made by hand",
         sha256=sha,
-        meaning=Meaning(**(known | {"source": "this test"} | meaning)),
-        windows=spool,
-        facts={key: Fact(value, "line 1") for key, value in facts.items()},
-        told=[*told],
+        semantics=Semantics(**(known | semantics)),
+        windows=pd.concat(rows or [windows(0)], ignore_index=True),
+        facts={key: Sourced(value, by_line(1)) for key, value in facts.items()},
+        reported=[*told],
         notes=[*notes],
     )
 
@@ -98,32 +83,18 @@ def by_way(figures):
 
 
 def recomputed(one):
-    """What an audit keeps of a log."""
+    """What an audit keeps of a log, and all its figures."""
     figures = figures_of(one)
-    course = Course.of(one, figures.rank)
-    audited = AuditedLog(
-        name=str(one.path),
-        sha256=one.sha256,
-        format=one.format,
-        rate_of=one.meaning.rate_of,
-        covers="a running mean" if isinstance(one.meaning.covers, Running) else "a window",
-        source=one.meaning.source,
-        facts={k: Said(value=f.value, said_by=f.said_by) for k, f in one.facts.items()},
-        rank=figures.rank,
-        figures=figures.shown,
-        input_share=figures.input_share,
-        findings=findings_of(one, str(one.path), figures, course),
-    )
-    return Recomputed(audited, figures)
+    return audited(one, figures), figures
 
 
 def seen(one):
-    """The findings of a log, by name."""
-    return {finding.name: finding for finding in recomputed(one).log.findings}
+    """The findings of a log, by code."""
+    return {finding.code: finding for finding in recomputed(one)[0].findings}
 
 
 def claimed(text, one, tolerance=0.0):
-    return judged(Given(text, float(text), "--claim"), recomputed(one), tolerance)
+    return judged(ClaimInput(text, float(text), "--claim"), *recomputed(one), tolerance)
 
 
 # Figures.
@@ -144,15 +115,9 @@ def test_samples_over_time_is_of_the_steps_that_the_protocol_asks_for():
 @given(
     rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=40),
     each=st.integers(1, 12),
-    block=st.integers(1, 9),
 )
-def test_every_statistic_is_what_it_is_by_definition_however_the_prints_come(
-    rates, each, block
-):
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Windows, "BLOCK", block)
-        one = log(windows(len(rates), each, rate=rates), rate_of="all")
-        figures = figures_of(one)
+def test_every_statistic_is_what_it_is_by_definition(rates, each):
+    figures = figures_of(log(windows(len(rates), each, rate=rates), rate_of="all"))
     by = by_way(figures)
     expected = {
         "samples/time": harmonic_mean(rates),
@@ -180,25 +145,12 @@ def test_rates_over_windows_of_different_length_are_weighted_with_their_steps():
     assert figures["harmonic mean", "all"].per_device == pytest.approx(2 / (1 / 100 + 1 / 50))
 
 
-@given(
-    st.lists(st.floats(5e-324, allow_nan=False, allow_infinity=False), min_size=1, max_size=30),
-    st.data(),
-)
-def test_an_order_statistic_is_exact_for_floats_of_any_size(values, data):
-    place = data.draw(st.integers(0, len(values) - 1))
-    floats = Floats()
-    floats.append(np.array(values[:7]))
-    floats.append(np.array(values[7:]))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Floats, "BLOCK", 4)
-        assert floats.at(place) == sorted(values)[place]
-
-
 def test_the_first_epoch_that_has_all_the_steps_is_taken_or_else_the_one_with_most():
     short, long = windows(6, seconds=2.0), windows(13, seconds=4.0, epoch=1)
     right = by_way(figures_of(log(short, long)))["samples/time", "protocol"]
     assert (right.first, right.last, right.per_device) == (21, 120, 640.0)
-    right = by_way(figures_of(log(short, windows(7, seconds=4.0, epoch=1), short)))
+    again = windows(6, seconds=2.0, run=1)
+    right = by_way(figures_of(log(short, windows(7, seconds=4.0, epoch=1), again)))
     right = right["samples/time", "protocol"]
     assert (right.first, right.last, right.steps, right.per_device) == (21, 70, 50, 640.0)
 
@@ -242,8 +194,8 @@ def test_the_epochs_of_a_figure_are_counted_over_restarts_too():
 
 
 def test_of_several_ranks_that_print_the_slowest_is_taken():
-    both = np.concatenate([windows(12, seconds=2.0, rank=2), windows(12, seconds=4.0, rank=3)])
-    figures = figures_of(log(both))
+    both = windows(12, seconds=2.0, rank=2), windows(12, seconds=4.0, rank=3)
+    figures = figures_of(log(*both))
     assert figures.rank == 3
     assert by_way(figures)["samples/time", "all"].per_device == 640.0
 
@@ -270,10 +222,10 @@ def test_the_simplest_statistic_that_gives_the_claimed_digits_comes_first():
 def test_a_mean_without_a_warm_up_of_prints_is_found_with_how_many():
     rates = 370 + np.array([31.5, 12.25, 7.75, 5.5, 4.125, 3.0, 2.5, 2.25, 2.0, 1.9, 1.8, 1.7])
     text = f"{8 * rates[4:].mean():.3f}"
-    claim = claimed(text, log(windows(12, rate=rates), covers=Running(5)))
+    claim = claimed(text, log(windows(12, rate=rates), covers="running", since=5))
     best = claim.explanations[0]
     assert (best.figure.statistic, best.figure.skipped) == ("mean after skipping", 4)
-    assert {one.name for one in claim.findings} >= {"mean_of_running"}
+    assert {one.code for one in claim.findings} >= {"mean_of_running"}
     assert claim.chance < 0.1
 
 
@@ -290,28 +242,28 @@ def test_a_devices_figure_times_a_wrong_count_is_told():
     claim = claimed("4812.5", log(windows(12, rate=300.78125)))
     best = claim.explanations[0]
     assert best.devices == 16 and best.value == pytest.approx(4812.5)
-    assert [one.name for one in claim.findings] == ["other_count"]
+    assert [one.code for one in claim.findings] == ["other_count"]
 
 
 def test_few_digits_agree_easily_and_that_is_told():
     rates = np.linspace(300, 306, 40)
     many = claimed("2424", log(windows(40, rate=rates)))
-    assert many.chance > 0.2 and "by_chance" in {one.name for one in many.findings}
+    assert many.chance > 0.2 and "by_chance" in {one.code for one in many.findings}
     few = claimed(f"{8 * rates.mean():.4f}", log(windows(40, rate=rates)))
-    assert few.chance < 0.1 and "by_chance" not in {one.name for one in few.findings}
+    assert few.chance < 0.1 and "by_chance" not in {one.code for one in few.findings}
 
 
 def test_a_highest_print_is_told_beside_samples_over_time():
     rates = [*[300.0] * 11, 330.25]
     claim = claimed("2642", log(windows(12, rate=rates)))
     assert claim.explanations[0].figure.statistic in ("last print", "maximum")
-    (finding,) = [one for one in claim.findings if one.name == "other_statistic"]
-    assert finding.figures["difference"] == pytest.approx(claim.right_difference)
-    assert -0.1 < claim.right_difference < -0.05
+    (finding,) = [one for one in claim.findings if one.code == "other_statistic"]
+    assert finding.params["difference"] == pytest.approx(claim.reference_difference)
+    assert -0.1 < claim.reference_difference < -0.05
 
 
 def test_the_logs_own_figure_explains_a_claim_first():
-    told = [Told("train_throughput", 2400.037, "2400.037", 99, "samples/s")]
+    told = [ReportedFigure("train_throughput", 2400.037, "2400.037", 99, "samples/s")]
     claim = claimed("2400.04", log(windows(12, rate=2400.04), told=told, rate_of="all"))
     assert claim.explanations[0].figure.line == 99
 
@@ -324,16 +276,18 @@ def cells():
 def place(cells, **facts):
     """Table and printed number of the cells at whose place a log with these facts stands."""
     name = facts.pop("name", "x.log")
-    one = recomputed(log(windows(), facts=FACTS | facts, name=name)).log
+    one = recomputed(log(windows(), facts=FACTS | facts, name=name))[0]
     mine = [c for c in cells if c["table"] in ("paddle-resnet50-report", "perf-bert")]
     found = [cell for some in cells_for(one, mine) for cell in some]
     return [cell["printed"] for cell in found if not differs(one, cell)]
 
 
 def test_a_log_stands_in_the_cell_of_its_facts(cells):
-    assert place(cells, name="V100_LOG/x.log") == ["3019.361"]
+    assert place(cells, gpu="V100") == ["3019.361"]
     assert place(cells) == ["3019.361", "5333.558"]
-    assert place(cells, precision="pure_fp16", name="a100/x") == ["17587.654"]
+    assert place(cells, precision="pure_fp16", gpu="A100") == ["17587.654"]
+    assert place(cells, gpu="H100") == []
+    assert place(cells, mode="inference") == []
     bert = {"model": "bert", "framework": "torch", "nodes": 4, "ranks": 32, "batch_size": 48}
     assert place(cells, **bert, accumulate=2) == ["3973.97"]
     assert place(cells, **bert, accumulate=1) == ["3179.96"]
@@ -346,13 +300,13 @@ def test_a_log_of_another_batch_stands_at_a_place_only_if_it_gives_the_number(ce
 
     def states(rate):
         facts = FACTS | {"framework": "mxnet", "batch_size": 128}
-        told = [Told("train.ips", rate, str(rate), 127, "samples/s")]
+        told = [ReportedFigure("train.ips", rate, str(rate), 127, "samples/s")]
         one = log(windows(), facts=facts, name="V100/x", told=told, rate_of="all")
         return [c for c in claims_of_tables(mine, [recomputed(one)], 0.0) if c.log]
 
     (claim,) = states(2957.8)
     assert claim.state == "reproduced" and claim.text == "2957.8"
-    assert claim.findings[0].figures == {"key": "batch_size", "claimed": 256, "log": 128}
+    assert claim.findings[0].params == {"key": "batch_size", "claimed": 256, "log": 128}
     assert states(2900.8) == []
 
 
@@ -362,7 +316,7 @@ def test_float16_is_taken_for_mixed_precision_where_it_gives_the_number(cells):
     one = log(windows(rate=10336.0), facts=facts, name="V100/x", rate_of="all")
     (claim,) = [c for c in claims_of_tables(mine, [recomputed(one)], 0.0) if c.log]
     assert (claim.text, claim.state) == ("10336", "reproduced")
-    assert claim.findings[0].figures["key"] == "precision"
+    assert claim.findings[0].params["key"] == "precision"
 
 
 def test_a_log_that_may_be_of_several_numbers_stands_where_it_gives_the_number(cells):
@@ -371,7 +325,7 @@ def test_a_log_that_may_be_of_several_numbers_stands_where_it_gives_the_number(c
     def texts(rate):
         one = recomputed(log(windows(rate=rate)))
         found = [c for c in claims_of_tables(mine, [one], 0.0) if c.log]
-        assert all("ambiguous" in {f.name for f in claim.findings} for claim in found)
+        assert all("ambiguous" in {f.code for f in claim.findings} for claim in found)
         return [claim.text for claim in found]
 
     assert texts(3019.361 / 8) == ["3019.361"]
@@ -418,16 +372,16 @@ def test_what_is_odd_is_told_with_its_figures(name, rows, figures):
     found = seen(log(rows))
     assert found[name].file == "x.log"
     for key, value in figures.items():
-        assert found[name].figures[key] == pytest.approx(value)
-    assert sentences.finding_words(found[name])
+        assert found[name].params[key] == pytest.approx(value)
+    assert wording.sentence(found[name])
 
 
 def test_lines_are_told_where_a_finding_has_one():
     rows = windows(accuracy=[0.1, 0.1, -0.5, *[0.1] * 9], loss=[*FALLING[:8], *[np.inf] * 4])
     found = seen(log(rows))
     assert found["negative_accuracy"].line == 3 and found["loss_not_finite"].line == 9
-    noted = seen(log(rows, notes=[Note(7, "3 NUL bytes were left out")]))["note"]
-    assert noted.line == 7 and sentences.finding_words(noted) == "3 NUL bytes were left out"
+    noted = seen(log(rows, notes=[(7, Message("nul_bytes", {"count": 3}))]))["nul_bytes"]
+    assert noted.line == 7 and wording.sentence(noted) == "3 NUL bytes were left out."
 
 
 def test_a_sound_log_has_no_finding():
@@ -436,7 +390,7 @@ def test_a_sound_log_has_no_finding():
 
 
 def test_a_log_with_its_own_figures_alone_says_so():
-    told = [Told("training_sequences_per_second", 639.16, "639.16", 9, "samples/s")]
+    told = [ReportedFigure("training_sequences_per_second", 639.16, "639.16", 9, "samples/s")]
     one = log(told=told)
     assert [*seen(one)] == ["no_prints"]
     assert claimed("639.16", one).state == "reproduced"
@@ -444,9 +398,9 @@ def test_a_log_with_its_own_figures_alone_says_so():
 
 def finding_of(name, *logs, claims=()):
     """What several logs show together under a name."""
-    some = [recomputed(one).log for one in logs]
-    courses = [Course.of(one, -1) for one in logs]
-    return [f.figures for f in together(some, courses, [*claims]) if f.name == name]
+    some = [recomputed(one)[0] for one in logs]
+    losses = [first_losses(figures_of(one)) for one in logs]
+    return [f.params for f in together(some, losses, [*claims]) if f.code == name]
 
 
 def test_one_file_under_two_names_and_losses_that_begin_alike_are_told():
@@ -476,7 +430,8 @@ def test_different_statistics_on_the_two_sides_of_a_speed_up_are_told(cells):
     for cell, (text, devices) in zip(sides, texts, strict=True):
         facts = FACTS | {"devices": devices, "ranks": devices}
         one = recomputed(log(windows(5, rate=values), facts=facts))
-        claims.append(judged(Given(text, float(text), f"{devices} devices", cell), one, 0.0))
+        given = ClaimInput(text, float(text), f"{devices} devices", cell)
+        claims.append(judged(given, *one))
     (found,) = finding_of("mixed_statistics", claims=claims)
     assert [*found["figures"]] == ["1x1, 256", "1x8, 256"]
     alike = [claims[0], claims[0].model_copy(update={"place": "elsewhere"})]
@@ -485,16 +440,19 @@ def test_different_statistics_on_the_two_sides_of_a_speed_up_are_told(cells):
 
 
 def test_every_finding_has_its_sentence():
-    code = (ROOT / "perfkit/audit/findings.py").read_text()
-    code += (ROOT / "perfkit/audit/claims.py").read_text()
-    named = {*re.findall(r'(?:yield|for note|\() ?"([a-z_]+)", (?:None|course|\{|told)', code)}
-    assert named <= {*sentences.sentences()} and len(named) > 20
+    folder = ROOT / "perfkit/logs"
+    named = {
+        code
+        for path in folder.glob("*.py")
+        for code in re.findall(r'Message\(\s*"([a-z_]+)"', path.read_text())
+    }
+    assert named <= {*wording.SENTENCES} and len(named) > 30
 
 
 def test_a_claim_by_another_count_of_devices_than_the_logs_is_not_reproduced():
     told = log(windows(12, rate=100.03125))
     assert claimed("3201", told).state == "not reproduced"
-    assert [found.name for found in claimed("3201", told).findings] == ["other_count"]
+    assert [found.code for found in claimed("3201", told).findings] == ["other_count"]
     untold = log(windows(12, rate=100.03125), facts={"model": "resnet50"})
     assert claimed("3201", untold).state == "reproduced"
 
@@ -504,7 +462,7 @@ def test_a_claim_by_another_count_of_devices_than_the_logs_is_not_reproduced():
 )
 def test_a_claim_of_few_digits_is_taken_to_these(text, rate):
     facts = FACTS | {"ranks": 1}
-    told = [Told("total images/sec", rate, str(rate), 9, "samples/s")]
+    told = [ReportedFigure("total images/sec", rate, str(rate), 9, "samples/s")]
     one = log(windows(12, rate=rate), facts=facts, told=told)
     assert claimed(text, one).state == "reproduced"
 
@@ -529,9 +487,11 @@ def test_only_logs_that_name_model_and_batch_are_sides_of_a_speed_up():
             log(windows(12, rate=rate), facts=facts | {"ranks": ranks}, name=name, sha=name)
             for name, ranks, rate in (("one", 1, 100.0), ("eight", 8, 900.0))
         ]
-        some = [recomputed(one) for one in logs]
-        courses = [Course.of(one, -1) for one in logs]
-        return [found.name for found in together([one.log for one in some], courses, [])]
+        some = [recomputed(one)[0] for one in logs]
+        return [
+            found.code
+            for found in together(some, [first_losses(figures_of(one)) for one in logs], [])
+        ]
 
     assert "super_linear" in sides()
     assert "super_linear" not in sides("model") and "super_linear" not in sides("batch_size")
@@ -588,11 +548,11 @@ def test_without_a_run_on_one_device_there_is_no_speed_up():
 def test_dlperfs_layout_is_found_by_path_for_any_number_of_nodes():
     rows = windows(13, at=1000.0 + 3.5 * np.arange(13))
     some = [
-        recomputed(log(rows, name=f"logs/{case}/r50_b128_fp32_{run}.log"))
+        recomputed(log(rows, name=f"logs/{case}/r50_b128_fp32_{run}.log"))[0]
         for case in ("1n1g", "16n8g")
         for run in (1, 2)
     ]
-    one, many = dlperf.cases([*some, recomputed(log(rows, name="logs/other.log"))])
+    one, many = dlperf.cases([*some, recomputed(log(rows, name="logs/other.log"))[0]])
     assert one.speeds == {1: 365.71, 2: 365.71} and one.batch_size == 128
     assert (many.case, many.speeds[1]) == ("16n8g", round(128 * 128 / 0.35, 2))
 
@@ -600,7 +560,7 @@ def test_dlperfs_layout_is_found_by_path_for_any_number_of_nodes():
 def test_dlperfs_runs_of_two_precisions_are_told_apart():
     names = [f"logs/1n1g/r50_b128_{precision}_1.log" for precision in ("fp32", "amp")]
     rows = windows(13, at=1000.0 + 3.5 * np.arange(13))
-    found = dlperf.cases(recomputed(log(rows, name=name)) for name in names)
+    found = dlperf.cases(recomputed(log(rows, name=name))[0] for name in names)
     assert [one.model for one in found] == ["r50_b128_amp", "r50_b128_fp32"]
 
 
@@ -831,4 +791,4 @@ def test_every_field_of_audit_json_is_documented():
     models = Audit.model_json_schema()["$defs"].values()
     names = {*Audit.model_fields, *(name for one in models for name in one["properties"])}
     assert [name for name in names if f"`{name}`" not in section] == []
-    assert [name for name in sentences.sentences() if f"`{name}`" not in section] == []
+    assert [name for name in wording.SENTENCES if f"`{name}`" not in section] == []

@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner
 from made import measured, rank_events, with_raw_files, write_all
 
-from perfkit import exporters
 from perfkit.cli import main
-from perfkit.exporters import FORMATS, ExportError, export
-from perfkit.importers import read_log
-from perfkit.imports import import_logs
+from perfkit.logs import export as exporters
+from perfkit.logs.export import EXPORTERS, ExportError, export
+from perfkit.logs.importing import import_logs
+from perfkit.logs.reader import read_logs
 from perfkit.request.refusal import RequestError
 
 SECONDS = [[1.5, 0.25, 0.5, 0.125, 0.75], [2.0, 3e-05, 0.31, 0.32, 0.33]]
@@ -37,18 +37,18 @@ def read_json(line, prefix):
 
 def throughput(log, samples, warmup=1):
     """Samples by time of the steps after the warm-up, of what an importer reads."""
-    rows = [row for block in log.windows for row in block if row["first"] > warmup]
-    return samples * len(rows) / sum(row["seconds"] for row in rows)
+    rows = log.windows[log.windows["first"] > warmup]
+    return samples * len(rows) / rows["seconds"].sum()
 
 
 @pytest.mark.parametrize("form", ["dllogger", "optimum"])
 def test_what_is_exported_has_the_same_throughput_for_the_importers(measurement, form):
     files = export(measurement, form)
     assert [file.name for file in files] == [
-        f"made-{index}.{FORMATS[form].ending}" for index in (1, 2)
+        f"made-{index}.{EXPORTERS[form].ending}" for index in (1, 2)
     ]
     for file, repeat in zip(files, measurement.result.repeats, strict=True):
-        assert throughput(read_log(file), 8) == pytest.approx(repeat.throughput, rel=1e-12)
+        assert throughput(read_logs(file)[0], 8) == pytest.approx(repeat.throughput, rel=1e-12)
 
 
 def test_dllogger_lines_tell_all_that_an_import_asks_for(measurement, tmp_path):
@@ -154,7 +154,7 @@ def test_without_a_warm_up_nothing_is_said_of_it(tmp_path):
 def test_numbers_that_do_not_follow_from_the_raw_steps_are_not_exported(measurement):
     raw = measurement.raw_file(2, 1)
     raw.write_text(raw.read_text().replace('"samples": 16', '"samples": 17'))
-    for form in FORMATS:
+    for form in EXPORTERS:
         with pytest.raises(ExportError, match=r"made: the raw steps are not its own: repeat 2"):
             export(measurement, form)
     assert not (measurement.folder / "exported").exists()
@@ -222,4 +222,4 @@ def test_the_command_refuses_what_it_cannot_read_or_write(measurement, tmp_path)
     assert done.exit_code == 2
     assert "--to" in done.stderr
     assert command(measurement.folder, "--as", "xml").exit_code == 2
-    assert {*FORMATS} == {"dllogger", "mlperf", "optimum"}
+    assert {*EXPORTERS} == {"dllogger", "mlperf", "optimum"}

@@ -6,16 +6,19 @@ import re
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from made import measured, write_all
 
 import perfkit
-from perfkit import imports, report
+from perfkit import report
 from perfkit.cli import main
 from perfkit.comparison import ComparisonError, compare
-from perfkit.importers.log import WINDOW, Fact, Log, LogError, Meaning, SincePrint, Step, Told
-from perfkit.importers.log import Windows as Rows
+from perfkit.logs import importing
+from perfkit.logs.config_facts import Sourced, by_line
+from perfkit.logs.formats import Semantics
+from perfkit.logs.log import WINDOW, Log, LogError, ReportedFigure
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_site
 from perfkit.request.plan import Plan, plan
@@ -26,7 +29,12 @@ from perfkit.sweep import jobs
 from perfkit.sweep.jobs import Job
 from perfkit.text.language import in_language
 
-BY_WINDOWS = Meaning("device", SincePrint(), 1, "in", "our own")
+
+def semantics(rate_of="device", covers="window", reader="in", **other):
+    return Semantics(rate_of=rate_of, covers=covers, reader=reader, source="our own", **other)
+
+
+BY_WINDOWS = semantics()
 FACTS = {
     "model": "resnet50",
     "framework": "tensorflow",
@@ -49,29 +57,20 @@ def log(tmp_path, monkeypatch):
         path.write_text(name)
         facts = FACTS | columns.pop("facts", {})
         ends = np.array(ends)
-        rows = np.full(len(ends), -1, WINDOW)
-        for field in ("reader", "rate", "own_rate", "loss", "accuracy", "at"):
-            rows[field] = np.nan
-        single = isinstance(meaning.covers, Step)
-        rows["first"] = ends if single else np.concatenate([[1], ends[:-1] + 1])
-        rows["last"], rows["line"], rows["run"], rows["epoch"] = (
-            ends,
-            np.arange(len(ends)),
-            0,
-            0,
-        )
+        single = meaning.covers == "step"
+        rows = pd.DataFrame(np.nan, index=range(len(ends)), columns=[*WINDOW])
+        rows["first"] = ends if single else np.concatenate([[1], ends[:-1] + 1])[: len(ends)]
+        rows["last"], rows["line"] = ends, np.arange(len(ends))
+        rows["rank"], rows["run"], rows["epoch"] = -1, 0, 0
         steps = rows["last"] - rows["first"] + 1
         rows["seconds"] = steps * np.array(columns.pop("step_seconds", 0.5))
-        for field, values in columns.items():
-            rows[field] = values
-        windows = Rows()
-        windows.append(rows)
+        rows = rows.assign(**columns).astype(WINDOW)
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        said = {k: Fact(v, "line 3") for k, v in facts.items() if v is not None}
-        known[path] = Log(path, "Suite X", sha256, meaning, windows, said)
+        said = {k: Sourced(v, by_line(3)) for k, v in facts.items() if v is not None}
+        known[path] = Log(path, "Suite X", sha256, meaning, rows, said)
         return path
 
-    monkeypatch.setattr(imports, "read_log", lambda path: known[path])
+    monkeypatch.setattr(importing, "read_logs", lambda path, given: [known[path]])
     made.known = known
     return made
 
@@ -82,7 +81,7 @@ def imported(tmp_path):
 
     def make(*logs, **given):
         texts = GIVEN | {name.replace("__", "."): str(value) for name, value in given.items()}
-        return imports.import_logs(logs, texts, tmp_path / "outputs")
+        return importing.import_logs(logs, texts, tmp_path / "outputs")
 
     return make
 
@@ -117,7 +116,7 @@ def test_logs_that_are_given_together_are_the_repeats_of_one_measurement(log, im
 def test_all_that_lacks_is_said_at_once_with_what_to_type(log, tmp_path):
     untold = dict.fromkeys([*FACTS, "device"])
     problems = refused(
-        partial(imports.import_logs, given={}, outputs=tmp_path), [log(facts=untold)]
+        partial(importing.import_logs, given={}, outputs=tmp_path), [log(facts=untold)]
     )
     assert sorted(problem.split(":")[0] for problem in problems) == [
         "accumulate",
@@ -150,7 +149,7 @@ def test_who_says_what_is_kept_and_what_is_given_takes_the_place_of_what_a_log_t
 
 def test_gpus_that_are_given_say_what_trained(log, tmp_path):
     given = {"input": "dali", "accumulate": "1", "gpus": "4"}
-    result = imports.import_logs([log(facts={"devices": None})], given, tmp_path).result
+    result = importing.import_logs([log(facts={"devices": None})], given, tmp_path).result
     assert (result.config.device, result.config.topology) == ("gpu", "1x4")
     assert result.imported.facts["device"] == "follows from gpus"
 
@@ -224,16 +223,16 @@ def test_one_log_is_one_repeat_however_often_it_is_given(log, imported):
 
 def test_a_figure_without_steps_is_no_measurement(log, imported):
     path = log(ends=[])
-    log.known[path].told = [Told("train_throughput", 9421.36, "9421.36", 9)]
+    log.known[path].reported = [ReportedFigure("train_throughput", 9421.36, "9421.36", 9)]
     assert refused(imported, path) == ["a.log: tells of no step, only train_throughput 9421.36"]
 
 
 def test_every_log_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    def fail(path):
+    def fail(path, given):
         raise LogError(f"{path.name}: of no known format \x1b[31m")
 
-    monkeypatch.setattr(imports, "read_log", fail)
-    make = partial(imports.import_logs, given=GIVEN, outputs=tmp_path)
+    monkeypatch.setattr(importing, "read_logs", fail)
+    make = partial(importing.import_logs, given=GIVEN, outputs=tmp_path)
     problems = refused(make, [tmp_path / "a.log", tmp_path / "b.log"])
     assert problems == [
         "a.log: of no known format \N{REPLACEMENT CHARACTER}[31m",
@@ -275,12 +274,9 @@ def test_logs_whose_prints_cover_other_steps_are_refused(log, imported):
 def test_the_first_training_in_a_file_that_has_the_steps_is_taken(log, imported):
     ends = [10, 20, 30, *range(10, 131, 10)]
     path = log(ends=ends)
-    (rows,) = log.known[path].windows
-    rows = rows.copy()
-    rows["run"][3:], rows["first"][3:] = 1, rows["last"][3:] - 9
-    rows["seconds"][3:] = 2.0
-    log.known[path].windows = Rows()
-    log.known[path].windows.append(rows)
+    rows = log.known[path].windows
+    rows.loc[3:, "run"], rows.loc[3:, "first"] = 1, rows["last"] - 9
+    rows.loc[3:, "seconds"] = 2.0
     result = imported(path).result
     assert result.imported.logs[0].run == 1
     assert result.throughput.value == pytest.approx(32 * 8 / 0.2)
@@ -295,20 +291,20 @@ def test_rates_count_by_the_time_that_they_stand_for(log, imported):
 
 
 def test_rates_of_all_devices_are_not_multiplied(log, imported):
-    meaning = Meaning("all", SincePrint(), 1, None, "our own")
+    meaning = semantics("all", reader=None)
     path = log(meaning=meaning, step_seconds=np.nan, own_rate=800.0)
     assert imported(path).result.throughput.value == pytest.approx(800)
 
 
 def test_waits_for_input_that_a_step_leaves_out_are_added(log, imported):
-    meaning = Meaning("device", SincePrint(), 1, "apart", "our own")
+    meaning = semantics("device", reader="apart")
     result = imported(log(meaning=meaning, step_seconds=0.4, reader=1.0)).result
     assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
     assert result.repeats[0].data_wait_share == pytest.approx(0.2)
 
 
 def test_times_of_which_nobody_knows_whether_waits_are_in_them_do_not_count(log, imported):
-    meaning = Meaning("device", SincePrint(), 1, None, "our own")
+    meaning = semantics("device", reader=None)
     path = log(meaning=meaning, step_seconds=0.4, reader=1.0, own_rate=80.0)
     result = imported(path).result
     assert result.imported.basis == "own_rate"
@@ -316,7 +312,7 @@ def test_times_of_which_nobody_knows_whether_waits_are_in_them_do_not_count(log,
 
 
 def test_single_steps_with_others_between_are_timed_by_the_logs_clock(log, imported):
-    meaning = Meaning("all", Step(), 1, None, "our own")
+    meaning = semantics("all", "step", reader=None)
     ends = np.arange(10, 131, 10)
     result = imported(log(ends=ends, meaning=meaning, at=1000 + ends * 0.25)).result
     assert result.imported.basis == "clock"
@@ -329,7 +325,7 @@ def _folder(result, imported):
 
 
 def test_single_steps_without_a_clock_say_nothing_of_those_between(log, imported):
-    meaning = Meaning("all", Step(), 1, None, "our own")
+    meaning = semantics("all", "step", reader=None)
     (problem,) = refused(imported, log(ends=range(10, 131, 10), meaning=meaning))
     assert "10, 20, 30" in problem
 
@@ -337,16 +333,13 @@ def test_single_steps_without_a_clock_say_nothing_of_those_between(log, imported
 def test_of_ranks_that_print_the_slowest_counts(log, imported):
     ends = [*range(10, 131, 10)] * 2
     path = log(ends=ends, rank=[0] * 13 + [1] * 13, step_seconds=[0.5] * 13 + [0.8] * 13)
-    (rows,) = log.known[path].windows
-    rows = rows.copy()
+    rows = log.known[path].windows
     rows["first"], rows["seconds"] = rows["last"] - 9, [5.0] * 13 + [8.0] * 13
-    log.known[path].windows = Rows()
-    log.known[path].windows.append(rows)
     assert imported(path).result.throughput.value == pytest.approx(32 * 8 / 0.8)
 
 
 def test_micro_batches_that_a_log_counts_are_no_updates(log, imported):
-    meaning = Meaning("device", SincePrint(), 1, "in", "our own", step="batch")
+    meaning = semantics("device", reader="in", step="batch")
     result = imported(log(meaning=meaning), accumulate=4).result
     assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
     assert result.throughput.steps_per_second == pytest.approx(0.5)
@@ -452,7 +445,7 @@ def test_the_page_says_that_it_was_imported_and_from_what(log, imported):
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("basis", ["seconds", "own_rate", "clock"])
 def test_the_method_is_told_for_every_way_of_timing(log, imported, basis, language):
-    meaning = Meaning("all", Step() if basis == "clock" else SincePrint(), 1, "in", "our own")
+    meaning = semantics("all", "step" if basis == "clock" else "window")
     columns = {"own_rate": 512.0, "step_seconds": np.nan} if basis == "own_rate" else {}
     ends = np.arange(10, 131, 10)
     measurement = imported(log(ends=ends, meaning=meaning, at=ends * 0.5, **columns))

@@ -13,9 +13,10 @@ from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from perfkit.analysis.sanity import looked_at
-from perfkit.audit.recorded import PHRASES
 from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
+from perfkit.logs.config_facts import RULES
+from perfkit.logs.wording import SENTENCES
 from perfkit.reference.cells import SHAPES
 from perfkit.reference.table import published
 from perfkit.report import style
@@ -92,7 +93,7 @@ def looked_up():
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*looked_at(measured([1.0]), ())}
-    messages |= {*Verdict.__args__, *PHRASES, *SEVERITIES}
+    messages |= {*Verdict.__args__, *SEVERITIES, *RULES, *SENTENCES.values()} - {"%(how)s"}
     messages |= {warning["sentence"] for warning in WARNINGS.values()}
     return messages | {"complete", "partial", "failed", "not stated"}
 

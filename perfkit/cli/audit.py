@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perfkit.cli.options import JSON_FILE
+from perfkit.cli.options import FORMAT_OPTIONS, FORMAT_REGEX, JSON_FILE
 from perfkit.cli.telling import refuse, tell
 from perfkit.config import LABEL, portable, resolved_path
 from perfkit.request.refusal import RequestError
 
 if TYPE_CHECKING:
-    from perfkit.audit.stored import Audit
+    from perfkit.logs.audit import Audit
 
 
 @click.command(
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     metavar="PERCENT",
     help="How far from a claim the closest figure may be.",
 )
+@FORMAT_REGEX
+@FORMAT_OPTIONS
 @click.option(
     "--label",
     metavar="NAME",
@@ -63,41 +65,50 @@ def audit(
     tables: tuple[str, ...],
     claim: str | None,
     tolerance: float,
+    regex: str | None,
+    options: str,
     label: str | None,
     outputs: str,
     file: str | None,
 ) -> None:
     """Recompute throughputs from training logs of other suites.
 
-    Each FILE is a log, or a folder with logs in it, in the formats of PaddleClas, PaddleNLP,
-    FleetX, DLPerf (Paddle 1.8, OneFlow), NVIDIA's DLLogger, MLPerf, tf_cnn_benchmarks,
-    torchbench or optimum-benchmark; a log's content tells which. Each gives its throughput by
-    every statistic that suites use, over the protocol's steps 21 to 120 and over all there are:
-    samples / time is what a throughput is, the others are what may have been published.
+    Each FILE is a log, or a folder with logs in it, of Paddle's suites, NVIDIA's DLLogger,
+    MLPerf, MXNet, TensorFlow, mmcv, Megatron-LM and others (docs/reference/formats.md), also
+    packed by gzip or xz; the content tells which. Another format is given by --format-regex.
+    Each log gives its throughput by every statistic that suites use, over the protocol's steps
+    21 to 120, over all there are and over those that are steady: samples / time is what a
+    throughput is, the others are what may have been published.
 
     \b
       perfkit audit train.log
       perfkit audit train.log --claim 10984.436
       perfkit audit logs/ --published paddle-resnet50-report --label paddle
 
-    A claim is reproduced if some figure is the same to its digits; which one stands beside it,
-    the simplest first, and how easily so many figures agree by chance. The findings are what
-    is odd about a log, with file and line: input waited for, restarts, missing prints, losses
-    that training can't have. A folder in DLPerf's layout (1n8g/r50_b128_fp32_1.log) gives
-    DLPerf's own summary too. A file that can't be read is named; the others go on.
+    A claim is reproduced if some figure is the same to its digits, rounded or truncated; which
+    figure stands beside it, the simplest first, how easily so many figures agree by chance, and
+    how the claim comes down to the steady throughput. The findings are what is odd about a log,
+    with file and line: data waits, restarts, missing prints, losses that training can't have.
+    A folder in DLPerf's layout (1n8g/r50_b128_fp32_1.log) gives DLPerf's own summary too. A
+    file that can't be read is named; the others go on.
     """
-    from perfkit.audit.recompute import AuditError, files_of
-    from perfkit.audit.recompute import audit as audited
+    from perfkit.logs.auditing import AuditError, files_of
+    from perfkit.logs.auditing import audit as audited
+    from perfkit.logs.formats import FormatError, user_format
+    from perfkit.logs.wording import text
     from perfkit.text.terminal import plain
 
     words = ["perfkit", "audit", *map(str, paths)]
     words += [word for table in tables for word in ("--published", table)]
     words += ["--claim", claim] if claim else []
     words += ["--tolerance", f"{tolerance:g}"] if tolerance else []
+    words += ["--format-regex", regex] if regex else []
+    words += ["--format-options", options] if options else []
     words += ["--label", label] if label else []
     try:
         if label is not None and not re.fullmatch(LABEL, label or " "):
             raise AuditError([f"--label {label}: 40 letters, digits, _ and - at most"])
+        given = user_format(regex, options) if regex else None
         sizes = {path: path.stat().st_size for path in files_of(paths)}
         size = sum(sizes.values())
         with click.progressbar(length=size, label="Logs", file=sys.stderr) as bar:
@@ -108,11 +119,12 @@ def audit(
                 tolerance=tolerance / 100,
                 label=label or "",
                 command=plain(portable(shlex.join(words))),
+                given=given,
                 progress=lambda path: bar.update(sizes[path]),
             )
-    except AuditError as error:
+    except (AuditError, FormatError) as error:
         refuse(error)
-    tell(found, file)
+    tell(found, file, text(found))
     if label:
         click.echo(_kept(found, resolved_path(outputs), label), err=file == "-")
     raise SystemExit(found.failed or not found.logs)
@@ -121,7 +133,7 @@ def audit(
 def _kept(found: "Audit", outputs: Path, label: str) -> Path:
     """The page of an audit that is kept."""
     # Not before: what pages are made with takes more memory than reading a large log.
-    from perfkit.audit.stored import FOLDER, write_audit
+    from perfkit.logs.audit import FOLDER, write_audit
     from perfkit.report.site import publish_audit
 
     folder = outputs / FOLDER / label

@@ -30,7 +30,7 @@ def export(measurements: Path, form: str, to: str | None) -> None:
     the raw steps: DLLogger's lines, MLPerf's :::MLLOG lines, or optimum-benchmark's JSON. They
     lie beside each measurement, in `exported`, or in --to.
     """
-    from perfkit.exporters import ExportError, export, printed
+    from perfkit.logs.export import ExportError, export, printed
     from perfkit.results.files import Measurement, ResultError, folders
 
     single = (measurements / "result.json").is_file()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from perfkit.cli.options import PARAMETERS, Given
+from perfkit.cli.options import FORMAT_OPTIONS, FORMAT_REGEX, PARAMETERS, Given
 from perfkit.cli.telling import refuse
 from perfkit.request.refusal import RequestError
 
@@ -18,6 +18,8 @@ from perfkit.request.refusal import RequestError
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
 @PARAMETERS
+@FORMAT_REGEX
+@FORMAT_OPTIONS
 @click.option(
     "--outputs",
     default="outputs",
@@ -26,7 +28,9 @@ from perfkit.request.refusal import RequestError
     type=click.Path(path_type=Path),
     help="Where the measurement is stored.",
 )
-def import_(logs: tuple[Path, ...], given: Given, outputs: Path) -> None:
+def import_(
+    logs: tuple[Path, ...], given: Given, regex: str | None, options: str, outputs: Path
+) -> None:
     """Turn LOGs of another suite into a measurement, which joins the same tables.
 
     Several logs of one configuration become its repeats. What the logs do not tell and a table
@@ -38,15 +42,16 @@ def import_(logs: tuple[Path, ...], given: Given, outputs: Path) -> None:
     Page, tables and comparisons say that it was imported. Relative logs start here, FOLDER at
     the checkout.
     """
-    from perfkit.imports import import_logs
-    from perfkit.imports.told import BY_HAND
+    from perfkit.logs.formats import FormatError, user_format
+    from perfkit.logs.importing import BY_HAND, import_logs
     from perfkit.report.outcome import number_words
     from perfkit.report.site import publish
     from perfkit.results.files import ResultError
 
     try:
-        measurement = import_logs(logs, dict(given), outputs)
-    except (RequestError, ResultError) as error:
+        form = user_format(regex, options) if regex else None
+        measurement = import_logs(logs, dict(given), outputs, form)
+    except (RequestError, ResultError, FormatError) as error:
         refuse(error)
     publish(measurement)
     assert measurement.result.imported

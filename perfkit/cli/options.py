@@ -30,6 +30,24 @@ JSON_FILE = click.option(
     "--json", "file", metavar="FILE", help="Write all of it as JSON too; - for the output."
 )
 
+FORMAT_REGEX = click.option(
+    "--format-regex",
+    "regex",
+    metavar="REGEX",
+    help="The logs are in another format, whose prints this matches. Its named groups "
+    "say what they hold, with the unit: step, seconds, milliseconds, steps_per_second, "
+    "window_seconds, rate, reader, loss, epoch, rank, at, clock. <step> is short for a group "
+    "of digits, <seconds> for a group of a number.",
+)
+FORMAT_OPTIONS = click.option(
+    "--format-options",
+    "options",
+    default="",
+    metavar="NAME=VALUE…",
+    help="What these mean, as in 'rate_of=all covers=window counts_from=1 reader=in "
+    "unit=images/s'; a rate needs rate_of.",
+)
+
 
 def typed_values(given: Given) -> dict[str, Any]:
     """Parameters by name, each with the type that it has in the notebooks; a relative path

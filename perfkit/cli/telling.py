@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 if TYPE_CHECKING:
-    from perfkit.audit.stored import Audit
     from perfkit.comparison import Comparison
     from perfkit.comparison.live.stored import LiveComparison
+    from perfkit.logs.audit import Audit
 
 
 def complain(problem: object) -> None:
@@ -24,8 +24,11 @@ def refuse(error: ValueError) -> NoReturn:
     raise SystemExit(2)
 
 
-def tell(found: "Comparison | LiveComparison | Audit", file: str | None) -> None:
-    """Print a comparison or an audit, and write it as JSON where that was asked for."""
+def tell(
+    found: "Comparison | LiveComparison | Audit", file: str | None, text: str | None = None
+) -> None:
+    """Print a comparison or an audit, as `text` or by itself, and write it as JSON where that
+    was asked for."""
     from perfkit.results.files import write_atomically
 
     path = Path(file).absolute() if file and file != "-" else None
@@ -36,4 +39,4 @@ def tell(found: "Comparison | LiveComparison | Audit", file: str | None) -> None
         refuse(ValueError(f"--json {path}: {error.strerror}"))
     if file == "-":
         click.echo(found.model_dump_json(indent=1))
-    click.echo(found, err=file == "-")
+    click.echo(text or found, err=file == "-")

@@ -29,7 +29,7 @@ _NAMES = {
     "measurement": "plan headline step_times warnings repeats limits telemetry parameters "
     "work_equivalence effective_settings environment method raw_files",
     "comparison": "comparison_headline comparison_variants comparison_pairs",
-    "audit": "audit_headline audit_claims audit_findings audit_logs",
+    "audit": "audit_headline audit_waterfall audit_claims audit_findings audit_logs",
     "summary": "Summary fastest ratios throughput_by_batch scaling bottlenecks "
     "beside_published left_out",
     "published": "published_tables",

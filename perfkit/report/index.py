@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from perfkit.audit.sentences import state_words
-from perfkit.audit.stored import State, audit_folders, read_audit
 from perfkit.comparison.live.stored import comparison_folders, read_comparison
+from perfkit.logs.audit import State, audit_folders, read_audit
+from perfkit.logs.wording import state_words
 from perfkit.report.pages import TEMPLATES, page_warnings, site_links
 from perfkit.results.files import Measurement, ResultError, write_atomically
 from perfkit.results.frames import measurements

@@ -13,6 +13,7 @@ from perfkit.comparison.live.stored import comparisons_of
 from perfkit.diagnosis.verdict import EVIDENCE, Diagnosis, read_diagnosis
 from perfkit.diagnosis.verdict import FILE as DIAGNOSIS
 from perfkit.diagnosis.words import VERDICTS, diagnosis_lines
+from perfkit.logs.wording import sentence as found_in_log
 from perfkit.models import MODELS
 from perfkit.report import pages
 from perfkit.report.section import Section, folded
@@ -95,8 +96,12 @@ def warnings(measurement: Measurement) -> Section:
     """The warnings with their sentences, the worst first, and what was checked."""
     result, found = measurement.result, read_steps(measurement).checks
     checked = looked_at(result, found.courses)
+    in_logs = [
+        (one.code, f"{one.file}{f', {one.line}' if one.line else ''}: {found_in_log(one)}")
+        for one in (result.imported.findings if result.imported else ())
+    ]
     known = {"result": result, "checked": checked, "fewest": FEWEST_STEPS}
-    return _text("warnings", found=found.warnings, **known)
+    return _text("warnings", found=found.warnings, in_logs=in_logs, **known)
 
 
 def repeats(measurement: Measurement) -> Section:

@@ -369,6 +369,29 @@ class NodeSeen(Stored):
     ]
 
 
+class StoredMessage(Stored):
+    """What is said of a number, as a code and the parameters of its sentence."""
+
+    code: Annotated[str, Field(description="which sentence it is")]
+    params: Annotated[dict[str, Any], Field(description="what the sentence names")]
+
+    @classmethod
+    def of(cls, message: Any, **other: Any) -> Self:
+        """Of a text.messages.Message, which may have others in its parameters."""
+        params = {
+            name: StoredMessage.of(value).model_dump() if hasattr(value, "params") else value
+            for name, value in message.params.items()
+        }
+        return cls(code=message.code, params=params, **other)
+
+
+class Finding(StoredMessage):
+    """What was found in a log, and where."""
+
+    file: Annotated[str, Field(description="the log's name; empty for several logs")] = ""
+    line: Annotated[int | None, Field(description="None: no single line")] = None
+
+
 class ImportedLog(Stored):
     """The log of another suite that one repeat was made of."""
 
@@ -429,6 +452,9 @@ class Imported(Stored):
     given: Annotated[
         dict[str, str], Field(description="what was said by hand, as it was typed")
     ]
+    findings: Annotated[
+        list[Finding], Field(description="what an audit finds in the logs: docs/results.md")
+    ] = []
 
 
 class Result(Stored):

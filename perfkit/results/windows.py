@@ -1,7 +1,7 @@
 """The numbers of an imported repeat, derived from what its log prints of its steps.
 
 A window here is a JSON object: the steps that a print tells of and none before it does, as
-`perfkit.importers.log.WINDOW` has them, with None for what is not printed.
+`perfkit.logs.log.WINDOW` has them, with None for what is not printed.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,19 @@
+"""Logs of other suites: read, audited, imported; and measurements exported for other tools.
+
+log.py           what a log says: windows of steps, facts, its own figures
+formats.py       formats, which formats.toml has as data, and one given on the command line
+config_facts.py  what a log tells of its configuration, and who says it
+windows.py       which steps a print tells of
+documents.py     figures that logs give themselves; files that are one JSON object or a table
+mlperf.py        MLPerf's events
+reader.py        files to logs
+recompute.py     every throughput that a log gives, by each statistic that suites use
+claims.py        a claimed number against these, and down to the steady throughput
+findings.py      what is odd about a log; the sentences are in findings.toml
+dlperf.py        DLPerf's own summary of a folder in its layout
+audit.py         an audit as it is stored
+auditing.py      files to an audit
+wording.py       an audit in words
+importing.py     logs as a measurement
+export.py        measurements as other tools write theirs
+"""
