@@ -1,35 +1,25 @@
 """The sections of an audit's page; each raises ResultError for a folder without one."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, get_args
 
 import pandas as pd
 import seaborn
-from markupsafe import Markup
 
 from perfkit.config import resolved_path
 from perfkit.logs import wording
 from perfkit.logs.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
 from perfkit.logs.claims import waterfall
 from perfkit.report.pages import TEMPLATES
-from perfkit.report.section import Section, folded, markup, paragraph, picture, table
+from perfkit.report.section import Section, markup, picture
 from perfkit.report.style import COLOURS, FAINT, INK, MARKERS, SHADES, new_figure
 from perfkit.text import format
 from perfkit.text.language import gettext as _
 
-SHOWN = 12
+MOST_BARS = 12
 """So many waterfalls are drawn at most, those with the greatest differences."""
-
-
-def _text(**context: Any) -> Section:
-    template = TEMPLATES.get_template("audit.html.j2")
-    return markup(template.render(context, words=wording))
-
-
-def columns(items: Any, cells: Mapping[str, Callable[[Any], Any]]) -> Any:
-    return [[cell(item) for cell in cells.values()] for item in items], [*cells]
+HTML: Any = TEMPLATES.get_template("audit.html.j2").make_module({"words": wording})
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
@@ -45,7 +35,7 @@ def _read(folder: str | Path) -> Audit:
 def audit_headline(folder: str | Path) -> Section:
     """How many claimed numbers are reproduced, and how far samples / time is from each."""
     audit = _read(folder)
-    text = _text(part="headline", audit=audit, states=get_args(State))
+    text = markup(HTML.headline(audit, get_args(State)))
     known = [c for c in audit.claims if c.framework and c.reference_difference is not None]
     return text + _differences(known) if len(known) > 1 else text
 
@@ -59,21 +49,8 @@ def audit_waterfall(folder: str | Path) -> Section:
     free = [log for log in audit.logs if log.name not in claimed]
     found |= {names[log.name]: waterfall(None, [], log) for log in free}
     found = {label: stages for label, stages in found.items() if len(stages) > 1}
-    if not found:
-        return paragraph(
-            _("No log has both the protocol's steps and a steady state."), note=True
-        )
-    cells: dict[str, Callable[..., str]] = {_("Number"): lambda item: item[0]}
-    for stage in get_args(Stage):
-        cells[wording.stage_words(stage)] = partial(_stage_cell, stage)
-    explained = paragraph(
-        _(
-            "Each value with its difference from the one before. Where the steady steps differ "
-            "from the protocol's, those lie in a warm-up, a cold first epoch or another level."
-        ),
-        note=True,
-    )
-    return _waterfall(found) + explained + table(*columns(found.items(), cells))
+    text = markup(HTML.waterfalls(found, get_args(Stage)))
+    return _waterfall(found) + text if found else text
 
 
 def _label(claim: Claim) -> str:
@@ -84,20 +61,13 @@ def _label(claim: Claim) -> str:
     return " · ".join(str(word) for word in words)
 
 
-def _stage_cell(stage: str, item: tuple[str, list[WaterfallStage]]) -> str:
-    one = next((one for one in item[1] if one.stage == stage), None)
-    value = format.number(one.value, 6) if one else ""
-    difference = wording.difference_words(one.difference) if one else ""
-    return f"{value} ({difference})" if difference else value
-
-
 def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
     """A bar for each stage, in percent of the first."""
 
     def spread(stages: list[WaterfallStage]) -> float:
         return max(abs(one.value / stages[0].value - 1) for one in stages)
 
-    widest = sorted(found.items(), key=lambda item: spread(item[1]), reverse=True)[:SHOWN]
+    widest = sorted(found.items(), key=lambda item: spread(item[1]), reverse=True)[:MOST_BARS]
     points = pd.DataFrame(
         [
             (label, wording.stage_words(one.stage), 100 * one.value / stages[0].value)
@@ -125,46 +95,19 @@ def audit_claims(folder: str | Path) -> Section:
     """Each claimed number beside its recomputation; then those without a log."""
     audit = _read(folder)
     numbers = {log.name: k for k, log in enumerate(audit.logs, 1)}
-    cells = {
-        _("Place"): lambda c: Markup(
-            _text(part="place", claim=c, number=numbers.get(c.log)).html
-        ),
-        _("Claimed"): lambda c: c.text,
-        _("State"): lambda c: Markup(_text(part="state", claim=c).html),
-        _("Explanation"): lambda c: Markup(_text(part="explanation", claim=c).html),
-        _("Samples / time"): lambda c: c.reference and format.number(c.reference.value, 6),
-        _("Difference"): lambda c: wording.difference_words(c.reference_difference) or "–",
-        _("Data wait"): lambda c: wording.wait_words(c.reference),
-        _("Steps"): lambda c: c.reference and wording.range_words(c.reference),
-        _("Findings"): lambda c: Markup(_text(part="noticed", claim=c).html),
-    }
-    found, claims = Section(), pd.Series([c for c in audit.claims if c.log], dtype=object)
-    for part, some in claims.groupby(claims.map(wording.part_words), sort=False):
-        rows, headings = columns(some, cells)
-        found += table(rows, headings, str(part))
-    return found + _text(part="without", audit=audit)
+    return markup(HTML.claims(audit, numbers))
 
 
 def audit_findings(folder: str | Path) -> Section:
     """What was noticed in several logs together, then by file and line."""
     audit = _read(folder)
     files = {log.name: PurePath(log.name).name for log in audit.logs}
-    return _text(part="findings", audit=audit, files=files)
+    return markup(HTML.findings(audit, files))
 
 
 def audit_logs(folder: str | Path) -> Section:
     """Each log with its facts and all its figures; the command of the audit."""
-    audit, found = _read(folder), Section()
-    cells = {
-        _("Statistic"): wording.method_words,
-        _("Range"): wording.range_words,
-        _("All devices (samples/s)"): lambda f: format.number(f.throughput, 7),
-        _("One device (samples/s)"): lambda f: format.number(f.per_device, 7),
-    }
-    for k, log in enumerate(audit.logs, 1):
-        figures = table(*columns(log.figures, cells))
-        found += folded(log.name, _text(part="log", log=log) + figures, f"log{k}")
-    return found + _text(part="command", audit=audit)
+    return markup(HTML.logs(_read(folder)))
 
 
 def _differences(claims: list[Claim]) -> Section:
