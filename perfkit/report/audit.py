@@ -17,7 +17,7 @@ from perfkit.report.style import COLOURS, FAINT, INK, MARKERS, SHADES, new_figur
 from perfkit.text import format
 from perfkit.text.language import gettext as _
 
-MOST_BARS = 12
+MOST_ROWS = 12
 """So many waterfalls are drawn at most, those with the greatest differences."""
 HTML: Any = TEMPLATES.get_template("audit.html.j2").make_module({"words": wording})
 
@@ -62,33 +62,43 @@ def _label(claim: Claim) -> str:
 
 
 def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
-    """A bar for each stage, in percent of the first."""
-
-    def spread(stages: list[WaterfallStage]) -> float:
-        return max(abs(one.value / stages[0].value - 1) for one in stages)
-
-    widest = sorted(found.items(), key=lambda item: spread(item[1]), reverse=True)[:MOST_BARS]
+    """A row for each number: how far each stage is from the first, in percent."""
     points = pd.DataFrame(
         [
-            (label, wording.stage_words(one.stage), 100 * one.value / stages[0].value)
-            for label, stages in widest
+            (label, one.stage, 100 * (one.value / stages[0].value - 1))
+            for label, stages in found.items()
             for one in stages
         ],
         columns=["label", "stage", "share"],
     )
-    xlabel = _("throughput, in percent of the first stage")
-    shades = dict(zip(points["stage"].unique(), [FAINT, *SHADES], strict=False))
-    with new_figure(8, 0.9 + 0.12 * len(points) + 0.2 * len(widest)) as (figure, (axes,)):
-        seaborn.barplot(
-            points, x="share", y="label", hue="stage", palette=shades, orient="h", ax=axes
+    widest = points["share"].abs().groupby(points["label"]).max().nlargest(MOST_ROWS).index
+    points = points[points["label"].isin(widest)]
+    names = {stage: wording.stage_words(stage) for stage in get_args(Stage)}
+    points, rows = points.assign(stage=points["stage"].map(names)), points["label"].unique()
+    order = [name for name in names.values() if name in {*points["stage"]}]
+    look: dict[str, Any] = {"hue_order": order, "style_order": order, "s": 55}
+    look |= {"palette": [INK, FAINT, *SHADES[1:]][: len(order)], "zorder": 3}
+    label = _("difference from the first stage (%)")
+    with new_figure(9, 1 + 0.3 * len(rows)) as (figure, (axes,)):
+        seaborn.lineplot(
+            points,
+            x="share",
+            y="label",
+            units="label",
+            estimator=None,
+            sort=False,
+            ax=axes,
+            color=FAINT,
+            linewidth=1.5,
         )
-        bars: Any
-        for bars in axes.containers:
-            axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=7)
-        axes.axvline(100, color=INK, linewidth=1)
-        axes.set(xlabel=xlabel, ylabel="", xlim=(0, 1.08 * points["share"].max()))
-        seaborn.move_legend(axes, "lower center", bbox_to_anchor=(0.5, 1), ncol=2, title="")
-    return picture(figure, xlabel)
+        seaborn.scatterplot(
+            points, x="share", y="label", hue="stage", style="stage", ax=axes, **look
+        )
+        axes.axvline(0, color=INK, linewidth=1)
+        axes.set_yticks(range(len(rows)), [format.shortened(row, 48) for row in rows])
+        axes.set(xlabel=label, ylabel="")
+        seaborn.move_legend(axes, "lower left", bbox_to_anchor=(0, 1), ncol=2, title="")
+    return picture(figure, label)
 
 
 def audit_claims(folder: str | Path) -> Section:

@@ -37,6 +37,7 @@ SEVERITY_MARKS = {
 }
 """Severity of warnings -> shape and colour."""
 NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
+RIGHT = "text-align: right; white-space: nowrap"
 NUMBER = re.compile(r"([■▲●] )?[+–-]?[\d.,]+|–|$")
 """How the text of a cell begins that is aligned to the right, a mark before it."""
 
@@ -219,14 +220,15 @@ def table(
     columns = {heading: column for heading, column in every.items() if any(column)}
     if not columns:
         return Section()
-    right = ", ".join(
-        f"th.col{k}, td.col{k}"
+    right = [
+        f"col{k}"
         for k, column in enumerate(columns.values())
         if all(NUMBER.match(TAG.sub("", cell).strip()) for cell in column)
-    )
+    ]
     styles = [{"selector": "th, td", "props": "text-align: left; vertical-align: top"}]
-    if right:
-        styles.append({"selector": right, "props": "text-align: right; white-space: nowrap"})
+    for selector, props in (("th", "text-align: right"), ("td", RIGHT)):
+        chosen = ", ".join(f"{selector}.{name}" for name in right)
+        styles += [{"selector": chosen, "props": props}] if right else []
     # The uuid: the same bytes each time, and apart from the other tables of a page.
     uuid = f"{zlib.crc32(repr(columns).encode()):08x}"
     styler = Styler(pd.DataFrame(columns), uuid=uuid, cell_ids=False).hide(axis="index")
