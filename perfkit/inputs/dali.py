@@ -29,7 +29,6 @@ def _pipeline(config: Config, listed: Images, rank: int) -> Any:
         pad_last_batch=True,
         name="reader",
     )
-    assert config.layout is not None
     decoding: dict[str, Any] = {"device": "cpu"}
     if config.device == "gpu":
         decoding = {
@@ -44,7 +43,7 @@ def _pipeline(config: Config, listed: Images, rank: int) -> Any:
     images = fn.crop_mirror_normalize(
         images,
         dtype=types.FLOAT,
-        output_layout=config.layout.removeprefix("N"),
+        output_layout=str(config.layout).removeprefix("N"),
         mean=MEAN,
         std=DEVIATION,
         mirror=fn.random.coin_flip(),

@@ -77,10 +77,16 @@ class Images:
         thousand folders and 1.28 million files. What lies behind the header shows when the file
         is decoded; `line_of` then finds its line. Raises InputError.
         """
-        root, names, problems = self.source.parent, cache(_names), []
+        root, problems = self.source.parent, []
+
+        @cache
+        def names(folder: str) -> set[str]:
+            there = (root / folder).is_dir()
+            return {entry.name for entry in os.scandir(root / folder)} if there else set()
+
         for number, path in enumerate(self.paths, 1):
             folder, name = os.path.split(path)
-            if name not in names(f"{root}/{folder}"):
+            if name not in names(folder):
                 problems.append(f"{self.source}:{number}: no such file: {path}")
             elif number <= HEADERS_READ and (reason := _unreadable(root / path)):
                 problems.append(f"{self.source}:{number}: {path}: {reason}")
@@ -140,10 +146,6 @@ def random_box(width: int, height: int) -> tuple[int, int, int, int]:
         down = min(height, round(width / CROP_ASPECT[0]))
         left, upper = (width - across) // 2, (height - down) // 2
     return left, upper, left + across, upper + down
-
-
-def _names(folder: str) -> set[str]:
-    return {entry.name for entry in os.scandir(folder)} if Path(folder).is_dir() else set()
 
 
 def _unreadable(path: Path) -> str | None:

@@ -98,7 +98,7 @@ class Sequences:
         return counts
 
     def read(self, path: Path, rows: int | None = None) -> tuple[int, Arrays]:
-        """How many rows a shard has, and all its arrays or their first `rows` rows.
+        """How many rows a shard has, and its arrays: whole, their first `rows`, none for 0.
 
         Raises InputError if it can't be read, if it has another layout than the first shard, or
         if these rows hold values that are out of range.
@@ -109,12 +109,13 @@ class Sequences:
                 problems = [*self._layout_problems(file)]
                 if not problems:
                     count = len(file["input_ids"])
-                    arrays = {name: file[name][:rows] for name in FIELDS}
+                    names = [] if rows == 0 else FIELDS
+                    arrays = {name: file[name][:rows] for name in names}
         except OSError as error:
             raise InputError(f"{path}: can't be read as HDF5: {error}") from error
         for name, array in arrays.items():
             last = self.limits.get(name, 2) - 1
-            if array.size and not 0 <= array.min() <= array.max() <= last:
+            if not 0 <= array.min() <= array.max() <= last:
                 found = f"{array.min()} to {array.max()}"
                 problems.append(f"{name}: expected 0 to {last}, found {found}")
         raise_if_any([f"{path}: {problem}" for problem in problems])
