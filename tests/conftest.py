@@ -15,7 +15,7 @@ from disks import SmallDisk, small_disk
 
 import perfkit
 from perfkit.config import ROOT
-from perfkit.inputs.samples import make_samples
+from perfkit.inputs.samples import make_images
 from perfkit.text.language import file_name
 
 pytest_plugins = ["progress", "quick"]
@@ -40,7 +40,7 @@ IN_WORKER = "import sys\nif 'perfkit.worker.rank' in sys.orig_argv:\n"
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder of 24 sample images in the published layout."""
     folder = tmp_path_factory.mktemp("samples")
-    assert len(list(make_samples(folder, 24))) == 24
+    assert len(list(make_images(folder, 24))) == 24
     return folder
 
 

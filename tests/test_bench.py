@@ -15,7 +15,7 @@ import runner
 from stored import Number, figures_file, read_figures
 
 from perfkit.config import ROOT
-from perfkit.inputs.samples import make_samples
+from perfkit.inputs.samples import make_images
 from perfkit.report.index import write_index
 from perfkit.results.files import ResultError
 from perfkit.text.language import LANGUAGES, file_name
@@ -75,7 +75,7 @@ SLOW = [pytest.param(f.__name__, marks=pytest.mark.slow) for f in figures.FIGURE
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("name", ["timer", *SLOW[1:]])
 def test_every_figure_runs_at_its_smallest_size_by_the_script(name, tmp_path):
-    list(make_samples(tmp_path / "samples", 64))
+    list(make_images(tmp_path / "samples", 64))
     command = [sys.executable, SCRIPT, name, "--outputs", tmp_path]
     streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     variables = os.environ | SMALLEST | {"SAMPLES": str(tmp_path / "samples")}

@@ -12,12 +12,10 @@ from click.testing import CliRunner
 from loading import load, loaded
 
 from perfkit.config import Config
-from perfkit.inputs import dataloader, synthetic
-from perfkit.inputs import sample_sequences as sample
+from perfkit.inputs import InputError, dataloader, synthetic
+from perfkit.inputs import samples as sample
 from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.files import InputError
-from perfkit.inputs.sequences import Sequences, samples, stretch
-from perfkit.inputs.shards import FIELDS, SHARDS_CHECKED, Shards, read_shard, read_shards
+from perfkit.inputs.sequences import FIELDS, SHARDS_CHECKED, Row, Sequences, stretch
 from perfkit.models.data import FIRST_WORD, VOCABULARY, predictions
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -62,13 +60,13 @@ def small(folder, **changes):
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sequences")
-    assert sum(sample.make_shard(folder, 4096, 128)) == 4096
+    assert len([*sample.make_sequences(folder, 4096, 128)]) == 4096
     return folder
 
 
 @pytest.fixture(scope="module")
 def arrays(shard):
-    return read_shard(shard / sample.NAME, 128)
+    return Sequences(config(shard)).read(shard / sample.SHARD)[1]
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +139,7 @@ def test_about_half_of_the_second_segments_are_random(arrays):
 
 def test_segments_follow_each_other_in_the_text_unless_they_are_said_to_be_random():
     texts = [np.arange(1000 * n, 1000 * n + 300) for n in range(1, 4)]
-    made = sample.pairs(texts, 60, sample.Draw(1))
+    made = sample.pairs(texts, 60, np.random.PCG64(1))
     for first, second, is_random in (next(made) for _ in range(500)):
         assert np.all(np.diff(first) == 1)
         assert np.all(np.diff(second) == 1)
@@ -154,12 +152,12 @@ def test_segments_follow_each_other_in_the_text_unless_they_are_said_to_be_rando
 def test_labels_are_the_words_of_the_text():
     [text] = sample.documents({"only": "One two, three four! " * 40})
     ids = np.concatenate([[sample.CLS], text[:100], [sample.SEP]])
-    masked = sample.mask(ids, 20, 6, sample.Draw(2))
-    restored = masked.ids.copy()
-    restored[masked.positions] = masked.words
+    masked, positions, words = sample.mask(ids, 20, 6, np.random.PCG64(2))
+    restored = masked.copy()
+    restored[positions] = words
     assert np.array_equal(restored, ids)
-    assert len(masked.words) == 15
-    assert not np.array_equal(masked.ids, ids)
+    assert len(words) == 15
+    assert not np.array_equal(masked, ids)
 
 
 def test_every_word_and_mark_has_its_id_by_frequency():
@@ -177,8 +175,8 @@ def test_the_vocabulary_of_the_sample_text_fits_the_models():
 
 
 def test_sample_sequences_are_the_same_bytes_every_time(tmp_path, shard):
-    assert sum(sample.make_shard(tmp_path, 4096, 128)) == 4096
-    assert (tmp_path / sample.NAME).read_bytes() == (shard / sample.NAME).read_bytes()
+    assert len([*sample.make_sequences(tmp_path, 4096, 128)]) == 4096
+    assert (tmp_path / sample.SHARD).read_bytes() == (shard / sample.SHARD).read_bytes()
     made = sample.sequences(TEXTS, 64)
     rows = [next(made) for _ in range(50)]
     content = b"".join(row[name].astype("<i8").tobytes() for row in rows for name in FIELDS)
@@ -186,7 +184,7 @@ def test_sample_sequences_are_the_same_bytes_every_time(tmp_path, shard):
 
 
 def test_a_shard_that_was_cut_off_is_not_there(tmp_path):
-    making = sample.make_shard(tmp_path, 16, 128)
+    making = sample.make_sequences(tmp_path, 16, 128)
     next(making)
     making.close()
     assert list(tmp_path.iterdir()) == []
@@ -194,9 +192,9 @@ def test_a_shard_that_was_cut_off_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("length", [16, 128, 512])
 def test_sample_sequences_of_every_length_can_be_trained_on(tmp_path, length):
-    assert sum(sample.make_shard(tmp_path, 64, length)) == 64
+    assert len([*sample.make_sequences(tmp_path, 64, length)]) == 64
     wanted = config(tmp_path, sequence_length=length)
-    assert examine(wanted).samples == 64
+    assert len(examine(wanted)) == 64
     assert examine(wanted).sha256 == digest(wanted)
 
 
@@ -222,7 +220,7 @@ def test_shards_are_sorted_by_name_and_other_files_left_alone(tmp_path):
         write(tmp_path / name, rows, length=16)
     (tmp_path / "readme.txt").touch()
     (tmp_path / ".sequences.hdf5.partial").touch()
-    shards = read_shards(tmp_path, 16)
+    shards = Sequences(small(tmp_path))
     assert [file.name for file in shards.files] == ["a.h5", "b.hdf5", "c.hdf5"]
     assert shards.rows == [2, 3, 4]
 
@@ -314,7 +312,7 @@ def test_the_dataloader_gives_rows_of_the_shard_as_int64(shard, arrays):
     [batch] = loaded(wanted, 1)
     assert [field.shape for field in batch] == [*[(4, 128)] * 3, *[(4, 20)] * 2, (4, 1)]
     assert {field.dtype for field in batch} == {np.dtype(np.int64)}
-    _dataset, indices = samples(wanted, 0)
+    indices = Sequences(wanted).batches(0, 1000)
     rows = [index.row for index in next(indices)]
     for name, field in zip(FIELDS, batch, strict=True):
         assert np.array_equal(field, arrays[name][rows].reshape(4, -1))
@@ -330,7 +328,7 @@ def test_ranks_take_disjoint_rows_of_equal_number_over_an_epoch(tmp_path):
 
 
 def test_later_epochs_have_the_same_rows_in_another_order():
-    shards = Shards([None, None], [7, 5], 16, "")
+    shards = [7, 5]
     parts = [stretch(shards, 0, part, 4) for part in range(4)]
     epochs = [[next(part) for part in parts for _ in range(3)] for _ in range(3)]
     for rows in epochs:
@@ -340,7 +338,7 @@ def test_later_epochs_have_the_same_rows_in_another_order():
 
 
 def test_a_process_goes_through_a_shard_before_it_reads_the_next():
-    shards = Shards([None] * 8, [10, 20, 30, 40, 10, 20, 30, 40], 16, "")
+    shards = [10, 20, 30, 40, 10, 20, 30, 40]
     for part in range(3):
         rows = stretch(shards, 0, part, 3)
         order = [next(rows).shard for _ in range(66)]
@@ -351,14 +349,15 @@ def test_a_process_goes_through_a_shard_before_it_reads_the_next():
 def test_a_process_reads_a_shard_once_for_all_its_rows(tmp_path, monkeypatch):
     for number in range(3):
         write(tmp_path / f"{number}.hdf5", 8, 8 * number, length=16)
-    dataset, indices = samples(small(tmp_path, dataloader_workers=1), 0)
-    read = []
+    dataset = Sequences(small(tmp_path, dataloader_workers=1))
+    indices = dataset.batches(0, 12)
+    read, real = [], dataset.read
 
-    def counted(path, *rest):
+    def counted(path):
         read.append(path.name)
-        return read_shard(path, *rest)
+        return real(path)
 
-    monkeypatch.setattr("perfkit.inputs.sequences.read_shard", counted)
+    monkeypatch.setattr(dataset, "read", counted)
     seen = [int(dataset[index][0][0]) for _ in range(12) for index in next(indices)]
     assert sorted(seen) == list(range(1000, 1024))
     assert sorted(read) == ["0.hdf5", "1.hdf5", "2.hdf5"]
@@ -366,7 +365,7 @@ def test_a_process_reads_a_shard_once_for_all_its_rows(tmp_path, monkeypatch):
 
 def test_batches_go_on_for_ever_and_are_always_whole(tmp_path):
     write(tmp_path / "a.hdf5", 7, length=16)
-    _dataset, indices = samples(small(tmp_path, batch_size=3, dataloader_workers=4), 0)
+    indices = Sequences(small(tmp_path, batch_size=3, dataloader_workers=4)).batches(0, 2)
     batches = [next(indices) for _ in range(40)]
     assert {len(batch) for batch in batches} == {3}
     assert {index.row for batch in batches for index in batch} == set(range(7))
@@ -387,9 +386,10 @@ def test_a_damaged_shard_is_told_where_it_is_read(tmp_path):
     content[damaged : damaged + 20] = bytes(20)
     path.write_bytes(content)
     # It opens, and its size is what its headers say.
-    assert read_shards(tmp_path, 16).rows == [400]
-    with pytest.raises(InputError, match=r"a\.hdf5: can't be read: .*filter"):
-        read_shard(path, 16)
+    shards = Sequences(small(tmp_path))
+    assert shards.rows == [400]
+    with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*filter"):
+        shards.read(path)
 
 
 @pytest.mark.usefixtures("processes")
@@ -406,12 +406,11 @@ def test_a_wrong_value_behind_the_rows_checked_first_is_told_by_the_dataloader(t
 
 def test_a_dataset_in_this_process_tells_the_same(tmp_path):
     write(tmp_path / "a.hdf5", 4, length=16)
-    shards = read_shards(tmp_path, 16)
+    dataset = dataloader.Samples(Sequences(small(tmp_path)))
     (tmp_path / "a.hdf5").unlink()
-    dataset = Sequences(shards)
-    with pytest.raises(InputError, match=r"a\.hdf5: can't be read: .*No such file"):
-        dataset[next(stretch(shards, 0, 0, 1))]
-    assert "a.hdf5" in dataset.unreadable.get()
+    with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*No such file"):
+        dataset[Row(0, 0)]
+    assert "a.hdf5" in dataset.errors.get()
 
 
 @pytest.mark.parametrize("length", [16, 128, 512])
@@ -450,7 +449,7 @@ def test_the_samples_command_makes_a_shard_and_knows_it_again(tmp_path):
     made = run("--count", 32, "--sequence-length", 64)
     assert made.exit_code == 0
     assert "32 sequences of 64 tokens, 0.0 MB, from the language reference of Py" in made.output
-    assert examine(config(tmp_path / "s", sequence_length=64)).samples == 32
+    assert len(examine(config(tmp_path / "s", sequence_length=64))) == 32
     again = run("--count", 32, "--sequence-length", 64)
     assert again.exit_code == 0
     assert again.output.endswith("has its 32 sequences of 64 tokens already\n")

@@ -23,8 +23,7 @@ from perfkit.backends.torch import (
     tensors,
 )
 from perfkit.config import Config
-from perfkit.inputs import dataloader, synthetic
-from perfkit.inputs.files import InputError
+from perfkit.inputs import InputError, dataloader, synthetic
 from perfkit.models import MODELS, architecture, bert_torch, resnet50_torch, vgg16_torch
 from perfkit.models.bert_torch import Bert
 from perfkit.models.resnet50_torch import Bottleneck, ResNet50

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from perfkit.cli.telling import refuse
-from perfkit.config import portable, resolved_path
+from perfkit.config import Config, portable, resolved_path
 from perfkit.models import MODELS
 from perfkit.request.refusal import RequestError
 
@@ -39,56 +39,36 @@ def samples(
     They are the same bytes every time; the shard's text is that of the Python release.
     FOLDER is data/samples, or data/sequences for bert, unless given.
     """
+    from perfkit.inputs import InputError
+    from perfkit.inputs.data_set import data_set, digest
+    from perfkit.inputs.images import LIST
+    from perfkit.inputs.samples import SHARD, SOURCE, make_images, make_sequences
+
     path = Path(folder).absolute() if folder else resolved_path(MODELS[model].data_dir)
+    length = sequence_length or 128
     if MODELS[model].sample == "sequence":
-        _sample_sequences(path, count or 2048, sequence_length or 128)
+        count, made, source = count or 2048, path / SHARD, f", from {SOURCE}"
+        what = f"{count} sequences of {length} tokens"
+        making = make_sequences(path, count, length)
     elif sequence_length:
         refuse(RequestError([f"--sequence-length: {model} trains on images"]))
     else:
-        _sample_images(path, count or 512)
-
-
-def _sample_images(folder: Path, count: int) -> None:
-    from perfkit.inputs.samples import make_samples
-
-    made = folder / "train_list.txt"
-    if made.exists():
-        same = len(made.read_text().splitlines()) == count
-        _say_it_is_there(folder, f"{count} samples", same)
-        return
-    with click.progressbar(
-        make_samples(folder, count), count, "Sample images", file=sys.stderr
-    ) as bar:
-        size = sum(bar)
-    average = f"{size / count / 1000:.0f} kB on average"
-    click.echo(f"{portable(str(folder))}: {count} images, {average}")
-
-
-def _sample_sequences(folder: Path, count: int, length: int) -> None:
-    from perfkit.inputs.files import InputError
-    from perfkit.inputs.sample_sequences import NAME, SOURCE, make_shard
-    from perfkit.inputs.shards import read_shards, shard_files
-
-    what = f"{count} sequences of {length} tokens"
-    made = folder / NAME
-    if folder.is_dir() and (there := shard_files(folder)):
+        count, made, source = count or 512, path / LIST, ""
+        what = f"{count} images"
+        making = make_images(path, count)
+    config = Config.model_validate(
+        {"model": model, "data_dir": str(path), "sequence_length": length}
+    )
+    if digest(config):
         try:
-            same = there == [made] and read_shards(folder, length).rows == [count]
+            same = made.exists() and len(data_set(config)) == count
         except InputError:
             same = False
-        _say_it_is_there(folder, what, same)
+        if not same:
+            problem = f"FOLDER: {path} holds another data set; name an empty folder"
+            refuse(RequestError([problem]))
+        click.echo(f"{portable(str(path))} has its {what} already")
         return
-    with click.progressbar(
-        make_shard(folder, count, length), count, "Sample sequences", file=sys.stderr
-    ) as bar:
-        for _one in bar:
-            pass
-    size = f"{made.stat().st_size / 1e6:.1f} MB"
-    click.echo(f"{portable(str(folder))}: {what}, {size}, from {SOURCE}")
-
-
-def _say_it_is_there(folder: Path, what: str, same: bool) -> None:
-    """Say that the folder has these samples already; refuse to overwrite others."""
-    if not same:
-        refuse(RequestError([f"FOLDER: {folder} holds another data set; name an empty folder"]))
-    click.echo(f"{portable(str(folder))} has its {what} already")
+    with click.progressbar(making, count, "Sample data", file=sys.stderr) as bar:
+        size = f"{sum(bar) / 1e6:.1f} MB"
+    click.echo(f"{portable(str(path))}: {what}, {size}{source}")

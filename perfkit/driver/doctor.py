@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
+from perfkit.inputs import InputError
 from perfkit.inputs.data_set import examine
-from perfkit.inputs.files import InputError
 from perfkit.models import MODELS
 from perfkit.models.data import predictions
 from perfkit.nodes.node import join
@@ -57,7 +57,7 @@ def _data(config: Config) -> Check:
     except InputError as error:
         return Check(False, "data", str(error))
     kind = MODELS[config.model].sample
-    return Check(True, "data", f"{data.samples:,} {kind}s in {config.data_dir}")
+    return Check(True, "data", f"{len(data):,} {kind}s in {config.data_dir}")
 
 
 def _space(config: Config) -> Iterator[Check]:

@@ -13,8 +13,8 @@ from perfkit.config import Config, Protocol, portable, resolved_path
 from perfkit.driver.cause import failure, unwritten
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import Crew, OneNode, run_repeat
+from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.files import InputError
 from perfkit.models import MODELS
 from perfkit.nodes.node import join
 from perfkit.nodes.remote import NodeError, Nodes
@@ -183,7 +183,7 @@ def _with_input_data(result: Result) -> Result:
     if result.config.input == "synthetic":
         return result
     data = examine(result.config)
-    found = InputData(samples=data.samples, sha256=data.sha256)
+    found = InputData(samples=len(data), sha256=data.sha256)
     return result.model_copy(update={"input_data": found})
 
 

@@ -7,6 +7,16 @@ batch x tokens, twice batch x predictions, batch x 1; unused predictions are 0.
 A batch is one micro-batch: `config.batch_size` samples.
 """
 
-MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
-DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
-"""Of ImageNet's pixels (R, G, B, 0 to 255): what published ResNet-50 recipes normalize by."""
+PROBLEMS_SHOWN = 5
+
+
+class InputError(ValueError):
+    """The data can't be trained on; the message names the file, and line or dataset."""
+
+
+def raise_if_any(problems: list[str]) -> None:
+    """Raise InputError with the first PROBLEMS_SHOWN of the problems, if there are any."""
+    if problems:
+        more = len(problems) - PROBLEMS_SHOWN
+        shown = problems[:PROBLEMS_SHOWN] + [f"and {more} more"] * (more > 0)
+        raise InputError("\n".join(shown))

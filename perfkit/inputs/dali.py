@@ -11,48 +11,45 @@ from typing import Any
 from nvidia.dali import fn, pipeline_def, types
 
 from perfkit.config import Config
-from perfkit.inputs import DEVIATION, MEAN
-from perfkit.inputs.files import FileList, InputError, line_of, read_list
+from perfkit.inputs import InputError
+from perfkit.inputs.images import DEVIATION, MEAN, Images
 
 PLUGINS = {"paddle": "paddle", "torch": "pytorch"}
 """DALI's own name of each framework that trains on GPUs."""
 
 
 @pipeline_def
-def _pipeline(config: Config, listed: FileList, rank: int) -> Any:
+def _pipeline(config: Config, listed: Images, rank: int) -> Any:
     encoded, labels = fn.readers.file(
-        file_root=str(listed.file.parent),
-        file_list=str(listed.file),
+        file_root=str(listed.source.parent),
+        file_list=str(listed.source),
         random_shuffle=True,
         shard_id=rank,
         num_shards=config.ranks,
         pad_last_batch=True,
         name="reader",
     )
-    assert config.layout is not None
-    gpu = config.device == "gpu"
-    padding: dict[str, Any] = {
-        "device_memory_padding": config.dali_device_padding,
-        "host_memory_padding": config.dali_host_padding,
-    }
+    decoding: dict[str, Any] = {"device": "cpu"}
+    if config.device == "gpu":
+        decoding = {
+            "device": "mixed",
+            "device_memory_padding": config.dali_device_padding,
+            "host_memory_padding": config.dali_host_padding,
+        }
     images = fn.decoders.image_random_crop(
-        encoded,
-        device="mixed" if gpu else "cpu",
-        output_type=types.RGB,
-        num_attempts=config.dali_crop_attempts,
-        **(padding if gpu else {}),
+        encoded, output_type=types.RGB, num_attempts=config.dali_crop_attempts, **decoding
     )
     images = fn.resize(images, resize_x=config.image_size, resize_y=config.image_size)
     images = fn.crop_mirror_normalize(
         images,
         dtype=types.FLOAT,
-        output_layout=config.layout.removeprefix("N"),
+        output_layout=str(config.layout).removeprefix("N"),
         mean=MEAN,
         std=DEVIATION,
         mirror=fn.random.coin_flip(),
     )
     labels = fn.cast(labels, dtype=types.INT64)
-    return images, labels.gpu() if gpu else labels
+    return images, labels.gpu() if config.device == "gpu" else labels
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
@@ -64,7 +61,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     Raises InputError for a wrong list, and for a file that can't be decoded, with its line in
     the list where DALI names the file.
     """
-    listed = read_list(config.data_folder)
+    listed = Images(config)
     pipeline = _pipeline(
         config,
         listed,
@@ -77,19 +74,15 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     )
     try:
         if config.device == "gpu":
-            yield from _gpu_batches(pipeline, config.framework)
+            plugin = import_module(f"nvidia.dali.plugin.{PLUGINS[config.framework]}")
+            for (batch,) in plugin.DALIGenericIterator([pipeline], ["images", "labels"]):
+                yield batch["images"], batch["labels"]
         pipeline.build()
         while True:
             images, labels = pipeline.run()
             yield images.as_tensor(), labels.as_tensor()
     except RuntimeError as error:
-        raise InputError(line_of(listed, str(error)) + _reason(str(error))) from error
-
-
-def _gpu_batches(pipeline: Any, framework: str) -> Iterator[tuple[Any, Any]]:
-    plugin = import_module(f"nvidia.dali.plugin.{PLUGINS[framework]}")
-    for (batch,) in plugin.DALIGenericIterator([pipeline], ["images", "labels"]):
-        yield batch["images"], batch["labels"]
+        raise InputError(listed.line_of(str(error)) + _reason(str(error))) from error
 
 
 def _reason(message: str) -> str:

@@ -1,44 +1,32 @@
 """What the driver asks of a data set before anything starts. Needs no framework."""
 
-import hashlib
-from typing import NamedTuple
-
 from perfkit.config import Config
-from perfkit.inputs.files import LIST, check_files, read_list
-from perfkit.inputs.shards import check_values, fingerprint, read_shards, shard_files
+from perfkit.inputs.images import Images
+from perfkit.inputs.sequences import Sequences
 from perfkit.models import MODELS
 
+DataSet = Images | Sequences
+DATA_SETS: dict[str, type[DataSet]] = {"image": Images, "sequence": Sequences}
+"""By what a model's sample is."""
 
-class Examined(NamedTuple):
-    """A data set that can be trained on: how many samples, and what identifies it."""
 
-    samples: int
-    sha256: str
+def data_set(config: Config) -> DataSet:
+    """The data set that `config` trains on. Raises InputError for a wrong list or layout."""
+    return DATA_SETS[MODELS[config.model].sample](config)
+
+
+def examine(config: Config) -> DataSet:
+    """The same with its files checked, too: `len` and `sha256` are stored with a result."""
+    found = data_set(config)
+    found.check()
+    return found
 
 
 def digest(config: Config) -> str | None:
-    """The sha256 that `examine` would give, unchecked and quick; None without a data set.
-
-    Of images it is that of their list, of sequences `shards.fingerprint`.
-    """
+    """The sha256 that `examine` would give, unchecked and quick; None without a data set."""
     if config.input == "synthetic":
         return None
     try:
-        if MODELS[config.model].sample == "image":
-            return hashlib.sha256((config.data_folder / LIST).read_bytes()).hexdigest()
-        files = shard_files(config.data_folder)
-        return fingerprint(files) if files else None
+        return DATA_SETS[MODELS[config.model].sample].digest(config.data_folder)
     except OSError:
         return None
-
-
-def examine(config: Config) -> Examined:
-    """Check list and files of the data set of an input that reads one. Raises InputError."""
-    if MODELS[config.model].sample == "image":
-        listed = read_list(config.data_folder)
-        check_files(listed)
-        return Examined(len(listed.paths), listed.sha256)
-    assert config.sequence_length is not None
-    shards = read_shards(config.data_folder, config.sequence_length)
-    check_values(shards)
-    return Examined(sum(shards.rows), shards.sha256)

@@ -1,13 +1,30 @@
 """Input by the framework's own DataLoader: Python processes read and prepare samples."""
 
 from collections.abc import Iterator
+from multiprocessing import SimpleQueue
 from typing import Any
 
 from perfkit.backends import backend
 from perfkit.config import Config
-from perfkit.inputs import images, sequences
-from perfkit.inputs.files import InputError
+from perfkit.inputs import InputError
+from perfkit.inputs.data_set import DataSet, data_set
 from perfkit.models import MODELS
+
+
+class Samples:
+    """A data set that keeps what a process could not read: a framework may only say that one
+    failed."""
+
+    def __init__(self, data: DataSet) -> None:
+        self.data = data
+        self.errors: SimpleQueue[str] = SimpleQueue()
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        try:
+            return self.data[index]
+        except InputError as error:
+            self.errors.put(str(error))
+            raise
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[Any, ...]]:
@@ -16,14 +33,20 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, ...]]:
     Raises InputError for a sample that can't be read, and for a data set that is wrong or
     smaller than one step of all ranks.
     """
-    image = MODELS[config.model].sample == "image"
+    data = data_set(config)
+    step = f"{config.ranks} x {config.batch_size}"
+    steps = len(data) // (config.ranks * (config.batch_size or 1))
+    if not steps:
+        what = f"{len(data)} {MODELS[config.model].sample}s"
+        raise InputError(f"{data.source}: {what}, and one step of {step} needs more")
+    samples = Samples(data)
     # Endless indices: between two epochs of its own, Paddle's DataLoader stops and waits half a
     # second.
-    dataset, indices = (images if image else sequences).samples(config, rank)
+    indices = data.batches(rank, steps)
     load = backend(config.framework).data_loader
     try:
-        yield from load(dataset, indices, config.dataloader_workers)
+        yield from load(samples, indices, config.dataloader_workers)
     except Exception as error:
-        if dataset.unreadable.empty():
+        if samples.errors.empty():
             raise
-        raise InputError(dataset.unreadable.get()) from error
+        raise InputError(samples.errors.get()) from error

@@ -1,66 +1,138 @@
-"""Images for a DataLoader: files decoded and augmented one by one."""
+"""Images: the list of training files, what can be wrong with it, and files decoded one by one.
 
+`train_list.txt` holds one `path label` a line, paths relative to the data folder: the layout
+of the published suites, so that ImageNet as they lay it out works unchanged.
+"""
+
+import hashlib
 import math
-import multiprocessing
+import os
 import random
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from perfkit.config import Config
-from perfkit.inputs import DEVIATION, MEAN
-from perfkit.inputs.files import FileList, InputError, read_list, whole_steps
+from perfkit.inputs import InputError, raise_if_any
+from perfkit.models.data import CLASSES
 
+LIST = "train_list.txt"
+HEADERS_READ = 10_000
+MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
+DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+"""Of ImageNet's pixels (R, G, B, 0 to 255): what published ResNet-50 recipes normalize by."""
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_ATTEMPTS = 10
 """A random part of the image, of such a share of it and of such width / height (Szegedy et al.,
 Going deeper with convolutions, 2014); after so many tries that do not fit, its centre."""
 
-Box = tuple[int, int, int, int]
 
+class Images:
+    """The listed files; image n is paths[n], labels[n], on line n + 1 of `source`.
 
-class ImageFiles:
-    """The listed files, decoded, randomly cropped, resized, mirrored and normalized."""
+    Raises InputError naming the lines of the list that are wrong.
+    """
 
-    def __init__(self, config: Config, listed: FileList) -> None:
-        self.listed = listed
-        # What a process could not read; a framework may only say that one failed.
-        self.unreadable: Any = multiprocessing.SimpleQueue()
-        assert config.image_size is not None
-        self.size = config.image_size, config.image_size
-        self.mean = np.array(MEAN, np.float32)
-        self.deviation = np.array(DEVIATION, np.float32)
-        self.channels_first = config.layout == "NCHW"
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.source = config.data_folder / LIST
+        self.paths: list[str] = []
+        self.labels: list[int] = []
+        try:
+            content = self.source.read_bytes()
+            lines = content.decode("utf-8").splitlines()
+        except OSError as error:
+            raise InputError(f"{self.source}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            raise InputError(f"{self.source}:{line}: not UTF-8 text") from error
+        if not lines:
+            raise InputError(f"{self.source}: is empty; expected one `path label` a line")
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        problems = []
+        for number, text in enumerate(lines, 1):
+            path, _, label = text.rpartition(" ")
+            if path.strip() and label.isascii() and label.isdigit() and int(label) < CLASSES:
+                self.paths.append(path)
+                self.labels.append(int(label))
+            else:
+                problem = f"expected `path label`, label below {CLASSES}, found {text[:80]!r}"
+                problems.append(f"{self.source}:{number}: {problem}")
+        raise_if_any(problems)
+
+    @staticmethod
+    def digest(folder: Path) -> str:
+        """What `sha256` would be: that of the list. Raises OSError."""
+        return hashlib.sha256((folder / LIST).read_bytes()).hexdigest()
+
+    def check(self) -> None:
+        """See that every listed file exists, and the first HEADERS_READ begin as images do.
+
+        Folders are listed once each rather than files asked for one by one: ImageNet has a
+        thousand folders and 1.28 million files. What lies behind the header shows when the file
+        is decoded; `line_of` then finds its line. Raises InputError.
+        """
+        root, problems = self.source.parent, []
+
+        @cache
+        def names(folder: str) -> set[str]:
+            there = (root / folder).is_dir()
+            return {entry.name for entry in os.scandir(root / folder)} if there else set()
+
+        for number, path in enumerate(self.paths, 1):
+            folder, name = os.path.split(path)
+            if name not in names(folder):
+                problems.append(f"{self.source}:{number}: no such file: {path}")
+            elif number <= HEADERS_READ and (reason := _unreadable(root / path)):
+                problems.append(f"{self.source}:{number}: {path}: {reason}")
+        raise_if_any(problems)
+
+    def line_of(self, message: str) -> str:
+        """Where the file that a decoder's `message` names is in the list: "file:line: "."""
+        for number, path in enumerate(self.paths, 1):
+            if path in message:
+                return f"{self.source}:{number}: "
+        return f"{self.source}: "
+
+    def batches(self, rank: int, steps: int) -> Iterator[list[int]]:
+        """The indices of this rank's next batch, for ever, shuffled in every epoch of `steps`.
+
+        In an epoch ranks have disjoint images; those beyond the last whole step are left out.
+        """
+        shape = steps, self.config.ranks, self.config.batch_size or 0
+        for epoch in count():
+            order = np.random.default_rng((self.config.seed, epoch)).permutation(len(self))
+            for step in order[: math.prod(shape)].reshape(shape):
+                yield step[rank].tolist()
 
     def __len__(self) -> int:
-        return len(self.listed.paths)
+        return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        path = self.listed.paths[index]
+        """An image, randomly cropped, resized, mirrored and normalized, and its label."""
+        path, size = self.paths[index], self.config.image_size
+        assert size is not None
         try:
-            with Image.open(self.listed.file.parent / path) as image:
-                pixels = np.asarray(self._augmented(image.convert("RGB")))
+            with Image.open(self.source.parent / path) as file:
+                image = file.convert("RGB")
         except OSError as error:
-            message = f"{self.listed.file}:{index + 1}: {path}: {error}"
-            self.unreadable.put(message)
-            raise InputError(message) from error
-        scaled = (pixels.astype(np.float32) - self.mean) / self.deviation
-        if self.channels_first:
-            scaled = np.ascontiguousarray(scaled.transpose(2, 0, 1))
-        return scaled, np.array([self.listed.labels[index]], np.int64)
-
-    def _augmented(self, image: Image.Image) -> Image.Image:
-        part = image.resize(self.size, Image.Resampling.BILINEAR, random_box(*image.size))
+            raise InputError(f"{self.source}:{index + 1}: {path}: {error}") from error
+        image = image.resize((size, size), Image.Resampling.BILINEAR, random_box(*image.size))
         if random.random() < 0.5:
-            part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return part
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        mean, deviation = np.array([MEAN, DEVIATION], np.float32)
+        pixels = (np.asarray(image, np.float32) - mean) / deviation
+        if self.config.layout == "NCHW":
+            pixels = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+        return pixels, np.array([self.labels[index]], np.int64)
 
 
-def random_box(width: int, height: int) -> Box:
+def random_box(width: int, height: int) -> tuple[int, int, int, int]:
     """Left, upper, right and lower edge of a random part of an image of this size."""
     for _ in range(CROP_ATTEMPTS):
         area = width * height * random.uniform(*CROP_AREA)
@@ -68,28 +140,19 @@ def random_box(width: int, height: int) -> Box:
         across, down = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < across <= width and 0 < down <= height:
             left, upper = random.randint(0, width - across), random.randint(0, height - down)
-            return left, upper, left + across, upper + down
-    across = min(width, round(height * CROP_ASPECT[1]))
-    down = min(height, round(width / CROP_ASPECT[0]))
-    left, upper = (width - across) // 2, (height - down) // 2
+            break
+    else:
+        across = min(width, round(height * CROP_ASPECT[1]))
+        down = min(height, round(width / CROP_ASPECT[0]))
+        left, upper = (width - across) // 2, (height - down) // 2
     return left, upper, left + across, upper + down
 
 
-def samples(config: Config, rank: int) -> tuple[ImageFiles, Iterator[list[int]]]:
-    """The data set, and for ever the indices of this rank's next batch, shuffled every epoch.
-
-    Raises InputError for a wrong list, and if it is shorter than one step of all ranks.
-    """
-    listed = read_list(config.data_folder)
-    steps = whole_steps(config, len(listed.paths), listed.file)
-    return ImageFiles(config, listed), _batches(config, rank, len(listed.paths), steps)
-
-
-def _batches(config: Config, rank: int, images: int, steps: int) -> Iterator[list[int]]:
-    """In an epoch ranks have disjoint images; those beyond the last whole step are left out."""
-    for epoch in count():
-        order = np.random.default_rng((config.seed, epoch)).permutation(images)
-        for step in order[: steps * config.ranks * (config.batch_size or 0)].reshape(
-            steps, config.ranks, -1
-        ):
-            yield step[rank].tolist()
+def _unreadable(path: Path) -> str | None:
+    try:
+        with Image.open(path):
+            return None
+    except UnidentifiedImageError:
+        return "is empty" if path.stat().st_size == 0 else "is not an image"
+    except OSError as error:
+        return f"can't be read: {error.strerror or error}"

@@ -1,95 +1,199 @@
-"""The sample data: JPEG files of photographic statistics, the same bytes on every machine.
+"""Sample data to train on, the same bytes on every machine: images, or sequences for BERT.
+
+Only whole numbers from a raw bit stream are used: floating point and numpy's distributions may
+differ from one machine or release to the next, these may not.
 
 A picture is a "dead leaves" image: opaque discs of power-law radii drawn over each other,
 which gives the edges and scale invariance of photographs (Lee, Mumford and Huang, Occlusion
 models for natural images, IJCV 41, 2001), with noise of several octaves (1/f) over it.
-Only integer arithmetic and a raw bit stream are used: floating point and numpy's
-distributions may differ from one machine or release to the next, these may not.
+
+The text of sequences is Python's own documentation of its language, `pydoc_data.topics`, so it
+belongs to the Python release; lower-case, split into words and single punctuation marks, each
+with an id of its own. A sequence is [CLS] A [SEP] B [SEP]: B follows A in the text, or half the
+time comes from another topic. Of its words 15 % are to be guessed; of these 80 % are replaced
+by [MASK], 10 % by a random word and 10 % by nothing (Devlin et al., BERT: pre-training of deep
+bidirectional transformers, 2018). As in the public recipes one sequence in ten is cut short,
+and the text is gone through again, cut and masked elsewhere, until there is enough.
 """
 
 import io
 import os
+import platform
+import re
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import cycle, islice
 from math import isqrt
 from pathlib import Path
+from pydoc_data.topics import topics
 
+import h5py
 import numpy as np
 from PIL import Image, ImageDraw
 
-from perfkit.inputs.files import LIST
+from perfkit.inputs.images import LIST
+from perfkit.inputs.sequences import FIELDS
+from perfkit.models.data import FIRST_WORD, predictions
 
-SIZES = (
-    (500, 375),
-    (500, 375),
-    (500, 375),
-    (375, 500),
-    (500, 333),
-    (500, 400),
-    (480, 360),
-    (640, 480),
-)
+SIZES = [(500, 375)] * 3 + [(375, 500), (500, 333), (500, 400), (480, 360), (640, 480)]
 LEAVES = 700
 OCTAVES = ((4, 44), (8, 30), (16, 22), (32, 16), (64, 12), (128, 9), (256, 7))
 GRAIN = 32
+"""Amplitudes of the noise: of so many cells across and down, of each pixel."""
 QUALITY = 90
+
+SHARD = "sequences.hdf5"
+SOURCE = f"the language reference of Python {platform.python_version()}"
+CLS, SEP, MASK = 101, 102, 103
+"""Their ids in BERT's English vocabularies, where padding is 0."""
+TYPES = {"input_ids": np.int32, "masked_lm_positions": np.int32, "masked_lm_ids": np.int32}
+"""As in public shards; the other fields are int8."""
 
 
 def picture(number: int) -> bytes:
     """JPEG bytes of sample `number`, alike on every call and machine."""
     bits = np.random.PCG64(number)
-    width, height = SIZES[int(bits.random_raw()) % len(SIZES)]
+    width, height = SIZES[bits.random_raw() % len(SIZES)]
     image = Image.new("RGB", (width, height), (112, 116, 104))
     draw = ImageDraw.Draw(image)
     reach = 3 * max(width, height) // 4
-    for x, y, size, red, green, blue in bits.random_raw(6 * LEAVES).reshape(-1, 6) >> 33:
+    leaves = (bits.random_raw(6 * LEAVES) >> 33).reshape(LEAVES, 6).tolist()
+    for x, y, size, red, green, blue in leaves:
         # An integer power law: radii of density r^-3 between 6 and `reach` pixels.
-        radius = reach * 6 // max(6, isqrt(int(size) % 10**6 * reach**2 // 10**6))
-        tint = int(red) % 160 + 30
-        colour = tuple((2 * tint + int(c) % 220 + 10) // 3 for c in (red >> 8, green, blue))
-        centre_x, centre_y = int(x) % width, int(y) % height
-        box = (centre_x - radius, centre_y - radius, centre_x + radius, centre_y + radius)
-        draw.ellipse(box, fill=colour)
-    pixels = np.asarray(image).astype(np.int32) + _octaves(bits, width, height)[..., None]
+        radius = reach * 6 // max(6, isqrt(size % 10**6 * reach**2 // 10**6))
+        tint = red % 160 + 30
+        colour = tuple((2 * tint + c % 220 + 10) // 3 for c in (red >> 8, green, blue))
+        draw.circle((x % width, y % height), radius, fill=colour)
+    pixels = np.asarray(image, np.int32)
+    # 1/f noise: each octave is a small random image enlarged, the grain one of full size.
+    octaves = [(cells, cells, amplitude) for cells, amplitude in OCTAVES]
+    for columns, rows, amplitude in (*octaves, (width, height, GRAIN)):
+        words = bits.random_raw(-(-rows * columns // 8)).astype("<u8")
+        small = words.view(np.uint8)[: rows * columns].reshape(rows, columns)
+        large = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+        pixels = pixels + ((np.asarray(large, np.int32) - 128) * amplitude // 128)[..., None]
     buffer = io.BytesIO()
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=QUALITY)
     return buffer.getvalue()
 
 
-def _octaves(bits: np.random.PCG64, width: int, height: int) -> np.ndarray:
-    """1/f noise, int32 of height x width: each octave is a small random image enlarged."""
-    total = np.zeros((height, width), np.int32)
-    for cells, amplitude in OCTAVES:
-        small = Image.fromarray(_random_bytes(bits, cells, cells))
-        large = np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))
-        total += (large.astype(np.int32) - 128) * amplitude // 128
-    return total + (_random_bytes(bits, height, width).astype(np.int32) - 128) * GRAIN // 128
-
-
-def _random_bytes(bits: np.random.PCG64, rows: int, columns: int) -> np.ndarray:
-    words = bits.random_raw(-(-rows * columns // 8)).astype("<u8")
-    return words.view(np.uint8)[: rows * columns].reshape(rows, columns)
-
-
-def name(number: int) -> str:
-    """Path of sample `number` below the data folder, in the layout of ImageNet."""
+def path_of(number: int) -> str:
+    """Path of picture `number` below the data folder, in the layout of ImageNet."""
     return f"train/s{number % 64:02}/s{number % 64:02}_{number}.jpeg"
 
 
 def _write(folder: Path, number: int) -> int:
-    path = folder / name(number)
+    path = folder / path_of(number)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.write_bytes(picture(number))
 
 
-def make_samples(folder: Path, count: int) -> Iterator[int]:
-    """Write `count` samples and train_list.txt below `folder`; yields bytes per file written.
+def make_images(folder: Path, count: int) -> Iterator[int]:
+    """Write `count` pictures and train_list.txt below `folder`; yields bytes per one made.
 
     The list comes last: a folder that has it is whole. Existing files are overwritten.
     """
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(_write, [folder] * count, range(count), chunksize=8)
-    lines = "".join(f"{name(number)} {number % 64}\n" for number in range(count))
     partial = folder / f".{LIST}"
-    partial.write_text(lines)
+    partial.write_text("".join(f"{path_of(n)} {n % 64}\n" for n in range(count)))
     partial.replace(folder / LIST)
+
+
+def documents(texts: dict[str, str]) -> list[np.ndarray]:
+    """Each text as the ids of its words, in the order of their names.
+
+    Ids go by frequency, from FIRST_WORD up. Lines without a letter or digit are rulers.
+    """
+    split = []
+    for name in sorted(texts):
+        lines = [line for line in texts[name].lower().splitlines() if re.search(r"\w", line)]
+        split.append(re.findall(r"\w+|[^\w\s]", "\n".join(lines)))
+    counts = Counter(word for words in split for word in words)
+    by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
+    ids = {word: number for number, word in enumerate(by_frequency, FIRST_WORD)}
+    return [np.array([ids[word] for word in words], np.int64) for words in split]
+
+
+def pairs(
+    texts: list[np.ndarray], room: int, bits: np.random.PCG64
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    """Two segments of up to `room` words, and whether the second is a random one, for ever.
+
+    The texts are gone through again and again. There have to be two texts or more, all of two
+    words or more, and room for two words.
+    """
+    for number, text in cycle(enumerate(texts)):
+        start = bits.random_raw() % (1 + min(room, len(text)) // 4)
+        while (left := len(text) - start) >= 2:
+            is_short = bits.random_raw() % 10 == 0
+            length = 2 + bits.random_raw() % (room - 1) if is_short else room
+            first = text[start : start + 1 + bits.random_raw() % (min(length, left) - 1)]
+            start += len(first)
+            wanted = length - len(first)
+            is_random = bits.random_raw() % 2 == 1
+            if is_random:
+                other = texts[(number + 1 + bits.random_raw() % (len(texts) - 1)) % len(texts)]
+                offset = bits.random_raw() % max(1, len(other) - wanted + 1)
+                second = other[offset : offset + wanted]
+            else:
+                second = text[start : start + wanted]
+                start += len(second)
+            yield first, second, is_random
+
+
+def mask(
+    ids: np.ndarray, most: int, vocabulary: int, bits: np.random.PCG64
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hide 15 % of the words in `ids`, one at least and `most` at most.
+
+    Returns the ids with these hidden, their positions (sorted) and their words. `vocabulary` is
+    the number of words; special tokens are never hidden.
+    """
+    words = np.flatnonzero(ids >= FIRST_WORD)
+    size = min(most, max(1, (15 * len(words) + 50) // 100))
+    keys = bits.random_raw(len(words))
+    positions = words[np.sort(np.argsort(keys, kind="stable")[:size])]
+    fate = bits.random_raw(size) % 10
+    random_words = FIRST_WORD + (bits.random_raw(size) % vocabulary).astype(np.int64)
+    masked = ids.copy()
+    masked[positions] = np.select([fate < 8, fate == 8], [MASK, random_words], ids[positions])
+    return masked, positions, ids[positions]
+
+
+def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarray]]:
+    """Sequences of `length` tokens made of `texts` for ever: FIELDS, each a row of a shard."""
+    bits = np.random.PCG64(0)
+    ids_of_texts = documents(texts)
+    vocabulary = int(max(ids.max() for ids in ids_of_texts)) + 1 - FIRST_WORD
+    most = predictions(length)
+    widths = (length, length, length, most, most)
+    for first, second, is_random in pairs(ids_of_texts, length - 3, bits):
+        ids = np.concatenate([[CLS], first, [SEP], second, [SEP]])
+        masked, positions, words = mask(ids, most, vocabulary, bits)
+        segments = np.arange(len(ids)) > len(first) + 1
+        fields = (masked, segments, np.ones(len(ids)), positions, words)
+        row = {"next_sentence_labels": np.array(is_random, np.int8)}
+        for name, values, width in zip(FIELDS, fields, widths, strict=False):
+            row[name] = np.zeros(width, TYPES.get(name, np.int8))
+            row[name][: len(values)] = values
+        yield row
+
+
+def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
+    """Write folder/SHARD with `count` sequences of `length` tokens; yields bytes per one made.
+
+    It comes into being whole, with its last sequence. Not compressed, unlike public shards:
+    the bytes would depend on zlib.
+    """
+    rows = []
+    for row in islice(sequences(topics, length), count):
+        rows.append(row)
+        yield sum(field.nbytes for field in row.values())
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{SHARD}.partial"
+    with h5py.File(partial, "w") as file:
+        for name in FIELDS:
+            file.create_dataset(name, data=np.stack([row[name] for row in rows]))
+    partial.replace(folder / SHARD)

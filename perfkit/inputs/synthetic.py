@@ -17,12 +17,11 @@ def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-    size = config.image_size
-    assert size is not None and config.batch_size is not None
-    shape = (3, size, size) if config.layout == "NCHW" else (size, size, 3)
-    images = random.standard_normal((config.batch_size, *shape), np.float32)
-    labels = random.integers(0, CLASSES, (config.batch_size, 1), np.int64)
-    return images, labels
+    batch, size = config.batch_size, config.image_size
+    assert batch is not None and size is not None
+    shape = (batch, 3, size, size) if config.layout == "NCHW" else (batch, size, size, 3)
+    images = random.standard_normal(shape, np.float32)
+    return images, random.integers(0, CLASSES, (batch, 1), np.int64)
 
 
 def _sequences(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 from perfkit.config import PATHS, Config, choices, portable, resolved_path
-from perfkit.inputs.files import LIST
-from perfkit.inputs.shards import shard_files
+from perfkit.inputs.images import LIST
+from perfkit.inputs.sequences import shard_files
 from perfkit.models import MODELS
 from perfkit.request import hosts
 from perfkit.request.frameworks import FRAMEWORKS

@@ -14,7 +14,7 @@ from typing import Any
 from perfkit.config import ROOT, Config, Protocol, resolved_path, run_command
 from perfkit.driver.measure import WHERE_AND_HOW_LONG
 from perfkit.inputs.data_set import digest
-from perfkit.inputs.sample_sequences import NAME as SHARD
+from perfkit.inputs.samples import SHARD
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
 from perfkit.request.plan import Plan, plan

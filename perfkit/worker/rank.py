@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from perfkit.backends import Backend, Batch, backend
 from perfkit.config import Config, Protocol, portable
-from perfkit.inputs.files import InputError
+from perfkit.inputs import InputError
 from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.files import NO_ROOM, rank_file
 from perfkit.results.schema import FailureCode
