@@ -17,13 +17,21 @@ HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._-]*(,[A-Za-z0-9][A-Za-z0-9._-]*)*$"
 
 def resolved_path(path: str) -> Path:
     """`path` of a parameter as an absolute path: `~` is home, relative starts at ROOT."""
-    return ROOT / Path(path).expanduser()
+    return ROOT / _expanded(path)
 
 
 def typed_path(path: str) -> str:
     """A path as it was typed on a command line, where relative starts in the working directory,
     as a parameter has it."""
-    return portable(str(Path(path).expanduser().absolute()))
+    return portable(str(_expanded(path).absolute()))
+
+
+def _expanded(path: str) -> Path:
+    """The path with `~` as home; of a user that there is not, `~name` stays."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def portable(text: str) -> str:

@@ -26,7 +26,7 @@ from perfkit.logs.formats import FORMATS, FormatError, user_format
 from perfkit.logs.importing import import_logs
 from perfkit.logs.log import LogError
 from perfkit.logs.reader import read_logs
-from perfkit.logs.recompute import figures_of
+from perfkit.logs.recompute import figures_of, share_of
 from perfkit.logs.wording import claim_state, explained_value
 from perfkit.reference.cells import cells_of
 from perfkit.report.measurement import write_measurement
@@ -530,6 +530,56 @@ def test_mlperf_tells_time_to_train_and_epochs_as_windows(read, version):
     assert shown["samples / time of all epochs"] == pytest.approx(4 * samples / 32)
     assert facts(log)["model"] == "resnet50" and len(log.windows) == 4
     assert log.windows["rate"].to_numpy() == pytest.approx(samples / 8)
+
+
+def test_mlperf_events_that_every_process_logs_count_once(read):
+    events = [(1, "train_samples", 1000), (1, "global_batch_size", 10), (10, "block_start", 0)]
+    for epoch in range(2):
+        events += [(10 + 10 * epoch, "epoch_start", 0), (20 + 10 * epoch, "epoch_stop", 0)]
+    # The second block was not ended.
+    events += [(30, "block_stop", 0), (30, "block_start", 0), (40, "epoch_stop", 0)]
+    lines = [
+        MLPERF["v1.1"].format(at=at, ms=1000 * at, key=key, json=value, value=value)
+        for at, key, value in events
+        for _process in range(8)
+    ]
+    shown = {one.name: one.value for one in read("\n".join(lines)).reported}
+    assert shown["samples / time of all epochs"] == pytest.approx(100.0)
+    assert shown["samples / time of all blocks"] == pytest.approx(100.0)
+
+
+TRAINER = (
+    "[2022-08-31 16:19:16,008] [ INFO] - loss: 3.2, global_step: {}, interval_runtime: {}\n"
+)
+
+
+def test_a_time_since_the_last_print_is_of_all_steps_since_then(read):
+    prints = [(100, 10.0), (200, 10.0), (300, 10.0), (400, 10.0), (410, 1.0)]
+    windows = read("".join(TRAINER.format(*one) for one in prints)).windows
+    assert [*windows["last"] - windows["first"] + 1] == [100, 100, 100, 100, 10]
+    assert windows["seconds"].sum() == 41.0
+    # What an only print is since is unknown.
+    assert read(TRAINER.format(1000, 10.0)).windows.empty
+
+
+def test_waits_that_contradict_their_time_are_no_share():
+    assert share_of(0.5, 2.0) == 0.25
+    assert [share_of(*both) for both in ((2.0, 1.0), (-1.0, 1.0), (1.0, 0.0))] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model,train_samples_per_sec\nx\ry,5\n",
+        ':::MLLOG {"time_ms": 1' + 400 * "0" + ', "key": "train_samples", "value": 1}\n',
+        "model,train_samples_per_sec\nx,1e308\ny,1e-320\n",
+        "10\timages/sec: 1e-308 +/- 0.0 (jitter = 0.0)\t7.1\n" * 3,
+    ],
+)
+def test_numbers_that_no_training_has_end_no_audit(write, text, tmp_path):
+    found = audit([write(text, "odd.log")])
+    assert len(found.logs) + len(found.left_out) == 1
+    assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
 def test_mlperfs_bert_is_bert_large_whatever_the_file_is_called(read):

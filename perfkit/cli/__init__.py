@@ -22,6 +22,7 @@ from perfkit.cli.verify import verify
 from perfkit.config import portable
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+UNUSABLE |= {errno.ENAMETOOLONG, errno.ELOOP}
 """Errors of files and folders that a request named."""
 
 

@@ -105,7 +105,9 @@ def compare(
         _compare_live(names, values, level / 100, threshold / 100, file)
     if given or len(names) != 2:
         refuse(ComparisonError(["two names are compared, A and B; -p is for --live"]))
-    a, b = (typed_path(name) if Path(name).expanduser().exists() else name for name in names)
+    a, b = (
+        typed_path(name) if resolved_path(typed_path(name)).exists() else name for name in names
+    )
     try:
         found = compared(
             a, b, across=across, level=level / 100, threshold=threshold / 100, outputs=outputs

@@ -6,6 +6,7 @@ import click
 
 from perfkit.cli.options import from_here
 from perfkit.cli.telling import complain, refuse
+from perfkit.config import resolved_path, typed_path
 from perfkit.request.refusal import RequestError
 
 
@@ -44,7 +45,9 @@ def export(measurements: Path, form: str, to: str | None) -> None:
             if to == "-":
                 click.echo(printed(measurement, form), nl=False)
                 continue
-            for file in export(measurement, form, Path(to).absolute() if to else None):
+            for file in export(
+                measurement, form, resolved_path(typed_path(to)) if to else None
+            ):
                 click.echo(file)
         except (ExportError, ResultError) as error:
             complain(f"left out: {error}")

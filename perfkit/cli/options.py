@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from perfkit.config import PATHS, parameters, resolved_path, typed_path
+from perfkit.config import parameters, resolved_path, typed_path
 from perfkit.models import MODELS
 from perfkit.request.plan import typed
 
@@ -52,10 +52,7 @@ FORMAT_OPTIONS = click.option(
 def typed_values(given: Given) -> dict[str, Any]:
     """Parameters by name, each with the type that it has in the notebooks; a relative path
     starts in the working directory."""
-    return {
-        name: typed_path(value) if name in PATHS else typed(name, value)
-        for name, value in given
-    }
+    return {name: typed(name, value) for name, value in given}
 
 
 def separated(arguments: list[str]) -> list[str]:

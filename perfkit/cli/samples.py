@@ -1,12 +1,11 @@
 """`perfkit samples`: sample data to train on."""
 
 import sys
-from pathlib import Path
 
 import click
 
 from perfkit.cli.telling import refuse
-from perfkit.config import Config, portable, resolved_path
+from perfkit.config import Config, portable, resolved_path, typed_path
 from perfkit.models import MODELS
 from perfkit.request.refusal import RequestError
 
@@ -44,7 +43,11 @@ def samples(
     from perfkit.inputs.images import LIST
     from perfkit.inputs.samples import SHARD, SOURCE, make_images, make_sequences
 
-    path = Path(folder).absolute() if folder else resolved_path(MODELS[model].data_dir)
+    path = (
+        resolved_path(typed_path(folder))
+        if folder is not None
+        else resolved_path(MODELS[model].data_dir)
+    )
     length = sequence_length or 128
     if MODELS[model].sample == "sequence":
         count, made, source = count or 2048, path / SHARD, f", from {SOURCE}"

@@ -94,10 +94,8 @@ class Images:
 
     def line_of(self, message: str) -> str:
         """Where the file that a decoder's `message` names is in the list: "file:line: "."""
-        for number, path in enumerate(self.paths, 1):
-            if path in message:
-                return f"{self.source}:{number}: "
-        return f"{self.source}: "
+        named = [(len(path), -n) for n, path in enumerate(self.paths, 1) if path in message]
+        return f"{self.source}:{-max(named)[1]}: " if named else f"{self.source}: "
 
     def batches(self, rank: int, steps: int) -> Iterator[list[int]]:
         """The indices of this rank's next batch, for ever, shuffled in every epoch of `steps`.
@@ -120,7 +118,7 @@ class Images:
         try:
             with Image.open(self.source.parent / path) as file:
                 image = file.convert("RGB")
-        except OSError as error:
+        except (OSError, Image.DecompressionBombError) as error:
             raise InputError(f"{self.source}:{index + 1}: {path}: {error}") from error
         image = image.resize((size, size), Image.Resampling.BILINEAR, random_box(*image.size))
         if random.random() < 0.5:
@@ -156,3 +154,5 @@ def _unreadable(path: Path) -> str | None:
         return "is empty" if path.stat().st_size == 0 else "is not an image"
     except OSError as error:
         return f"can't be read: {error.strerror or error}"
+    except Image.DecompressionBombError as error:
+        return str(error)

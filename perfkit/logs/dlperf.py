@@ -56,12 +56,12 @@ def summary(found: list[Case], variant: Literal["mean", "median"]) -> dict[str, 
     for one in found:
         runs = speeds[one.model, one.batch_size, one.case]
         base = speeds.get((one.model, one.batch_size, BASE))
-        speed = round(statistic(runs), 2)
+        speed, slowest = round(statistic(runs), 2), round(statistic(base), 2) if base else 0
         entry: dict[str, Any] = {"average_speed": round(_mean(runs), 2)}
         entry["batch_size_per_device"] = one.batch_size
         if variant == "median":
             entry["middle_speed"] = speed
-        entry["speedup"] = round(speed / round(statistic(base), 2), 2) if base else None
+        entry["speedup"] = round(speed / slowest, 2) if slowest else None
         shown.setdefault(one.model, {})[one.case] = entry
     return shown
 

@@ -178,7 +178,8 @@ def _optimum(document: dict[str, Any]) -> Contents | None:
         "batch_size": _at(arguments, "per_device_train_batch_size"),
         "accumulate": _at(arguments, "gradient_accumulation_steps"),
     }
-    facts: dict[str, int | str] = {k: v for k, v in asked.items() if type(v) is int}
+    counts = {k: v for k, v in asked.items() if type(v) is int and 0 < v < 2**40}
+    facts: dict[str, int | str] = {**counts}
     if _at(config, "config", "backend", "name") == "pytorch":
         facts["framework"] = "torch"
     source = (
@@ -239,7 +240,10 @@ def _table(text: str) -> Contents | None:
     for name, wanted, source in TABLES:
         if len(names) > 1 and any(wanted(one) for one in names):
             rows = csv.DictReader(io.StringIO(text.lstrip()))
-            figures = [*_cells(rows, wanted)]
+            try:
+                figures = [*_cells(rows, wanted)]
+            except csv.Error:
+                return None
             if figures:
                 framework: dict[str, int | str] = {"framework": "torch"}
                 semantics = Semantics(source=source)

@@ -17,6 +17,8 @@ OLDER = re.compile(
     r":::ML(?:L|P[vV][\d.]{1,9} (?P<benchmark>\w{1,40})) (?P<at>\d{1,12}\.\d{1,9}) "
     r"(?:\([^)]{1,200}\) )?(?P<key>\w{1,80})(?::? (?P<value>.{1,20000}))?"
 )
+MOST = 2**53
+"""Numbers up to here are exact as floats; what is beyond counts nothing."""
 IMAGENET = 1_281_167
 """The training samples of MLPerf's resnet, which v0.5 and v0.6 do not log."""
 
@@ -39,7 +41,7 @@ def events(lines: list[tuple[int, str]]) -> list[Event]:
             continue
         if match := MLLOG.search(line):
             record = _json(match[1])
-            if isinstance(record, dict) and isinstance(record.get("time_ms"), int | float):
+            if isinstance(record, dict) and _is_moment(record.get("time_ms")):
                 meta = record.get("metadata")
                 meta = meta if isinstance(meta, dict) else {}
                 at, key = record["time_ms"] / 1000, str(record.get("key"))
@@ -55,6 +57,14 @@ def events(lines: list[tuple[int, str]]) -> list[Event]:
             key = "global_batch_size" if match["key"] == "input_batch_size" else match["key"]
             found.append(Event(number, at, key, value, meta or {}))
     return found
+
+
+def _is_moment(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < MOST
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 < value < MOST
 
 
 def _json(text: str) -> Any:
@@ -75,6 +85,11 @@ def _spans(found: list[Event], name: str) -> Iterator[tuple[Event, Event]]:
             begin = None
 
 
+def _contains(spans: list[tuple[Event, Event]], start: Event, stop: Event) -> bool:
+    """Whether one of the spans has all of that from `start` to `stop`."""
+    return any(begin.at <= start.at and stop.at <= end.at for begin, end in spans)
+
+
 def _value(found: list[Event], key: str) -> Any:
     return next((event.value for event in found if event.key == key), None)
 
@@ -83,13 +98,13 @@ def _epoch_samples(found: list[Event]) -> int | None:
     samples = _value(found, "train_samples")
     if samples is None and _value(found, "submission_benchmark") == "resnet":
         samples = IMAGENET
-    return samples if isinstance(samples, int) and samples > 0 else None
+    return samples if _is_count(samples) else None
 
 
 def prints(found: list[Event]) -> pd.DataFrame:
     """Each epoch as a print of all its steps; none where samples or batch are not told."""
     samples, batch = _epoch_samples(found), _value(found, "global_batch_size")
-    if not samples or not isinstance(batch, int) or batch <= 0:
+    if not samples or not _is_count(batch):
         return prints_frame(0)
     spans = [*_spans(found, "epoch")]
     seconds = [stop.at - start.at for start, stop in spans]
@@ -98,6 +113,7 @@ def prints(found: list[Event]) -> pd.DataFrame:
         line=[stop.line for _start, stop in spans],
         epoch=[*range(1, len(spans) + 1)],
         step=round(samples / batch),
+        since=round(samples / batch),
         window_seconds=seconds,
         rate=[samples / second if second > 0 else float("nan") for second in seconds],
         at=[stop.at for _start, stop in spans],
@@ -111,12 +127,15 @@ def reported(found: list[Event]) -> Iterator[ReportedFigure]:
         minutes = (stop.at - start.at) / 60
         yield figure("time to train, minutes", f"{minutes:.6f}", "", stop.line)
     samples = _epoch_samples(found)
-    epochs = sum(event.key == "epoch_stop" for event in found)
+    epochs = [*_spans(found, "epoch")]
     for name in ("block", "epoch"):
         spans = [*_spans(found, name)]
         seconds = sum(stop.at - start.at for start, stop in spans)
-        if samples and seconds > 0:
-            rate = samples * (epochs or len(spans)) / seconds
+        within = sum(_contains(spans, *epoch) for epoch in epochs)
+        counts: list[Any] = [start.metadata.get("epoch_count") for start, _stop in spans]
+        count = within or sum(int(one) for one in counts if _is_count(one))
+        if samples and seconds > 0 and count:
+            rate = samples * count / seconds
             yield figure(
                 f"samples / time of all {name}s", f"{rate:.5f}", "samples/s", spans[-1][1].line
             )

@@ -37,6 +37,8 @@ HEAD = 2000
 """So many lines with a format's key are tried to recognise it, in a thousand times as many
 characters, before all are."""
 REPORTED = 10_000
+MOST_LINES = 4_000_000
+"""More would take more than 2 GB; the longest logs have a fifth of that."""
 RUNS = 100
 """How many of its own figures are kept of one log, and of how many trainings the facts."""
 UNPACK: dict[bytes, Callable[[io.BytesIO], Any]] = {
@@ -65,6 +67,8 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
         raise LogError(f"{path}: {getattr(error, 'strerror', None) or error}.") from error
     if not data:
         raise LogError(f"{path} is empty.")
+    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
+        raise LogError(f"{path} has over {MOST_LINES:,} lines; give a part of it.")
     notes: list[tuple[int, Message]] = []
     if nuls := data.count(b"\0"):
         data = data.replace(b"\0", b"")

@@ -82,8 +82,18 @@ def half_unit(values: Any, relative: float = 1e-15) -> float:
     return 0.0
 
 
+LEAST_RATE, MOST_RATE = 1e-9, 1e15
+"""Rates beyond, per second, are no training's; sums of them would overflow."""
+
+
+def share_of(waits: float, time: float) -> float | None:
+    """The share of a time that was waited; None where the two contradict each other."""
+    share = waits / time if time > 0 else -1.0
+    return float(share) if 0 <= share <= 1 else None
+
+
 def usable(rates: pd.Series) -> pd.Series:
-    return rates[np.isfinite(rates) & (rates > 0)]
+    return rates[(rates > LEAST_RATE) & (rates < MOST_RATE)]
 
 
 def rank_of(windows: pd.DataFrame) -> int:
@@ -178,7 +188,7 @@ def figures_of(log: Log) -> Figures:
     shown = [
         _reported(one, scope)
         for one in log.reported
-        if one.unit == "samples/s" and 0 < one.value < np.inf
+        if one.unit == "samples/s" and LEAST_RATE < one.value < MOST_RATE
     ]
     if log.windows.empty:
         return Figures(-1, shown)
@@ -227,7 +237,7 @@ class _Period:
         self.steps = int(self.row_steps.sum())
         self.rates = usable(self.rows["rate"])
         self.rate_unit = half_unit(self.rates)
-        self.timed = np.isfinite(self.rows["seconds"])
+        self.timed = np.isfinite(self.rows["seconds"]) & (self.rows["seconds"] > 0)
         self.waits = self.rows["reader"][self.timed & np.isfinite(self.rows["reader"])]
 
     @property
@@ -236,7 +246,7 @@ class _Period:
         whether that is in the printed time, the less of the two."""
         apart = 0.0 if self.windows.log.semantics.reader == "in" else self.waits.sum()
         time = self.rows["seconds"][self.waits.index].sum() + apart
-        return float(self.waits.sum() / time) if len(self.waits) and time > 0 else None
+        return share_of(self.waits.sum(), time) if len(self.waits) else None
 
     def figures(self) -> Iterator[Figure]:
         if found := self.samples_per_time():
@@ -328,7 +338,7 @@ class _Period:
             "steps": steps,
         }
         rate, waits = self.scope.samples * steps / seconds, rows["reader"][on]
-        share = float(waits.sum() / seconds) if waits.notna().all() else None
+        share = share_of(waits.sum(), seconds) if waits.notna().all() else None
         yield self.figure("clock", rate, "device", rounding, wait_share=share, **own)
 
     def skipping(self) -> Iterator[Figure]:

@@ -70,9 +70,10 @@ def _of_rank(prints: pd.DataFrame, semantics: Semantics) -> pd.DataFrame:
         windows["first"] = step
     else:
         gap = step.diff().fillna(0).astype("int64").where(~opens, 0)
-        reach = _reach(gap)
+        reach = np.where(prints["window_seconds"].isna(), _reach(gap), _reach_of_time(gap))
         since = prints["since"]
-        reach = np.where(since > 0, np.minimum(reach, since), reach)
+        known = np.where(reach > 0, np.minimum(reach, since), since)
+        reach = np.where(since > 0, known, reach)
         first = (step - np.minimum(reach, step) + 1).clip(lower=1)
         windows["first"] = first.clip(lower=semantics.since).where(
             step >= semantics.since, first
@@ -108,6 +109,14 @@ def _running(
         mixed = later & (step < semantics.since)
         windows.loc[mixed, "first"] = step[mixed] + 1
     return windows
+
+
+def _reach_of_time(gap: pd.Series) -> np.ndarray:
+    """How many steps a time since the last print is of: all since the print before it, but for
+    a print that was lost; none of an only print, whose begin is unknown."""
+    usual = gap[gap > 0].median()
+    reach = gap.where(gap > 0, gap.shift(-1, fill_value=0))
+    return reach.where(reach <= 1.5 * usual, usual).fillna(0).astype("int64").to_numpy()
 
 
 def _reach(gap: pd.Series) -> np.ndarray:

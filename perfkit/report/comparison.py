@@ -20,11 +20,10 @@ def comparison_facts(folder: str | Path) -> tuple[str, str]:
     words, made = [MODELS[c.model].short_name], [format.minute(c.created)]
     for keys in (pair.keys for pair in c.pairs[:1]):
         batch = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
-        names = ("precision", "topology", "input")
-        precision, *rest = [str(keys[name]) for name in names if name in keys]
-        words += [precision, batch, *rest]
+        known = [keys.get(name) for name in ("precision", "topology", "input")]
+        words += [str(word) for word in (known[0], batch, *known[1:]) if word is not None]
         facts = {f"environment.{name}": value for name, value in keys.items()}
-        made.append(format.device_name(facts | keys))
+        made += [format.device_name(facts | keys)] if "device" in keys else []
     variants = ", ".join(map(format.variant_name, c.sides))
     return f"{' · '.join(words)}: {variants}", " · ".join(made)
 

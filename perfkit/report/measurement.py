@@ -108,7 +108,8 @@ def repeats(measurement: Measurement) -> Section:
     """The repeats and, of several ranks, the ranks."""
     result = measurement.result
     every = [rank for repeat in result.complete_repeats for rank in repeat.ranks]
-    ranks = {k: [rank for rank in every if rank.rank == k] for k in range(result.config.ranks)}
+    numbers = sorted({rank.rank for rank in every})
+    ranks = {k: [rank for rank in every if rank.rank == k] for k in numbers}
     floor = noise_floor(result.throughputs)
     return _text("repeats", result=result, floor=floor, ranks=ranks)
 

@@ -208,10 +208,10 @@ def table(
 ) -> Section:
     """A table with a row per item and a column per heading; nothing without a row.
 
-    None is a dash, and columns without any value are left out. Where `headings` are by field
+    None is a dash, and columns of empty text are left out. Where `headings` are by field
     (dotted name), the items are stored objects, whose values are formatted by the unit in the
-    field's name. Texts are foreign but for those that are Markup; columns of numbers are
-    aligned to the right."""
+    field's name; nothing for None. Texts are foreign but for those that are Markup; columns of
+    numbers are aligned to the right."""
     if isinstance(headings, Mapping):
         rows = [[stored_value(field, _part(row, field)) for field in headings] for row in rows]
         headings = headings.values()

@@ -7,7 +7,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perfkit.config import PROTOCOL_PARAMETERS, PROTOCOLS, Config, Protocol, parameters
+from perfkit.config import (
+    PATHS,
+    PROTOCOL_PARAMETERS,
+    PROTOCOLS,
+    Config,
+    Protocol,
+    parameters,
+    typed_path,
+)
 from perfkit.models import MODELS
 from perfkit.request.refusal import RequestError, nearest, not_available, validated
 from perfkit.request.resolve import Unseen, not_run, resolve
@@ -73,7 +81,10 @@ def value_problems(name: str, value: Any) -> list[str]:
 
 
 def typed(name: str, value: str) -> Any:
-    """`value` as the parameter's type, where its text has one; else the text itself."""
+    """`value`, as it was typed, as the parameter's type, where its text has one; else the text
+    itself. A relative path starts in the working directory."""
+    if name in PATHS:
+        return typed_path(value)
     if value in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[value]
     default, _meaning = parameters().get(name, (None, ""))

@@ -59,8 +59,13 @@ def numbers_of_windows(
         status="complete",
         throughput=samples / max(seconds),
         steps_per_second=samples / config.global_batch / max(seconds),
-        data_wait_share=fsum(waits) / fsum(seconds) if known else None,
+        data_wait_share=_share(fsum(waits), fsum(seconds)) if known else None,
     )
+
+
+def _share(waits: float, time: float) -> float | None:
+    """None where printed waits and times contradict each other."""
+    return waits / time if 0 <= waits <= time else None
 
 
 def by_rank(windows: Sequence[Window]) -> list[list[Window]]:

@@ -98,6 +98,7 @@ def _interconnect() -> list[str]:
 
 
 def _disk(path: Path) -> str:
+    path = path.resolve()
     while not path.exists():
         path = path.parent
     mounts = [p for p in psutil.disk_partitions(all=True) if path.is_relative_to(p.mountpoint)]

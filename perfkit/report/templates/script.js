@@ -59,7 +59,8 @@ const partsOf = (cell) => {
   const clone = cell.cloneNode(true);
   const parts = { "": "" };
   for (const part of clone.querySelectorAll("[data-column]")) {
-    parts[part.dataset.column] = part.title || plain(part.textContent);
+    const [key, text] = [part.dataset.column, part.title || plain(part.textContent)];
+    parts[key] = parts[key] ? `${parts[key]}; ${text}` : text;
     part.remove();
   }
   parts[""] = textOf(clone);
