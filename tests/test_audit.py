@@ -693,6 +693,14 @@ def test_a_name_that_would_steer_the_terminal_is_shown_as_text(tmp_path):
     assert not RULER.search(done.stdout) and "[bold]" in done.stdout
 
 
+def test_a_base_that_rounds_to_nothing_has_no_speedup():
+    runs = [("1n1g", 0.001), ("1n8g", 800.0)]
+    cases = [
+        Case(model="r50", case=case, batch_size=128, speeds={1: speed}) for case, speed in runs
+    ]
+    assert dlperf.summary(cases, "mean")["r50"]["1n8g"]["speedup"] is None
+
+
 def test_a_folder_in_dlperfs_layout_gives_its_summary(tmp_path):
     for case, cost in (("1n1g", 0.35), ("1n8g", 0.4)):
         for number in (1, 2):

@@ -203,3 +203,8 @@ def test_a_list_of_images_is_examined_and_identified(samples, tmp_path):
 
 def test_names_of_samples_are_distinct():
     assert len({path_of(number) for number in range(512)}) == 512
+
+
+def test_the_longest_name_in_a_decoders_message_is_the_one_that_it_means(tmp_path):
+    listed = Images(config(data(tmp_path, "1.jpg 0\n11.jpg 0\n")))
+    assert listed.line_of("Error in /d/11.jpg").endswith("train_list.txt:2: ")

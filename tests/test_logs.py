@@ -567,6 +567,12 @@ def test_waits_that_contradict_their_time_are_no_share():
     assert [share_of(*both) for both in ((2.0, 1.0), (-1.0, 1.0), (1.0, 0.0))] == [None] * 3
 
 
+def test_a_file_of_more_lines_than_memory_has_room_for_is_refused(write, monkeypatch):
+    monkeypatch.setattr(reader, "MOST_LINES", 10)
+    with pytest.raises(LogError, match="has over 10 lines; give a part of it"):
+        read_logs(write("\n" * 11))
+
+
 @pytest.mark.parametrize(
     "text",
     [
