@@ -19,10 +19,11 @@ from fake_trainer import launcher_command
 
 import perfkit
 from perfkit.config import ROOT
-from perfkit.nodes import launch
-from perfkit.nodes.launch import worker_environment
-from perfkit.request.launchers import Place
-from perfkit.training.loop import CpuDevice, train
+from perfkit.driver import workers as launch
+from perfkit.driver.workers import worker_environment
+from perfkit.frameworks.base import CpuDevice
+from perfkit.frameworks.launchers import Place
+from perfkit.worker.loop import train
 from perfkit.worker.rank import RawFile
 
 PERFKIT = Path(sys.executable).with_name("perfkit")

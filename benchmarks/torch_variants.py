@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from perfkit.backends import torch as backend
 from perfkit.config import Config
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.torch import backend
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
-from perfkit.request.frameworks import FRAMEWORKS
 
 SIZES = {
     "resnet50": {"batch_size": 8, "image_size": 224},

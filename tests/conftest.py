@@ -31,7 +31,7 @@ SMALL = {
     "timeout": 120,
 }
 """A measurement of a few seconds; most of it is Paddle's import."""
-MODULES = {"perfkit.nodes.supervisor", "paddle.distributed.launch", "perfkit.worker.rank"}
+MODULES = {"perfkit.driver.supervisor", "paddle.distributed.launch", "perfkit.worker.rank"}
 IN_WORKER = "import sys\nif 'perfkit.worker.rank' in sys.orig_argv:\n"
 """The beginning of code for `plant` that is to run in workers alone."""
 

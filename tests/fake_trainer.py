@@ -15,9 +15,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-import perfkit.nodes.launch
-from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.training.loop import CpuDevice
+import perfkit.driver.workers
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.base import CpuDevice
 from perfkit.worker import rank as worker
 
 PLANTED = """
@@ -36,11 +36,11 @@ def planted(seconds):
 
 def plant(seconds):
     """Have measurements of this process train with the fake."""
-    perfkit.nodes.launch.launcher_command = launcher_command(seconds)
+    perfkit.driver.workers.launcher_command = launcher_command(seconds)
 
 
 def launcher_command(seconds):
-    """What stands in for perfkit.nodes.launch's function of that name."""
+    """What stands in for perfkit.driver.workers's function of that name."""
 
     def command(config, place, _log_dir, _job, worker_command):
         rank = f"{FRAMEWORKS[config.framework].rank_variable}={place.node}"
@@ -98,7 +98,7 @@ class Workloads:
 
 
 def backend(seconds, steps):
-    """What stands in for a module of perfkit.backends."""
+    """What stands in for a backend of perfkit.frameworks."""
     return SimpleNamespace(
         open_device=lambda _config: CpuDevice(),
         Trainer=lambda config: Trainer(seconds, steps),
@@ -124,7 +124,7 @@ def main(seconds, job_file):
     steps = protocol["warmup_steps"] + protocol["measured_steps"]
     fake = backend(float(seconds), steps)
     for framework in FRAMEWORKS:
-        sys.modules[f"perfkit.backends.{framework}"] = fake
+        sys.modules[f"perfkit.frameworks.{framework}.backend"] = fake
     worker.main(job_file)
 
 

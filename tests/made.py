@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from perfkit.config import Config, Protocol
-from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.results.files import Measurement, raw_file, write_result
 from perfkit.results.numbers import numbers
 from perfkit.results.schema import (

@@ -9,7 +9,7 @@ import sys
 
 from fake_trainer import launcher_command
 
-import perfkit.nodes.launch
+import perfkit.driver.workers
 from perfkit.driver.measure import measure
 from perfkit.request.environment import read_environment
 from perfkit.request.plan import plan
@@ -23,7 +23,7 @@ def main(request):
         print("started", flush=True)
         return command(*arguments)
 
-    perfkit.nodes.launch.launcher_command = saying
+    perfkit.driver.workers.launcher_command = saying
     planned = plan("resnet50", request)
     # What takes its time, and would spread those who start together, is read once.
     read_environment(planned.config.framework, planned.config.data_folder)

@@ -52,7 +52,7 @@ def test_only_what_runs_in_workers_imports_a_framework():
         for file in PACKAGE.rglob("*.py")
         if FRAMEWORKS & {name.split(".")[0] for name in imported(file)}
     }
-    workers = re.compile(r"backends/\w+\.py|models/\w+_(paddle|torch|jax)\.py|inputs/dali\.py")
+    workers = re.compile(r"frameworks/(paddle|torch|jax)/\w+\.py|inputs/dali\.py")
     assert importers and all(workers.fullmatch(name) for name in importers)
 
 

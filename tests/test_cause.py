@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from perfkit.driver.cause import cause, failure, furthest_behind, unwritten
-from perfkit.nodes.launch import Ending
+from perfkit.driver.failures import cause, failure, furthest_behind, unwritten
+from perfkit.driver.workers import Ending
 from perfkit.worker import rank as worker
 
 NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]

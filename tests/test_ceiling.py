@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.training.ceiling import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_ceiling
-from perfkit.training.loop import CpuDevice
+from perfkit.frameworks.base import CpuDevice
+from perfkit.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_ceiling
 
 
 class Machine:

@@ -185,7 +185,7 @@ def test_a_part_that_fails_is_told_with_its_code_and_leaves_no_diagnosis(
     plant(
         "import sys\n"
         "if 'perfkit.worker.rank' in sys.orig_argv:\n"
-        "    import perfkit.worker.rank, perfkit.backends.paddle as backend\n"
+        "    import perfkit.worker.rank, perfkit.frameworks.paddle.backend as backend\n"
         "    def profile(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
         "    backend.profile = profile\n"

@@ -17,8 +17,8 @@ from made import forget_repeats
 
 import perfkit
 from perfkit.analysis.sanity import check
+from perfkit.driver import workers as launch
 from perfkit.models.architecture import training_flops
-from perfkit.nodes import launch
 from perfkit.report import publish
 from perfkit.results.files import Measurement, read_events
 from perfkit.results.numbers import disagreements
@@ -32,7 +32,7 @@ PLANTED = (
 
     def lose():
         import paddle
-        from perfkit.backends.paddle import Trainer
+        from perfkit.frameworks.paddle.backend import Trainer
         nan = paddle.to_tensor(float("nan"))
         Trainer.backward = lambda self, batch, exchange: nan
 
@@ -47,12 +47,12 @@ PLANTED = (
 """A worker whose synthetic input does something bad; batch 0 is the one before training."""
 
 RAISE_IN_STEP = """
-    import perfkit.training.loop
+    import perfkit.worker.loop
 
     def raise_in_step(*args):
         raise KeyError("planted")
 
-    perfkit.training.loop.StepTimer.stop = raise_in_step
+    perfkit.worker.loop.StepTimer.stop = raise_in_step
 """
 """A worker whose first step raises, whatever its input."""
 
@@ -191,10 +191,10 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
 
 def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
     plant(
-        IN_WORKER + "    import perfkit.training.ceiling\n"
+        IN_WORKER + "    import perfkit.worker.peak\n"
         "    def measure_ceiling(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
-        "    perfkit.training.ceiling.measure_ceiling = measure_ceiling\n"
+        "    perfkit.worker.peak.measure_ceiling = measure_ceiling\n"
     )
     measurement = measure()
     assert measurement.result.status == "complete"
@@ -210,7 +210,7 @@ def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
 
 def test_a_loss_that_comes_to_nothing_with_the_last_step_is_told(measure, plant):
     plant(
-        IN_WORKER + "    import perfkit.backends.paddle as backend\n"
+        IN_WORKER + "    import perfkit.frameworks.paddle.backend as backend\n"
         "    backend.Trainer.evaluate = lambda *_: (float('nan'), 0.0)\n"
     )
     result = measure().result
@@ -417,7 +417,7 @@ def test_kill_minus_9_of_the_supervisor_leaves_no_process(small, tmp_path, worke
     driver, log = start_driver(small(input="synthetic", measured_steps=400))
     wait_for(lambda: started_steps(outputs))
     for process in worker_processes():
-        if "perfkit.nodes.supervisor" in process.cmdline():
+        if "perfkit.driver.supervisor" in process.cmdline():
             process.send_signal(signal.SIGKILL)
     driver.wait(30)
     assert log.read_text().split()[-1] == "failed"

@@ -37,7 +37,7 @@ AT_BATCH_2 = (
     def diverge():
         # The loss itself: of images or weights that are NaN, Paddle's kernels on a CPU make
         # zeros, and the loss stays finite.
-        from perfkit.backends.paddle import Trainer
+        from perfkit.frameworks.paddle.backend import Trainer
         backward = Trainer.backward
         Trainer.backward = lambda *args, **how: backward(*args, **how) * float("nan")
 
@@ -71,7 +71,7 @@ def request_of(small):
 @pytest.fixture
 def fake_measure(processes, request_of, monkeypatch):
     """Measure with a fake trainer, whose steps perfkit's own worker writes."""
-    monkeypatch.setattr("perfkit.nodes.launch.launcher_command", launcher_command(0.1))
+    monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
 
     def run(outputs, **changes):
         plan = perfkit.plan("resnet50", request_of(outputs, **changes))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from perfkit.config import Config
-from perfkit.nodes.launch import cpu_settings
+from perfkit.driver.workers import cpu_settings
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.launchers import Place
 from perfkit.request.environment import read_environment
-from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.launchers import Place
 from perfkit.request.plan import plan, value_problems
 from perfkit.request.refusal import RequestError
 from perfkit.system import software

@@ -8,18 +8,28 @@ import paddle
 import pytest
 from jax import numpy as jnp
 
-from perfkit.backends import jax as backend
-from perfkit.backends import paddle as paddle_backend
-from perfkit.backends.jax import Trainer, build_model, effective, open_device, profile, tensors
-from perfkit.backends.jax_optimizers import adamw, momentum
-from perfkit.backends.jax_program import factor_dtypes
 from perfkit.config import Config
+from perfkit.frameworks.base import CpuDevice
+from perfkit.frameworks.base import jax as backend
+from perfkit.frameworks.base import paddle as paddle_backend
+from perfkit.frameworks.jax import bert as bert_jax
+from perfkit.frameworks.jax import resnet50 as resnet50_jax
+from perfkit.frameworks.jax import vgg16 as vgg16_jax
+from perfkit.frameworks.jax.backend import (
+    Trainer,
+    build_model,
+    effective,
+    open_device,
+    profile,
+    tensors,
+)
+from perfkit.frameworks.jax.layers import Forward, first_values, held, told
+from perfkit.frameworks.jax.optimizers import adamw, momentum
+from perfkit.frameworks.jax.program import factor_dtypes
 from perfkit.inputs import synthetic
-from perfkit.models import MODELS, bert_jax, resnet50_jax, vgg16_jax
+from perfkit.models import MODELS
 from perfkit.models.architecture import training_flops
-from perfkit.models.layers_jax import Forward, first_values, held, told
 from perfkit.models.recipes import Recipe, recipe
-from perfkit.training.loop import CpuDevice
 
 NAMES = tuple(MODELS)
 WORDS = 1100

@@ -15,6 +15,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from perfkit.analysis.sanity import looked_at
 from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.config_facts import RULES
 from perfkit.logs.wording import SENTENCES
 from perfkit.reference.cells import SHAPES
@@ -23,7 +24,6 @@ from perfkit.report import style
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
-from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Option
 from perfkit.system.environment import FACTS
 from perfkit.text import language

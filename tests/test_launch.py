@@ -10,13 +10,13 @@ import psutil
 import pytest
 
 from perfkit.config import ROOT, Config, portable
-from perfkit.nodes.launch import (
+from perfkit.driver.workers import (
     cpu_settings,
     launcher_command,
     shortened,
     worker_environment,
 )
-from perfkit.request.launchers import Place
+from perfkit.frameworks.launchers import Place
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -61,7 +61,7 @@ def test_on_a_cpu_the_launcher_gets_a_number_of_processes_and_no_devices():
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices_by_their_labels(monkeypatch):
-    monkeypatch.setattr("perfkit.request.launchers.visible_gpus", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.frameworks.launchers.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
     assert command[-3:] == ["--devices", "3,5", "worker"]
 
@@ -94,7 +94,7 @@ def test_home_and_checkout_paths_are_taken_out_of_text():
 
 
 def supervise(marker, seconds):
-    command = [sys.executable, "-m", "perfkit.nodes.supervisor"]
+    command = [sys.executable, "-m", "perfkit.driver.supervisor"]
     command += [marker, "0", sys.executable, "-c", ESCAPING, marker, str(seconds)]
     supervisor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert supervisor.stdout.readline() == b"started\n"
@@ -128,7 +128,7 @@ def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
 
 @pytest.mark.usefixtures("processes")
 def test_the_status_of_the_command_is_the_status_of_the_supervisor():
-    command = [sys.executable, "-m", "perfkit.nodes.supervisor", "scratch", "0"]
+    command = [sys.executable, "-m", "perfkit.driver.supervisor", "scratch", "0"]
     command += [sys.executable, "-c", "exit(7)"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
         assert supervisor.wait(20) == 7
@@ -141,7 +141,7 @@ def test_a_command_gets_a_sigterm_and_time_for_its_own_end_where_that_is_asked_f
         "signal.signal(signal.SIGTERM, lambda *_: (print('ended well'), sys.exit()))\n"
         "print('started', flush=True); time.sleep(1000)"
     )
-    command = [sys.executable, "-m", "perfkit.nodes.supervisor", str(tmp_path), "10"]
+    command = [sys.executable, "-m", "perfkit.driver.supervisor", str(tmp_path), "10"]
     with subprocess.Popen(
         [*command, sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as supervisor:
@@ -151,7 +151,7 @@ def test_a_command_gets_a_sigterm_and_time_for_its_own_end_where_that_is_asked_f
 
 
 def test_of_a_long_log_the_beginning_and_the_end_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("perfkit.nodes.launch.LOG_BYTES", 4)
+    monkeypatch.setattr("perfkit.driver.workers.LOG_BYTES", 4)
     for length, kept in ((8, "01234567"), (10, "0123\n[… 2 bytes left out …]\n6789")):
         (tmp_path / "log").write_text("0123456789"[:length])
         assert shortened(tmp_path / "log") == kept

@@ -73,7 +73,7 @@ def compare(processes, shared, monkeypatch):
         def command(config, *rest):
             return DIES if config.batch_size in dying else fake(config, *rest)
 
-        monkeypatch.setattr("perfkit.nodes.launch.launcher_command", command)
+        monkeypatch.setattr("perfkit.driver.workers.launcher_command", command)
         words = ["compare", "--live", "resnet50", *sides, *as_options(shared(**changes))]
         done = CliRunner().invoke(main, words)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info

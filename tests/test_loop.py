@@ -6,13 +6,8 @@ from itertools import count
 import pytest
 
 from perfkit.analysis.sanity import window_disagrees
-from perfkit.training.loop import (
-    CpuDevice,
-    LossNotFiniteError,
-    NotSynchronizedError,
-    seconds_alone,
-    train,
-)
+from perfkit.frameworks.base import CpuDevice
+from perfkit.worker.loop import LossNotFiniteError, NotSynchronizedError, seconds_alone, train
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25

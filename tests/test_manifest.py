@@ -6,7 +6,7 @@ import yaml
 from click.testing import CliRunner
 
 from perfkit.cli import main
-from perfkit.nodes.manifest import NAME_LENGTH
+from perfkit.driver.manifest import NAME_LENGTH
 
 PLACES = ["--image", "registry.example/perfkit:1", "--claim", "shared-files"]
 TWO = ["-p", "nodes", "2", "-p", "gpus", "8", "-p", "data_dir", "/shared/data"]

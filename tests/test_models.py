@@ -5,7 +5,11 @@ import paddle
 import pytest
 from paddle import nn
 
-from perfkit.backends.paddle import (
+from perfkit.config import Config
+from perfkit.frameworks.paddle import bert as bert_paddle
+from perfkit.frameworks.paddle import resnet50 as resnet50_paddle
+from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
+from perfkit.frameworks.paddle.backend import (
     DenseTensor,
     Trainer,
     as_tensors,
@@ -13,13 +17,12 @@ from perfkit.backends.paddle import (
     effective,
     open_device,
 )
-from perfkit.config import Config
+from perfkit.frameworks.paddle.bert import Bert
+from perfkit.frameworks.paddle.resnet50 import Bottleneck, ResNet50
+from perfkit.frameworks.paddle.vgg16 import VGG16
 from perfkit.inputs import synthetic
-from perfkit.models import MODELS, bert_paddle, resnet50_paddle, vgg16_paddle
+from perfkit.models import MODELS
 from perfkit.models.architecture import training_flops
-from perfkit.models.bert_paddle import Bert
-from perfkit.models.resnet50_paddle import Bottleneck, ResNet50
-from perfkit.models.vgg16_paddle import VGG16
 
 NAMES = tuple(MODELS)
 WORDS = 1100

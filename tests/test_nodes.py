@@ -25,8 +25,8 @@ from conftest import IN_WORKER, MODULES
 from made import forget_repeats, measured
 
 import perfkit
-from perfkit.nodes.remote import NodeError, Nodes
-from perfkit.nodes.wire import LostError
+from perfkit.driver.cluster import NodeError, Nodes
+from perfkit.driver.wire import LostError
 from perfkit.request.hosts import own_index
 from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
@@ -221,7 +221,7 @@ def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
         wait_for_steps(request)
         for process in measuring(cluster):
             if (
-                "perfkit.nodes.node" in process.cmdline()
+                "perfkit.driver.node_agent" in process.cmdline()
                 and process.environ()["SLURM_NODEID"] == "1"
             ):
                 process.suspend()
@@ -239,7 +239,7 @@ def measuring(cluster):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            modules = MODULES | {"perfkit.nodes.node"}
+            modules = MODULES | {"perfkit.driver.node_agent"}
             configured = process.environ().get("SLURM_CONF")
             if configured == cluster.environment["SLURM_CONF"] and modules & {
                 *process.cmdline()
@@ -446,7 +446,7 @@ def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpiru
 
 
 def test_a_stranger_who_says_nothing_is_hung_up_on(by_mpirun, monkeypatch):
-    monkeypatch.setattr("perfkit.nodes.reception.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("perfkit.driver.reception.SILENT_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", by_mpirun.port)):
         by_mpirun.poll(5)
         assert len(by_mpirun.reception.strangers) == 1

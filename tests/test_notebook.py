@@ -462,7 +462,7 @@ def test_a_label_that_looks_like_a_number_stays_text(cli, small):
 
 @pytest.mark.usefixtures("processes")
 def test_perfkit_report_makes_pages_again_from_results_alone(small, monkeypatch, tmp_path):
-    monkeypatch.setattr("perfkit.nodes.launch.launcher_command", launcher_command(0.1))
+    monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
     request = small(input="synthetic")
     plan = perfkit.plan("resnet50", request)
     folder = perfkit.measure(plan.config, plan.protocol).folder

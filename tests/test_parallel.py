@@ -35,11 +35,13 @@ import sys
 import numpy as np
 import paddle
 
-from perfkit.backends.paddle import Trainer, as_tensors, open_device
+from perfkit.frameworks.paddle.backend import Trainer, as_tensors, open_device
 from perfkit.config import Config
 from perfkit.inputs import synthetic
-from perfkit.training.loop import seconds_alone
-from perfkit.models import MODELS, bert_paddle, vgg16_paddle
+from perfkit.worker.loop import seconds_alone
+from perfkit.models import MODELS
+from perfkit.frameworks.paddle import bert as bert_paddle
+from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
 
 RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
 rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
@@ -123,7 +125,7 @@ def supervised(folder, name, command):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.nodes.supervisor", str(scratch), "0", *command],
+            [sys.executable, "-m", "perfkit.driver.supervisor", str(scratch), "0", *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -5,11 +5,11 @@ from dataclasses import replace
 import paddle
 import pytest
 
-from perfkit.backends.paddle import Trainer, as_tensors, effective
 from perfkit.config import Config
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.paddle.backend import Trainer, as_tensors, effective
+from perfkit.frameworks.precision import effective_precision
 from perfkit.inputs import synthetic
-from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.training.precision import effective_precision
 from perfkit.worker.rank import NotAsAskedError, check, failure
 
 

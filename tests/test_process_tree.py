@@ -5,7 +5,7 @@ import os
 import psutil
 import pytest
 
-from perfkit.nodes.launch import find_supervisor
+from perfkit.driver.workers import find_supervisor
 from perfkit.system.telemetry import ProcessTree
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -30,7 +30,7 @@ def process(tmp_path, monkeypatch):
 def crew(process):
     """A supervisor 10, its launcher 11, a rank 12, and a process 5 of someone else's."""
     process(5, 1, seconds=1000)
-    process(10, 5, "perfkit.nodes.supervisor", seconds=1)
+    process(10, 5, "perfkit.driver.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
     process(12, 11, "perfkit.worker.rank", seconds=30)
 
@@ -76,7 +76,7 @@ def test_a_process_that_took_an_ended_ones_number_is_not_counted(crew, process, 
     tree.cpu_seconds()
     process(13, 5, seconds=500, started=2)
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
-    process(10, 5, "perfkit.nodes.supervisor", seconds=1, started=2)
+    process(10, 5, "perfkit.driver.supervisor", seconds=1, started=2)
     with pytest.raises(psutil.NoSuchProcess):
         tree.cpu_seconds()
 

@@ -6,11 +6,11 @@ import re
 import paddle
 import pytest
 
-from perfkit.backends.paddle_strategy import FLAGS, apply
 from perfkit.config import Config
+from perfkit.frameworks.paddle.presets import STRATEGIES, code, precision_of
+from perfkit.frameworks.paddle.strategy import FLAGS, apply
 from perfkit.request.plan import plan
 from perfkit.request.refusal import RequestError
-from perfkit.training.strategies import STRATEGIES, code, precision_of
 
 PRESETS = tuple(STRATEGIES)
 OWNERS = {

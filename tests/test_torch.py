@@ -13,7 +13,13 @@ import pytest
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - without PyTorch, an extra, the imports below would fail
 
-from perfkit.backends.torch import (
+from perfkit.config import Config
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.launchers import Place, torchrun
+from perfkit.frameworks.torch import bert as bert_torch
+from perfkit.frameworks.torch import resnet50 as resnet50_torch
+from perfkit.frameworks.torch import vgg16 as vgg16_torch
+from perfkit.frameworks.torch.backend import (
     Trainer,
     Workloads,
     data_loader,
@@ -22,14 +28,11 @@ from perfkit.backends.torch import (
     profile,
     tensors,
 )
-from perfkit.config import Config
+from perfkit.frameworks.torch.bert import Bert
+from perfkit.frameworks.torch.resnet50 import Bottleneck, ResNet50
+from perfkit.frameworks.torch.vgg16 import VGG16
 from perfkit.inputs import InputError, dataloader, synthetic
-from perfkit.models import MODELS, architecture, bert_torch, resnet50_torch, vgg16_torch
-from perfkit.models.bert_torch import Bert
-from perfkit.models.resnet50_torch import Bottleneck, ResNet50
-from perfkit.models.vgg16_torch import VGG16
-from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.launchers import Place, torchrun
+from perfkit.models import MODELS, architecture
 from perfkit.worker import rank as worker
 
 # Its compiler uses what PyTorch itself has deprecated.
@@ -59,11 +62,13 @@ import sys
 import numpy as np
 import torch
 
-from perfkit.backends.torch import Trainer, open_device, profile, tensors
+from perfkit.frameworks.torch.backend import Trainer, open_device, profile, tensors
 from perfkit.config import Config
 from perfkit.inputs import synthetic
-from perfkit.training.loop import seconds_alone
-from perfkit.models import MODELS, bert_torch, vgg16_torch
+from perfkit.worker.loop import seconds_alone
+from perfkit.models import MODELS
+from perfkit.frameworks.torch import bert as bert_torch
+from perfkit.frameworks.torch import vgg16 as vgg16_torch
 
 STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
 rank = int(os.environ.get("RANK", "0"))
@@ -470,7 +475,8 @@ def test_ceilings_are_measured_by_products_and_copies_that_are_right():
 @pytest.mark.parametrize("model", ["vgg16", "bert"])
 def test_dropout_acts_at_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch, model):
     paddle = pytest.importorskip("paddle")
-    from perfkit.models import bert_paddle, vgg16_paddle
+    from perfkit.frameworks.paddle import bert as bert_paddle
+    from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
 
     for name in ("LAYERS", "WIDTH", "INNER", "HEADS", "VOCABULARY"):
         monkeypatch.setattr(bert_paddle, name, getattr(bert_torch, name))

@@ -33,11 +33,12 @@ from perfkit.verification.stored import (
 )
 from perfkit.verification.verdict import ALLOWED, TENSORS, Account, judged
 from perfkit.verification.words import command, text
-from perfkit.worker.witness import STEPS, one_batch, witness
+from perfkit.worker.trace import STEPS, one_batch, witness
 
 torch = pytest.importorskip("torch")
 
-from perfkit.models import bert_torch, resnet50_torch  # noqa: E402
+from perfkit.frameworks.torch import bert as bert_torch  # noqa: E402
+from perfkit.frameworks.torch import resnet50 as resnet50_torch  # noqa: E402
 
 NARROW = {
     "RESNET50_BLOCKS": (2, 1),
@@ -242,7 +243,7 @@ def test_attention_to_padding_is_found(against_paddle, monkeypatch):
 
 
 def test_dropout_that_stays_on_is_found(against_paddle, monkeypatch):
-    from perfkit.backends.torch import Trainer
+    from perfkit.frameworks.torch.backend import Trainer
 
     monkeypatch.setattr(Trainer, "drop_nothing", lambda _self: None)
     assert ("first_loss", "fp32") in amiss(against_paddle("vgg16"))
@@ -517,7 +518,7 @@ def test_the_command_verifies_real_frameworks_and_stores_what_it_found(
 
 
 ORIGINAL = """
-import perfkit.models.resnet50_torch as network
+import perfkit.frameworks.torch.resnet50 as network
 class Original(network.Bottleneck):
     def __init__(self, inputs, width, stride):
         super().__init__(inputs, width, stride)
@@ -539,7 +540,9 @@ def test_the_command_ends_with_1_where_the_work_differs(in_workers, tmp_path, ca
 
 @pytest.mark.slow
 def test_a_framework_that_fails_is_told_and_leaves_nothing(in_workers, tmp_path, capsys):
-    in_workers("import perfkit.models.resnet50_torch as network\ndel network.ResNet50.forward")
+    in_workers(
+        "import perfkit.frameworks.torch.resnet50 as network\ndel network.ResNet50.forward"
+    )
     assert run(tmp_path) == 1
     assert "worker_error: rank 0: NotImplementedError" in capsys.readouterr().err
     assert [*(tmp_path / "outputs" / FOLDER).iterdir()] == []

@@ -29,7 +29,7 @@ def manifest(model: str, given: Given, image: str, claim: str, mount: str) -> No
     """
     import yaml
 
-    from perfkit.nodes.manifest import objects
+    from perfkit.driver.manifest import objects
 
     values = typed_values(given)
     try:

@@ -1,9 +1,17 @@
 """The driver: it starts workers, watches them and stores what they measured. No framework.
 
-measure.py   plans repeats, runs them in fresh processes, collects, stores
-repeat.py    one repeat, from its first process to its last
-task.py      workers started for something besides measuring
-cause.py     why workers ended before their time
-progress.py  the line of text that a waiting user sees
-doctor.py    what would keep a measurement from running
+measure.py     plans repeats, runs them in fresh processes, collects, stores
+repeat.py      one repeat, from its first process to its last
+task.py        workers started for something besides measuring
+failures.py    why workers ended before their time
+progress.py    the line of text that a waiting user sees
+doctor.py      what would keep a measurement from running
+workers.py     starts the workers of one node and sees to it that they end
+supervisor.py  runs one command and leaves nothing of it behind
+start.py       starts a process on each node
+node_agent.py  a node, told by the driver what to run
+cluster.py     all nodes, seen from the driver
+reception.py   where the nodes come in
+wire.py        the messages between driver and node
+manifest.py    the nodes as an indexed Job of Kubernetes
 """

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
+from perfkit.driver.cluster import NodeError, Nodes
+from perfkit.driver.node_agent import join
+from perfkit.driver.wire import LostError
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import examine
 from perfkit.models import MODELS
 from perfkit.models.data import predictions
-from perfkit.nodes.node import join
-from perfkit.nodes.remote import NodeError, Nodes
-from perfkit.nodes.wire import LostError
 from perfkit.request.environment import read_environment
-from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
 from perfkit.request.refusal import RequestError

@@ -10,15 +10,15 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfkit.config import Config, Protocol, portable, resolved_path
-from perfkit.driver.cause import failure, unwritten
+from perfkit.driver.cluster import NodeError, Nodes
+from perfkit.driver.failures import failure, unwritten
+from perfkit.driver.node_agent import join
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import Crew, OneNode, run_repeat
+from perfkit.driver.wire import LostError
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
-from perfkit.nodes.node import join
-from perfkit.nodes.remote import NodeError, Nodes
-from perfkit.nodes.wire import LostError
 from perfkit.request.environment import read_environment
 from perfkit.request.hosts import own_index
 from perfkit.request.refusal import RequestError

@@ -13,9 +13,9 @@ from typing import Protocol as Interface
 import psutil
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.cause import came_to_end, cause, failure, furthest_behind, unwritten
+from perfkit.driver.failures import came_to_end, cause, failure, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
-from perfkit.nodes.launch import Ending, Workers, find_supervisor
+from perfkit.driver.workers import Ending, Workers, find_supervisor
 from perfkit.results.files import (
     Events,
     ResultError,

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.cause import came_to_end, cause
-from perfkit.nodes.launch import Workers
+from perfkit.driver.failures import came_to_end, cause
+from perfkit.driver.workers import Workers
 from perfkit.results.files import Events, rank_file, read_events
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from multiprocessing import SimpleQueue
 from typing import Any
 
-from perfkit.backends import backend
 from perfkit.config import Config
+from perfkit.frameworks.base import backend
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import DataSet, data_set
 from perfkit.models import MODELS

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import PROTOCOLS, Config, Protocol, choices, resolved_path
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.findings import findings_of
 from perfkit.logs.formats import LogFormat
 from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import figures_of
 from perfkit.models import MODELS
-from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.plan import typed
 from perfkit.request.refusal import RequestError, nearest, validated
 from perfkit.results.files import Measurement, windows_file, write_atomically, write_last_result

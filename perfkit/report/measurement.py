@@ -13,6 +13,7 @@ from perfkit.comparison.live.stored import comparisons_of
 from perfkit.diagnosis.verdict import EVIDENCE, Diagnosis, read_diagnosis
 from perfkit.diagnosis.verdict import FILE as DIAGNOSIS
 from perfkit.diagnosis.words import VERDICTS, diagnosis_lines
+from perfkit.frameworks.paddle import presets
 from perfkit.logs.wording import sentence as found_in_log
 from perfkit.models import MODELS
 from perfkit.report import pages
@@ -25,7 +26,6 @@ from perfkit.statistics import noise_floor
 from perfkit.text import format
 from perfkit.text.language import LANGUAGES, file_name, in_language
 from perfkit.text.language import gettext as _
-from perfkit.training import strategies
 from perfkit.verification import words as work
 
 _text = partial(pages.render, "measurement")
@@ -166,7 +166,7 @@ def parameters(measurement: Measurement) -> Section:
 
 def effective_settings(measurement: Measurement) -> Section:
     """What the run really did, as read inside the workers."""
-    code = strategies.code(measurement.result.config.strategy)
+    code = presets.code(measurement.result.config.strategy)
     return _text("settings", result=measurement.result, code=code)
 
 

@@ -3,8 +3,6 @@
 plan.py         parameters validated
 resolve.py      what they leave open, filled in from what the machine has
 refusal.py      how a wrong request is told
-frameworks.py   what each framework takes, known without importing it
-launchers.py    the command line that starts each framework's workers
 hosts.py        which machines take part, and which of them this is
 environment.py  facts of this machine and of the framework that trains
 """

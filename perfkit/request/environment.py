@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.results.schema import Reading
 from perfkit.system.environment import read_facts
 

@@ -7,14 +7,14 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 from perfkit.config import PATHS, Config, choices, portable, resolved_path
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.paddle.presets import precision_of
 from perfkit.inputs.images import LIST
 from perfkit.inputs.sequences import shard_files
 from perfkit.models import MODELS
 from perfkit.request import hosts
-from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.refusal import RequestError, not_available
 from perfkit.system.software import installed
-from perfkit.training.strategies import precision_of
 
 Unseen = Literal["machine", "data"]
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from rich.text import Text
 
 from perfkit.config import ROOT, portable
-from perfkit.nodes.launch import ENDING_SECONDS, close
+from perfkit.driver.workers import ENDING_SECONDS, close
 from perfkit.report.index import write_index
 from perfkit.report.site import write_site
 from perfkit.results.files import PARTIAL, Measurement, write_atomically
@@ -194,7 +194,7 @@ class Engine:
         """
         scratch = tempfile.mkdtemp(prefix="perfkit-sweep-")
         grace = str(CANCEL_SECONDS if self.profile.elsewhere else 0)
-        command = [sys.executable, "-m", "perfkit.nodes.supervisor"]
+        command = [sys.executable, "-m", "perfkit.driver.supervisor"]
         command += [scratch, grace, "--interrupt"]
         command += [sys.executable, "-m", "snakemake", "--snakefile", "Snakefile"]
         command += ["--workflow-profile", str(self.profile.folder), "--keep-going"]

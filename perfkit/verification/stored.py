@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perfkit.config import FrameworkName, ModelName
-from perfkit.request.frameworks import FRAMEWORKS
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.results.files import ResultError, read_as
 from perfkit.results.schema import Reading, Result, Stored
 

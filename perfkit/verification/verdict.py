@@ -47,7 +47,7 @@ class Account:
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]]) -> "Account":
-        """From the raw events of perfkit.worker.witness."""
+        """From the raw events of perfkit.worker.trace."""
         events = list(events)
         work = next(event for event in events if event["event"] == "work")
         losses: dict[str, list[float]] = {}

@@ -12,16 +12,16 @@ from filelock import FileLock, Timeout
 
 from perfkit.config import Config, Protocol, parameters, portable, resolved_path
 from perfkit.driver.task import TaskError, perform
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
-from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.request.plan import plan
 from perfkit.request.refusal import RequestError
 from perfkit.results.files import write_atomically
 from perfkit.results.schema import Reading
 from perfkit.verification.stored import FOLDER, SCHEMA_VERSION, Against, Side, Verification
 from perfkit.verification.verdict import Account, judged
-from perfkit.worker.witness import KEPT, STEPS
+from perfkit.worker.trace import KEPT, STEPS
 
 WORK = ("optimizer", "image_size", "sequence_length", "batch_size", "seed")
 FREE = (*WORK, "cpu_tuning", "timeout", "outputs_dir")

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.config import Config
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
-from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.schema import Result
 from perfkit.text.format import number
 from perfkit.text.language import gettext as _

@@ -1,5 +1,7 @@
 """What runs in the processes that train.
 
-rank.py     one rank of one repeat
-witness.py  what a framework does with given weights and one batch
+rank.py   one rank of one repeat
+loop.py   the training loop and its timer
+peak.py   the most that a device can do
+trace.py  what a framework does with given weights and one batch
 """

@@ -20,16 +20,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from perfkit.backends import Backend, Batch, backend
 from perfkit.config import Config, Protocol, portable
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.base import Backend, Batch, Device, backend
 from perfkit.inputs import InputError
-from perfkit.request.frameworks import FRAMEWORKS
 from perfkit.results.files import NO_ROOM, rank_file
 from perfkit.results.schema import FailureCode
 from perfkit.system.processes import end_with_parent
-from perfkit.training.ceiling import measure_ceiling
-from perfkit.training.loop import Device, LossNotFiniteError, seconds_alone, train
-from perfkit.worker.witness import witness
+from perfkit.worker.loop import LossNotFiniteError, seconds_alone, train
+from perfkit.worker.peak import measure_ceiling
+from perfkit.worker.trace import witness
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
 """How many batches at least, and for how long, the input is read alone."""
@@ -173,7 +173,7 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 
 
 def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> None:
-    """Tell what this framework does, beside the others; see perfkit.worker.witness."""
+    """Tell what this framework does, beside the others; see perfkit.worker.trace."""
     witness(config, raw.path.parent.parent, raw.write)
     raw.write({"event": "end"})
 

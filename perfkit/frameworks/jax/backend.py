@@ -18,16 +18,16 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from perfkit.backends.jax_optimizers import RULES
-from perfkit.backends.jax_program import factor_dtypes, multiply_adds
 from perfkit.config import Config
-from perfkit.models.bert_jax import Bert
-from perfkit.models.layers_jax import Forward, first_values, held, product, told, wide_type
+from perfkit.frameworks.base import CpuDevice, Device
+from perfkit.frameworks.jax.bert import Bert
+from perfkit.frameworks.jax.layers import Forward, first_values, held, product, told, wide_type
+from perfkit.frameworks.jax.optimizers import RULES
+from perfkit.frameworks.jax.program import factor_dtypes, multiply_adds
+from perfkit.frameworks.jax.resnet50 import ResNet50
+from perfkit.frameworks.jax.vgg16 import VGG16
+from perfkit.frameworks.precision import effective_precision
 from perfkit.models.recipes import recipe
-from perfkit.models.resnet50_jax import ResNet50
-from perfkit.models.vgg16_jax import VGG16
-from perfkit.training.loop import CpuDevice, Device
-from perfkit.training.precision import effective_precision
 
 # Acts only before the first computation.
 jax.config.update("jax_platforms", "cpu")
@@ -181,7 +181,7 @@ class Trainer:
 
 
 class Workloads:
-    """Pieces of work of known size, for perfkit.training.ceiling."""
+    """Pieces of work of known size, for perfkit.worker.peak."""
 
     def __init__(self, config: Config) -> None:
         self.dtype = DTYPES.get(config.precision, wide_type())

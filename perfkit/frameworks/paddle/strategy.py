@@ -12,7 +12,7 @@ import paddle
 from paddle.distributed import fleet
 
 from perfkit.config import Config
-from perfkit.training.strategies import STRATEGIES
+from perfkit.frameworks.paddle.presets import STRATEGIES
 
 FLAGS = (
     "conv_workspace_size_limit",

@@ -1,6 +1,7 @@
 """Training with a framework. A backend is one module, named as the framework, which offers what
-Backend has; `perfkit.request.frameworks` says what is known of it without importing it."""
+Backend has; `perfkit.frameworks` says what is known of it without importing it."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -8,7 +9,6 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from perfkit.config import Config
-from perfkit.training import ceiling, loop
 
 Batch = tuple[Any, ...]
 """The framework's own tensors, on its device; see perfkit.inputs for what they hold."""
@@ -18,7 +18,43 @@ attributes in Paddle's network (`blocks.0.reduce.0.weight`); a dense layer's wei
 outputs, a convolution's outputs x inputs x height x width."""
 
 
-class Trainer(loop.Trainer, Protocol):
+Clock = Callable[[], float]
+"""Seconds, from any moment on."""
+
+
+class Device(Protocol):
+    """What the timer needs of a device."""
+
+    def synchronize(self) -> None:
+        """Wait until all work handed to the device is done."""
+
+    def mark(self) -> Any:
+        """A mark behind all work handed over so far; does not wait."""
+
+    def passed(self, mark: Any) -> bool:
+        """Whether the device has come past `mark`; does not wait."""
+
+    def seconds_between(self, earlier: Any, later: Any) -> float:
+        """Device time between two marks that have passed, seconds."""
+
+
+class CpuDevice:
+    """A CPU, where a step is done when its call returns."""
+
+    def __init__(self, clock: Clock = time.perf_counter) -> None:
+        self.mark = clock
+
+    def synchronize(self) -> None:
+        return
+
+    def passed(self, mark: float) -> bool:
+        return True
+
+    def seconds_between(self, earlier: float, later: float) -> float:
+        return later - earlier
+
+
+class Trainer(Protocol):
     """One model with its optimizer on one device. `parameters` counts the trainable ones,
     `recipe` tells optimizer and loss in words, `loss_scale` is None without loss scaling."""
 
@@ -28,6 +64,16 @@ class Trainer(loop.Trainer, Protocol):
 
     @property
     def loss_scale(self) -> float | None: ...
+
+    def backward(self, batch: Any, *, exchange: bool) -> Any:
+        """Add a micro-batch's share to the gradients; its share of the loss, not yet read from
+        the device. With `exchange`, ranks exchange what has come together."""
+
+    def update(self) -> None:
+        """One optimizer step on the gradients, which are gone then."""
+
+    def discard(self) -> None:
+        """Drop the gradients."""
 
     def evaluate(self, batch: Batch) -> tuple[float, float]:
         """Loss and accuracy on a batch, from one forward pass as training makes it."""
@@ -48,10 +94,20 @@ class Trainer(loop.Trainer, Protocol):
         """Of the matrix products of one forward pass, counted as they are made."""
 
 
+class Workloads(Protocol):
+    """What a framework offers for it; each returned call hands one piece of work over."""
+
+    def product(self, size: int) -> Callable[[], Any]:
+        """The product of two matrices of size x size in the precision of the training."""
+
+    def copy(self, size_bytes: int) -> Callable[[], Any]:
+        """A copy of so many bytes into memory that is there already."""
+
+
 class Backend(Protocol):
     """A module of this package."""
 
-    def open_device(self, config: Config) -> loop.Device:
+    def open_device(self, config: Config) -> Device:
         """Select this rank's device, seed, and join the other ranks, if there are any."""
 
     def use_doubles(self) -> None:
@@ -76,7 +132,7 @@ class Backend(Protocol):
     def memory_bytes(self, config: Config) -> int | None:
         """The device's peak memory of this rank; None on a CPU, where the process has one."""
 
-    def Workloads(self, config: Config) -> ceiling.Workloads: ...
+    def Workloads(self, config: Config) -> Workloads: ...
 
     def profile(self, step: Callable[[], None], steps: int) -> dict[str, float | None]:
         """Seconds of a `step` and of its parts forward, backward, optimizer, communication, the
@@ -85,4 +141,4 @@ class Backend(Protocol):
 
 def backend(framework: str) -> Backend:
     """Import the backend, and with it the framework."""
-    return cast(Backend, import_module(f"perfkit.backends.{framework}"))
+    return cast(Backend, import_module(f"perfkit.frameworks.{framework}.backend"))

@@ -11,57 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-Clock = Callable[[], float]
+from perfkit.frameworks.base import Clock, Device, Trainer
+
 Record = Callable[[dict[str, Any]], None]
 ALONE_STEPS = 3
-
-
-class Device(Protocol):
-    """What the timer needs of a device."""
-
-    def synchronize(self) -> None:
-        """Wait until all work handed to the device is done."""
-
-    def mark(self) -> Any:
-        """A mark behind all work handed over so far; does not wait."""
-
-    def passed(self, mark: Any) -> bool:
-        """Whether the device has come past `mark`; does not wait."""
-
-    def seconds_between(self, earlier: Any, later: Any) -> float:
-        """Device time between two marks that have passed, seconds."""
-
-
-class CpuDevice:
-    """A CPU, where a step is done when its call returns."""
-
-    def __init__(self, clock: Clock = time.perf_counter) -> None:
-        self.mark = clock
-
-    def synchronize(self) -> None:
-        return
-
-    def passed(self, mark: float) -> bool:
-        return True
-
-    def seconds_between(self, earlier: float, later: float) -> float:
-        return later - earlier
-
-
-class Trainer(Protocol):
-    """One model with its optimizer on one device."""
-
-    def backward(self, batch: Any, *, exchange: bool) -> Any:
-        """Add a micro-batch's share to the gradients; its share of the loss, not yet read from
-        the device. With `exchange`, ranks exchange what has come together."""
-
-    def update(self) -> None:
-        """One optimizer step on the gradients, which are gone then."""
-
-    def discard(self) -> None:
-        """Drop the gradients."""
 
 
 class LossNotFiniteError(ArithmeticError):

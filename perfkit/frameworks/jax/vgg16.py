@@ -6,11 +6,11 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
+from perfkit.frameworks.jax.layers import First, Firsts, Forward, image_accuracy, image_loss
 from perfkit.models.architecture import VGG16_DENSE as DENSE
 from perfkit.models.architecture import VGG16_POOLED as POOLED
 from perfkit.models.architecture import VGG16_STAGES as STAGES
 from perfkit.models.data import CLASSES
-from perfkit.models.layers_jax import First, Firsts, Forward, image_accuracy, image_loss
 
 
 def _convolutions() -> Iterator[tuple[str, int, int, bool]]:

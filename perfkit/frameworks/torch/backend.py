@@ -19,13 +19,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from perfkit.config import Config
-from perfkit.models.bert_torch import Bert
+from perfkit.frameworks.base import CpuDevice, Device
+from perfkit.frameworks.precision import effective_precision
+from perfkit.frameworks.torch.bert import Bert
+from perfkit.frameworks.torch.resnet50 import ResNet50
+from perfkit.frameworks.torch.vgg16 import VGG16
 from perfkit.models.recipes import MOMENTUM, Recipe, recipe
-from perfkit.models.resnet50_torch import ResNet50
-from perfkit.models.vgg16_torch import VGG16
 from perfkit.system.processes import end_with_parent
-from perfkit.training.loop import CpuDevice, Device
-from perfkit.training.precision import effective_precision
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
 INITIAL_SCALE = 2.0**15
@@ -234,7 +234,7 @@ class Trainer:
 
 
 class Workloads:
-    """Pieces of work of known size, for perfkit.training.ceiling."""
+    """Pieces of work of known size, for perfkit.worker.peak."""
 
     def __init__(self, config: Config) -> None:
         self.dtype = AUTO_CAST.get(config.precision, torch.float32)

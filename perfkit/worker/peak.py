@@ -7,9 +7,9 @@ disturbs one makes it slower.
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from perfkit.training.loop import Clock, Device
+from perfkit.frameworks.base import Clock, Device, Workloads
 
 SMALLEST, LARGEST = 512, 8192
 """Rows and columns of the square matrices."""
@@ -19,16 +19,6 @@ LONG_ENOUGH = 0.02
 """Seconds of a call that is not mostly overhead."""
 MEASURING_SECONDS = 0.3
 FEWEST = 3
-
-
-class Workloads(Protocol):
-    """What a framework offers for it; each returned call hands one piece of work over."""
-
-    def product(self, size: int) -> Callable[[], Any]:
-        """The product of two matrices of size x size in the precision of the training."""
-
-    def copy(self, size_bytes: int) -> Callable[[], Any]:
-        """A copy of so many bytes into memory that is there already."""
 
 
 def measure_ceiling(

@@ -5,7 +5,7 @@ import socket
 import time
 from typing import Any
 
-from perfkit.nodes.wire import LONGEST_BYTES, SILENT_SECONDS, LostError, Message, Wire
+from perfkit.driver.wire import LONGEST_BYTES, SILENT_SECONDS, LostError, Message, Wire
 
 STRANGER_BYTES = 1024 * 1024
 STRANGERS = 64

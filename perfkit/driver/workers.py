@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Self
 import psutil
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.launchers import Place
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.launchers import Place
 from perfkit.results.files import rank_file
 from perfkit.system.environment import cpu_vendor
 from perfkit.system.gpus import visible_gpus
 
-WORKER, SUPERVISOR = "perfkit.worker.rank", "perfkit.nodes.supervisor"
+WORKER, SUPERVISOR = "perfkit.worker.rank", "perfkit.driver.supervisor"
 """The modules that a rank's process, and the one above all of a node, run."""
 STACKS_SECONDS = 1.0
 ENDING_SECONDS = 12.0

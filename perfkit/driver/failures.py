@@ -8,7 +8,7 @@ for in what ranks reported, how far each one came, and which of them was gone fi
 import os
 
 from perfkit.config import portable
-from perfkit.nodes.launch import Ending
+from perfkit.driver.workers import Ending
 from perfkit.results.files import NO_ROOM, Events
 from perfkit.results.schema import Failure, FailureCode
 

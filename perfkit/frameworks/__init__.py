@@ -1,5 +1,5 @@
 """What is true of each framework, known without importing it: what it takes, how its workers
-are started, what of it is installed. `backends/<name>.py` trains with it."""
+are started, what of it is installed. `<name>/backend.py` trains with it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config
-from perfkit.request.launchers import Place, alone, paddle_launch, torchrun
+from perfkit.frameworks.launchers import Place, alone, paddle_launch, torchrun
 from perfkit.system.software import CUDA_VERSIONS, constants, distribution
 
 Command = Callable[[Config, Place, Path, str, list[str]], list[str]]

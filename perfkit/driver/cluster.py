@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.nodes.launch import Ending, close, shortened
-from perfkit.nodes.node import MANUAL_PORT, MANUAL_SECRET
-from perfkit.nodes.reception import Reception
-from perfkit.nodes.start import SECRET, meeting_address, start_command
-from perfkit.nodes.wire import LostError, Message, Wire
-from perfkit.request.frameworks import FRAMEWORKS
-from perfkit.request.launchers import Place
+from perfkit.driver.node_agent import MANUAL_PORT, MANUAL_SECRET
+from perfkit.driver.reception import Reception
+from perfkit.driver.start import SECRET, meeting_address, start_command
+from perfkit.driver.wire import LostError, Message, Wire
+from perfkit.driver.workers import Ending, close, shortened
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.launchers import Place
 from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
 from perfkit.system.environment import suite_source
@@ -100,7 +100,7 @@ class Nodes:
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
         opened.callback(shutil.rmtree, self.scratch, ignore_errors=True)
         log = opened.enter_context((self.scratch / LOG).open("wb"))
-        supervisor = [sys.executable, "-m", "perfkit.nodes.supervisor", str(self.scratch)]
+        supervisor = [sys.executable, "-m", "perfkit.driver.supervisor", str(self.scratch)]
         self.process = subprocess.Popen(
             [*supervisor, str(GRACE_SECONDS), *self._command()],
             stdin=subprocess.PIPE,
@@ -112,7 +112,7 @@ class Nodes:
         opened.callback(close, self.process)
 
     def _command(self) -> list[str]:
-        node = [sys.executable, "-m", "perfkit.nodes.node", str(self.config.launcher)]
+        node = [sys.executable, "-m", "perfkit.driver.node_agent", str(self.config.launcher)]
         return start_command(self.config, [*node, self.address or "-", str(self.port)])
 
     def __enter__(self) -> Self:

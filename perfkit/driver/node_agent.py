@@ -1,4 +1,5 @@
-"""One node of a measurement on several: `python -m perfkit.nodes.node LAUNCHER ADDRESS PORT`.
+"""One node of a measurement on several:
+`python -m perfkit.driver.node_agent LAUNCHER ADDRESS PORT`.
 
 Connects to the driver, runs this node's workers as it is told, and passes on what they write.
 Whatever happens to the driver or the link, no worker is left.
@@ -17,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config, Protocol
+from perfkit.driver.start import SECRET
+from perfkit.driver.wire import LostError, Message, Wire
+from perfkit.driver.workers import Workers
+from perfkit.frameworks.launchers import Place
 from perfkit.inputs.data_set import digest
-from perfkit.nodes.launch import Workers
-from perfkit.nodes.start import SECRET
-from perfkit.nodes.wire import LostError, Message, Wire
 from perfkit.request.environment import read_environment
 from perfkit.request.hosts import own_addresses
-from perfkit.request.launchers import Place
 from perfkit.request.refusal import RequestError
 from perfkit.results.files import rank_file
 from perfkit.system.environment import identity, suite_source

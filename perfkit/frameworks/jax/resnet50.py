@@ -5,11 +5,7 @@ from collections.abc import Iterator
 import jax
 from jax import Array
 
-from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
-from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
-from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
-from perfkit.models.data import CLASSES
-from perfkit.models.layers_jax import (
+from perfkit.frameworks.jax.layers import (
     First,
     Firsts,
     Forward,
@@ -18,6 +14,10 @@ from perfkit.models.layers_jax import (
     norm,
     wide_type,
 )
+from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
+from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
+from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
+from perfkit.models.data import CLASSES
 
 
 def _blocks() -> Iterator[tuple[str, int, int, int]]:

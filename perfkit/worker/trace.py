@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.backends import Batch, Trainer, backend
 from perfkit.config import Config
+from perfkit.frameworks.base import Batch, Trainer, backend
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
 from perfkit.results.files import write_atomically

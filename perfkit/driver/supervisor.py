@@ -1,7 +1,7 @@
 """Runs one command and leaves nothing of it behind, however it or the driver ends.
 
-`python -m perfkit.nodes.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that the
-driver holds open: when the driver ends, even by kill -9, the pipe ends. COMMAND then gets a
+`python -m perfkit.driver.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that
+the driver holds open: when the driver ends, even by kill -9, the pipe ends. COMMAND then gets a
 SIGTERM and GRACE seconds before it is killed: srun and mpirun end what runs elsewhere. With
 `--interrupt` before COMMAND it gets a SIGINT, on which alone Snakemake cancels its jobs. As a
 "subreaper" the supervisor becomes the parent of descendants whose own parents are gone, also

@@ -8,6 +8,15 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
+from perfkit.frameworks.jax.layers import (
+    First,
+    Firsts,
+    Forward,
+    cross_entropies,
+    norm,
+    product,
+    wide_type,
+)
 from perfkit.models.architecture import BERT_DEVIATION as DEVIATION
 from perfkit.models.architecture import BERT_DROPOUT as DROPOUT
 from perfkit.models.architecture import BERT_EPSILON as EPSILON
@@ -18,15 +27,6 @@ from perfkit.models.architecture import BERT_MASKED as MASKED
 from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
 from perfkit.models.architecture import BERT_WIDTH as WIDTH
 from perfkit.models.data import PADDING, VOCABULARY
-from perfkit.models.layers_jax import (
-    First,
-    Firsts,
-    Forward,
-    cross_entropies,
-    norm,
-    product,
-    wide_type,
-)
 
 
 def _dense(name: str, inputs: int, outputs: int) -> Firsts:

@@ -11,15 +11,15 @@ import numpy as np
 import paddle
 from threadpoolctl import threadpool_info
 
-from perfkit.backends.paddle_strategy import apply
 from perfkit.config import Config
-from perfkit.models.bert_paddle import Bert
+from perfkit.frameworks.base import CpuDevice, Device
+from perfkit.frameworks.paddle.bert import Bert
+from perfkit.frameworks.paddle.resnet50 import ResNet50
+from perfkit.frameworks.paddle.strategy import apply
+from perfkit.frameworks.paddle.vgg16 import VGG16
+from perfkit.frameworks.precision import effective_precision
 from perfkit.models.recipes import MOMENTUM, Recipe, recipe
-from perfkit.models.resnet50_paddle import ResNet50
-from perfkit.models.vgg16_paddle import VGG16
 from perfkit.system.processes import end_with_parent
-from perfkit.training.loop import CpuDevice, Device
-from perfkit.training.precision import effective_precision
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),
@@ -176,7 +176,7 @@ class Trainer:
         for hook in hooks:
             hook.remove()
 
-    # What follows is for perfkit.worker.witness, which says what work is done.
+    # What follows is for perfkit.worker.trace, which says what work is done.
 
     def weights(self) -> dict[str, np.ndarray]:
         return {name: p.numpy() for name, p in self._trainable()}
@@ -233,7 +233,7 @@ class Trainer:
 
 
 class Workloads:
-    """Pieces of work of known size, for perfkit.training.ceiling."""
+    """Pieces of work of known size, for perfkit.worker.peak."""
 
     def __init__(self, config: Config) -> None:
         _level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
