@@ -103,7 +103,7 @@ def batches(clock, wait=0.0):
 
 def run(clock, trainer, device, *, wait=0.0, **changes):
     events = []
-    how = {"samples": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
+    how = {"samples_per_step": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
     how |= {"read_losses_at_once": True, "clock": clock} | changes
     window = train(trainer, batches(clock, wait), device, events.append, **how)
     return window, events
@@ -225,7 +225,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_
             batches(clock),
             CpuDevice(clock),
             events.append,
-            samples=8,
+            samples_per_step=8,
             accumulate=1,
             warmup_steps=1,
             measured_steps=5,
@@ -244,7 +244,7 @@ def test_an_input_that_ends_is_an_error():
             iter([0, 1]),
             CpuDevice(clock),
             [].append,
-            samples=1,
+            samples_per_step=1,
             accumulate=1,
             warmup_steps=0,
             measured_steps=3,
@@ -305,7 +305,7 @@ def test_a_batch_event_says_that_a_step_has_all_its_batches_before_the_ranks_mee
         batches(clock),
         CpuDevice(clock),
         events.append,
-        samples=8,
+        samples_per_step=8,
         read_losses_at_once=True,
         announce=True,
         clock=clock,

@@ -53,7 +53,7 @@ class StepTimer:
     device: Device
     clock: Clock
     record: Record
-    samples: int
+    samples_per_step: int
 
     def __post_init__(self) -> None:
         self.pending: deque[Step] = deque()
@@ -83,7 +83,7 @@ class StepTimer:
                     "step": done.step,
                     "seconds": self.device.seconds_between(done.begin, done.end),
                     "data_wait_seconds": done.data_wait_seconds,
-                    "samples": self.samples,
+                    "samples": self.samples_per_step,
                 }
             )
             self.unread.append((done.step, done.loss))
@@ -115,7 +115,7 @@ def train(
     device: Device,
     record: Record,
     *,
-    samples: int,
+    samples_per_step: int,
     accumulate: int,
     warmup_steps: int,
     measured_steps: int,
@@ -123,7 +123,7 @@ def train(
     announce: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Window:
-    """Train for warm-up plus measured steps and time them; `samples` is per step of this rank,
+    """Train for warm-up plus measured steps and time them; `samples_per_step` is of this rank,
     in `accumulate` micro-batches.
 
     `data_wait_seconds` of a step is host time spent waiting for its batches. Losses are read
@@ -132,7 +132,7 @@ def train(
     tells a rank that hangs from those that wait for it. Raises LossNotFiniteError,
     NotSynchronizedError, and whatever trainer and batches raise.
     """
-    timer = StepTimer(device, clock, record, samples)
+    timer = StepTimer(device, clock, record, samples_per_step)
 
     def take(step: int) -> None:
         waited = 0.0
@@ -157,7 +157,7 @@ def train(
     for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
         take(step)
     device.synchronize()
-    window = Window(samples * measured_steps, clock() - began, began)
+    window = Window(samples_per_step * measured_steps, clock() - began, began)
 
     timer.write_rest()
     return window
