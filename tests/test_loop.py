@@ -108,7 +108,7 @@ def into(events):
 
 def run(clock, trainer, device, *, wait=0.0, **changes):
     events = []
-    how = {"samples": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
+    how = {"samples_per_step": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
     how |= {"read_losses_at_once": True, "clock": clock} | changes
     window = train(trainer, batches(clock, wait), device, into(events), **how)
     return window, events
@@ -230,7 +230,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_
             batches(clock),
             CpuDevice(clock),
             into(events),
-            samples=8,
+            samples_per_step=8,
             accumulate=1,
             warmup_steps=1,
             measured_steps=5,
@@ -249,7 +249,7 @@ def test_an_input_that_ends_is_an_error():
             iter([0, 1]),
             CpuDevice(clock),
             into([]),
-            samples=1,
+            samples_per_step=1,
             accumulate=1,
             warmup_steps=0,
             measured_steps=3,
@@ -310,7 +310,7 @@ def test_a_batch_event_says_that_a_step_has_all_its_batches_before_the_ranks_mee
         batches(clock),
         CpuDevice(clock),
         into(events),
-        samples=8,
+        samples_per_step=8,
         read_losses_at_once=True,
         announce=True,
         clock=clock,

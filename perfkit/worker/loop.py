@@ -46,7 +46,7 @@ class StepTimer:
     device: Device
     clock: Clock
     record: Record
-    samples: int
+    samples_per_step: int
     read_losses_at_once: bool
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class StepTimer:
                         "step": step,
                         "seconds": device.seconds_between(begin, end),
                         "data_wait_seconds": data_wait_seconds,
-                        "samples": self.samples,
+                        "samples": self.samples_per_step,
                     }
                 )
                 if self.read_losses_at_once:
@@ -120,7 +120,7 @@ def train(
     device: Device,
     record: Record,
     *,
-    samples: int,
+    samples_per_step: int,
     accumulate: int,
     warmup_steps: int,
     measured_steps: int,
@@ -128,7 +128,7 @@ def train(
     announce: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Window:
-    """Train for warm-up plus measured steps and time them; `samples` is per step of this rank,
+    """Train for warm-up plus measured steps and time them; `samples_per_step` is of this rank,
     in `accumulate` micro-batches.
 
     `data_wait_seconds` of a step is host time spent waiting for its batches. Losses are read
@@ -137,7 +137,7 @@ def train(
     tells a rank that hangs from those that wait for it. Raises LossNotFiniteError,
     NotSynchronizedError, and whatever trainer and batches raise.
     """
-    timer = StepTimer(device, clock, record, samples, read_losses_at_once)
+    timer = StepTimer(device, clock, record, samples_per_step, read_losses_at_once)
 
     def take(step: int) -> None:
         waited = 0.0
@@ -160,7 +160,7 @@ def train(
     for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
         take(step)
     device.synchronize()
-    window = Window(samples * measured_steps, clock() - began, began)
+    window = Window(samples_per_step * measured_steps, clock() - began, began)
 
     timer.write_rest()
     return window

@@ -113,7 +113,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         counted,
         device,
         raw.write,
-        samples=config.samples,
+        samples_per_step=config.samples_per_step,
         accumulate=config.accumulate,
         warmup_steps=protocol.warmup_steps,
         measured_steps=protocol.measured_steps,
