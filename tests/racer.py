@@ -13,7 +13,7 @@ import perfkit.driver.workers
 from perfkit.driver.measure import measure
 from perfkit.request.environment import read_environment
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 
 def main(request):

@@ -19,7 +19,7 @@ from perfkit.config import (
     typed_path,
 )
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.request.resolve import resolve
 from perfkit.system.gpus import select
 

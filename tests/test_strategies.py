@@ -10,7 +10,7 @@ from perfkit.config import Config
 from perfkit.frameworks.paddle.presets import STRATEGIES, code, precision_of
 from perfkit.frameworks.paddle.strategy import FLAGS, apply
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 PRESETS = tuple(STRATEGIES)
 OWNERS = {

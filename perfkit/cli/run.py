@@ -15,7 +15,7 @@ from perfkit.cli.telling import complain, refuse
 from perfkit.config import ROOT, Config, portable
 from perfkit.models import MODELS
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 """The call of `perfkit.plan` in a cell, with the model's name."""

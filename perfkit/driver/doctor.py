@@ -17,7 +17,7 @@ from perfkit.models.data import predictions
 from perfkit.request.environment import read_environment
 from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 MOST_SECONDS = 60
 """How long the nodes are waited for."""

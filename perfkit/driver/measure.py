@@ -21,7 +21,7 @@ from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
 from perfkit.request.hosts import own_index
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.request.resolve import resolve
 from perfkit.results.files import (
     Measurement,

@@ -25,7 +25,7 @@ from perfkit.frameworks.launchers import Place
 from perfkit.inputs.data_set import digest
 from perfkit.request.environment import read_environment
 from perfkit.request.hosts import own_addresses
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.results.files import rank_file
 from perfkit.system.environment import identity, suite_source
 from perfkit.system.gpus import visible_gpus
