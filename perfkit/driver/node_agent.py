@@ -24,8 +24,8 @@ from perfkit.driver.workers import Workers
 from perfkit.frameworks.launchers import Place
 from perfkit.inputs.data_set import digest
 from perfkit.request.environment import read_environment
-from perfkit.request.hosts import own_addresses
 from perfkit.request.errors import RequestError
+from perfkit.request.hosts import own_addresses
 from perfkit.results.files import rank_file
 from perfkit.system.environment import identity, suite_source
 from perfkit.system.gpus import visible_gpus

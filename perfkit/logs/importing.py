@@ -20,9 +20,10 @@ from perfkit.logs.formats import LogFormat
 from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import figures_of
+from perfkit.messages import Message
 from perfkit.models import MODELS
-from perfkit.request.plan import typed
 from perfkit.request.errors import RequestError, suggest, validated
+from perfkit.request.plan import typed
 from perfkit.results.files import Measurement, windows_file, write_atomically, write_last_result
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import (
@@ -44,7 +45,6 @@ from perfkit.results.windows import (
 )
 from perfkit.statistics import median
 from perfkit.system.environment import FACTS
-from perfkit.text.messages import Message
 from perfkit.text.terminal import plain
 
 NEEDED = ("model", "framework", "precision", "batch_size", "accumulate", "input", "device")

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
-from perfkit.request.plan import value_problems
 from perfkit.request.errors import suggest
+from perfkit.request.plan import value_problems
 from perfkit.sweep.yaml_file import Place, YamlError, read_yaml
 
 MOST_CONFIGURATIONS = 10_000
