@@ -13,8 +13,8 @@ from perfkit.driver.workers import cpu_settings
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.launchers import Place
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan, value_problems
-from perfkit.request.refusal import RequestError
 from perfkit.system import software
 
 NAMES = tuple(FRAMEWORKS)

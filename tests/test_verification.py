@@ -18,7 +18,7 @@ from perfkit.comparison import compare
 from perfkit.config import Config
 from perfkit.models import MODELS, architecture
 from perfkit.report.measurement import work_equivalence
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
 from perfkit.verification import verify

@@ -33,7 +33,7 @@ from perfkit.driver.connection import (
 from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
 from perfkit.system.environment import LIBRARY_VARIABLES, suite_source
@@ -54,7 +54,7 @@ class NodeError(Exception):
 
     def __init__(self, code: FailureCode, message: str) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, message=portable(message))
+        self.failure = Failure(code, {"detail": portable(message)})
 
 
 class NodeFacts(BaseModel):
@@ -99,7 +99,7 @@ class ClusterLauncher(Launcher):
                 self._open(opened)
             except OSError as error:
                 raise NodeError(
-                    "node_missing", f"the nodes can't be started: {error}"
+                    "node_timeout", f"the nodes can't be started: {error}"
                 ) from error
             self.opened = opened.pop_all()
 
@@ -164,13 +164,13 @@ class ClusterLauncher(Launcher):
                 raise self.error
             if self.process.poll() is not None:
                 raise NodeError(
-                    "node_missing", f"{self.config.launcher} ended: {self._output()}"
+                    "node_timeout", f"{self.config.launcher} ended: {self._output()}"
                 )
             if time.monotonic() > deadline:
                 detail = f"{names or 'a node'} did not come within {self.config.timeout} s"
                 if rejected := ", ".join(sorted(self.listener.rejected)):
                     detail += f"; rejected, for want of the right {SECRET}: {rejected}"
-                raise NodeError("node_missing", detail)
+                raise NodeError("node_timeout", detail)
         return [self._checked(node) for node in range(self.config.nodes)]
 
     def _checked(self, node: int) -> NodeSeen:
@@ -201,7 +201,7 @@ class ClusterLauncher(Launcher):
         master = f"{self._facts(0).address}:{self._rendezvous_port}"
         for number, node in self.nodes.items():
             facts = self._facts(number)
-            place = Place(number, self.config.nodes, facts.address, facts.interface, master)
+            place = NodeRank(number, self.config.nodes, facts.address, facts.interface, master)
             self.send(node, "run", repeat=repeat, job=job, place=place._asdict())
         return self.workers
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from queue import Full, Queue
 from typing import Any
 
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 SECRET = "PERFKIT_SECRET"
 """The variable with the secret that all nodes share; connections without it are closed."""

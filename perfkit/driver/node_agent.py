@@ -28,11 +28,11 @@ from perfkit.driver.connection import (
     shared_secret,
 )
 from perfkit.driver.workers import LocalWorkers
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 from perfkit.inputs.data_set import digest
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_addresses
-from perfkit.request.refusal import RequestError
 from perfkit.results.files import rank_file
 from perfkit.system.environment import identity, suite_source
 from perfkit.system.gpus import visible_gpus
@@ -158,7 +158,7 @@ class NodeAgent:
 
     def _run(self, message: Message) -> None:
         """Start this node's workers of one repeat."""
-        place = Place(**message["place"])
+        place = NodeRank(**message["place"])
         address, _, port = place.master.rpartition(":")
         if place.node == 0 and (detail := _unavailable(address, int(port))):
             self.channel.send("refused", code="port_taken", detail=detail)

@@ -117,7 +117,7 @@ def _watched(
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
                 progress.show(index, ranks[0].step, so_far, seconds)
                 if not exited and seconds > config.timeout:
-                    ended = failure("time_out", f"repeat {index} took over {config.timeout} s")
+                    ended = failure("timeout", f"repeat {index} took over {config.timeout} s")
                     workers.dump_stacks()
                     break
         except KeyboardInterrupt:
@@ -137,7 +137,7 @@ def _why_failed(
 ) -> Failure | None:
     """None if all ranks came to their end and their logs are stored."""
     names = [_rank_name(launcher, config, rank) for rank in range(config.ranks)]
-    late = outcome.ended is not None and outcome.ended.code == "time_out"
+    late = outcome.ended is not None and outcome.ended.code == "timeout"
     if all(map(finished, events)):
         # After a time-out, only the processes' own clearing up did not come to its end.
         return outcome.log_error if late else outcome.ended or outcome.log_error
@@ -145,7 +145,7 @@ def _why_failed(
         return cause(events, names, outcome.exit_info, outcome.idle_seconds)
     if late and config.ranks > 1:
         behind = furthest_behind(events, names)
-        return failure("time_out", f"{outcome.ended.message}; {behind}")
+        return failure("timeout", f"{outcome.ended.params['detail']}; {behind}")
     return outcome.ended
 
 
