@@ -1,7 +1,7 @@
 """The training loop and its timer. Framework-free: device, trainer and clock are handed in.
 
-A mark is a point in the device's own time: a reading of the clock on a CPU, an event in the
-stream on a GPU. Marks are recorded inside the window without waiting for the device; it is
+An event is a point in the device's own time: a reading of the clock on a CPU, an event in the
+stream on a GPU. Events are recorded inside the window without waiting for the device; it is
 synchronized where the window begins and where it ends, and nowhere between.
 """
 
@@ -37,7 +37,7 @@ class Window(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step whose end is marked and may not have passed yet."""
+    """One step whose end is recorded and may not be complete yet."""
 
     step: int
     begin: Any
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 @dataclass
 class StepTimer:
-    """Turns marks into `step` events, each as soon as the device has come past its end."""
+    """Turns device events into `step` events, each as soon as its end is complete."""
 
     device: Device
     clock: Clock
@@ -64,18 +64,18 @@ class StepTimer:
         """Let the next step begin now, with the device idle; the clock's reading, seconds."""
         self.device.synchronize()
         self.write_rest()
-        self.begin = self.device.mark()
+        self.begin = self.device.record_event()
         return self.clock()
 
     def stop(self, step: int, data_wait_seconds: float, loss: Any) -> None:
-        """The step's work has been handed over: mark its end, which begins the next."""
-        end = self.device.mark()
+        """The step's work has been handed over: record its end, which begins the next."""
+        end = self.device.record_event()
         self.pending.append(Step(step, self.begin, end, data_wait_seconds, loss))
         self.begin = end
         self.write_passed()
 
     def write_passed(self) -> None:
-        while self.pending and self.device.passed(self.pending[0].end):
+        while self.pending and self.device.is_complete(self.pending[0].end):
             done = self.pending.popleft()
             self.record(
                 {
@@ -143,7 +143,7 @@ def train(
             waited += clock() - asked
             if announce and micro_batch == accumulate:
                 record({"event": "batch", "step": step})
-            share = trainer.backward(batch, exchange=micro_batch == accumulate)
+            share = trainer.backward(batch, sync_gradients=micro_batch == accumulate)
             loss = share if loss is None else loss + share
         trainer.update()
         timer.stop(step, waited, loss)
@@ -182,8 +182,8 @@ def seconds_alone(
         device.synchronize()
         began = clock()
         for _micro_batch in range(accumulate):
-            trainer.backward(next(batches), exchange=False)
+            trainer.backward(next(batches), sync_gradients=False)
         device.synchronize()
         seconds.append(clock() - began)
-        trainer.discard()
+        trainer.zero_grad()
     return median(seconds)
