@@ -40,7 +40,7 @@ def timer():
         with tempfile.TemporaryDirectory() as folder:
             raw = RawFile(Path(folder) / "raw.jsonl")
             began = time.perf_counter()
-            options = {"samples": 1, "accumulate": 1, "read_losses_at_once": True}
+            options = {"samples_per_step": 1, "accumulate": 1, "read_losses_at_once": True}
             options |= {"warmup_steps": 0, "measured_steps": steps}
             train(nothing, iter(range(steps)), CpuDevice(), raw.write, **options)
             return (time.perf_counter() - began) / steps * 1e6

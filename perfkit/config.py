@@ -190,7 +190,7 @@ class Config(BaseModel):
     )
 
     @property
-    def samples(self) -> int:
+    def samples_per_step(self) -> int:
         """Samples per optimizer step of one rank."""
         assert self.batch_size is not None
         return self.batch_size * self.accumulate
@@ -198,7 +198,7 @@ class Config(BaseModel):
     @property
     def global_batch(self) -> int:
         """Samples per optimizer step of all ranks."""
-        return self.samples * self.ranks
+        return self.samples_per_step * self.ranks
 
     @property
     def host_list(self) -> list[str]:

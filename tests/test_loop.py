@@ -101,11 +101,16 @@ def batches(clock, wait=0.0):
         yield number
 
 
+def into(events):
+    """What writes events: to this list."""
+    return lambda *written: events.extend(written)
+
+
 def run(clock, trainer, device, *, wait=0.0, **changes):
     events = []
-    how = {"samples": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
+    how = {"samples_per_step": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
     how |= {"read_losses_at_once": True, "clock": clock} | changes
-    window = train(trainer, batches(clock, wait), device, events.append, **how)
+    window = train(trainer, batches(clock, wait), device, into(events), **how)
     return window, events
 
 
@@ -187,7 +192,7 @@ def test_a_synchronize_that_is_forgotten_ends_the_training(heeded, step):
                 super().synchronize()
 
     gpu = Forgetful(clock)
-    with pytest.raises(NotSynchronizedError, match=f"not done with step {step}"):
+    with pytest.raises(NotSynchronizedError, match=f"had not completed step {step}"):
         run(clock, FakeGpuTrainer(gpu), gpu, read_losses_at_once=False)
 
 
@@ -224,8 +229,8 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_
             trainer,
             batches(clock),
             CpuDevice(clock),
-            events.append,
-            samples=8,
+            into(events),
+            samples_per_step=8,
             accumulate=1,
             warmup_steps=1,
             measured_steps=5,
@@ -243,8 +248,8 @@ def test_an_input_that_ends_is_an_error():
             FakeTrainer(clock),
             iter([0, 1]),
             CpuDevice(clock),
-            [].append,
-            samples=1,
+            into([]),
+            samples_per_step=1,
             accumulate=1,
             warmup_steps=0,
             measured_steps=3,
@@ -304,8 +309,8 @@ def test_a_batch_event_says_that_a_step_has_all_its_batches_before_the_ranks_mee
         Telling(clock),
         batches(clock),
         CpuDevice(clock),
-        events.append,
-        samples=8,
+        into(events),
+        samples_per_step=8,
         read_losses_at_once=True,
         announce=True,
         clock=clock,

@@ -128,7 +128,7 @@ def wait_for_steps(request, count=1):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for path in Path(request["outputs_dir"]).rglob("rank*.jsonl"):
-            if path.read_text().count('"event": "step"') >= count:
+            if path.read_text().count('"event":"step"') >= count:
                 return
         time.sleep(0.1)
     raise AssertionError("no step was recorded")

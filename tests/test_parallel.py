@@ -72,8 +72,8 @@ def micro_batches(chosen, step):
     arrays = next(synthetic.batches(everyone, 0))
     arrays = [a.astype("float64") if a.dtype.kind == "f" else a for a in arrays]
     size = chosen.batch_size
-    first = rank * chosen.samples
-    for begin in range(first, first + chosen.samples, size):
+    first = rank * chosen.samples_per_step
+    for begin in range(first, first + chosen.samples_per_step, size):
         yield as_tensors(tuple(a[begin : begin + size] for a in arrays))
 
 

@@ -108,7 +108,7 @@ def test_a_loss_that_rises_is_told_where_every_step_has_the_same_batch():
 def test_fewer_samples_than_steps_times_batch_are_told():
     result = measured(QUIET)
     (rank,) = result.repeats[0].ranks
-    wanted = result.protocol.steps * result.config.samples
+    wanted = result.protocol.steps * result.config.samples_per_step
     for seen, told in ((wanted, []), (wanted - 1, ["fewer_samples"])):
         ranks = [rank.model_copy(update={"samples_seen": seen})]
         assert names(changed(result, ranks=ranks)) == told

@@ -98,8 +98,8 @@ def micro_batches(chosen, step):
     everyone = chosen.model_copy(update={"batch_size": SAMPLES, "seed": step})
     arrays = next(synthetic.batches(everyone, 0))
     arrays = [a.astype("float64") if a.dtype.kind == "f" else a for a in arrays]
-    first = rank * chosen.samples
-    for begin in range(first, first + chosen.samples, chosen.batch_size):
+    first = rank * chosen.samples_per_step
+    for begin in range(first, first + chosen.samples_per_step, chosen.batch_size):
         yield tuple(a[begin : begin + chosen.batch_size] for a in arrays)
 
 

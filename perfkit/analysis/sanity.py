@@ -252,7 +252,7 @@ def _about_samples(result: Result) -> Iterator[Message]:
     if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):
         steps = len(repeats) * result.protocol.steps
         yield Message("skipped_steps", {"count": skipped, "steps": steps})
-    wanted = result.protocol.steps * result.config.samples
+    wanted = result.protocol.steps * result.config.samples_per_step
     seen = [
         rank.samples_seen
         for repeat in repeats

@@ -9,6 +9,8 @@ from perfkit.config import Config, portable, resolved_path, typed_path
 from perfkit.models import MODELS
 from perfkit.request.refusal import RequestError
 
+SEQUENCE_LENGTH = MODELS["bert"].default_sequence_length or 0
+
 
 @click.command(epilog="\b\nExit status: 0 done, 2 the request was wrong.")
 @click.argument("folder", required=False)
@@ -28,7 +30,7 @@ from perfkit.request.refusal import RequestError
 @click.option(
     "--sequence-length",
     type=click.IntRange(16, 512),
-    help="Tokens per sequence, for bert.  [default: 128]",
+    help=f"Tokens per sequence, for bert.  [default: {SEQUENCE_LENGTH}]",
 )
 def samples(
     folder: str | None, model: str, count: int | None, sequence_length: int | None
@@ -48,7 +50,7 @@ def samples(
         if folder is not None
         else resolved_path(MODELS[model].data_dir)
     )
-    length = sequence_length or 128
+    length = sequence_length or SEQUENCE_LENGTH
     if MODELS[model].sample == "sequence":
         count, made, source = count or 2048, path / SHARD, f", from {SOURCE}"
         what = f"{count} sequences of {length} tokens"

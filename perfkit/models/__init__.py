@@ -6,7 +6,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Model:
-    """Facts, choices that fit, and defaults. Batch sizes are samples per device."""
+    """Facts, choices that fit, and defaults. Batch sizes are samples per device, image sizes
+    pixels, sequence lengths tokens; None: its samples have none."""
 
     name: str
     short_name: str
@@ -17,6 +18,8 @@ class Model:
     gpu_batch_size: int
     cpu_batch_size: int
     data_dir: str
+    default_image_size: int | None = None
+    default_sequence_length: int | None = None
 
     @property
     def unit(self) -> Literal["images/s", "sequences/s"]:
@@ -34,6 +37,7 @@ MODELS = {
         gpu_batch_size=128,
         cpu_batch_size=4,
         data_dir="data/samples",
+        default_image_size=224,
     ),
     "vgg16": Model(
         name="VGG-16",
@@ -45,6 +49,7 @@ MODELS = {
         gpu_batch_size=64,
         cpu_batch_size=2,
         data_dir="data/samples",
+        default_image_size=224,
     ),
     "bert": Model(
         name="BERT-base pre-training",
@@ -56,6 +61,7 @@ MODELS = {
         gpu_batch_size=32,
         cpu_batch_size=2,
         data_dir="data/sequences",
+        default_sequence_length=128,
     ),
 }
 """The first entry of `inputs` and `optimizers` is the default."""

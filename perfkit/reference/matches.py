@@ -20,8 +20,6 @@ STRATEGIES = {("fleetx-resnet50", p): f"fleetx-{p}" for p in ("fp32", "amp", "au
 STRATEGIES |= {("fleetx-vgg16", p): f"fleetx-vgg16-{p}" for p in ("fp32", "amp")}
 STRATEGIES |= {("fleetx-vgg16", "auto"): "fleetx-auto"}
 """The presets of the strategies that a source prints above its tables; others print none."""
-USUAL_SIZE = {"image": {"image_size": 224}, "sequence": {"sequence_length": 128}}
-"""Of the samples behind all published numbers; pixels and tokens."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,12 @@ def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
 def place(row: Row) -> dict[str, Any]:
     """What decides where a measurement would stand in a published table."""
     keys = ("model", "device", "framework", "precision", "topology", "batch_size")
-    usual = USUAL_SIZE[MODELS[row["model"]].sample]
-    sizes = {key: row.get(key) or usual[key] for key in usual}
+    model = MODELS[row["model"]]
+    # Behind all published numbers are samples of the default size.
+    sizes = {
+        "image_size": row.get("image_size") or model.default_image_size,
+        "sequence_length": row.get("sequence_length") or model.default_sequence_length,
+    }
     return {key: row[key] for key in keys} | sizes | {"accumulates": row["accumulate"] > 1}
 
 

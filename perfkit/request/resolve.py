@@ -74,8 +74,11 @@ def _model_choices(config: Config, problems: list[str]) -> dict[str, Any]:
             problems.append(f"{name}: {value!r} is not for {config.model}; allowed: {words}")
         taken = framework.takes.get(name, allowed)
         usual[name] = next(one for one in allowed if one in taken)
-    of_images: dict[str, Any] = {"image_size": 224, "layout": framework.layout}
-    of_sequences: dict[str, Any] = {"sequence_length": 128}
+    of_images: dict[str, Any] = {
+        "image_size": model.default_image_size,
+        "layout": framework.layout,
+    }
+    of_sequences: dict[str, Any] = {"sequence_length": model.default_sequence_length}
     own, foreign = of_images, of_sequences
     if model.sample == "sequence":
         own, foreign = of_sequences, of_images

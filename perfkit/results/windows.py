@@ -100,7 +100,8 @@ def _seconds(window: Window, config: Config, imported: Imported) -> float:
 
 def device_samples(config: Config, imported: Imported) -> int:
     """Samples of one device in a step as the log counts steps."""
-    return config.samples if imported.step == "update" else config.samples // config.accumulate
+    per_update = config.samples_per_step
+    return per_update if imported.step == "update" else per_update // config.accumulate
 
 
 def rated_samples(config: Config, imported: Imported) -> int:

@@ -153,8 +153,11 @@ def traits(c: config.Config) -> list[str]:
     words = [str(value) for value in named if value not in usual]
     words += ["TF32"] if c.tf32 else []
     words += [_("accumulate %(count)d") % {"count": c.accumulate}] if c.accumulate > 1 else []
-    words += [f"{c.image_size} px"] if c.image_size not in (None, 224) else []
-    if c.sequence_length not in (None, 128):
+    model = MODELS[c.model]
+    words += (
+        [f"{c.image_size} px"] if c.image_size not in (None, model.default_image_size) else []
+    )
+    if c.sequence_length not in (None, model.default_sequence_length):
         words.append(_("%(count)d tokens") % {"count": c.sequence_length})
     return words
 

@@ -82,10 +82,11 @@ def _figure(check: Check, value: float | None) -> str:
 def command(one: Config, other: Config | None = None) -> str:
     """The `perfkit verify` command for these two or, of one, for its framework and another;
     empty if no other framework does this work."""
+    model = MODELS[one.model]
     given = {
-        "image_size": (one.image_size, 224),
-        "sequence_length": (one.sequence_length, 128),
-        "optimizer": (one.optimizer, MODELS[one.model].optimizers[0]),
+        "image_size": (one.image_size, model.default_image_size),
+        "sequence_length": (one.sequence_length, model.default_sequence_length),
+        "optimizer": (one.optimizer, model.optimizers[0]),
         "outputs_dir": (one.outputs_dir, "outputs"),
     }
     words = ["perfkit", "verify", one.model]

@@ -1,7 +1,7 @@
 """The training loop and its timer. Framework-free: device, trainer and clock are handed in.
 
-An event is a point in the device's own time: a reading of the clock on a CPU, an event in the
-stream on a GPU. Events are recorded inside the window without waiting for the device; it is
+A mark is a point in the device's own time: a reading of the clock on a CPU, an event in the
+stream on a GPU. Marks are recorded inside the window without waiting for the device; it is
 synchronized where the window begins and where it ends, and nowhere between.
 """
 
@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 from perfkit.frameworks.base import Clock, Device, Trainer
 
-Record = Callable[[dict[str, Any]], None]
+Event = dict[str, Any]
+Record = Callable[..., None]
+"""Writes the events given, in their order."""
 ALONE_STEPS = 3
 
 
@@ -36,77 +38,80 @@ class Window(NamedTuple):
     began: float
 
 
-class Step(NamedTuple):
-    """One step whose end is recorded and may not be complete yet."""
-
-    step: int
-    begin: Any
-    end: Any
-    data_wait_seconds: float
-    loss: Any
-
-
 @dataclass
 class StepTimer:
-    """Turns device events into `step` events, each as soon as its end is complete."""
+    """Writes a `step` event for each step, as soon as the device has completed it, and its
+    `loss` with it or, unless `read_losses_at_once`, after the window."""
 
     device: Device
     clock: Clock
     record: Record
-    samples: int
+    samples_per_step: int
+    read_losses_at_once: bool
 
     def __post_init__(self) -> None:
-        self.pending: deque[Step] = deque()
+        # Step, marks of its begin and end, seconds of waiting for data, loss.
+        self.pending: deque[tuple[int, Any, Any, float, Any]] = deque()
         self.unread: list[tuple[int, Any]] = []
         self.restart()
 
     def restart(self) -> float:
-        """Let the next step begin now, with the device idle; the clock's reading, seconds."""
+        """Synchronize and let the next step begin now; returns the clock's reading, seconds."""
         self.device.synchronize()
         self.write_rest()
         self.begin = self.device.record_event()
         return self.clock()
 
     def stop(self, step: int, data_wait_seconds: float, loss: Any) -> None:
-        """The step's work has been handed over: record its end, which begins the next."""
+        """Mark the end of a step whose work has been handed over; the next step begins."""
         end = self.device.record_event()
-        self.pending.append(Step(step, self.begin, end, data_wait_seconds, loss))
+        self.pending.append((step, self.begin, end, data_wait_seconds, loss))
         self.begin = end
-        self.write_passed()
+        self.write_complete()
 
-    def write_passed(self) -> None:
-        while self.pending and self.device.is_complete(self.pending[0].end):
-            done = self.pending.popleft()
-            self.record(
-                {
-                    "event": "step",
-                    "step": done.step,
-                    "seconds": self.device.seconds_between(done.begin, done.end),
-                    "data_wait_seconds": done.data_wait_seconds,
-                    "samples": self.samples,
-                }
-            )
-            self.unread.append((done.step, done.loss))
+    def write_complete(self) -> None:
+        """Write the steps that the device has completed, without waiting for it."""
+        pending, device = self.pending, self.device
+        events: list[Event] = []
+        try:
+            while pending and device.is_complete(pending[0][2]):
+                step, begin, end, data_wait_seconds, loss = pending.popleft()
+                events.append(
+                    {
+                        "event": "step",
+                        "step": step,
+                        "seconds": device.seconds_between(begin, end),
+                        "data_wait_seconds": data_wait_seconds,
+                        "samples": self.samples_per_step,
+                    }
+                )
+                if self.read_losses_at_once:
+                    events.append(loss_event(step, loss))
+                else:
+                    self.unread.append((step, loss))
+        finally:
+            if events:
+                self.record(*events)
 
     def write_rest(self) -> None:
-        """Write what is left, the device being synchronized. Raises NotSynchronizedError if it
-        is not."""
-        self.write_passed()
+        """Write what is left after a synchronization. Raises NotSynchronizedError if the device
+        still has work."""
+        self.write_complete()
         if self.pending:
-            step = self.pending[0].step
             raise NotSynchronizedError(
-                f"synchronized, the device was not done with step {step}"
+                f"the device was synchronized and had not completed step {self.pending[0][0]}"
             )
-        self.write_losses()
-
-    def write_losses(self) -> None:
-        """Read the losses of the steps written so far; on a GPU this waits for the device."""
         for step, loss in self.unread:
-            value = float(loss)
-            if not math.isfinite(value):
-                raise LossNotFiniteError(f"the loss is {value} at step {step}")
-            self.record({"event": "loss", "step": step, "value": value})
+            self.record(loss_event(step, loss))
         self.unread.clear()
+
+
+def loss_event(step: int, loss: Any) -> Event:
+    """Read a loss, which waits for a GPU. Raises LossNotFiniteError."""
+    value = float(loss)
+    if not math.isfinite(value):
+        raise LossNotFiniteError(f"the loss is {value} at step {step}")
+    return {"event": "loss", "step": step, "value": value}
 
 
 def train(
@@ -115,7 +120,7 @@ def train(
     device: Device,
     record: Record,
     *,
-    samples: int,
+    samples_per_step: int,
     accumulate: int,
     warmup_steps: int,
     measured_steps: int,
@@ -123,7 +128,7 @@ def train(
     announce: bool = False,
     clock: Clock = time.perf_counter,
 ) -> Window:
-    """Train for warm-up plus measured steps and time them; `samples` is per step of this rank,
+    """Train for warm-up plus measured steps and time them; `samples_per_step` is of this rank,
     in `accumulate` micro-batches.
 
     `data_wait_seconds` of a step is host time spent waiting for its batches. Losses are read
@@ -132,7 +137,7 @@ def train(
     tells a rank that hangs from those that wait for it. Raises LossNotFiniteError,
     NotSynchronizedError, and whatever trainer and batches raise.
     """
-    timer = StepTimer(device, clock, record, samples)
+    timer = StepTimer(device, clock, record, samples_per_step, read_losses_at_once)
 
     def take(step: int) -> None:
         waited = 0.0
@@ -147,8 +152,6 @@ def train(
             loss = share if loss is None else loss + share
         trainer.update()
         timer.stop(step, waited, loss)
-        if read_losses_at_once:
-            timer.write_losses()
 
     for step in range(1, warmup_steps + 1):
         take(step)
@@ -157,7 +160,7 @@ def train(
     for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
         take(step)
     device.synchronize()
-    window = Window(samples * measured_steps, clock() - began, began)
+    window = Window(samples_per_step * measured_steps, clock() - began, began)
 
     timer.write_rest()
     return window

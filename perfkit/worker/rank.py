@@ -20,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic_core import to_json
+
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import Backend, Batch, Device, backend
@@ -56,9 +58,10 @@ class RawFile:
             path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
         )
 
-    def write(self, event: dict[str, Any]) -> None:
-        line = json.dumps(event).encode() + b"\n"
-        if os.write(self.descriptor, line) != len(line):
+    def write(self, *events: dict[str, Any]) -> None:
+        # json.dumps takes eight times as long, in every step of the window.
+        lines = b"".join([to_json(event) + b"\n" for event in events])
+        if os.write(self.descriptor, lines) != len(lines):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -110,7 +113,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         counted,
         device,
         raw.write,
-        samples=config.samples,
+        samples_per_step=config.samples_per_step,
         accumulate=config.accumulate,
         warmup_steps=protocol.warmup_steps,
         measured_steps=protocol.measured_steps,
