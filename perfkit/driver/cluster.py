@@ -42,7 +42,7 @@ class NodeError(Exception):
 
     def __init__(self, code: FailureCode, message: str) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, message=portable(message))
+        self.failure = Failure(code, {"detail": portable(message)})
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Nodes:
                 self._open(config.port or (MANUAL_PORT if manual else 0), opened)
             except OSError as error:
                 raise NodeError(
-                    "node_missing", f"the nodes can't be started: {error}"
+                    "node_timeout", f"the nodes can't be started: {error}"
                 ) from error
             self.opened = opened.pop_all()
 
@@ -152,14 +152,14 @@ class Nodes:
             if self.trouble:
                 raise self.trouble
             if self.process.poll() is not None:
-                raise NodeError("node_missing", f"{self.config.launcher} ended: {self._said()}")
+                raise NodeError("node_timeout", f"{self.config.launcher} ended: {self._said()}")
             if time.monotonic() > deadline:
                 names = ", ".join(map(self.name, absent)) or "a node"
                 told = f"{names} did not come within {self.config.timeout} s"
                 if self.reception.turned_away:
                     who = ", ".join(sorted(self.reception.turned_away))
                     told += f"; turned away for want of the right {SECRET}: {who}"
-                raise NodeError("node_missing", told)
+                raise NodeError("node_timeout", told)
         return self._compared()
 
     def _compared(self) -> list[NodeSeen]:

@@ -18,7 +18,6 @@ from perfkit.logs.recompute import Figures, figures_of
 from perfkit.reference.cells import SHAPES, cells_of
 from perfkit.reference.table import published
 from perfkit.request.refusal import nearest
-from perfkit.results.schema import StoredMessage
 from perfkit.text.terminal import plain, wrapped
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -137,7 +136,7 @@ def audited(log: Log, figures: Figures) -> AuditedLog:
         facts={
             key: Fact(
                 value=plain(fact.value) if isinstance(fact.value, str) else fact.value,
-                by=StoredMessage.of(fact.by),
+                by=fact.by,
             )
             for key, fact in log.facts.items()
         },

@@ -20,6 +20,7 @@ from perfkit.logs.formats import LogFormat
 from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import figures_of
+from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.request.plan import typed
 from perfkit.request.refusal import RequestError, nearest, validated
@@ -44,7 +45,6 @@ from perfkit.results.windows import (
 )
 from perfkit.statistics import median
 from perfkit.system.environment import FACTS
-from perfkit.text.messages import Message
 from perfkit.text.terminal import plain
 
 NEEDED = ("model", "framework", "precision", "batch_size", "accumulate", "input", "device")
