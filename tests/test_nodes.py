@@ -15,6 +15,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -32,7 +33,13 @@ from test_driver import wait_for
 
 import perfkit
 from perfkit.driver.cluster import ClusterLauncher, ClusterWorkers, NodeError
-from perfkit.driver.connection import MESSAGE_BYTES, LostError, RejectedError, connect
+from perfkit.driver.connection import (
+    MESSAGE_BYTES,
+    LostError,
+    RejectedError,
+    connect,
+    shared_secret,
+)
 from perfkit.request.hosts import own_index
 from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
@@ -164,6 +171,44 @@ def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(
     logs = {path.name for path in Path(requests[0]["outputs_dir"]).rglob("*.log")}
     assert {"1-rank0.log", "1-rank1.log", "1-launcher-node1.log"} <= logs
     assert left_on(pair.nodes) == []
+
+
+def test_by_hand_the_first_host_shows_a_secret_without_which_the_others_are_refused(
+    pair, request_of, tmp_path
+):
+    request = request_of(pair)
+    first = start(pair.nodes[0], request, PERFKIT_SECRET="")
+    while "PERFKIT_SECRET=" not in (line := first.stdout.readline()):
+        assert line
+    assert line.endswith(" <the same command>\n")
+    secret = line.partition("=")[2].split()[0]
+    assert len(secret) == 32
+    address = pair.nodes[0].address
+    for given, told in (
+        ("", f"PERFKIT_SECRET is not set. Type what {address} shows: PERFKIT_SECRET=…"),
+        ("guessed", f"hosts: {address} closed the connection: PERFKIT_SECRET is another one"),
+    ):
+        began = time.monotonic()
+        other = start(pair.nodes[1], request, PERFKIT_SECRET=given)
+        (said,) = end(other)
+        assert other.returncode
+        assert told in said
+        assert time.monotonic() - began < 20
+    second = start(pair.nodes[1], request, PERFKIT_SECRET=secret)
+    said = end(first, second)
+    assert (first.returncode, second.returncode) == (0, 0), said
+    stored = [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()]
+    assert stored
+    assert [path for path in stored if secret in path.read_text()] == []
+
+
+def test_a_secret_is_asked_for_at_a_terminal(monkeypatch):
+    monkeypatch.setenv("PERFKIT_SECRET", "")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("getpass.getpass", lambda question: f"typed at {question}\n")
+    assert shared_secret(["node1", "node2"], 1) == (
+        "typed at PERFKIT_SECRET, as node1 shows it:"
+    )
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import getpass
 import json
 import os
 import secrets
+import shlex
 import socket
 import struct
 import sys
@@ -16,6 +17,7 @@ import threading
 import time
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from pathlib import Path
 from queue import Full, Queue
 from typing import Any
 
@@ -209,17 +211,19 @@ def connect(address: str, port: int, secret: str, seconds: float, inbox: Inbox) 
     return channel
 
 
-def shared_secret(hosts: list[str], node: int, command: str = "<the same command>") -> str:
-    """The secret of nodes that are started by hand: SECRET or, without it, made and printed on
-    the first of the hosts, and asked for on the others; SECRET from then on. `command` is what
-    starts a node. Raises RequestError where nobody can be asked."""
+def shared_secret(hosts: list[str], node: int) -> str:
+    """The secret of nodes that are started by hand: SECRET or, without it, generated and shown
+    on the first of `hosts`, and asked for on the others; SECRET from then on. Raises
+    RequestError where nobody can be asked."""
+    typed = Path(sys.argv[0]).name == "perfkit"
+    command = shlex.join(["perfkit", *sys.argv[1:]]) if typed else "<the same command>"
     if not os.environ.get(SECRET):
         if node == 0:
             os.environ[SECRET] = secrets.token_hex(16)
             line = f"{SECRET}={os.environ[SECRET]} {command}"
             print(f"On the other hosts, type:\n{line}", file=sys.stderr, flush=True)
         elif sys.stdin and sys.stdin.isatty():
-            os.environ[SECRET] = getpass.getpass(f"{SECRET}, as {hosts[0]} shows it: ")
+            os.environ[SECRET] = getpass.getpass(f"{SECRET}, as {hosts[0]} shows it: ").strip()
     if secret := os.environ.get(SECRET):
         return secret
     raise RequestError(
