@@ -161,7 +161,7 @@ def _measure(
             kind(config, protocol) as launcher,
             nullcontext(shared) if shared else own as progress,
         ):
-            seen = launcher.wait_for_nodes(progress.say)
+            seen = launcher.wait_for_nodes(progress.show_status)
             _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})
             for index in missing:

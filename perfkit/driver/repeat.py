@@ -82,7 +82,7 @@ def _run_repeat(
         return failed, effective
     telemetry = _events(conditions_file(folder, index))
     repeat = numbers(index, protocol, events, outcome.seconds, telemetry)
-    progress.show(index, protocol.steps, repeat.throughput, outcome.seconds, last=True)
+    progress.show(index, protocol.steps, repeat.throughput, last=True)
     return repeat, effective
 
 
@@ -115,7 +115,7 @@ def _watched(
                     supervisor = find_supervisor(ranks[0].pid)
                 telemetry.sample(supervisor)
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
-                progress.show(index, ranks[0].step, so_far, seconds)
+                progress.show(index, ranks[0].step, so_far)
                 if not exited and seconds > config.timeout:
                     ended = failure("timeout", f"repeat {index} took over {config.timeout} s")
                     workers.dump_stacks()

@@ -3,7 +3,6 @@
 from markupsafe import Markup
 
 from perfkit.config import portable
-from perfkit.driver.progress import announce
 from perfkit.report.section import Section, markup
 from perfkit.report.steps import read_steps
 from perfkit.results.files import Measurement
@@ -45,7 +44,7 @@ def warning_words(measurement: Measurement) -> str:
 
 
 def outcome(measurement: Measurement) -> Section:
-    """The last output of a model notebook; papermill's terminal shows it too. Raises
+    """The last output of a model notebook, which `papermill --log-output` prints. Raises
     MeasurementError if the measurement is not complete."""
     result, kept = measurement.result, len(measurement.result.complete_repeats)
     if result.status != "complete":
@@ -61,5 +60,4 @@ def outcome(measurement: Measurement) -> Section:
         f"{measurement.folder}/report.html"
     )
     line = Markup("<strong>%s</strong> · %s · %s") % (shown, warned, link)
-    announce(line.striptags())
     return markup(f"<p>{line}</p>")

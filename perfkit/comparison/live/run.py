@@ -89,7 +89,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     going = [*range(len(found.sides))]
     names = [side.name for side in found.sides]
     unit = MODELS[found.sides[0].plan.config.model].unit
-    with Progress(protocol.repeats, protocol.steps, unit, sides=names) as progress:
+    with Progress(protocol.repeats, protocol.steps, unit, variants=names) as progress:
         for repeat in range(1, protocol.repeats + 1):
             for number in [*going]:
                 progress.turn_to(found.sides[number].name)
