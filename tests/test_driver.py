@@ -193,9 +193,9 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
 def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
     plant(
         IN_WORKER + "    import perfkit.worker.peak\n"
-        "    def measure_ceiling(*_):\n"
+        "    def measure_peak(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
-        "    perfkit.worker.peak.measure_ceiling = measure_ceiling\n"
+        "    perfkit.worker.peak.measure_peak = measure_peak\n"
     )
     measurement = measure()
     assert measurement.result.status == "complete"
