@@ -19,9 +19,9 @@ from perfkit.driver.workers import Ending, Workers, find_supervisor
 from perfkit.results.files import (
     Events,
     ResultError,
-    conditions_file,
     raw_file,
     read_events,
+    telemetry_file,
     write_atomically,
 )
 from perfkit.results.numbers import numbers
@@ -125,7 +125,7 @@ def _run_repeat(
     if why := _why_failed(seen, crew, config, events):
         failed = Repeat(index=index, status="failed", failure=why, wall_seconds=seen.seconds)
         return failed, effective
-    telemetry = _events(conditions_file(folder, index))
+    telemetry = _events(telemetry_file(folder, index))
     repeat = numbers(index, protocol, events, seen.seconds, telemetry)
     progress.show(index, protocol.steps, repeat.throughput, seen.seconds, last=True)
     return repeat, effective
@@ -142,7 +142,7 @@ def _watched(
     supervisor: psutil.Process | None = None
     with (
         crew.start(index, raw_files[0].parent, f"{folder.name}-{index}") as workers,
-        Telemetry(conditions_file(folder, index), config) as telemetry,
+        Telemetry(telemetry_file(folder, index), config) as telemetry,
     ):
         try:
             while status is None:
