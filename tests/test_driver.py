@@ -35,7 +35,7 @@ PLANTED = (
         import paddle
         from perfkit.frameworks.paddle.backend import Trainer
         nan = paddle.to_tensor(float("nan"))
-        Trainer.backward = lambda self, batch, exchange: nan
+        Trainer.backward = lambda self, batch, sync_gradients: nan
 
     def batches(config, rank):
         for number, batch in enumerate(real(config, rank)):

@@ -23,7 +23,7 @@ from perfkit.driver.start import SECRET, meeting_address, start_command
 from perfkit.driver.wire import LostError, Message, Wire
 from perfkit.driver.workers import Ending, close, shortened
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
 from perfkit.system.environment import suite_source
@@ -199,7 +199,7 @@ class Nodes:
         first = self._ready(0)
         for node, remote in self.nodes.items():
             remote.ending, remote.logs = None, {}
-            place = Place(
+            place = NodeRank(
                 node=node,
                 nodes=self.config.nodes,
                 address=self._ready(node)["address"],

@@ -15,9 +15,9 @@ from perfkit.inputs.data_set import examine
 from perfkit.models import MODELS
 from perfkit.models.data import predictions
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
-from perfkit.request.refusal import RequestError
 from perfkit.text.messages import sentence
 
 MOST_SECONDS = 60

@@ -165,7 +165,7 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 
     def step() -> None:
         for micro_batch in range(1, config.accumulate + 1):
-            trainer.backward(next(batches), exchange=micro_batch == config.accumulate)
+            trainer.backward(next(batches), sync_gradients=micro_batch == config.accumulate)
         trainer.update()
 
     for _ in range(max(1, protocol.warmup_steps)):

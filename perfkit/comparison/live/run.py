@@ -22,7 +22,7 @@ from perfkit.driver.measure import LOCK, go_on, measurement_folder
 from perfkit.driver.progress import Progress
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.results.files import Measurement
 from perfkit.results.schema import Reading
 from perfkit.text.messages import coded
