@@ -1,4 +1,4 @@
-"""The ceilings' arithmetic, on devices of known speed."""
+"""The peaks' arithmetic, on devices of known speed."""
 
 import pytest
 
@@ -37,7 +37,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("flops_per_second", [1e10, 2e11, 1e15])
-def test_the_ceilings_are_the_devices_speed_however_calls_are_disturbed(flops_per_second):
+def test_the_peaks_are_the_devices_speed_however_calls_are_disturbed(flops_per_second):
     machine = Machine(flops_per_second, 2.5e10)
     found = measure_peak(machine, CpuDevice(machine.clock), machine.clock)
     assert found["matmul_flops_per_second"] == pytest.approx(flops_per_second)
