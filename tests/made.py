@@ -6,7 +6,6 @@ from pathlib import Path
 
 from perfkit.config import Config, Protocol
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.results.files import Measurement, raw_file, write_result
 from perfkit.results.numbers import numbers
 from perfkit.results.schema import (
     SCHEMA_VERSION,
@@ -19,6 +18,7 @@ from perfkit.results.schema import (
     StepSeconds,
     Throughput,
 )
+from perfkit.results.store import Measurement, Store, write_result
 from perfkit.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
@@ -232,7 +232,7 @@ def with_raw_files(folder, result, events):
     folder.mkdir(parents=True)
     for repeat, ranks in zip(repeats, events, strict=True):
         for rank, rank_events in enumerate(ranks):
-            path = raw_file(folder, repeat.index, rank)
+            path = Store(folder).rank_file(repeat.index, rank)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(json.dumps(event) + "\n" for event in rank_events))
     write_result(folder, result.model_copy(update=changes))

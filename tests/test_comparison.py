@@ -16,9 +16,9 @@ from perfkit.cli import main
 from perfkit.comparison.keys import HARDWARE, KEYS
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Unmeasured, verdict
 from perfkit.config import ROOT
-from perfkit.results.files import write_result
 from perfkit.results.schema import Failure as Failed
 from perfkit.results.schema import InputData
+from perfkit.results.store import write_result
 from perfkit.statistics import Estimate, mann_whitney_counts, ratio_interval
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]

@@ -23,8 +23,8 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_site
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.results.files import Measurement
 from perfkit.results.numbers import disagreements
+from perfkit.results.store import Measurement
 from perfkit.sweep import jobs
 from perfkit.sweep.jobs import Job
 from perfkit.text.language import in_language

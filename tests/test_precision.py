@@ -123,4 +123,4 @@ def test_a_precision_that_the_device_ignores_ends_the_run_before_its_first_step(
     assert "precision=amp was asked for" in sentence(result.failure)
     assert "precision=fp32" in sentence(result.failure)
     assert result.throughput is None
-    assert '"step"' not in measurement.raw_file(1, 0).read_text()
+    assert '"step"' not in measurement.rank_file(1, 0).read_text()

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from perfkit.config import Config
-from perfkit.results.files import read_events
+from perfkit.results.store import read_events
 from perfkit.system.environment import MissingError
 from perfkit.system.telemetry import Telemetry, core_seconds, cpu_readers
 

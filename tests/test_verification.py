@@ -19,8 +19,8 @@ from perfkit.config import Config
 from perfkit.models import MODELS, architecture
 from perfkit.report.measurement import work_equivalence
 from perfkit.request.errors import RequestError
-from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
+from perfkit.results.store import Measurement, write_result
 from perfkit.verification import verify
 from perfkit.verification.stored import (
     FOLDER,

@@ -6,8 +6,8 @@ from typing import Any
 
 from perfkit.config import Config
 from perfkit.request.errors import suggest
-from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of
+from perfkit.results.store import Measurement
 from perfkit.text.format import column_value, one_line
 from perfkit.text.terminal import plain
 

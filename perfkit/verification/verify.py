@@ -17,8 +17,8 @@ from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.results.files import write_atomically
 from perfkit.results.schema import Reading
+from perfkit.results.store import write_atomically
 from perfkit.verification.stored import FOLDER, SCHEMA_VERSION, Against, Side, Verification
 from perfkit.verification.verdict import Account, judged
 from perfkit.worker.trace import COPIES, STEPS

@@ -27,8 +27,8 @@ from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import Backend, Batch, Device, Trainer, backend
 from perfkit.inputs import InputError
-from perfkit.results.files import NO_ROOM, rank_file
 from perfkit.results.schema import FailureCode
+from perfkit.results.store import NO_ROOM, rank_file
 from perfkit.system.processes import end_with_parent
 from perfkit.worker.loop import LossNotFiniteError, compute_seconds, train
 from perfkit.worker.peak import measure_peak

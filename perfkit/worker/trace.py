@@ -22,7 +22,7 @@ from perfkit.config import Config
 from perfkit.frameworks.base import Batch, Trainer, backend
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
-from perfkit.results.files import write_atomically
+from perfkit.results.store import write_atomically
 from perfkit.worker.loop import Write
 
 PRECISIONS = {"fp32": np.float32, "fp64": np.float64}

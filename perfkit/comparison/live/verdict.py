@@ -18,8 +18,8 @@ from perfkit.comparison.live.stored import (
 )
 from perfkit.comparison.pairs import Measured, pair_of
 from perfkit.comparison.verdict import judged_pair, number_of
-from perfkit.results.files import Measurement, ResultError
 from perfkit.results.schema import Repeat, Result
+from perfkit.results.store import Measurement, ResultError
 from perfkit.statistics import median, median_estimate
 
 IDLE_SECONDS = 60.0
