@@ -41,8 +41,8 @@ from perfkit.driver.connection import (
     shared_secret,
 )
 from perfkit.request.hosts import own_index
-from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
+from perfkit.results.store import Measurement
 from perfkit.system.environment import suite_source
 from perfkit.text.messages import sentence
 
@@ -164,8 +164,8 @@ def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(
     assert [rank.rank for rank in repeat.ranks] == [0, 1]
     samples = sum(rank.samples for rank in repeat.ranks)
     assert repeat.throughput == samples / max(rank.window_seconds for rank in repeat.ranks)
-    assert all(rank.alone_seconds > 0 for rank in repeat.ranks)
-    assert repeat.conditions.own_cores > 0
+    assert all(rank.compute_seconds > 0 for rank in repeat.ranks)
+    assert repeat.telemetry.process_cores > 0
     steps = load_steps(Path(requests[0]["outputs_dir"]) / first.id)
     assert set(steps["rank"]) == {0, 1}
     logs = {path.name for path in Path(requests[0]["outputs_dir"]).rglob("*.log")}
@@ -222,7 +222,7 @@ def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
         assert driver.returncode == 0, said
     result = result_of(request)
     assert (result.status, len(result.complete_repeats)) == ("complete", 2)
-    assert all(repeat.conditions.own_cores > 0 for repeat in result.repeats)
+    assert all(repeat.telemetry.process_cores > 0 for repeat in result.repeats)
     assert result.nodes[1].name == f"node 1 ({pair.nodes[1].address})"
 
 
@@ -262,7 +262,7 @@ def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
     result = result_of(request)
     assert result.status == "complete"
     assert result.repeats[0].nodes == ["node 0 (node1)", "node 1 (node2)"]
-    assert result.repeats[0].conditions.own_cores > 0
+    assert result.repeats[0].telemetry.process_cores > 0
 
 
 @pytest.mark.slow

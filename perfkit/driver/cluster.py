@@ -34,8 +34,8 @@ from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
-from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
+from perfkit.results.store import rank_file
 from perfkit.system.environment import LIBRARY_VARIABLES, suite_source
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")

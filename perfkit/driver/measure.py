@@ -24,14 +24,6 @@ from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
 from perfkit.request.resolve import resolve
-from perfkit.results.files import (
-    Measurement,
-    ResultError,
-    read_result,
-    write_atomically,
-    write_last_result,
-    write_result,
-)
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Failure,
@@ -41,10 +33,18 @@ from perfkit.results.schema import (
     Result,
     Throughput,
 )
+from perfkit.results.store import (
+    Measurement,
+    ResultError,
+    Store,
+    read_result,
+    write_atomically,
+    write_last_result,
+    write_result,
+)
 from perfkit.system.environment import identity
 from perfkit.system.gpus import visible_gpus
 
-LOCK = ".lock"
 WHERE_AND_HOW_LONG = {"outputs_dir", "timeout", "port"}
 """Parameters that do not make it another measurement."""
 
@@ -78,7 +78,7 @@ def go_on(
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / LOCK, timeout=0):
+        with FileLock(Store(folder).lock_file, timeout=0):
             _measure(config, protocol, environment, folder, until, shared)
     except Timeout:
         raise RequestError(
@@ -101,7 +101,7 @@ def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
     folder = resolved_path(config.outputs_dir) / result.id
     folder.mkdir(parents=True, exist_ok=True)
     # Where nodes share the folder, this is the text that it has already.
-    write_atomically(folder / "result.json", text)
+    write_atomically(Store(folder).result_file, text)
     return Measurement(folder, result)
 
 
@@ -129,7 +129,7 @@ def measurement_folder(
 def is_complete(folder: Path) -> bool:
     """Whether the measurement in `folder` has all its repeats."""
     try:
-        return read_result(folder / "result.json").status == "complete"
+        return read_result(Store(folder).result_file).status == "complete"
     except ResultError:
         return False
 
@@ -239,7 +239,7 @@ def _begin(
     config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
 ) -> Result:
     """The stored result with its complete repeats, or a new one."""
-    path = folder / "result.json"
+    path = Store(folder).result_file
     if path.exists():
         try:
             return _concluded(read_result(path), None)

@@ -5,8 +5,8 @@ from pathlib import Path
 from perfkit.config import Config, Protocol
 from perfkit.driver.failures import cause, finished
 from perfkit.driver.workers import LocalWorkers
-from perfkit.results.files import Events, rank_file, read_events
-from perfkit.text.messages import sentence
+from perfkit.results.store import Events, rank_file, read_events
+from perfkit.text.messages import coded
 
 
 class TaskError(RuntimeError):
@@ -28,5 +28,5 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     if not all(map(finished, events)):
         names = [f"rank {rank}" for rank in range(config.ranks)]
         failure = cause(events, names, exit_info, [0.0] * config.ranks)
-        raise TaskError(f"{task}: {failure.code}: {sentence(failure)}")
+        raise TaskError(f"{task}: {coded(failure)}")
     return events
