@@ -320,7 +320,7 @@ def test_without_cpu_tuning_the_workers_get_no_settings(measure, monkeypatch):
         (
             "number == 2 and os.kill(os.getpid(), signal.SIGKILL)",
             "worker_died",
-            "without a word",
+            "without reporting an error",
         ),
         ("number == 2 and time.sleep(1000)", "timeout", "took over 20 s"),
         ("if number == 2: raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
@@ -413,7 +413,7 @@ def test_a_rank_that_the_others_gave_up_waiting_for_is_named(measure, plant, wor
     plant(PLANTED.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))
     failure = measure(input="synthetic", processes=2, measured_steps=50).result.failure
     assert failure.code == "worker_stalled"
-    assert sentence(failure).startswith("rank 1 did not go on after step 1; then rank 0")
+    assert sentence(failure).startswith("rank 1 stalled after step 1; then rank 0")
     assert gone(worker_processes)
 
 

@@ -196,10 +196,10 @@ def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measur
 def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypatch, tmp_path):
     real = perfkit.driver.measure.run_repeat
 
-    def interrupted(crew, config, protocol, folder, index, progress):
+    def interrupted(launcher, store, index, progress):
         if index == 2:
             raise KeyboardInterrupt
-        return real(crew, config, protocol, folder, index, progress)
+        return real(launcher, store, index, progress)
 
     monkeypatch.setattr("perfkit.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")

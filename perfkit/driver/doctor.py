@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
-from perfkit.driver.cluster import ClusterLauncher, NodeError
+from perfkit.driver.cluster import ClusterLauncher
 from perfkit.driver.connection import LostError
+from perfkit.driver.failures import NodeError
 from perfkit.driver.node_agent import join
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
