@@ -176,7 +176,7 @@ class Nodes:
                         f"{fact}: {first.get(fact)!r} on {self.name(0)}, "
                         f"{differs[fact]!r} on {self.name(node)}; make them alike",
                     )
-            has, wanted = ready["gpus"], self.config.gpus or 0
+            has, wanted = ready["gpus"], self.config.gpus
             if has < wanted:
                 raise NodeError(
                     "nodes_differ", f"gpus: {wanted} asked for, {self.name(node)} shows {has}"
@@ -296,9 +296,9 @@ class Nodes:
         if source != suite_source():
             told = f"this perfkit differs from the one on {self.name(node)}; make them alike"
             return NodeError("nodes_differ", told)
-        own = self.config.model_dump() | self.protocol.model_dump()
+        own = self.config.identity | self.protocol.model_dump()
         for name, value in asked.items():
-            if name not in ("outputs_dir", "timeout") and own.get(name) != value:
+            if name in own and own[name] != value:
                 return NodeError(
                     "nodes_differ",
                     f"{name}: {own.get(name)!r} asked for here, {value!r} on {self.name(node)}",
