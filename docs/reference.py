@@ -42,8 +42,8 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs import documents, formats
 from perfkit.models import MODELS
 from perfkit.request.errors import PATTERNS
-from perfkit.results.files import write_atomically
 from perfkit.results.schema import Result
+from perfkit.results.store import write_atomically
 
 DOCS = ROOT / "docs"
 PATTERN_WORDS = {

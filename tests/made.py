@@ -7,7 +7,6 @@ from pathlib import Path
 from perfkit.config import Protocol
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.request.resolve import resolve
-from perfkit.results.files import Measurement, raw_file, write_result
 from perfkit.results.numbers import numbers
 from perfkit.results.schema import (
     SCHEMA_VERSION,
@@ -20,6 +19,7 @@ from perfkit.results.schema import (
     StepSeconds,
     Throughput,
 )
+from perfkit.results.store import Measurement, Store, write_result
 from perfkit.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
@@ -186,7 +186,7 @@ def _effective(config, used, tf32_used):
         threads={"libgomp": 2},
         variables={"OMP_NUM_THREADS": "2"},
         parameters=25_557_032,
-        recipe="momentum SGD",
+        optimizer_settings="momentum SGD",
         tf32=config.tf32 if tf32_used is None else tf32_used,
         loss_scaling=None,
     )
@@ -201,7 +201,7 @@ def write_all(outputs, *results):
     return Path(outputs)
 
 
-def rank_events(seconds, samples=8, measured_steps=None, alone_seconds=None):
+def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
     """What a rank writes that takes these seconds for its steps, the last `measured_steps` of
     them (else all but one) in the window, a batch of `samples` each, and 0.1 s of waiting."""
     window = seconds[-(measured_steps or len(seconds) - 1) :]
@@ -223,7 +223,7 @@ def rank_events(seconds, samples=8, measured_steps=None, alone_seconds=None):
         {
             "event": "end",
             "memory_bytes": 1,
-            "alone_seconds": alone_seconds,
+            "compute_seconds": compute_seconds,
             "skipped_steps": None,
             "loss_scale": None,
         },
@@ -240,7 +240,7 @@ def with_raw_files(folder, result, events):
     folder.mkdir(parents=True)
     for repeat, ranks in zip(repeats, events, strict=True):
         for rank, rank_events in enumerate(ranks):
-            path = raw_file(folder, repeat.index, rank)
+            path = Store(folder).rank_file(repeat.index, rank)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(json.dumps(event) + "\n" for event in rank_events))
     write_result(folder, result.model_copy(update=changes))

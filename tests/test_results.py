@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 import perfkit
 from perfkit.messages import Message
-from perfkit.results.files import (
+from perfkit.results.schema import Failure, FailureCode, Finding
+from perfkit.results.store import (
     Measurement,
     ResultError,
     read_events,
@@ -18,7 +19,6 @@ from perfkit.results.files import (
     write_atomically,
     write_result,
 )
-from perfkit.results.schema import Failure, FailureCode, Finding
 from perfkit.text import messages
 from perfkit.text.messages import sentence
 
@@ -98,12 +98,12 @@ def test_a_result_cut_off_at_any_byte_never_gives_a_number(tmp_path):
             read_result(path)
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
+@pytest.mark.parametrize("version", [0, 1, 2, 4, "3", None])
 def test_another_schema_version_is_a_named_error(tmp_path, version):
     write_result(tmp_path, made_result())
     path = tmp_path / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
-    with pytest.raises(ResultError, match=r"schema_version is .*this perfkit reads 2"):
+    with pytest.raises(ResultError, match=r"schema_version is .*this perfkit reads 3"):
         read_result(path)
 
 
@@ -218,7 +218,7 @@ def test_load_of_nothing_is_an_empty_frame(tmp_path):
 )
 def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, event):
     measurement = stored(tmp_path / "m")
-    measurement.raw_file(2, 0).write_text(json.dumps(event) + "\n")
+    measurement.rank_file(2, 0).write_text(json.dumps(event) + "\n")
     with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
         perfkit.load_steps(measurement.folder)
 

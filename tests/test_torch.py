@@ -66,7 +66,7 @@ import torch
 from perfkit.frameworks.torch.backend import Trainer, open_device, profile, tensors
 from perfkit.request.resolve import resolve
 from perfkit.inputs import synthetic
-from perfkit.worker.loop import seconds_alone
+from perfkit.worker.loop import compute_seconds
 from perfkit.models import MODELS
 from perfkit.frameworks.torch import bert as bert_torch
 from perfkit.frameworks.torch import vgg16 as vgg16_torch
@@ -121,7 +121,7 @@ for name, case in CASES.items():
         losses.append(float(sum(shares)))
         if ranks > 1 and not step:
             # Between two steps: what it left behind would show in the next ones.
-            seconds_alone(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
+            compute_seconds(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
     trained = {n: p.detach().numpy().copy() for n, p in trainer.network.named_parameters()}
     assert all(value.dtype == np.float64 for value in trained.values())
     trainer.backward(batches[0], sync_gradients=False)
@@ -467,7 +467,7 @@ def test_a_want_of_memory_on_a_cpu_is_recognised():
     assert worker.failure(raised.value)[0] == "out_of_memory"
 
 
-def test_ceilings_are_measured_by_products_and_copies_that_are_right():
+def test_peaks_are_measured_by_products_and_copies_that_are_right():
     workloads = Workloads(config(precision="bf16"))
     assert workloads.matmul(64)().dtype == torch.bfloat16
     assert workloads.copy(100)().numel() == 100

@@ -19,8 +19,8 @@ from perfkit.models import MODELS, architecture
 from perfkit.report.measurement import work_equivalence
 from perfkit.request.errors import RequestError
 from perfkit.request.resolve import resolve
-from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
+from perfkit.results.store import Measurement, write_result
 from perfkit.verification import verify
 from perfkit.verification.stored import (
     FOLDER,
@@ -33,7 +33,7 @@ from perfkit.verification.stored import (
 )
 from perfkit.verification.verdict import ALLOWED, TENSORS, Account, judged
 from perfkit.verification.words import command, text
-from perfkit.worker.trace import STEPS, one_batch, witness
+from perfkit.worker.trace import STEPS, fixed_batch, write_trace
 
 torch = pytest.importorskip("torch")
 
@@ -82,7 +82,7 @@ def account(config, folder):
     """What a framework tells in this very process."""
     events = []
     try:
-        witness(config, folder, lambda event: events.append(json.loads(json.dumps(event))))
+        write_trace(config, folder, lambda event: events.append(json.loads(json.dumps(event))))
     finally:
         paddle.set_default_dtype("float32")
         torch.set_default_dtype(torch.float32)
@@ -250,7 +250,9 @@ def test_dropout_that_stays_on_is_found(against_paddle, monkeypatch):
 
 
 def test_both_layouts_have_the_same_images():
-    one, other = (one_batch(config("vgg16", layout=its), "float64") for its in ("NCHW", "NHWC"))
+    one, other = (
+        fixed_batch(config("vgg16", layout=its), "float64") for its in ("NCHW", "NHWC")
+    )
     assert (one[0].transpose(0, 2, 3, 1) == other[0]).all()
     assert (one[1] == other[1]).all()
 

@@ -55,24 +55,29 @@ def run(model: str, given: Given) -> None:
     from perfkit.report.outcome import number_words, warning_words
     from perfkit.request.environment import read_environment
     from perfkit.request.hosts import own_index
-    from perfkit.results.files import Measurement
+    from perfkit.results.store import Measurement, Store
 
     config = planned.config
-    if own_index(config.host_list):
+    node = own_index(config.host_list)
+    if node and config.launcher == "manual":
+        _share_secret(config, node)
         _serve(config, source.path, values)
         return
     environment = read_environment(config.framework, config.data_folder)
     folder = measurement_folder(config, planned.protocol, environment)
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    page, executed = folder / "report.html", folder / "logs" / "papermill.ipynb"
+    store = Store(folder)
+    store.log_folder.mkdir(parents=True, exist_ok=True)
+    page, executed = store.page_file, store.log_folder / "papermill.ipynb"
     if is_complete(folder):
         click.echo(f"Measured already: {folder.name}", err=True)
         click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
+        if config.launcher == "manual":
+            _share_secret(config, 0)
     name, message = _execute(source.path, executed, values)
     # The page with the user's own cells; or the kernel may have died before it could write it.
-    if name != RequestError.__name__ and (folder / "result.json").exists():
+    if name != RequestError.__name__ and store.result_file.exists():
         if name or source.own:
             write_measurement(
                 Measurement.read(folder), executed=executed if source.own else None
@@ -145,6 +150,16 @@ def _assigned(source: str, path: Path) -> dict[str, Any]:
     return values
 
 
+def _share_secret(config: Config, node: int) -> None:
+    """For the kernel, which has no terminal to ask at, and whose outputs are stored."""
+    from perfkit.driver.connection import shared_secret
+
+    try:
+        shared_secret(config.host_list, node)
+    except RequestError as error:
+        refuse(error)
+
+
 def _serve(config: Config, notebook: Path, values: dict[str, Any]) -> None:
     """The first host measures; this one's workers train, and it is given the result."""
     click.echo(f"Serving {config.host_list[0]}", err=True)
@@ -167,7 +182,7 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
     from papermill.exceptions import PapermillExecutionError
 
     from perfkit.driver.progress import ANNOUNCED_BY_PARENT
-    from perfkit.results.files import write_atomically
+    from perfkit.results.store import write_atomically
 
     os.environ[ANNOUNCED_BY_PARENT] = "1"
     try:

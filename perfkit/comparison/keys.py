@@ -6,8 +6,8 @@ from typing import Any
 
 from perfkit.config import ABOUT, Config, select
 from perfkit.request.errors import suggest
-from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of
+from perfkit.results.store import Measurement
 from perfkit.text.format import column_value, one_line
 from perfkit.text.terminal import plain
 
@@ -68,7 +68,10 @@ def may_differ(measurement: Measurement) -> dict[str, Value]:
         if name not in HARDWARE:
             values[name] = row[f"environment.{name}"]
     if used:
-        values |= {"recipe": used.recipe, "loss_scaling": used.loss_scaling}
+        values |= {
+            "optimizer_settings": used.optimizer_settings,
+            "loss_scaling": used.loss_scaling,
+        }
         values["worker_variables"] = _listed(used.variables)
         values |= {f"strategy.{name}": one.state for name, one in used.strategy.items()}
     return values

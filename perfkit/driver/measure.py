@@ -10,12 +10,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfkit.config import Config, Protocol, portable, resolved_path
-from perfkit.driver.cluster import NodeError, Nodes
+from perfkit.driver.cluster import ClusterLauncher, NodeError
+from perfkit.driver.connection import LostError
 from perfkit.driver.failures import failure, unwritten
 from perfkit.driver.node_agent import join
 from perfkit.driver.progress import Progress
-from perfkit.driver.repeat import Crew, OneNode, run_repeat
-from perfkit.driver.wire import LostError
+from perfkit.driver.repeat import run_repeat
+from perfkit.driver.workers import Launcher, LocalLauncher
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
@@ -23,14 +24,6 @@ from perfkit.request.checks import problems
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
-from perfkit.results.files import (
-    Measurement,
-    ResultError,
-    read_result,
-    write_atomically,
-    write_last_result,
-    write_result,
-)
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Failure,
@@ -40,10 +33,17 @@ from perfkit.results.schema import (
     Result,
     Throughput,
 )
+from perfkit.results.store import (
+    Measurement,
+    ResultError,
+    Store,
+    read_result,
+    write_atomically,
+    write_last_result,
+    write_result,
+)
 from perfkit.system.environment import identity
 from perfkit.system.gpus import visible_gpus
-
-LOCK = ".lock"
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
@@ -76,7 +76,7 @@ def go_on(
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / LOCK, timeout=0):
+        with FileLock(Store(folder).lock_file, timeout=0):
             _measure(config, protocol, environment, folder, until, shared)
     except Timeout:
         raise RequestError(
@@ -99,7 +99,7 @@ def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
     folder = resolved_path(config.outputs_dir) / result.id
     folder.mkdir(parents=True, exist_ok=True)
     # Where nodes share the folder, this is the text that it has already.
-    write_atomically(folder / "result.json", text)
+    write_atomically(Store(folder).result_file, text)
     return Measurement(folder, result)
 
 
@@ -127,7 +127,7 @@ def measurement_folder(
 def is_complete(folder: Path) -> bool:
     """Whether the measurement in `folder` has all its repeats."""
     try:
-        return read_result(folder / "result.json").status == "complete"
+        return read_result(Store(folder).result_file).status == "complete"
     except ResultError:
         return False
 
@@ -151,19 +151,22 @@ def _measure(
         return
     try:
         result = _with_input_data(result)
-        crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
+        kind = ClusterLauncher if config.nodes > 1 else LocalLauncher
         own = Progress(
             protocol.repeats, protocol.steps, MODELS[config.model].unit, protocol.budget
         )
-        with crew, nullcontext(shared) if shared else own as progress:
-            seen = crew.gather(progress.say)
+        with (
+            kind(config, protocol) as launcher,
+            nullcontext(shared) if shared else own as progress,
+        ):
+            seen = launcher.wait_for_nodes(progress.say)
             _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})
             for index in missing:
                 result = _stored(
-                    folder, _with_repeat(result, config, crew, folder, index, progress)
+                    folder, _with_repeat(result, config, launcher, folder, index, progress)
                 )
-                crew.result = result.model_dump_json(indent=1)
+                launcher.result_json = result.model_dump_json(indent=1)
                 if result.failure or result.ended_by:
                     break
     except InputError as error:
@@ -214,10 +217,15 @@ def _check_same_nodes(result: Result, seen: list[NodeSeen]) -> None:
 
 
 def _with_repeat(
-    result: Result, config: Config, crew: Crew, folder: Path, index: int, progress: Progress
+    result: Result,
+    config: Config,
+    launcher: Launcher,
+    folder: Path,
+    index: int,
+    progress: Progress,
 ) -> Result:
     """`result` with repeat `index`, measured now; `config` may have another time-out."""
-    repeat, effective = run_repeat(crew, config, result.protocol, folder, index, progress)
+    repeat, effective = run_repeat(launcher, config, result.protocol, folder, index, progress)
     repeat = repeat.model_copy(update={"nodes": [node.name for node in result.nodes]})
     kept = [r for r in result.repeats if r.index != index]
     repeats = sorted([*kept, repeat], key=lambda r: r.index)
@@ -229,7 +237,7 @@ def _begin(
     config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
 ) -> Result:
     """The stored result with its complete repeats, or a new one."""
-    path = folder / "result.json"
+    path = Store(folder).result_file
     if path.exists():
         try:
             return _concluded(read_result(path), None)

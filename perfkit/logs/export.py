@@ -15,10 +15,10 @@ import pandas as pd
 
 from perfkit.config import select
 from perfkit.models import MODELS
-from perfkit.results.files import Measurement, ResultError, write_atomically
 from perfkit.results.frames import load_steps
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import Repeat, Result
+from perfkit.results.store import Measurement, ResultError, write_atomically
 
 FOLDER = "exported"
 """Where exported files lie in a measurement's folder."""

@@ -24,7 +24,6 @@ from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.request.errors import RequestError, suggest, validated
 from perfkit.request.plan import typed
-from perfkit.results.files import Measurement, windows_file, write_atomically, write_last_result
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import (
     SCHEMA_VERSION,
@@ -34,6 +33,7 @@ from perfkit.results.schema import (
     Result,
     Throughput,
 )
+from perfkit.results.store import Measurement, Store, write_atomically, write_last_result
 from perfkit.results.windows import (
     FIELDS,
     Basis,
@@ -465,10 +465,10 @@ def _name(
 def _stored(folder: Path, result: Result, kept: Sequence[Sequence[Window]]) -> Measurement:
     """What is there already stays, unless its windows do not give its numbers. Raises
     RequestError where the folder can't be written to."""
-    there = (folder / "result.json").exists()
+    there = Store(folder).result_file.exists()
     if not there or disagreements(Measurement.read(folder)):
         for index, windows in enumerate(kept, 1):
-            path = windows_file(folder, index)
+            path = Store(folder).windows_file(index)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -6,12 +6,12 @@ from perfkit.config import portable
 from perfkit.driver.progress import announce
 from perfkit.report.section import Section, markup
 from perfkit.report.steps import read_steps
-from perfkit.results.files import Measurement
 from perfkit.results.schema import Result
+from perfkit.results.store import Measurement
 from perfkit.text.format import number, percent
 from perfkit.text.language import gettext as _
 from perfkit.text.language import ngettext
-from perfkit.text.messages import sentence
+from perfkit.text.messages import coded
 
 
 class MeasurementError(RuntimeError):
@@ -50,16 +50,14 @@ def outcome(measurement: Measurement) -> Section:
     result, kept = measurement.result, len(measurement.result.complete_repeats)
     if result.status != "complete":
         failure = result.failure
-        reason = f"{failure.code}: {sentence(failure)}" if failure else "it is not finished"
+        reason = coded(failure) if failure else "it is not finished"
         done = (
             f"{kept} of {result.protocol.repeats} repeats are kept; the same command goes on. "
         )
         logs = f"{done if kept else ''}Logs: {portable(str(measurement.folder / 'logs'))}"
         raise MeasurementError(f"{result.id} {result.status}: {reason}\n{logs}")
     shown, warned = number_words(measurement.result), warning_words(measurement)
-    link = Markup('<a href="report.html">%s</a>') % portable(
-        f"{measurement.folder}/report.html"
-    )
+    link = Markup('<a href="report.html">%s</a>') % portable(str(measurement.page_file))
     line = Markup("<strong>%s</strong> · %s · %s") % (shown, warned, link)
     announce(line.striptags())
     return markup(f"<p>{line}</p>")

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable
 
 from perfkit.config import Config, Protocol
-from perfkit.results.files import Measurement
+from perfkit.results.store import Measurement
 from perfkit.sweep.jobs import Job
 
 NOTEBOOK_SECONDS = 5.0

@@ -19,8 +19,8 @@ from perfkit.request.checks import Check
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.results.files import Measurement, ResultError, folders
 from perfkit.results.schema import Result
+from perfkit.results.store import Measurement, ResultError, Store, folders
 from perfkit.sweep.file import Configuration, SweepError, read_sweep
 from perfkit.system.environment import identity
 
@@ -201,7 +201,7 @@ def _made_here(measurement: Measurement, here: dict[str, Any], data: str | None)
 def written(folder: Path) -> int:
     """When its result was written last, in nanoseconds; 0 if somebody has removed it."""
     try:
-        return (folder / "result.json").stat().st_mtime_ns
+        return Store(folder).result_file.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 

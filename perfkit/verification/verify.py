@@ -17,11 +17,11 @@ from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.results.files import write_atomically
 from perfkit.results.schema import Reading
+from perfkit.results.store import write_atomically
 from perfkit.verification.stored import FOLDER, SCHEMA_VERSION, Against, Side, Verification
 from perfkit.verification.verdict import Account, judged
-from perfkit.worker.trace import KEPT, STEPS
+from perfkit.worker.trace import COPIES, STEPS
 
 FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
 WITNESSES, LOCK = ".witnesses-", ".lock"
@@ -74,7 +74,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     """Compare the work of the first of these configurations with that of each other, and store
     what comes out; `say` is told which of them begins.
 
-    Takes disk room for KEPT copies of the parameters until it ends. Raises TaskError where a
+    Takes disk room for COPIES copies of the parameters until it ends. Raises TaskError where a
     framework fails, or the room is not there.
     """
     base = configs[0]
@@ -130,7 +130,7 @@ def _side(config: Config) -> Side:
 
 
 def _see_room(config: Config, folder: Path) -> None:
-    needed = KEPT * 4 * MODELS[config.model].parameters
+    needed = COPIES * 4 * MODELS[config.model].parameters
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TaskError(
