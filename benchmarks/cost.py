@@ -21,8 +21,7 @@ import perfkit
 from perfkit.config import ROOT
 from perfkit.driver import workers as launch
 from perfkit.driver.workers import worker_environment
-from perfkit.frameworks.base import CpuDevice
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import CpuDevice, NodeRank
 from perfkit.worker.loop import train
 from perfkit.worker.rank import RawFile
 
@@ -33,7 +32,9 @@ def timer():
     """The timer's own cost per step, raw file included: the training loop with a step that does
     nothing, 20,000 steps a run."""
     steps = 20_000
-    nothing = SimpleNamespace(backward=lambda _batch, *, exchange: 1.0, update=lambda: None)
+    nothing = SimpleNamespace(
+        backward=lambda _batch, *, sync_gradients: 1.0, update=lambda: None
+    )
 
     def step_microseconds():
         with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +80,7 @@ def _in_turn(size, batch, warmup, steps):
             *numbers,
         ]
         config = perfkit.plan("resnet50", {"device": "cpu", "data_dir": str(SAMPLES)}).config
-        settings = worker_environment(config, Place()) | turns.variables("b")
+        settings = worker_environment(config, NodeRank()) | turns.variables("b")
         quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         notebook = os.environ | turns.variables("a")
         with (

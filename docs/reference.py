@@ -41,7 +41,7 @@ from perfkit.driver.measure import WHERE_AND_HOW_LONG
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs import documents, formats
 from perfkit.models import MODELS
-from perfkit.request.refusal import PATTERNS
+from perfkit.request.errors import PATTERNS
 from perfkit.results.files import write_atomically
 from perfkit.results.schema import Result
 

@@ -14,7 +14,7 @@ _HOME = {
     "Config": "config",
     "Plan": "request.plan",
     "Protocol": "config",
-    "RequestError": "request.refusal",
+    "RequestError": "request.errors",
     "compare": "comparison",
     "plan": "request.plan",
     "measure": "driver.measure",

@@ -78,7 +78,7 @@ def plant(
         folder = tmp_path / "planted"
         folder.mkdir()
         (folder / "sitecustomize.py").write_text(code)
-        monkeypatch.setenv("PYTHONPATH", str(folder))
+        monkeypatch.setenv("PYTHONPATH", f"{folder}:{ROOT}")
 
     return planted
 

@@ -66,7 +66,7 @@ class Trainer:
         self.seconds, self.steps, self.step = seconds, steps, 0
         self.step_seconds = 0.0
 
-    def backward(self, batch, *, exchange):
+    def backward(self, batch, *, sync_gradients):
         return 7.0 - self.step / self.steps
 
     def update(self):
@@ -80,7 +80,7 @@ class Trainer:
         self.due += self.step_seconds
         time.sleep(max(0.0, self.due - time.monotonic()))
 
-    def discard(self):
+    def zero_grad(self):
         pass
 
     def evaluate(self, batch):
@@ -93,7 +93,7 @@ class Workloads:
     def __init__(self, _config):
         pass
 
-    def product(self, size):
+    def matmul(self, size):
         raise NotImplementedError("a fake has no ceiling")
 
 

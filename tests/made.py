@@ -144,7 +144,7 @@ def measured(
         for k, value in enumerate(values, 1)
     ]
     unit = "sequences/s" if config.model == "bert" else "images/s"
-    failure = None if values else {"code": "out_of_memory", "message": "no room"}
+    failure = None if values else {"code": "out_of_memory", "params": {"detail": "no room"}}
     name = f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}"
     return Result(
         schema_version=SCHEMA_VERSION,

@@ -12,8 +12,8 @@ from fake_trainer import launcher_command
 import perfkit.driver.workers
 from perfkit.driver.measure import measure
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 
 
 def main(request):

@@ -27,10 +27,10 @@ from perfkit.logs.findings import first_losses, together
 from perfkit.logs.formats import Semantics
 from perfkit.logs.log import WINDOW, Log, ReportedFigure
 from perfkit.logs.recompute import figures_of, half_of, half_unit
+from perfkit.messages import Message
 from perfkit.reference.cells import cells_of
 from perfkit.report.site import write_site
 from perfkit.results.files import ResultError
-from perfkit.text.messages import Message
 
 FACTS = {
     "model": "resnet50",

@@ -83,7 +83,7 @@ def test_of_many_jobs_those_that_matter_now_are_shown_and_the_others_counted():
 
 def test_without_a_terminal_each_job_has_one_line_when_it_ends(measurement):
     first, second = standing("2", "running"), standing("4", "waiting")
-    failed = standing("4", "failed", reason="time_out: repeat 1 took over 9 s")
+    failed = standing("4", "failed", reason="timeout: repeat 1 took over 9 s")
     text = shown(
         [
             [first, second],
@@ -95,7 +95,7 @@ def test_without_a_terminal_each_job_has_one_line_when_it_ends(measurement):
     )
     assert text.splitlines() == [
         "1/2 done    batch_size 2: 5.000 images/s",
-        "2/2 failed  batch_size 4: time_out: repeat 1 took over 9 s",
+        "2/2 failed  batch_size 4: timeout: repeat 1 took over 9 s",
     ]
 
 

@@ -7,10 +7,15 @@ import pytest
 
 from perfkit.driver.failures import cause, failure, furthest_behind, unwritten
 from perfkit.driver.workers import Ending
+from perfkit.text.messages import sentence
 from perfkit.worker import rank as worker
 
 NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
-CONNECTION_LOST = {"event": "failure", "code": "worker_error", "message": "connection closed"}
+CONNECTION_LOST = {
+    "event": "failure",
+    "code": "worker_error",
+    "params": {"detail": "connection closed"},
+}
 
 
 def came_to(done, begun=None, *further):
@@ -27,9 +32,9 @@ def found(events, gone=None, quiet=(0, 0), logs=None, trouble=None, **changes):
 
 
 def test_a_named_cause_comes_before_a_peers_lost_connection():
-    memory = {"event": "failure", "code": "out_of_memory", "message": "too big"}
+    memory = {"event": "failure", "code": "out_of_memory", "params": {"detail": "too big"}}
     told = found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory)])
-    assert (told.code, told.message) == ("out_of_memory", f"{NAMES[1]}: too big")
+    assert (told.code, sentence(told)) == ("out_of_memory", f"{NAMES[1]}: too big")
 
 
 def test_a_rank_killed_at_the_same_look_as_its_aborted_peer_is_the_one_that_left_no_words():
@@ -37,24 +42,28 @@ def test_a_rank_killed_at_the_same_look_as_its_aborted_peer_is_the_one_that_left
     for killed in (0, 1):
         logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
         told = found(events, gone={0: 5.0, 1: 5.0}, logs=logs)
-        assert told.code == "worker_killed"
-        assert told.message.startswith(f"{NAMES[killed]} ended without a word after step 3")
+        assert told.code == "worker_died"
+        assert sentence(told).startswith(f"{NAMES[killed]} ended without a word after step 3")
 
 
 def test_a_rank_that_was_gone_first_comes_before_a_peer_that_complains():
     told = found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], gone={1: 5.0, 0: 5.4})
-    assert told.code == "worker_killed"
-    assert told.message == (
+    assert told.code == "worker_died"
+    assert sentence(told) == (
         f"{NAMES[1]} ended without a word after step 3, with the batch of step 4; "
         f"{NAMES[0]}: connection closed"
     )
 
 
 def test_a_rank_that_raises_is_named_though_its_peer_is_aborted():
-    raised = {"event": "failure", "code": "worker_error", "message": "KeyError: 'planted'"}
+    raised = {
+        "event": "failure",
+        "code": "worker_error",
+        "params": {"detail": "KeyError: 'planted'"},
+    }
     logs = {"rank0": "FatalError: `Process abort signal`"}
     told = found([came_to(3, 4), came_to(3, 3, raised)], gone={0: 5.0, 1: 5.0}, logs=logs)
-    assert told.message == f"{NAMES[1]}: KeyError: 'planted'"
+    assert sentence(told) == f"{NAMES[1]}: KeyError: 'planted'"
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -66,12 +75,12 @@ def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(
     gone = {0: 5.0, 1: ended_by_launcher_at}
     told = found([patient, came_to(3, 3)], gone=gone, quiet=(30, 31))
     assert told.code == "worker_stalled"
-    assert told.message.startswith(f"{NAMES[1]} did not go on after step 3; then {NAMES[0]}")
+    assert sentence(told).startswith(f"{NAMES[1]} did not go on after step 3; then {NAMES[0]}")
 
 
 def test_a_rank_that_is_behind_for_a_moment_has_not_stalled():
     told = found([came_to(3, 4), came_to(3, 3)], gone={0: 5.0, 1: 6.5}, quiet=(0.3, 0.3))
-    assert told.message.startswith(f"{NAMES[0]} ended without a word after step 3")
+    assert sentence(told).startswith(f"{NAMES[0]} ended without a word after step 3")
 
 
 def test_trouble_with_a_node_comes_before_what_its_peers_make_of_it():
@@ -90,13 +99,13 @@ def test_what_the_machine_lacked_is_told_where_no_rank_could(changes, code):
 def test_ranks_that_ended_well_are_not_blamed():
     well = came_to(9, 9, {"event": "end"})
     told = found([well, came_to(9, 9)], gone={0: 5.0, 1: 5.2})
-    assert told.message.startswith(f"{NAMES[1]} ended without a word after step 9")
+    assert sentence(told).startswith(f"{NAMES[1]} ended without a word after step 9")
 
 
 def test_workers_that_never_came_to_a_first_word_are_told_with_their_last_lines():
     told = found([[], []])
-    assert told.code == "worker_killed"
-    assert told.message == (
+    assert told.code == "worker_died"
+    assert sentence(told) == (
         "a worker ended without a word; the launcher's status was 250; "
         "last lines: the last lines"
     )
@@ -120,7 +129,7 @@ def test_a_worker_that_had_no_room_to_say_so_is_heard_by_its_log(number):
     error = OSError(number, os.strerror(number), "rank0.jsonl")
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
     told = found([[], came_to(1)], gone={0: 5.0}, logs=logs)
-    assert (told.code, told.message) == ("disk_full", f"OSError: {error}")
+    assert (told.code, sentence(told)) == ("disk_full", f"OSError: {error}")
     assert worker.failure(error)[0] == unwritten(error).code == "disk_full"
 
 

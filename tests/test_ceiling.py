@@ -22,7 +22,7 @@ class Machine:
         self.calls += 1
         self.now += seconds * (2 if self.calls % 3 == 0 else 1)
 
-    def product(self, size):
+    def matmul(self, size):
         self.sizes.append(size)
         first = [0.05]
 

@@ -312,7 +312,7 @@ def test_samples_of_another_unit_are_not_compared_across_the_model(compare):
 
 
 def test_a_failed_measurement_is_refused_with_its_code_on_one_line(compare):
-    failure = Failed(code="worker_error", message="Traceback:\n  no room")
+    failure = Failed("worker_error", {"detail": "Traceback:\n  no room"})
     failed = measured([]).model_copy(update={"failure": failure})
     with pytest.raises(perfkit.ComparisonError) as refused:
         compare([measured(BASE)], [failed])

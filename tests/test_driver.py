@@ -22,6 +22,7 @@ from perfkit.models.architecture import training_flops
 from perfkit.report import publish
 from perfkit.results.files import Measurement, read_events
 from perfkit.results.numbers import disagreements
+from perfkit.text.messages import sentence
 
 PLANTED = (
     IN_WORKER
@@ -34,7 +35,7 @@ PLANTED = (
         import paddle
         from perfkit.frameworks.paddle.backend import Trainer
         nan = paddle.to_tensor(float("nan"))
-        Trainer.backward = lambda self, batch, exchange: nan
+        Trainer.backward = lambda self, batch, sync_gradients: nan
 
     def batches(config, rank):
         for number, batch in enumerate(real(config, rank)):
@@ -215,7 +216,7 @@ def test_a_loss_that_comes_to_nothing_with_the_last_step_is_told(measure, plant)
     )
     result = measure().result
     assert (result.status, result.failure.code) == ("failed", "loss_not_finite")
-    assert "after the last step" in result.failure.message
+    assert "after the last step" in sentence(result.failure)
 
 
 def test_a_trainer_of_known_step_time_is_measured_within_half_a_percent(measure, monkeypatch):
@@ -314,10 +315,10 @@ def test_without_cpu_tuning_the_workers_get_no_settings(measure, monkeypatch):
         ("number == 2 and lose()", "loss_not_finite", "at step 2"),
         (
             "number == 2 and os.kill(os.getpid(), signal.SIGKILL)",
-            "worker_killed",
+            "worker_died",
             "without a word",
         ),
-        ("number == 2 and time.sleep(1000)", "time_out", "took over 20 s"),
+        ("number == 2 and time.sleep(1000)", "timeout", "took over 20 s"),
         ("if number == 2: raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
     ],
     ids=["nan", "killed", "hung", "raises"],
@@ -331,7 +332,7 @@ def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_
     assert after.folder == before.folder
     assert after.result.status == "partial"
     assert after.result.failure.code == code
-    assert told in after.result.failure.message
+    assert told in sentence(after.result.failure)
     assert after.result.repeats[0] == before.result.repeats[0]
     assert after.result.repeats[1].status == "failed"
     assert after.result.throughput.n == 1
@@ -342,7 +343,7 @@ def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_
 def test_memory_running_out_is_told_by_name(measure):
     result = measure(input="synthetic", batch_size=65536, image_size=1024).result
     assert (result.status, result.failure.code) == ("failed", "out_of_memory")
-    assert "llocate" in result.failure.message
+    assert "llocate" in sentence(result.failure)
     assert result.throughput is None
 
 
@@ -356,7 +357,7 @@ def test_a_bad_file_behind_its_header_is_told_with_file_and_line(
     victim.write_bytes(victim.read_bytes()[:30_000])
     result = measure(input=kind, data_dir=str(data), measured_steps=200).result
     assert (result.status, result.failure.code) == ("failed", "bad_input")
-    assert "train_list.txt:6: " in result.failure.message
+    assert "train_list.txt:6: " in sentence(result.failure)
 
 
 def test_bad_input_is_told_before_any_worker_starts(measure, samples, tmp_path):
@@ -365,7 +366,7 @@ def test_bad_input_is_told_before_any_worker_starts(measure, samples, tmp_path):
     (data / "train/s05/s05_5.jpeg").unlink()
     measurement = measure(data_dir=str(data))
     assert measurement.result.failure.code == "bad_input"
-    assert "train_list.txt:6: no such file" in measurement.result.failure.message
+    assert "train_list.txt:6: no such file" in sentence(measurement.result.failure)
     assert not (measurement.folder / "repeats").exists()
 
 
@@ -408,7 +409,7 @@ def test_a_rank_that_the_others_gave_up_waiting_for_is_named(measure, plant, wor
     plant(PLANTED.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))
     failure = measure(input="synthetic", processes=2, measured_steps=50).result.failure
     assert failure.code == "worker_stalled"
-    assert failure.message.startswith("rank 1 did not go on after step 1; then rank 0")
+    assert sentence(failure).startswith("rank 1 did not go on after step 1; then rank 0")
     assert gone(worker_processes)
 
 

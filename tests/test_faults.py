@@ -195,7 +195,7 @@ def taken_port():
     [
         ("loss_not_finite", DIVERGES, {}),
         ("out_of_memory", NO_MORE_MEMORY, {}),
-        ("time_out", planted(1000), {"timeout": 3}),
+        ("timeout", planted(1000), {"timeout": 3}),
         ("port_taken", "", {"nodes": 2, "launcher": "manual"}),
     ],
 )

@@ -11,10 +11,10 @@ import pytest
 from perfkit.config import Config
 from perfkit.driver.workers import cpu_settings
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan, value_problems
-from perfkit.request.refusal import RequestError
 from perfkit.system import software
 
 NAMES = tuple(FRAMEWORKS)
@@ -35,7 +35,7 @@ def command(framework, place=None, **changes):
     values = {"model": "resnet50", "framework": framework, "device": "cpu", "batch_size": 4}
     launch = FRAMEWORKS[framework].command
     return launch(
-        Config(**values | changes), place or Place(), Path("/logs"), "job", ["worker"]
+        Config(**values | changes), place or NodeRank(), Path("/logs"), "job", ["worker"]
     )
 
 
@@ -124,7 +124,7 @@ def test_torchrun_starts_a_process_for_each_device_and_none_again():
 
 
 def test_torchrun_is_told_where_several_nodes_meet_and_which_this_is():
-    words = command("torch", Place(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500"), nodes=2)
+    words = command("torch", NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500"), nodes=2)
     told = dict(pairwise(words))
     assert (told["--nnodes"], told["--node-rank"]) == ("2", "1")
     assert (told["--master-addr"], told["--master-port"]) == ("10.0.0.1", "29500")

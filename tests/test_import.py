@@ -21,8 +21,8 @@ from perfkit.logs.formats import Semantics
 from perfkit.logs.log import WINDOW, Log, LogError, ReportedFigure
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_site
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.request.refusal import RequestError
 from perfkit.results.files import Measurement
 from perfkit.results.numbers import disagreements
 from perfkit.sweep import jobs

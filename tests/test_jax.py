@@ -10,8 +10,7 @@ from jax import numpy as jnp
 
 from perfkit.config import Config
 from perfkit.frameworks.base import CpuDevice
-from perfkit.frameworks.base import jax as backend
-from perfkit.frameworks.base import paddle as paddle_backend
+from perfkit.frameworks.jax import backend
 from perfkit.frameworks.jax import bert as bert_jax
 from perfkit.frameworks.jax import resnet50 as resnet50_jax
 from perfkit.frameworks.jax import vgg16 as vgg16_jax
@@ -26,6 +25,7 @@ from perfkit.frameworks.jax.backend import (
 from perfkit.frameworks.jax.layers import Forward, first_values, held, told
 from perfkit.frameworks.jax.optimizers import adamw, momentum
 from perfkit.frameworks.jax.program import factor_dtypes
+from perfkit.frameworks.paddle import backend as paddle_backend
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
 from perfkit.models.architecture import training_flops
@@ -121,7 +121,7 @@ def test_the_loss_falls_over_60_steps_on_a_batch_that_stays_the_same(narrow, mod
     size = {"resnet50": 32, "vgg16": 16, "bert": 2}[model]
     trainer = Trainer(config(model, batch_size=size))
     if model == "vgg16":
-        trainer.drop_nothing()
+        trainer.disable_dropout()
     same = batch(model)
     losses = [step(trainer, same) for _ in range(60)]
     assert losses[-1] < 0.9 * losses[0]
@@ -147,7 +147,7 @@ def test_dropout_changes_the_loss_from_pass_to_pass_until_nothing_is_dropped(nar
     same = batch(model)
     dropped = [float(trainer.backward(same)) for _ in range(2)]
     assert dropped[0] != dropped[1]
-    trainer.drop_nothing()
+    trainer.disable_dropout()
     assert float(trainer.backward(same)) == float(trainer.backward(same))
 
 
@@ -168,7 +168,7 @@ def test_accumulated_micro_batches_are_one_step_on_the_joined_batch(narrow, mode
     for accumulate in (1, 2):
         size = 4 // accumulate
         trainer = Trainer(config(model, batch_size=size, accumulate=accumulate))
-        trainer.drop_nothing()
+        trainer.disable_dropout()
         joined = batch(model, size=4)
         shares = [
             trainer.backward(tuple(part[i : i + size] for part in joined))
@@ -188,7 +188,7 @@ def test_gradients_are_gone_after_a_step_and_when_discarded(narrow):
     same = batch("bert")
     trainer.backward(same)
     assert trainer.gradients().keys() == trainer.weights().keys()
-    trainer.discard()
+    trainer.zero_grad()
     assert trainer.gradients() == {}
     step(trainer, same)
     assert trainer.gradients() == {}
@@ -207,7 +207,7 @@ def test_weights_are_copies_with_paddles_axes_that_can_be_loaded_again(narrow):
     assert not np.array_equal(
         trainer.weights()["classify.0.weight"], before["classify.0.weight"]
     )
-    trainer.load(before)
+    trainer.load_weights(before)
     for name, array in trainer.weights().items():
         assert np.array_equal(array, before[name]), name
 
@@ -220,7 +220,7 @@ def test_weights_of_another_network_are_refused_by_name(narrow, change):
     if change != "missing":
         weights["pool.bias" if change == "shape" else "pools.bias"] = bias[:-1]
     with pytest.raises(ValueError, match=r"pool\.bias"):
-        trainer.load(weights)
+        trainer.load_weights(weights)
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
@@ -260,7 +260,7 @@ def test_both_layouts_compute_the_same(narrow, model, layout):
     losses, statistics = [], []
     for chosen in ("NHWC", layout):
         trainer = Trainer(config(model, layout=chosen))
-        trainer.drop_nothing()
+        trainer.disable_dropout()
         images, labels = batch(model, layout="NHWC")
         images = images.transpose(0, 3, 1, 2) if chosen == "NCHW" else images
         losses.append(float(trainer.backward((images, labels))))
@@ -360,7 +360,7 @@ def test_a_step_is_done_when_its_call_returns_even_if_its_batch_was_not(narrow):
     # The sum is compiled already.
     late(images).block_until_ready()
     trainer.backward((images, labels))
-    trainer.discard()
+    trainer.zero_grad()
     pending = late(images)
     assert not pending.is_ready()
     loss = trainer.backward((pending, labels))
@@ -378,7 +378,7 @@ def test_a_batch_is_copied_and_a_ceilings_work_is_done_when_they_are_handed_out(
     shifted = np.empty(images.nbytes + 64, np.uint8)[1:][: images.nbytes].view(np.float32)
     (taken,) = next(tensors(iter([(shifted,)]), config()))
     assert taken.is_ready()
-    assert backend.Workloads(config()).product(1500)().is_ready()
+    assert backend.Workloads(config()).matmul(1500)().is_ready()
 
 
 def test_bf16_is_told_by_the_factors_that_xla_really_multiplies(narrow):

@@ -28,7 +28,7 @@ from perfkit.results.schema import Option
 from perfkit.system.environment import FACTS
 from perfkit.text import language
 from perfkit.text.format import fact_name
-from perfkit.text.messages import SEVERITIES, WARNINGS
+from perfkit.text.messages import FAILURES, SEVERITIES, WARNINGS
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 UNTOLD = "cpu_time stolen cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
@@ -95,6 +95,7 @@ def looked_up():
     messages |= {*looked_at(measured([1.0]), ())}
     messages |= {*Verdict.__args__, *SEVERITIES, *RULES, *SENTENCES.values()} - {"%(how)s"}
     messages |= {warning["sentence"] for warning in WARNINGS.values()}
+    messages |= {part for parts in FAILURES.values() for part in parts} - {"%(detail)s"}
     return messages | {"complete", "partial", "failed", "not stated"}
 
 

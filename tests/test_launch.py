@@ -16,7 +16,7 @@ from perfkit.driver.workers import (
     shortened,
     worker_environment,
 )
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -51,7 +51,7 @@ def test_nothing_is_set_when_it_is_turned_off_or_a_gpu_trains(changes):
 
 
 def command_of(config, place=None):
-    return launcher_command(config, place or Place(), Path("/logs"), "job", ["worker"])
+    return launcher_command(config, place or NodeRank(), Path("/logs"), "job", ["worker"])
 
 
 def test_on_a_cpu_the_launcher_gets_a_number_of_processes_and_no_devices():
@@ -67,7 +67,7 @@ def test_on_gpus_the_launcher_gets_the_first_visible_devices_by_their_labels(mon
 
 
 def test_of_several_nodes_each_is_told_its_number_its_address_and_where_all_meet():
-    place = Place(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     command = command_of(config(nodes=2), place)
     assert command[-9:-3] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
     assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "eth0"
@@ -75,7 +75,7 @@ def test_of_several_nodes_each_is_told_its_number_its_address_and_where_all_meet
 
 def test_an_interface_that_the_user_has_chosen_stays(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
-    place = Place(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "ib0"
 
 
@@ -84,7 +84,7 @@ def test_on_a_gpu_tf32_is_forbidden_to_all_libraries_unless_it_is_asked_for(
     tf32, expected, monkeypatch
 ):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    settings = worker_environment(config(device="gpu", gpus=1, tf32=tf32), Place())
+    settings = worker_environment(config(device="gpu", gpus=1, tf32=tf32), NodeRank())
     assert settings.get("NVIDIA_TF32_OVERRIDE") == expected
 
 

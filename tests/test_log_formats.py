@@ -19,7 +19,7 @@ from perfkit.logs.formats import FORMATS
 from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.wording import sentence
-from perfkit.text.messages import Message
+from perfkit.messages import Message
 
 BATCH, RANKS = 32, 4
 STEP_SECONDS = some.lists(some.floats(0.05, 5.0), min_size=25, max_size=80)

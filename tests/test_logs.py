@@ -30,7 +30,7 @@ from perfkit.logs.recompute import figures_of, share_of
 from perfkit.logs.wording import claim_state, explained_value
 from perfkit.reference.cells import cells_of
 from perfkit.report.measurement import write_measurement
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 STEADY = np.full(140, 0.5)
 

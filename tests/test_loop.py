@@ -28,8 +28,8 @@ class FakeTrainer:
         self.clock, self.losses, self.steps = clock, losses, 0
         self.calls = []
 
-    def backward(self, batch, *, exchange):
-        self.calls.append(("backward", batch, exchange))
+    def backward(self, batch, *, sync_gradients):
+        self.calls.append(("backward", batch, sync_gradients))
         return self.losses[self.steps] if self.losses else 1 / (self.steps + 1)
 
     def update(self):
@@ -37,7 +37,7 @@ class FakeTrainer:
         self.steps += 1
         self.clock.now += STEP_SECONDS * (10 if self.steps <= 2 else 1)
 
-    def discard(self):
+    def zero_grad(self):
         self.calls.append(("discard",))
 
 
@@ -55,14 +55,14 @@ class FakeGpu:
         self.synchronized += 1
         self.clock.now = max(self.clock.now, self.busy_until)
 
-    def mark(self):
+    def record_event(self):
         return max(self.busy_until, self.clock.now)
 
-    def passed(self, mark):
-        return mark <= self.clock.now
+    def is_complete(self, event):
+        return event <= self.clock.now
 
     def seconds_between(self, earlier, later):
-        assert self.passed(later), "an event was read before the device came past it"
+        assert self.is_complete(later), "an event was read before the device came past it"
         return later - earlier
 
 
@@ -84,14 +84,14 @@ class FakeGpuTrainer:
     def __init__(self, gpu):
         self.gpu = gpu
 
-    def backward(self, batch, *, exchange):
+    def backward(self, batch, *, sync_gradients):
         self.gpu.queue(STEP_SECONDS * 3 / 4)
         return Loss(self.gpu)
 
     def update(self):
         self.gpu.queue(STEP_SECONDS / 4)
 
-    def discard(self):
+    def zero_grad(self):
         return
 
 
@@ -172,9 +172,9 @@ def test_nothing_synchronizes_an_asynchronous_device_inside_the_window():
     inside = []
 
     class Watching(FakeGpuTrainer):
-        def backward(self, batch, *, exchange):
+        def backward(self, batch, *, sync_gradients):
             inside.append(gpu.synchronized)
-            return super().backward(batch, exchange=exchange)
+            return super().backward(batch, sync_gradients=sync_gradients)
 
     run(clock, Watching(gpu), gpu, read_losses_at_once=False, accumulate=2, announce=True)
     assert len(inside) == 24
@@ -207,7 +207,7 @@ def test_a_window_that_is_not_the_sum_of_its_steps_tells_that_synchronize_was_fo
         def synchronize(self):
             return
 
-        def passed(self, mark):
+        def is_complete(self, event):
             return True
 
         def seconds_between(self, earlier, later):
@@ -301,9 +301,9 @@ def test_a_batch_event_says_that_a_step_has_all_its_batches_before_the_ranks_mee
     events = []
 
     class Telling(FakeTrainer):
-        def backward(self, batch, *, exchange):
-            events.append({"event": "exchange" if exchange else "alone"})
-            return super().backward(batch, exchange=exchange)
+        def backward(self, batch, *, sync_gradients):
+            events.append({"event": "exchange" if sync_gradients else "alone"})
+            return super().backward(batch, sync_gradients=sync_gradients)
 
     train(
         Telling(clock),
@@ -330,15 +330,15 @@ class AloneTrainer:
         self.waits, self.seconds = waits, iter(seconds)
         self.gradient, self.discards = 0, 0
 
-    def backward(self, batch, *, exchange):
-        assert not exchange, "others would be waited for"
+    def backward(self, batch, *, sync_gradients):
+        assert not sync_gradients, "others would be waited for"
         self.waits(next(self.seconds))
         self.gradient += 1
 
     def update(self):
         raise AssertionError("no parameter may change")
 
-    def discard(self):
+    def zero_grad(self):
         self.gradient, self.discards = 0, self.discards + 1
 
 

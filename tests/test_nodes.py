@@ -31,6 +31,7 @@ from perfkit.request.hosts import own_index
 from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
 from perfkit.system.environment import suite_source
+from perfkit.text.messages import sentence
 
 pytestmark = pytest.mark.timeout(300)
 DRIVER = """
@@ -227,7 +228,7 @@ def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
                 process.suspend()
         wait()
         failure = result_of(request).failure
-        assert (failure.code, failure.message[:14]) == ("node_lost", "node 1 (node2)")
+        assert (failure.code, sentence(failure)[:14]) == ("node_lost", "node 1 (node2)")
         deadline = time.monotonic() + 20
         while measuring(cluster) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -252,7 +253,7 @@ def measuring(cluster):
     ("fault", "code", "told"),
     [
         ("raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_killed", "ended without a word"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_died", "ended without a word"),
     ],
     ids=["raises", "killed"],
 )
@@ -265,8 +266,8 @@ def test_a_rank_that_fails_ends_all_and_is_named_with_its_node(
     end(*drivers)
     result = result_of(request)
     assert result.failure.code == code, result.failure
-    assert result.failure.message.startswith(f"rank 1 on node 1 ({pair.nodes[1].address})")
-    assert told in result.failure.message
+    assert sentence(result.failure).startswith(f"rank 1 on node 1 ({pair.nodes[1].address})")
+    assert told in sentence(result.failure)
     assert left_on(pair.nodes) == []
 
 
@@ -281,9 +282,9 @@ def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_w
     end(*drivers)
     assert time.monotonic() - began < request["timeout"] + 20  # ten are the interpreters'
     failure = result_of(request).failure
-    assert failure.code == "time_out"
+    assert failure.code == "timeout"
     who = f"furthest behind: rank 1 on node 1 ({pair.nodes[1].address}), after step 1"
-    assert who in failure.message
+    assert who in sentence(failure)
     (log,) = (tmp_path / "outputs").glob("*/logs/1-rank1.log")
     assert "sitecustomize.py" in log.read_text()
     assert left_on(pair.nodes) == []
@@ -294,9 +295,9 @@ def test_a_node_that_never_comes_is_named_at_the_time_out(pair, request_of):
     driver = start(pair.nodes[0], request)
     end(driver)
     failure = result_of(request).failure
-    assert failure.code == "node_missing"
+    assert failure.code == "node_timeout"
     who = f"node 1 ({pair.nodes[1].address}) did not come within 5 s"
-    assert failure.message == who
+    assert sentence(failure) == who
     assert left_on(pair.nodes) == []
 
 
@@ -313,7 +314,7 @@ def test_a_link_that_goes_down_ends_the_run_on_both_sides(request_of):
         failure = result_of(request).failure
         assert failure.code == "node_lost"
         address = namespaces.nodes[1].address
-        assert failure.message.startswith(f"node 1 ({address}): it has not answered for")
+        assert sentence(failure).startswith(f"node 1 ({address}): it has not answered for")
         assert left_on(namespaces.nodes) == []
 
 
@@ -355,8 +356,8 @@ def test_a_port_that_is_taken_is_told_with_the_way_to_another(pair, request_of):
             (path,) = Path(request["outputs_dir"]).glob(f"*port{asked}*/result.json")
             failure = Measurement.read(path.parent).result.failure
             assert failure.code == "port_taken"
-            assert f"port {port}" in failure.message
-            assert "-p port NUMBER" in failure.message
+            assert f"port {port}" in sentence(failure)
+            assert "-p port NUMBER" in sentence(failure)
             holder.kill()
 
 
@@ -367,7 +368,7 @@ def test_nodes_that_were_asked_for_different_things_are_told_which(pair, request
     end(*map(start, pair.nodes, (first, second)))
     failure = result_of(first).failure
     assert failure.code == "nodes_differ"
-    assert failure.message == (
+    assert sentence(failure) == (
         f"batch_size: 2 asked for here, 3 on node 1 ({pair.nodes[1].address})"
     )
 
@@ -395,7 +396,7 @@ def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
     end(*drivers)
     failure = result_of(request).failure
     assert failure.code == "nodes_differ"
-    assert failure.message.startswith("data: ")
+    assert sentence(failure).startswith("data: ")
 
 
 @pytest.fixture
@@ -487,7 +488,7 @@ def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
     end(*(start(node, request) for node in pair.nodes))
     result = result_of(request)
     assert result.failure.code == "nodes_differ"
-    assert "-p label NAME" in result.failure.message
+    assert "-p label NAME" in sentence(result.failure)
     assert len(result.repeats) == 1
 
 

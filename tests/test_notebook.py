@@ -224,12 +224,12 @@ def test_a_failed_measurement_ends_papermill_non_zero_with_its_page_written(pape
     request = small(input="synthetic", timeout=1)
     done = run([*papermill, *as_options(request)])
     assert done.returncode != 0
-    assert "time_out: repeat 1 took over 1 s" in done.stderr
+    assert "timeout: repeat 1 took over 1 s" in done.stderr
     measurement = measured(request["outputs_dir"])
     assert measurement.result.status == "failed"
     page = (measurement.folder / "report.html").read_text()
     assert "no number" in page
-    assert "time_out" in page
+    assert "timeout" in page
 
 
 def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(small, fake_trainer):
@@ -390,7 +390,7 @@ def test_perfkit_run_of_a_copy_that_fails_ends_with_1_and_names_its_page(
 ):
     done = cli("run", str(own_notebook), *as_options(small(input="synthetic", timeout=1)))
     assert done.returncode == 1
-    assert "time_out" in done.stderr
+    assert "timeout" in done.stderr
     assert "report.html" in done.stderr
 
 
@@ -435,7 +435,7 @@ def test_perfkit_run_says_which_notebook_or_model_is_not_there(
 def test_perfkit_run_ends_with_1_when_a_run_fails_and_says_why(cli, small):
     done = cli("run", "resnet50", *as_options(small(input="synthetic", timeout=1)))
     assert done.returncode == 1
-    assert "time_out" in done.stderr
+    assert "timeout" in done.stderr
     assert "report.html" in done.stderr
     assert "Traceback" not in done.stderr
 

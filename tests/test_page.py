@@ -30,7 +30,7 @@ def test_foreign_text_is_escaped_wherever_it_comes_from(tmp_path):
     text = page_of(
         tmp_path / "m",
         status="partial",
-        failure=Failure(code="worker_error", message=HOSTILE),
+        failure=Failure("worker_error", {"detail": HOSTILE}),
         environment={
             "gpus": Reading(value=[HOSTILE]),
             "suite_commit": Reading(value=HOSTILE),
@@ -84,7 +84,7 @@ def test_the_page_is_the_same_bytes_each_time(tmp_path):
 
 
 def test_a_measurement_without_any_repeat_still_has_a_page(tmp_path):
-    failure = Failure(code="bad_input", message="train_list.txt:3: no such file: a.jpeg")
+    failure = Failure("bad_input", {"detail": "train_list.txt:3: no such file: a.jpeg"})
     text = page_of(
         tmp_path / "m", repeats=[], throughput=None, status="failed", failure=failure
     )
@@ -103,9 +103,9 @@ def test_a_result_with_no_more_than_its_schema_demands_has_a_page(tmp_path):
 
 
 def test_publishing_what_is_not_complete_raises_after_the_page_is_written(tmp_path):
-    failure = Failure(code="time_out", message="repeat 2 took over 9 s")
+    failure = Failure("timeout", {"detail": "repeat 2 took over 9 s"})
     measurement = stored(tmp_path / "m", status="partial", failure=failure)
-    with pytest.raises(MeasurementError, match="time_out: repeat 2 took over 9 s"):
+    with pytest.raises(MeasurementError, match="timeout: repeat 2 took over 9 s"):
         publish(measurement)
     assert (tmp_path / "m" / "report.html").exists()
     assert (tmp_path / "index.html").exists()

@@ -96,7 +96,7 @@ for name, case in CASES.items():
     for step in range(STEPS):
         batches = list(micro_batches(chosen, step))
         shares = [
-            trainer.backward(batch, exchange=number == chosen.accumulate)
+            trainer.backward(batch, sync_gradients=number == chosen.accumulate)
             for number, batch in enumerate(batches, 1)
         ]
         trainer.update()
@@ -110,7 +110,7 @@ for name, case in CASES.items():
     trained = parameters(trainer)
     assert all(value.dtype == np.float64 for value in trained.values())
     moved = max(np.abs(trained[name] - begun[name]).max() for name in trained)
-    trainer.backward(batches[0], exchange=False)
+    trainer.backward(batches[0], sync_gradients=False)
     own = max((p.grad.numpy() for p in trainer.network.parameters()), key=np.size)
     file = f"{FOLDER}/{name}-{rank}of{ranks}.npz"
     np.savez(file, losses=losses, moved=moved, own=own, **trained)

@@ -10,6 +10,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.paddle.backend import Trainer, as_tensors, effective
 from perfkit.frameworks.precision import effective_precision
 from perfkit.inputs import synthetic
+from perfkit.text.messages import sentence
 from perfkit.worker.rank import NotAsAskedError, check, failure
 
 
@@ -80,7 +81,7 @@ def test_what_differs_from_what_was_asked_for_is_refused_with_both(asked, found,
     assert told in str(refused.value)
     assert str(refused.value).endswith("paddle ignores it on this device")
     code, message = failure(refused.value)
-    assert code == "not_as_asked"
+    assert code == "config_mismatch"
     assert told in message
 
 
@@ -118,8 +119,8 @@ def test_a_precision_that_the_device_ignores_ends_the_run_before_its_first_step(
     monkeypatch.setitem(FRAMEWORKS, "paddle", promised)
     measurement = measure(precision="amp", input="synthetic")
     result = measurement.result
-    assert (result.status, result.failure.code) == ("failed", "not_as_asked")
-    assert "precision=amp was asked for" in result.failure.message
-    assert "precision=fp32" in result.failure.message
+    assert (result.status, result.failure.code) == ("failed", "config_mismatch")
+    assert "precision=amp was asked for" in sentence(result.failure)
+    assert "precision=fp32" in sentence(result.failure)
     assert result.throughput is None
     assert '"step"' not in measurement.raw_file(1, 0).read_text()

@@ -18,8 +18,8 @@ from perfkit.config import (
     resolved_path,
     typed_path,
 )
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 from perfkit.request.resolve import resolve
 from perfkit.system.gpus import select
 

@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from typing import get_args
 
 import pytest
 from made import made_result, measured, stored, write_all
+from pydantic import TypeAdapter
 
 import perfkit
+from perfkit.messages import Message
 from perfkit.results.files import (
     Measurement,
     ResultError,
@@ -15,11 +18,13 @@ from perfkit.results.files import (
     write_atomically,
     write_result,
 )
-from perfkit.results.schema import Failure
+from perfkit.results.schema import Failure, FailureCode, Finding
+from perfkit.text import messages
+from perfkit.text.messages import sentence
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path):
-    failure = Failure(code="time_out", message="<b>took long</b>")
+    failure = Failure("timeout", {"detail": "<b>took long</b>"})
     result = made_result(id=tmp_path.name, failure=failure)
     write_result(tmp_path, result)
     assert read_result(tmp_path / "result.json") == result
@@ -216,3 +221,24 @@ def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, even
     measurement.raw_file(2, 0).write_text(json.dumps(event) + "\n")
     with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
         perfkit.load_steps(measurement.folder)
+
+
+def test_a_failure_is_a_code_and_its_sentence_has_only_what_is_known(monkeypatch):
+    parts = ["rank %(rank)s exited", " after step %(step)s", "; %(detail)s"]
+    monkeypatch.setitem(messages.FAILURES, "worker_died", parts)
+    lost = Failure("worker_died", {"rank": 1, "detail": "100 % <b>lost</b>"})
+    assert sentence(lost) == "rank 1 exited; 100 % <b>lost</b>"
+    assert sentence(Failure("worker_died", {"rank": 1, "step": 2000})) == (
+        "rank 1 exited after step 2,000"
+    )
+
+
+def test_every_failure_code_has_a_sentence():
+    assert {*messages.FAILURES} == {*get_args(FailureCode)}
+
+
+def test_messages_within_a_message_are_read_back_as_messages():
+    inner = Message("by_line", {"line": 3})
+    found = Finding("contradiction", {"by": inner, "value": {"x": 1}}, "a.log", 3)
+    stored = TypeAdapter(Finding).dump_json(found)
+    assert TypeAdapter(Finding).validate_json(stored) == found

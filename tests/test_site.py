@@ -250,9 +250,13 @@ def test_foreign_text_is_escaped_wherever_a_result_may_have_it(tmp_path):
     content["effective"]["strategy"] = {"amp": option}
     content["repeats"][0]["nodes"] = ["a", "b"]
     content["repeats"].append(
-        {"index": 3, "status": "failed"} | {"failure": {"code": "time_out", "message": "late"}}
+        {"index": 3, "status": "failed"}
+        | {"failure": {"code": "timeout", "params": {"detail": "late"}}}
     )
-    content |= {"status": "partial", "failure": {"code": "time_out", "message": "late"}}
+    content |= {
+        "status": "partial",
+        "failure": {"code": "timeout", "params": {"detail": "late"}},
+    }
     result, taken = hostile(Result.model_validate_json(json.dumps(content)))
     assert taken > 20
     write_all(tmp_path, result.model_copy(update={"id": "m"}))

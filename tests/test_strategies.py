@@ -9,8 +9,8 @@ import pytest
 from perfkit.config import Config
 from perfkit.frameworks.paddle.presets import STRATEGIES, code, precision_of
 from perfkit.frameworks.paddle.strategy import FLAGS, apply
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 
 PRESETS = tuple(STRATEGIES)
 OWNERS = {

@@ -424,11 +424,14 @@ def test_a_number_comes_with_interval_and_n_on_lines_of_their_own(tmp_path):
 
 def test_a_partial_measurement_says_so_beside_its_number(tmp_path):
     result = measured([10.0, 12.0])
-    changes = {"status": "partial", "failure": {"code": "time_out", "message": "over 9 s"}}
+    changes = {
+        "status": "partial",
+        "failure": {"code": "timeout", "params": {"detail": "over 9 s"}},
+    }
     changes["protocol"] = result.protocol.model_dump() | {"repeats": 7}
     partial = result.model_validate(result.model_dump() | changes)
     (row,) = only_table(sections.fastest(read(tmp_path, partial)))
-    assert row["Paddle"].endswith("partial: 2 of 7 repeats, time_out")
+    assert row["Paddle"].endswith("partial: 2 of 7 repeats, timeout")
 
 
 def test_each_number_links_to_its_page_in_the_language_shown(tmp_path):

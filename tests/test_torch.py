@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 
 from perfkit.config import Config
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.launchers import Place, torchrun
+from perfkit.frameworks.base import NodeRank
+from perfkit.frameworks.launchers import torchrun
 from perfkit.frameworks.torch import bert as bert_torch
 from perfkit.frameworks.torch import resnet50 as resnet50_torch
 from perfkit.frameworks.torch import vgg16 as vgg16_torch
@@ -108,12 +109,12 @@ for name, case in CASES.items():
     # Not one seed for all: ranks have to begin with the first one's parameters all the same.
     torch.manual_seed(rank)
     trainer = Trainer(chosen)
-    trainer.drop_nothing()
+    trainer.disable_dropout()
     losses = []
     for step in range(STEPS):
         batches = list(tensors(micro_batches(chosen, step), chosen))
         shares = [
-            trainer.backward(batch, exchange=number == chosen.accumulate)
+            trainer.backward(batch, sync_gradients=number == chosen.accumulate)
             for number, batch in enumerate(batches, 1)
         ]
         trainer.update()
@@ -123,9 +124,9 @@ for name, case in CASES.items():
             seconds_alone(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
     trained = {n: p.detach().numpy().copy() for n, p in trainer.network.named_parameters()}
     assert all(value.dtype == np.float64 for value in trained.values())
-    trainer.backward(batches[0], exchange=False)
+    trainer.backward(batches[0], sync_gradients=False)
     own = max((p.grad.numpy() for p in trainer.network.parameters()), key=np.size)
-    trainer.discard()
+    trainer.zero_grad()
     found = profile(lambda: [trainer.backward(batches[0]), trainer.update()], 2)
     assert (0 < found["communication"] < found["step"]) == (ranks > 1), found
     np.savez(f"{FOLDER}/{name}-{rank}of{ranks}.npz", losses=losses, own=own, **trained)
@@ -237,7 +238,7 @@ def test_static_execution_takes_the_same_steps_as_dynamic(narrow, model):
     for execution in ("dynamic", "static"):
         torch.manual_seed(0)
         trainer = Trainer(config(model, execution=execution))
-        trainer.drop_nothing()
+        trainer.disable_dropout()
         losses[execution] = [step(trainer, batch(model)) for _ in range(2)]
     assert losses["dynamic"] == pytest.approx(losses["static"], rel=1e-3)
 
@@ -284,7 +285,7 @@ def test_the_loss_falls_over_20_steps_on_a_batch_that_stays_the_same(
     trainer = Trainer(config(model, batch_size=batch_size, precision=precision))
     if model == "vgg16":
         # Half of a narrow layer is too little to learn two images in a few steps.
-        trainer.drop_nothing()
+        trainer.disable_dropout()
     same = batch(model)
     losses = [step(trainer, same) for _ in range(20)]
     assert losses[-1] < 0.9 * losses[0]
@@ -336,7 +337,7 @@ def test_accumulated_micro_batches_are_one_step_on_the_joined_batch(narrow, doub
         torch.manual_seed(0)
         size = 4 // accumulate
         trainer = Trainer(config(model, batch_size=size, accumulate=accumulate))
-        trainer.drop_nothing()
+        trainer.disable_dropout()
         for seed in range(3):
             joined = batch(model, size=4, dtype="float64", seed=seed)
             shares = [
@@ -355,9 +356,9 @@ def test_accumulated_micro_batches_are_one_step_on_the_joined_batch(narrow, doub
 @pytest.mark.parametrize("model", NAMES)
 def test_weights_taken_from_one_trainer_make_another_compute_the_same(narrow, model):
     first, second = (Trainer(config(model, seed=seed)) for seed in (0, 1))
-    second.load(first.weights())
+    second.load_weights(first.weights())
     for trainer in (first, second):
-        trainer.drop_nothing()
+        trainer.disable_dropout()
     assert float(first.backward(batch(model))) == float(second.backward(batch(model)))
     one, other = first.gradients(), second.gradients()
     assert [*one] == [*first.weights()]
@@ -382,10 +383,10 @@ def test_weights_of_another_network_are_refused_and_nothing_is_changed(narrow):
     before = trainer.weights()
     turned = before | {"classify.6.weight": before["classify.6.weight"].T.copy()}
     with pytest.raises(ValueError, match=r"classify.6.weight: expected \(128, 1000\), found"):
-        trainer.load(turned)
+        trainer.load_weights(turned)
     fewer = {name: array for name, array in before.items() if "bias" not in name}
     with pytest.raises(ValueError, match=r"classify.0.bias: expected .*, found None, and 15"):
-        trainer.load(fewer)
+        trainer.load_weights(fewer)
     after = trainer.weights()
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
@@ -468,7 +469,7 @@ def test_a_want_of_memory_on_a_cpu_is_recognised():
 
 def test_ceilings_are_measured_by_products_and_copies_that_are_right():
     workloads = Workloads(config(precision="bf16"))
-    assert workloads.product(64)().dtype == torch.bfloat16
+    assert workloads.matmul(64)().dtype == torch.bfloat16
     assert workloads.copy(100)().numel() == 100
 
 
@@ -519,7 +520,7 @@ def trained(processes, tmp_path_factory):
     script = folder / "train.py"
     script.write_text(SCRIPT)
     run = [sys.executable, str(script), json.dumps([STEPS, SAMPLES, CASES, str(folder)])]
-    together = torchrun(config(processes=2), Place(), folder / "logs", "job", run)
+    together = torchrun(config(processes=2), NodeRank(), folder / "logs", "job", run)
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     for command in (together, run):
         subprocess.run(command, env=env, check=True, capture_output=True, timeout=120)

@@ -18,7 +18,7 @@ from perfkit.comparison import compare
 from perfkit.config import Config
 from perfkit.models import MODELS, architecture
 from perfkit.report.measurement import work_equivalence
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.results.files import Measurement, write_result
 from perfkit.results.schema import Reading
 from perfkit.verification import verify
@@ -245,7 +245,7 @@ def test_attention_to_padding_is_found(against_paddle, monkeypatch):
 def test_dropout_that_stays_on_is_found(against_paddle, monkeypatch):
     from perfkit.frameworks.torch.backend import Trainer
 
-    monkeypatch.setattr(Trainer, "drop_nothing", lambda _self: None)
+    monkeypatch.setattr(Trainer, "disable_dropout", lambda _self: None)
     assert ("first_loss", "fp32") in amiss(against_paddle("vgg16"))
 
 

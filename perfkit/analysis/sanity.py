@@ -14,13 +14,14 @@ from perfkit.analysis.utilization import (
     share_of_datasheet,
     utilization,
 )
+from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.frames import load_steps
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import STOPPING_LEVEL, Result
 from perfkit.statistics import median, outliers, relative_width
-from perfkit.text.messages import Message, worst_first
+from perfkit.text.messages import worst_first
 
 WIDE = 0.05
 """An interval as wide as this share of the median is called wide."""

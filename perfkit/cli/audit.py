@@ -11,7 +11,7 @@ import click
 from perfkit.cli.options import FORMAT_OPTIONS, FORMAT_REGEX, JSON_FILE
 from perfkit.cli.telling import refuse, tell
 from perfkit.config import LABEL, portable, resolved_path
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 if TYPE_CHECKING:
     from perfkit.logs.audit import Audit

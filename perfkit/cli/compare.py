@@ -8,7 +8,7 @@ import click
 from perfkit.cli.options import JSON_FILE, PARAMETERS, Given, from_here, typed_values
 from perfkit.cli.telling import refuse, tell
 from perfkit.config import resolved_path, typed_path
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 
 @click.command(

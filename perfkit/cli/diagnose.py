@@ -6,8 +6,8 @@ import click
 
 from perfkit.cli.options import EPILOG, MODEL, PARAMETER_LIST, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import complain, refuse
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 
 
 @click.command(epilog=PARAMETER_LIST + EPILOG)

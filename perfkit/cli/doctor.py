@@ -7,8 +7,8 @@ import click
 from perfkit.cli.options import EPILOG, PARAMETER_LIST, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import refuse
 from perfkit.models import MODELS
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 
 
 @click.command(epilog=PARAMETER_LIST + EPILOG)

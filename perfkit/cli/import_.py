@@ -6,7 +6,7 @@ import click
 
 from perfkit.cli.options import FORMAT_OPTIONS, FORMAT_REGEX, PARAMETERS, Given
 from perfkit.cli.telling import refuse
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 
 @click.command("import", epilog="\b\nExit status: 0 done, 2 the request was wrong.")

@@ -4,7 +4,7 @@ import click
 
 from perfkit.cli.options import EPILOG, MODEL, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import refuse
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 
 @click.command(epilog=EPILOG)

@@ -7,7 +7,7 @@ import click
 
 from perfkit.cli.options import from_here
 from perfkit.cli.telling import complain, refuse
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 
 @click.command(

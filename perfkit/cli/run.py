@@ -14,8 +14,8 @@ from perfkit.cli.options import EPILOG, PARAMETER_LIST, PARAMETERS, Given, typed
 from perfkit.cli.telling import complain, refuse
 from perfkit.config import ROOT, Config, portable
 from perfkit.models import MODELS
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 """The call of `perfkit.plan` in a cell, with the model's name."""

@@ -7,7 +7,7 @@ import click
 from perfkit.cli.telling import refuse
 from perfkit.config import Config, portable, resolved_path, typed_path
 from perfkit.models import MODELS
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 SEQUENCE_LENGTH = MODELS["bert"].default_sequence_length or 0
 

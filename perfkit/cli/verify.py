@@ -6,7 +6,7 @@ import click
 
 from perfkit.cli.options import MODEL, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import complain, refuse
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 
 @click.command(

@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any
 
 from perfkit.config import Config
-from perfkit.request.refusal import nearest
+from perfkit.request.errors import suggest
 from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of
 from perfkit.text.format import column_value, one_line
@@ -108,7 +108,7 @@ def across_problems(keys: Iterable[str]) -> list[str]:
             problems.append(f"--across {key}: needs no saying, it may differ")
         elif key not in KEYS:
             problems.append(
-                f"--across {key}: no key that must agree{nearest(key, KEYS)} "
+                f"--across {key}: no key that must agree{suggest(key, KEYS)} "
                 f"(software may differ anyway); those are {', '.join(KEYS)}"
             )
     return problems

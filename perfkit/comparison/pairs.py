@@ -22,6 +22,7 @@ from perfkit.reference import matches
 from perfkit.reference.cells import Cell
 from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of, row_order
+from perfkit.text.messages import sentence
 from perfkit.text.terminal import plain
 
 Unit = Literal["images/s", "sequences/s"]
@@ -108,7 +109,7 @@ class Failed:
     @property
     def why(self) -> str:
         failure = self.measured.measurement.result.failure
-        return f"{failure.code}: {plain(failure.message)}" if failure else "not finished"
+        return f"{failure.code}: {plain(sentence(failure))}" if failure else "not finished"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal
 from perfkit.config import resolved_path
 from perfkit.reference.cells import RUNS, SHAPES, Cell, cells_of
 from perfkit.reference.table import published
-from perfkit.request.refusal import nearest
+from perfkit.request.errors import suggest
 from perfkit.results.files import Measurement, ResultError, read_result
 from perfkit.results.frames import measurements
 from perfkit.text.terminal import wrapped
@@ -92,7 +92,7 @@ def _labelled(label: str, outputs: str | Path, before: Sequence[str] = ()) -> So
     if not found:
         known = sorted({one.result.config.label for one in there} - {""})
         problem = f"no label {label!r} under {resolved_path(str(outputs))}, which has "
-        problem += f"{', '.join(known) or 'none'}{nearest(label, known)}"
+        problem += f"{', '.join(known) or 'none'}{suggest(label, known)}"
         if any(one.folder.name == label for one in there):
             problem += f"; the measurement {label} is named by its folder, {outputs}/{label}"
         raise ComparisonError([*before, problem, *left_out])
@@ -100,4 +100,4 @@ def _labelled(label: str, outputs: str | Path, before: Sequence[str] = ()) -> So
 
 
 def _no_table(name: str) -> str:
-    return f"no published table; those are {', '.join(TABLES)}{nearest(name, TABLES)}"
+    return f"no published table; those are {', '.join(TABLES)}{suggest(name, TABLES)}"

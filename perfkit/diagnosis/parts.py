@@ -20,9 +20,10 @@ from perfkit.diagnosis.verdict import (
 )
 from perfkit.driver.measure import measure
 from perfkit.driver.task import TaskError, perform
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.results.files import Events, Measurement, write_atomically
 from perfkit.statistics import ratio_interval
+from perfkit.text.messages import sentence
 
 
 def diagnose(
@@ -79,7 +80,7 @@ def diagnose(
 def _complete(measurement: Measurement) -> Measurement:
     result = measurement.result
     if result.status != "complete":
-        told = f"{result.failure.code}: {result.failure.message}" if result.failure else ""
+        told = f"{result.failure.code}: {sentence(result.failure)}" if result.failure else ""
         raise TaskError(f"{result.id} {result.status}: {told}")
     return measurement
 

@@ -23,7 +23,7 @@ from perfkit.driver.start import SECRET, meeting_address, start_command
 from perfkit.driver.wire import LostError, Message, Wire
 from perfkit.driver.workers import Ending, close, shortened
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
 from perfkit.system.environment import suite_source
@@ -42,7 +42,7 @@ class NodeError(Exception):
 
     def __init__(self, code: FailureCode, message: str) -> None:
         super().__init__(message)
-        self.failure = Failure(code=code, message=portable(message))
+        self.failure = Failure(code, {"detail": portable(message)})
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Nodes:
                 self._open(config.port or (MANUAL_PORT if manual else 0), opened)
             except OSError as error:
                 raise NodeError(
-                    "node_missing", f"the nodes can't be started: {error}"
+                    "node_timeout", f"the nodes can't be started: {error}"
                 ) from error
             self.opened = opened.pop_all()
 
@@ -152,14 +152,14 @@ class Nodes:
             if self.trouble:
                 raise self.trouble
             if self.process.poll() is not None:
-                raise NodeError("node_missing", f"{self.config.launcher} ended: {self._said()}")
+                raise NodeError("node_timeout", f"{self.config.launcher} ended: {self._said()}")
             if time.monotonic() > deadline:
                 names = ", ".join(map(self.name, absent)) or "a node"
                 told = f"{names} did not come within {self.config.timeout} s"
                 if self.reception.turned_away:
                     who = ", ".join(sorted(self.reception.turned_away))
                     told += f"; turned away for want of the right {SECRET}: {who}"
-                raise NodeError("node_missing", told)
+                raise NodeError("node_timeout", told)
         return self._compared()
 
     def _compared(self) -> list[NodeSeen]:
@@ -199,7 +199,7 @@ class Nodes:
         first = self._ready(0)
         for node, remote in self.nodes.items():
             remote.ending, remote.logs = None, {}
-            place = Place(
+            place = NodeRank(
                 node=node,
                 nodes=self.config.nodes,
                 address=self._ready(node)["address"],

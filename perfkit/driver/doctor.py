@@ -15,9 +15,10 @@ from perfkit.inputs.data_set import examine
 from perfkit.models import MODELS
 from perfkit.models.data import predictions
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
-from perfkit.request.refusal import RequestError
+from perfkit.text.messages import sentence
 
 MOST_SECONDS = 60
 """How long the nodes are waited for."""
@@ -110,4 +111,4 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
             if not problems:
                 yield Check(True, "network", "every node reaches every other; ports are free")
     except NodeError as error:
-        yield Check(False, error.failure.code.replace("_", " "), error.failure.message)
+        yield Check(False, error.failure.code.replace("_", " "), sentence(error.failure))

@@ -21,8 +21,8 @@ LAST_WORDS = ("FatalError", "Traceback (most recent call last)")
 
 
 def failure(code: FailureCode, message: str) -> Failure:
-    """A Failure whose message gives away no path of this machine."""
-    return Failure(code=code, message=portable(message))
+    """A Failure whose detail gives away no path of this machine."""
+    return Failure(code, {"detail": portable(message)})
 
 
 def unwritten(error: OSError) -> Failure:
@@ -51,7 +51,7 @@ def cause(
     `logs` are texts by name, such as `rank0`.
     """
     reported = {
-        rank: failure(event["code"], f"{names[rank]}: {event['message']}")
+        rank: failure(event["code"], f"{names[rank]}: {event['params']['detail']}")
         for rank, rank_events in enumerate(events)
         for event in rank_events
         if event["event"] == "failure"
@@ -92,7 +92,7 @@ def _silent(
     ]
     first = min(ending.gone.values(), default=0.0)
     gone = [rank for rank, at in ending.gone.items() if at - first < SAME_SECONDS]
-    reports = [report.message for report in reported.values()]
+    reports = [report.params["detail"] for report in reported.values()]
     stalled = [
         rank
         for rank in _behind(events)
@@ -112,7 +112,7 @@ def _silent(
     last = " ".join(ending.last_lines.split())[-300:]
     reports = reports or [f"the launcher's status was {ending.status}; last lines: {last}"]
     told = f"{who} ended without a word" + (f" after {where}" if where else "")
-    return failure("worker_killed", f"{told}; {reports[0]}")
+    return failure("worker_died", f"{told}; {reports[0]}")
 
 
 def _progressed(events: Events) -> tuple[int, int]:

@@ -10,8 +10,8 @@ from typing import Any
 from perfkit.config import Config, run_command
 from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.driver.start import SECRET
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 
 NAME_LENGTH = 50
 """A pod adds its index, and a host name has up to 63 characters."""

@@ -20,8 +20,8 @@ from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
-from perfkit.request.refusal import RequestError
 from perfkit.request.resolve import resolve
 from perfkit.results.files import (
     Measurement,

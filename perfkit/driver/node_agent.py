@@ -21,11 +21,11 @@ from perfkit.config import Config, Protocol
 from perfkit.driver.start import SECRET
 from perfkit.driver.wire import LostError, Message, Wire
 from perfkit.driver.workers import Workers
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 from perfkit.inputs.data_set import digest
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_addresses
-from perfkit.request.refusal import RequestError
 from perfkit.results.files import rank_file
 from perfkit.system.environment import identity, suite_source
 from perfkit.system.gpus import visible_gpus
@@ -171,7 +171,7 @@ class Node:
 
     def run(self, message: Message) -> None:
         """Start this node's workers of one repeat."""
-        place = Place(**message["place"])
+        place = NodeRank(**message["place"])
         address, _, port = place.master.rpartition(":")
         if place.node == 0 and (reason := _taken(address, int(port))):
             self.wire.send("refused", code="port_taken", message=reason)

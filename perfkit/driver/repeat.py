@@ -157,7 +157,7 @@ def _watched(
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
                 progress.show(index, ranks[0].step, so_far, seconds)
                 if status is None and seconds > config.timeout:
-                    ended = failure("time_out", f"repeat {index} took over {config.timeout} s")
+                    ended = failure("timeout", f"repeat {index} took over {config.timeout} s")
                     workers.write_stacks()
                     break
         except KeyboardInterrupt:
@@ -179,7 +179,7 @@ def _why_failed(
 ) -> Failure | None:
     """None if all ranks came to their end and their logs are stored."""
     names = [_rank_name(crew, config, rank) for rank in range(config.ranks)]
-    late = seen.ended is not None and seen.ended.code == "time_out"
+    late = seen.ended is not None and seen.ended.code == "timeout"
     if all(map(came_to_end, events)):
         # After a time-out, only the processes' own clearing up did not come to its end.
         return seen.unstored if late else seen.ended or seen.unstored
@@ -187,7 +187,7 @@ def _why_failed(
         return cause(events, names, seen.ending, seen.quiet, seen.logs, seen.trouble)
     if late and config.ranks > 1:
         behind = furthest_behind(events, names)
-        return failure("time_out", f"{seen.ended.message}; {behind}")
+        return failure("timeout", f"{seen.ended.params['detail']}; {behind}")
     return seen.ended
 
 

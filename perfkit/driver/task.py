@@ -6,6 +6,7 @@ from perfkit.config import Config, Protocol
 from perfkit.driver.failures import came_to_end, cause
 from perfkit.driver.workers import Workers
 from perfkit.results.files import Events, rank_file, read_events
+from perfkit.text.messages import sentence
 
 
 class TaskError(RuntimeError):
@@ -27,5 +28,5 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     if not all(map(came_to_end, events)):
         names = [f"rank {rank}" for rank in range(config.ranks)]
         failure = cause(events, names, ending, [0.0] * config.ranks, logs, None)
-        raise TaskError(f"{task}: {failure.code}: {failure.message}")
+        raise TaskError(f"{task}: {failure.code}: {sentence(failure)}")
     return events

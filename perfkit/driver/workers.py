@@ -16,7 +16,7 @@ import psutil
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.launchers import Place
+from perfkit.frameworks.base import NodeRank
 from perfkit.results.files import rank_file
 from perfkit.system.environment import cpu_vendor
 from perfkit.system.gpus import visible_gpus
@@ -50,7 +50,7 @@ def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
     return FRAMEWORKS[config.framework].cpu_settings(vendor, threads)
 
 
-def worker_environment(config: Config, place: Place) -> dict[str, str]:
+def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
     """This process's environment with what the workers need in it."""
     settings = cpu_settings(config, cpu_vendor(), len(os.sched_getaffinity(0)))
     if config.device == "gpu":
@@ -67,7 +67,7 @@ def worker_environment(config: Config, place: Place) -> dict[str, str]:
 
 
 def launcher_command(
-    config: Config, place: Place, log_dir: Path, job: str, worker: list[str]
+    config: Config, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
     """What starts the workers of one node; `worker` is the command of every rank."""
     return FRAMEWORKS[config.framework].command(config, place, log_dir, job, worker)
@@ -101,11 +101,11 @@ class Workers:
         protocol: Protocol,
         raw_folder: Path,
         job: str,
-        place: Place | None = None,
+        place: NodeRank | None = None,
         task: str = "measure",
     ) -> None:
         self.config = config
-        self.place = place or Place()
+        self.place = place or NodeRank()
         self.raw_folder = raw_folder
         self.gone: dict[int, float] = {}
         self.pids: dict[int, int] = {}

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config
-from perfkit.frameworks.launchers import Place, alone, paddle_launch, torchrun
+from perfkit.frameworks.base import NodeRank
+from perfkit.frameworks.launchers import alone, paddle_launch, torchrun
 from perfkit.system.software import CUDA_VERSIONS, constants, distribution
 
-Command = Callable[[Config, Place, Path, str, list[str]], list[str]]
+Command = Callable[[Config, NodeRank, Path, str, list[str]], list[str]]
 """Configuration, place, folder for logs, name of the job, and the command of every rank."""
 
 

@@ -4,7 +4,7 @@ Backend has; `perfkit.frameworks` says what is known of it without importing it.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -22,32 +22,43 @@ Clock = Callable[[], float]
 """Seconds, from any moment on."""
 
 
+class NodeRank(NamedTuple):
+    """The position of one node among those of a run: its number, its address and network
+    interface, and `master`, host:port where all nodes meet."""
+
+    node: int = 0
+    nodes: int = 1
+    address: str = ""
+    interface: str = ""
+    master: str = ""
+
+
 class Device(Protocol):
     """What the timer needs of a device."""
 
     def synchronize(self) -> None:
         """Wait until all work handed to the device is done."""
 
-    def mark(self) -> Any:
-        """A mark behind all work handed over so far; does not wait."""
+    def record_event(self) -> Any:
+        """An event behind all work handed over so far; does not wait."""
 
-    def passed(self, mark: Any) -> bool:
-        """Whether the device has come past `mark`; does not wait."""
+    def is_complete(self, event: Any) -> bool:
+        """Whether the device has come past `event`; does not wait."""
 
     def seconds_between(self, earlier: Any, later: Any) -> float:
-        """Device time between two marks that have passed, seconds."""
+        """Device time between two events that are complete, seconds."""
 
 
 class CpuDevice:
     """A CPU, where a step is done when its call returns."""
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
-        self.mark = clock
+        self.record_event = clock
 
     def synchronize(self) -> None:
         return
 
-    def passed(self, mark: float) -> bool:
+    def is_complete(self, event: float) -> bool:
         return True
 
     def seconds_between(self, earlier: float, later: float) -> float:
@@ -65,14 +76,14 @@ class Trainer(Protocol):
     @property
     def loss_scale(self) -> float | None: ...
 
-    def backward(self, batch: Any, *, exchange: bool) -> Any:
+    def backward(self, batch: Any, *, sync_gradients: bool) -> Any:
         """Add a micro-batch's share to the gradients; its share of the loss, not yet read from
-        the device. With `exchange`, ranks exchange what has come together."""
+        the device. With `sync_gradients`, ranks exchange what has come together."""
 
     def update(self) -> None:
         """One optimizer step on the gradients, which are gone then."""
 
-    def discard(self) -> None:
+    def zero_grad(self) -> None:
         """Drop the gradients."""
 
     def evaluate(self, batch: Batch) -> tuple[float, float]:
@@ -81,13 +92,13 @@ class Trainer(Protocol):
     def weights(self) -> Weights:
         """Copies of the trainable parameters."""
 
-    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Take these in their place. Raises KeyError or ValueError where they are others."""
 
     def gradients(self) -> Weights:
         """What `backward` has brought together."""
 
-    def drop_nothing(self) -> None:
+    def disable_dropout(self) -> None:
         """Have no dropout from now on; all else stays as in training."""
 
     def multiply_adds(self, batch: Batch) -> int:
@@ -97,7 +108,7 @@ class Trainer(Protocol):
 class Workloads(Protocol):
     """What a framework offers for it; each returned call hands one piece of work over."""
 
-    def product(self, size: int) -> Callable[[], Any]:
+    def matmul(self, size: int) -> Callable[[], Any]:
         """The product of two matrices of size x size in the precision of the training."""
 
     def copy(self, size_bytes: int) -> Callable[[], Any]:
@@ -110,7 +121,7 @@ class Backend(Protocol):
     def open_device(self, config: Config) -> Device:
         """Select this rank's device, seed, and join the other ranks, if there are any."""
 
-    def use_doubles(self) -> None:
+    def enable_float64(self) -> None:
         """Have trainers that are made from now on compute in float64, for a witness."""
 
     def tensors(self, batches: Iterator[Batch], config: Config) -> Iterator[Batch]:

@@ -2,24 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from perfkit.config import Config
+from perfkit.frameworks.base import NodeRank
 from perfkit.system.gpus import visible_gpus
 
 
-class Place(NamedTuple):
-    """One node among those of a run: its number, its address, where all of them meet."""
-
-    node: int = 0
-    nodes: int = 1
-    address: str = ""
-    interface: str = ""
-    master: str = ""
-
-
 def paddle_launch(
-    config: Config, place: Place, log_dir: Path, job: str, worker: list[str]
+    config: Config, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
     """paddle.distributed.launch on one node; `worker` is the command of every rank."""
     launch = [sys.executable, "-m", "paddle.distributed.launch"]
@@ -37,7 +27,7 @@ def paddle_launch(
 
 
 def torchrun(
-    config: Config, place: Place, log_dir: Path, job: str, worker: list[str]
+    config: Config, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
     """torchrun on one node; `worker` is the command of every rank."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
@@ -52,7 +42,7 @@ def torchrun(
 
 
 def alone(
-    _config: Config, _place: Place, _log_dir: Path, _job: str, worker: list[str]
+    _config: Config, _place: NodeRank, _log_dir: Path, _job: str, worker: list[str]
 ) -> list[str]:
     """One process, which needs no launcher."""
     return worker

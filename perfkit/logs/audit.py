@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from perfkit.messages import Message
 from perfkit.results.files import read_as, write_atomically
-from perfkit.results.schema import Finding, Stored, StoredMessage
+from perfkit.results.schema import Finding, Stored
 
 SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "audits"
@@ -76,7 +77,7 @@ class Fact(Stored):
     """What a log tells of its configuration, and who says it."""
 
     value: int | str
-    by: StoredMessage
+    by: Message
 
 
 class AuditedLog(Stored):

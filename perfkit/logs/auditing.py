@@ -17,8 +17,7 @@ from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures, figures_of
 from perfkit.reference.cells import SHAPES, cells_of
 from perfkit.reference.table import published
-from perfkit.request.refusal import nearest
-from perfkit.results.schema import StoredMessage
+from perfkit.request.errors import suggest
 from perfkit.text.terminal import plain, wrapped
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -111,7 +110,7 @@ def _problems(tables: Sequence[str], claim: str | None, tolerance: float) -> Ite
     """What is wrong with a request."""
     for table in tables:
         if table not in SHAPES:
-            there = f"those are {', '.join(SHAPES)}{nearest(table, [*SHAPES])}"
+            there = f"those are {', '.join(SHAPES)}{suggest(table, [*SHAPES])}"
             yield f"--published {table}: no published table; {there}"
     if claim is not None and not 0 < _value(claim) < inf:
         yield f"--claim {claim}: no throughput; type it as it is printed: 10984.436"
@@ -137,7 +136,7 @@ def audited(log: Log, figures: Figures) -> AuditedLog:
         facts={
             key: Fact(
                 value=plain(fact.value) if isinstance(fact.value, str) else fact.value,
-                by=StoredMessage.of(fact.by),
+                by=fact.by,
             )
             for key, fact in log.facts.items()
         },

@@ -15,11 +15,11 @@ from perfkit.logs.audit import (
     WaterfallStage,
 )
 from perfkit.logs.recompute import Figures, half_of
+from perfkit.messages import Message
 from perfkit.reference.cells import Cell
 from perfkit.reference.matches import place_of
 from perfkit.results.schema import Finding
 from perfkit.text.format import FRAMEWORK_NAMES
-from perfkit.text.messages import Message
 
 NEARBY = 1e-3
 """Of the claimed number: in so wide a range on both sides figures are taken to lie anywhere."""
@@ -106,7 +106,7 @@ def judged(
         chance=chance,
         waterfall=waterfall(given.value, explanations, log),
     )
-    found = [Finding.of(one, file=log.name) for one in _findings(claim, log, ambiguous)]
+    found = [Finding(m.code, m.params, log.name) for m in _findings(claim, log, ambiguous)]
     return claim.model_copy(update={"findings": found})
 
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.text.messages import Message
+from perfkit.messages import Message
 
 Value = int | str
 TEXT_LIMIT = 1_000_000

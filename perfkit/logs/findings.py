@@ -13,9 +13,9 @@ from perfkit.logs.audit import AuditedLog, Claim, Figure, Period
 from perfkit.logs.claims import APART
 from perfkit.logs.log import Log
 from perfkit.logs.recompute import END, WARMUP, Figures, RateScope, Windows
+from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.results.schema import Finding
-from perfkit.text.messages import Message
 from perfkit.text.terminal import plain
 
 WAIT = 0.05
@@ -48,7 +48,7 @@ def findings_of(log: Log, name: str, figures: Figures) -> list[Finding]:
         found += [*_of_steps(windows, figures), *_of_rates(log, figures)]
         found += [*_of_input(windows, figures), *_of_prints(log, windows)]
         found += _of_training(log, windows.rows)
-    return [Finding.of(message, file=name, line=line) for line, message in found]
+    return [Finding(m.code, m.params, name, line) for line, m in found]
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def together(
     """What several logs or claims show together; `losses` are the first of each log."""
     found = [*_same_files(logs), *_same_losses(logs, losses), *_super_linear(logs)]
     found += [*_mixed_statistics(claims), *_one_for_two(claims)]
-    return [Finding.of(message) for message in found]
+    return [Finding(message.code, message.params) for message in found]
 
 
 def _same_files(logs: list[AuditedLog]) -> Iterator[Message]:

@@ -20,9 +20,10 @@ from perfkit.logs.formats import LogFormat
 from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import figures_of
+from perfkit.messages import Message
 from perfkit.models import MODELS
+from perfkit.request.errors import RequestError, suggest, validated
 from perfkit.request.plan import typed
-from perfkit.request.refusal import RequestError, nearest, validated
 from perfkit.results.files import Measurement, windows_file, write_atomically, write_last_result
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import (
@@ -44,7 +45,6 @@ from perfkit.results.windows import (
 )
 from perfkit.statistics import median
 from perfkit.system.environment import FACTS
-from perfkit.text.messages import Message
 from perfkit.text.terminal import plain
 
 NEEDED = ("model", "framework", "precision", "batch_size", "accumulate", "input", "device")
@@ -173,7 +173,7 @@ def known_of(logs: Sequence[Log], given: Mapping[str, str], problems: list[str])
     names = [name for name in Config.model_fields if name not in MEANINGLESS]
     names += [*STEPS, *(f"{ENVIRONMENT}{fact}" for fact in sorted(facts))]
     problems += [
-        f"{name}: nothing that is told of a log{nearest(name, names)}"
+        f"{name}: nothing that is told of a log{suggest(name, names)}"
         for name in given
         if name not in names
     ]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from perfkit.logs.config_facts import Sourced
 from perfkit.logs.formats import Semantics, Unit
-from perfkit.text.messages import Message
+from perfkit.messages import Message
 
 WINDOW = {
     **dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64"),

@@ -27,7 +27,7 @@ from perfkit.logs.config_facts import Facts
 from perfkit.logs.formats import FORMATS, SUMMARIES, WHOLE, LogFormat, Semantics
 from perfkit.logs.log import Log, LogError, ReportedFigure
 from perfkit.logs.windows import windows_of
-from perfkit.text.messages import Message
+from perfkit.messages import Message
 
 LARGEST_BYTES = 128 * 1024 * 1024
 """How long a file may be, when it is unpacked: real logs have a few MB."""

@@ -20,10 +20,11 @@ from perfkit.logs.audit import (
     Figure,
     State,
 )
-from perfkit.results.schema import Finding, StoredMessage
+from perfkit.messages import Message
+from perfkit.results.schema import Finding
 from perfkit.text.format import number, percent
 from perfkit.text.language import gettext as _
-from perfkit.text.messages import Message
+from perfkit.text.messages import filled
 from perfkit.text.terminal import table_lines, wrapped
 
 SENTENCES: dict[str, str] = tomllib.loads(
@@ -40,18 +41,16 @@ REPORTED = 12
 """So many other figures of a log are shown, the last ones."""
 
 
-def sentence(message: Message | StoredMessage, short: Mapping[str, str] | None = None) -> str:
+def sentence(message: Message, short: Mapping[str, str] | None = None) -> str:
     """A message in the current language, with the `short` names of logs instead of paths."""
     shown = {name: _shown(name, value) for name, value in message.params.items()}
-    text = _(SENTENCES[message.code]) % shown
+    text = filled(SENTENCES[message.code], shown)
     for name, other in (short or {}).items():
         text = text.replace(name, other)
     return text
 
 
 def _shown(name: str, value: Any) -> str:
-    if isinstance(value, dict) and "code" in value:
-        value = Message(value["code"], value["params"])
     match value:
         case Message():
             return sentence(value)

@@ -25,9 +25,11 @@ from matplotlib.text import Text
 from pandas.io.formats.style import Styler
 
 from perfkit.config import ROOT
+from perfkit.messages import Message
 from perfkit.report.style import chart_style
 from perfkit.text.format import stored_value
 from perfkit.text.language import gettext
+from perfkit.text.messages import sentence
 
 PNG_DOTS_PER_INCH = 110
 SEVERITY_MARKS = {
@@ -243,4 +245,4 @@ def table(
 def _part(item: Any, field: str) -> Any:
     for name in field.split("."):
         item = getattr(item, name, None)
-    return item
+    return sentence(item) if isinstance(item, Message) else item

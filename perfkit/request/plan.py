@@ -17,7 +17,7 @@ from perfkit.config import (
     typed_path,
 )
 from perfkit.models import MODELS
-from perfkit.request.refusal import RequestError, nearest, not_available, validated
+from perfkit.request.errors import RequestError, not_available, suggest, validated
 from perfkit.request.resolve import Unseen, not_run, resolve
 from perfkit.system.gpus import visible_gpus
 
@@ -40,7 +40,7 @@ def plan(model: str, namespace: Mapping[str, Any], unseen: Collection[Unseen] = 
     given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
     known = parameters()
     problems = [
-        f"{name}: no such parameter{nearest(name, known)} "
+        f"{name}: no such parameter{suggest(name, known)} "
         "(a variable of your own? Begin its name with an underscore)"
         for name in given.keys() - known.keys()
     ]

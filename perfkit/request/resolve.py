@@ -13,7 +13,7 @@ from perfkit.inputs.images import LIST
 from perfkit.inputs.sequences import shard_files
 from perfkit.models import MODELS
 from perfkit.request import hosts
-from perfkit.request.refusal import RequestError, not_available
+from perfkit.request.errors import RequestError, not_available
 from perfkit.system.software import installed
 
 Unseen = Literal["machine", "data"]

@@ -9,8 +9,10 @@ from math import isclose
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.dataclasses import dataclass
 
 from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values
+from perfkit.messages import STRICT, Message
 from perfkit.statistics import Interval, median, median_interval, relative_width
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -25,13 +27,13 @@ FailureCode = Literal[
     "loss_not_finite",
     "out_of_memory",
     "disk_full",
-    "worker_killed",
+    "worker_died",
     "worker_error",
-    "time_out",
+    "timeout",
     "interrupted",
     "worker_stalled",
-    "not_as_asked",
-    "node_missing",
+    "config_mismatch",
+    "node_timeout",
     "node_lost",
     "nodes_differ",
     "port_taken",
@@ -52,11 +54,11 @@ def in_utc(text: str, timespec: str) -> str:
     return moment.astimezone(UTC).isoformat(timespec=timespec)
 
 
-class Failure(Stored):
+@dataclass(frozen=True, config=STRICT)
+class Failure(Message):
     """What ended a run before its time."""
 
     code: Annotated[FailureCode, Field(description="what it was, in a word")]
-    message: Annotated[str, Field(description="one sentence; foreign text, never markup")]
 
 
 class Reading(Stored):
@@ -369,23 +371,8 @@ class NodeSeen(Stored):
     ]
 
 
-class StoredMessage(Stored):
-    """What is said of a number, as a code and the parameters of its sentence."""
-
-    code: Annotated[str, Field(description="which sentence it is")]
-    params: Annotated[dict[str, Any], Field(description="what the sentence names")]
-
-    @classmethod
-    def of(cls, message: Any, **other: Any) -> Self:
-        """Of a text.messages.Message, which may have others in its parameters."""
-        params = {
-            name: StoredMessage.of(value).model_dump() if hasattr(value, "params") else value
-            for name, value in message.params.items()
-        }
-        return cls(code=message.code, params=params, **other)
-
-
-class Finding(StoredMessage):
+@dataclass(frozen=True, config=STRICT)
+class Finding(Message):
     """What was found in a log, and where."""
 
     file: Annotated[str, Field(description="the log's name; empty for several logs")] = ""

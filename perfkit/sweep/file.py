@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
+from perfkit.request.errors import suggest
 from perfkit.request.plan import value_problems
-from perfkit.request.refusal import nearest
 from perfkit.sweep.yaml_file import Place, YamlError, read_yaml
 
 MOST_CONFIGURATIONS = 10_000
@@ -44,7 +44,7 @@ class SweepError(ValueError):
 def _known(name: str, names: Iterable[str]) -> str:
     if name in names:
         return name
-    raise ValueError(f"no such name{nearest(name, names)}")
+    raise ValueError(f"no such name{suggest(name, names)}")
 
 
 def _plain(value: Any) -> Any:
@@ -153,7 +153,7 @@ def _schema_problem(error: Any) -> Wrong:
     name = ".".join(map(str, place)) + (": " if place else "")
     message = WORDS.get(error["type"], error["msg"].removeprefix("Value error, "))
     if error["type"] == "extra_forbidden":
-        message += nearest(place[-1], Sweep.model_fields)
+        message += suggest(place[-1], Sweep.model_fields)
     return Wrong(place, name + message)
 
 

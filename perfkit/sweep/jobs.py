@@ -17,8 +17,8 @@ from perfkit.inputs.data_set import digest
 from perfkit.inputs.samples import SHARD
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.request.refusal import RequestError
 from perfkit.request.resolve import Unseen
 from perfkit.results.files import Measurement, ResultError, folders
 from perfkit.sweep.file import Configuration, SweepError, read_sweep

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.config import ROOT
-from perfkit.request.refusal import nearest
+from perfkit.request.errors import suggest
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.yaml_file import YamlError, read_yaml
 
@@ -39,7 +39,7 @@ class Profile:
             raise SweepError(
                 [
                     f"--profile: {name!r}: allowed: {', '.join(known)}, or a folder with a "
-                    f"config.yaml{nearest(name, known)}"
+                    f"config.yaml{suggest(name, known)}"
                 ]
             )
         try:

@@ -1,26 +1,30 @@
-"""Messages: what the suite says of a number is stored as a code with parameters; the sentence
-is looked up when it is shown, in the current language."""
+"""The sentences of messages, looked up by code when they are shown, in the current language."""
 
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from perfkit.messages import Message
+from perfkit.results.schema import Failure
 from perfkit.text.format import changes, number, percent
 from perfkit.text.language import gettext
 
-WARNINGS: dict[str, dict[str, str]] = tomllib.loads(
-    (Path(__file__).parent / "warnings.toml").read_text(encoding="utf-8")
-)
+Sentence = str | list[str]
+"""A text with parameters as `%(name)s`, or fragments of it, each shown if all its parameters
+are there."""
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+
+
+WARNINGS: dict[str, dict[str, str]] = _read("warnings.toml")
 """Warning code -> `severity` ("error" or "caution") and `sentence`, the worst first."""
+FAILURES: dict[str, list[str]] = _read("failures.toml")
+"""Failure code -> fragments of its sentence."""
 SEVERITIES = ("error", "caution")
-
-
-class Message(NamedTuple):
-    """A code and the parameters of its sentence."""
-
-    code: str
-    params: dict[str, Any]
 
 
 def worst_first(codes: Iterable[str]) -> list[str]:
@@ -36,9 +40,19 @@ def severity(codes: Iterable[str]) -> str | None:
 
 
 def sentence(message: Message) -> str:
-    """The sentence of a warning in the current language."""
+    """The sentence of a failure or a warning in the current language."""
+    known = isinstance(message, Failure)
+    text = FAILURES[message.code] if known else WARNINGS[message.code]["sentence"]
     shown = {name: _formatted(name, value) for name, value in message.params.items()}
-    return gettext(WARNINGS[message.code]["sentence"]) % shown
+    return filled(text, shown)
+
+
+def filled(text: Sentence, shown: dict[str, str]) -> str:
+    """A sentence in the current language, with these parameters."""
+    if isinstance(text, str):
+        return gettext(text) % shown
+    parts = [part for part in text if shown.keys() >= {*re.findall(r"%\((\w+)\)", part)}]
+    return "".join(gettext(part) % shown for part in parts)
 
 
 def _formatted(name: str, value: Any) -> str:

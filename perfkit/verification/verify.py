@@ -15,8 +15,8 @@ from perfkit.driver.task import TaskError, perform
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
-from perfkit.request.refusal import RequestError
 from perfkit.results.files import write_atomically
 from perfkit.results.schema import Reading
 from perfkit.verification.stored import FOLDER, SCHEMA_VERSION, Against, Side, Verification

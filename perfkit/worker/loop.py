@@ -59,12 +59,12 @@ class StepTimer:
         """Synchronize and let the next step begin now; returns the clock's reading, seconds."""
         self.device.synchronize()
         self.write_rest()
-        self.begin = self.device.mark()
+        self.begin = self.device.record_event()
         return self.clock()
 
     def stop(self, step: int, data_wait_seconds: float, loss: Any) -> None:
         """Mark the end of a step whose work has been handed over; the next step begins."""
-        end = self.device.mark()
+        end = self.device.record_event()
         self.pending.append((step, self.begin, end, data_wait_seconds, loss))
         self.begin = end
         self.write_complete()
@@ -74,7 +74,7 @@ class StepTimer:
         pending, device = self.pending, self.device
         events: list[Event] = []
         try:
-            while pending and device.passed(pending[0][2]):
+            while pending and device.is_complete(pending[0][2]):
                 step, begin, end, data_wait_seconds, loss = pending.popleft()
                 events.append(
                     {
@@ -148,7 +148,7 @@ def train(
             waited += clock() - asked
             if announce and micro_batch == accumulate:
                 record({"event": "batch", "step": step})
-            share = trainer.backward(batch, exchange=micro_batch == accumulate)
+            share = trainer.backward(batch, sync_gradients=micro_batch == accumulate)
             loss = share if loss is None else loss + share
         trainer.update()
         timer.stop(step, waited, loss)
@@ -185,8 +185,8 @@ def seconds_alone(
         device.synchronize()
         began = clock()
         for _micro_batch in range(accumulate):
-            trainer.backward(next(batches), exchange=False)
+            trainer.backward(next(batches), sync_gradients=False)
         device.synchronize()
         seconds.append(clock() - began)
-        trainer.discard()
+        trainer.zero_grad()
     return median(seconds)

@@ -29,9 +29,9 @@ def measure_ceiling(
     as STREAM does (McCalpin, 1995)."""
     size = SMALLEST
     # The shortest of some calls: a first one loads kernels, or sets threads up.
-    while size < LARGEST and _shortest(workloads.product(size), device, clock, 0) < LONG_ENOUGH:
+    while size < LARGEST and _shortest(workloads.matmul(size), device, clock, 0) < LONG_ENOUGH:
         size *= 2
-    multiplying = _shortest(workloads.product(size), device, clock)
+    multiplying = _shortest(workloads.matmul(size), device, clock)
     copying = _shortest(workloads.copy(COPIED_BYTES), device, clock)
     return {
         "matmul_flops_per_second": 2 * size**3 / multiplying,

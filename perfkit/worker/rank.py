@@ -84,7 +84,7 @@ def main(job_file: Path) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         try:
-            raw.write({"event": "failure", "code": code, "message": message})
+            raw.write({"event": "failure", "code": code, "params": {"detail": message}})
         finally:
             # Not sys.exit: what is left of the framework (a pipeline that failed, a rank that
             # waits for the others) may never let the interpreter end.
@@ -165,7 +165,7 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 
     def step() -> None:
         for micro_batch in range(1, config.accumulate + 1):
-            trainer.backward(next(batches), exchange=micro_batch == config.accumulate)
+            trainer.backward(next(batches), sync_gradients=micro_batch == config.accumulate)
         trainer.update()
 
     for _ in range(max(1, protocol.warmup_steps)):
@@ -244,7 +244,7 @@ def failure(error: BaseException) -> tuple[FailureCode, str]:
     if isinstance(error, LossNotFiniteError):
         return "loss_not_finite", message
     if isinstance(error, NotAsAskedError):
-        return "not_as_asked", message
+        return "config_mismatch", message
     if isinstance(error, MemoryError) or any(sign in message.lower() for sign in OUT_OF_MEMORY):
         return "out_of_memory", message
     if isinstance(error, InputError):

@@ -50,7 +50,7 @@ def witness(config: Config, folder: Path, write: Write) -> None:
     training.open_device(config)
     for precision, dtype in PRECISIONS.items():
         if precision == "fp64":
-            training.use_doubles()
+            training.enable_float64()
         batches = training.tensors(repeat(one_batch(config, dtype)), config)
         testify(training.Trainer(config), next(batches), precision, folder, write)
 
@@ -82,7 +82,7 @@ def testify(trainer: Trainer, batch: Batch, precision: str, folder: Path, write:
     Events: `work`, the `loss` of each step and, unless it is the first, the `distances` of the
     first step's gradients and of the first and the last update.
     """
-    trainer.drop_nothing()
+    trainer.disable_dropout()
     weights: Mapping[str, np.ndarray] = trainer.weights()
     shapes = {name: [*array.shape] for name, array in weights.items()}
     counted = trainer.multiply_adds(batch)
@@ -97,8 +97,8 @@ def testify(trainer: Trainer, batch: Batch, precision: str, folder: Path, write:
         if not start.exists():
             _keep(start, weights.items())
         with np.load(start) as given:
-            trainer.load(given)
-            loss = float(trainer.backward(batch, exchange=True))
+            trainer.load_weights(given)
+            loss = float(trainer.backward(batch, sync_gradients=True))
             write({"event": "loss", "precision": precision, "step": step, "loss": loss})
             if step == 1:
                 _tell(folder, precision, "gradients", trainer.gradients().items(), write)

@@ -22,9 +22,10 @@ from perfkit.driver.measure import LOCK, go_on, measurement_folder
 from perfkit.driver.progress import Progress
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 from perfkit.results.files import Measurement
 from perfkit.results.schema import Reading
+from perfkit.text.messages import sentence
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
 def _why_not_on(found: Live, measurements: list[Measurement], number: int) -> str:
     """What keeps a side from being measured on; empty if nothing does."""
     if failure := measurements[number].result.failure:
-        return f"{failure.code}: {failure.message}"
+        return f"{failure.code}: {sentence(failure)}"
     base, side = Measured(measurements[0]), Measured(measurements[number])
     differs = must_not_differ(base, side, found.asked.meant)
     told = "; ".join(f"{key} {beside(key, *values)}" for key, values in differs.items())

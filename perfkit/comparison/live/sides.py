@@ -9,8 +9,8 @@ from typing import Any
 
 from perfkit.config import PROTOCOL_PARAMETERS, portable
 from perfkit.driver.measure import WHERE_AND_HOW_LONG
+from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan, typed
-from perfkit.request.refusal import RequestError
 from perfkit.statistics import fewest_values
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *WHERE_AND_HOW_LONG}

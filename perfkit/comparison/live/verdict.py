@@ -21,6 +21,7 @@ from perfkit.comparison.verdict import judged_pair, number_of
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.schema import Repeat, Result
 from perfkit.statistics import median, median_estimate
+from perfkit.text.messages import sentence
 from perfkit.text.terminal import plain
 
 IDLE_SECONDS = 60.0
@@ -102,7 +103,7 @@ def _side(
         values=values,
         id=measured.name,
         number=number_of(measured) if number else None,
-        failure=f"{failure.code}: {plain(failure.message)}" if failure else None,
+        failure=f"{failure.code}: {plain(sentence(failure))}" if failure else None,
         differs=differs,
         matmul_flops_per_second=median(used.ceilings) if used else None,
         of_own_ceiling=median(used.shares) if used else None,

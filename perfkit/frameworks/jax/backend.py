@@ -48,7 +48,7 @@ def open_device(_config: Config) -> Device:
     return CpuDevice()
 
 
-def use_doubles() -> None:
+def enable_float64() -> None:
     """Have trainers that are made from now on compute in float64."""
     jax.config.update("jax_enable_x64", True)
 
@@ -118,7 +118,7 @@ class Trainer:
             {name: kept for name, (_, kept) in updated.items()},
         )
 
-    def backward(self, batch: Batch, *, exchange: bool = True) -> Array:
+    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Array:
         """Add a micro-batch's share to the gradients, and its share of the step's loss."""
         loss, self.statistics, self.gathered, self.key = jax.block_until_ready(
             self.backward_pass(self.values, self.statistics, self.gathered, self.key, batch)
@@ -132,9 +132,9 @@ class Trainer:
             self.values, self.slots = jax.block_until_ready(
                 self.optimizer_step(self.values, self.gathered, self.slots, self.steps)
             )
-        self.discard()
+        self.zero_grad()
 
-    def discard(self) -> None:
+    def zero_grad(self) -> None:
         """Drop the gradients."""
         self.gathered = None
 
@@ -148,7 +148,7 @@ class Trainer:
     def weights(self) -> dict[str, np.ndarray]:
         return {name: told(value) for name, value in self.values.items()}
 
-    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Raises ValueError for other names or shapes than `weights` gives."""
         firsts = self.network.parameters()
         shapes = {name: first.shape for name, first in firsts.items()}
@@ -161,7 +161,7 @@ class Trainer:
     def gradients(self) -> dict[str, np.ndarray]:
         return {name: told(gradient) for name, gradient in (self.gathered or {}).items()}
 
-    def drop_nothing(self) -> None:
+    def disable_dropout(self) -> None:
         """Have no dropout from now on."""
         self.key = None
 
@@ -186,7 +186,7 @@ class Workloads:
     def __init__(self, config: Config) -> None:
         self.dtype = DTYPES.get(config.precision, wide_type())
 
-    def product(self, size: int) -> Any:
+    def matmul(self, size: int) -> Any:
         one, other = (
             jax.random.normal(key, (size, size)).astype(self.dtype)
             for key in jax.random.split(jax.random.key(0))

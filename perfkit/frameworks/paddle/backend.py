@@ -37,18 +37,18 @@ Batch = tuple[paddle.Tensor, ...]
 
 
 class GpuDevice:
-    """The GPU that the launcher selected; marks are events in its current stream."""
+    """The GPU that the launcher selected; events lie in its current stream."""
 
     def synchronize(self) -> None:
         paddle.device.synchronize()
 
-    def mark(self) -> Any:
+    def record_event(self) -> Any:
         event = paddle.device.Event(enable_timing=True)
         event.record()
         return event
 
-    def passed(self, mark: Any) -> bool:
-        return bool(mark.query())
+    def is_complete(self, event: Any) -> bool:
+        return bool(event.query())
 
     def seconds_between(self, earlier: Any, later: Any) -> float:
         return float(earlier.elapsed_time(later)) / 1e3
@@ -69,7 +69,7 @@ def open_device(config: Config) -> Device:
     return GpuDevice() if config.device == "gpu" else CpuDevice()
 
 
-def use_doubles() -> None:
+def enable_float64() -> None:
     """Have trainers that are made from now on compute in float64."""
     paddle.set_default_dtype("float64")
 
@@ -102,12 +102,12 @@ class Trainer:
         if self.parallel:
             self.forward = paddle.DataParallel(self.forward, **self.strategy.data_parallel)
 
-    def backward(self, batch: Batch, *, exchange: bool = True) -> paddle.Tensor:
+    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> paddle.Tensor:
         """Add a micro-batch's share to the gradients, and its share of the step's loss.
 
-        Ranks exchange gradients only where `exchange` says so: with a step's last micro-batch.
+        Ranks synchronize gradients only with `sync_gradients`: in a step's last micro-batch.
         """
-        with self.forward.no_sync() if self.parallel and not exchange else nullcontext():
+        with self.forward.no_sync() if self.parallel and not sync_gradients else nullcontext():
             with self._auto_cast():
                 scores = self.forward(*batch[: self.network.inputs])
                 loss = self.network.loss(scores, *batch[self.network.inputs :])
@@ -124,9 +124,9 @@ class Trainer:
             self.skipped_steps += bool(self.optimizer._get_auxiliary_var("found_inf"))
         else:
             self.optimizer.step()
-        self.discard()
+        self.zero_grad()
 
-    def discard(self) -> None:
+    def zero_grad(self) -> None:
         """Drop the gradients."""
         self.optimizer.clear_grad()
 
@@ -181,7 +181,7 @@ class Trainer:
     def weights(self) -> dict[str, np.ndarray]:
         return {name: p.numpy() for name, p in self._trainable()}
 
-    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         for name, parameter in self._trainable():
             parameter.set_value(weights[name].astype(_name(parameter.dtype)))
 
@@ -191,7 +191,7 @@ class Trainer:
     def _trainable(self) -> Iterator[tuple[str, Any]]:
         return ((name, p) for name, p in self.network.named_parameters() if not p.stop_gradient)
 
-    def drop_nothing(self) -> None:
+    def disable_dropout(self) -> None:
         """Have dropout keep everything from now on; all else stays as in training."""
         for layer in self.network.sublayers():
             if isinstance(layer, paddle.nn.Dropout):
@@ -238,7 +238,7 @@ class Workloads:
     def __init__(self, config: Config) -> None:
         _level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
 
-    def product(self, size: int) -> Any:
+    def matmul(self, size: int) -> Any:
         one, other = (paddle.randn([size, size]).astype(self.dtype) for _ in range(2))
         return lambda: paddle.matmul(one, other)
 

@@ -39,18 +39,18 @@ Batch = tuple[torch.Tensor, ...]
 
 
 class GpuDevice:
-    """The GPU that was selected; marks are events in its current stream."""
+    """The GPU that was selected; events lie in its current stream."""
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def mark(self) -> Any:
+    def record_event(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def passed(self, mark: Any) -> bool:
-        return bool(mark.query())
+    def is_complete(self, event: Any) -> bool:
+        return bool(event.query())
 
     def seconds_between(self, earlier: Any, later: Any) -> float:
         return float(earlier.elapsed_time(later)) / 1e3
@@ -74,7 +74,7 @@ def open_device(config: Config) -> Device:
     return GpuDevice() if config.device == "gpu" else CpuDevice()
 
 
-def use_doubles() -> None:
+def enable_float64() -> None:
     """Have trainers that are made from now on compute in float64."""
     torch.set_default_dtype(torch.float64)
 
@@ -104,12 +104,12 @@ class Trainer:
                 self.forward, broadcast_buffers=False, gradient_as_bucket_view=True
             )
 
-    def backward(self, batch: Batch, *, exchange: bool = True) -> torch.Tensor:
+    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> torch.Tensor:
         """Add a micro-batch's share to the gradients, and its share of the step's loss.
 
-        Ranks exchange gradients only where `exchange` says so: with a step's last micro-batch.
+        Ranks synchronize gradients only with `sync_gradients`: in a step's last micro-batch.
         """
-        with self.forward.no_sync() if self.parallel and not exchange else nullcontext():
+        with self.forward.no_sync() if self.parallel and not sync_gradients else nullcontext():
             with record_function("forward"), self._auto_cast():
                 scores = self.forward(*batch[: self.network.inputs])
                 loss = self.network.loss(scores, *batch[self.network.inputs :])
@@ -128,9 +128,9 @@ class Trainer:
                 found = self.scaler._found_inf_per_device(self.optimizer)
                 self.overflows += sum(found.values())
                 self.scaler.update()
-            self.discard()
+            self.zero_grad()
 
-    def discard(self) -> None:
+    def zero_grad(self) -> None:
         """Drop the gradients."""
         self.optimizer.zero_grad()
 
@@ -165,7 +165,7 @@ class Trainer:
             if p.grad is not None
         }
 
-    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Take these in place of the parameters. Raises ValueError, before anything changes,
         if names or shapes are others."""
         expected = {name: array.shape for name, array in self.weights().items()}
@@ -190,7 +190,7 @@ class Trainer:
         layers = self.network.named_modules()
         return {f"{name}.weight" for name, layer in layers if isinstance(layer, nn.Linear)}
 
-    def drop_nothing(self) -> None:
+    def disable_dropout(self) -> None:
         """Have no dropout from now on; all else stays as in training."""
         for layer in self.network.modules():
             if isinstance(layer, nn.Dropout):
@@ -240,7 +240,7 @@ class Workloads:
         self.dtype = AUTO_CAST.get(config.precision, torch.float32)
         self.kind = "cuda" if config.device == "gpu" else "cpu"
 
-    def product(self, size: int) -> Any:
+    def matmul(self, size: int) -> Any:
         one, other = (
             torch.randn(size, size, device=self.kind).to(self.dtype) for _ in range(2)
         )

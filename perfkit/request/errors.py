@@ -66,10 +66,10 @@ def _sentence(error: Any) -> str:
 def not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
     """That `value` is none of the words that the parameter may have."""
     words = ", ".join(str(word) for word in allowed)
-    return f"{name}: {value!r} is not available; allowed: {words}{nearest(value, allowed)}"
+    return f"{name}: {value!r} is not available; allowed: {words}{suggest(value, allowed)}"
 
 
-def nearest(word: object, words: Iterable[Any]) -> str:
+def suggest(word: object, words: Iterable[Any]) -> str:
     """A question after the word that was meant; empty if none is near."""
     known = [str(one) for one in words]
     # fp16 means pure_fp16 rather than bf16, which is as near by its letters.
