@@ -6,7 +6,7 @@ import click
 
 from perfkit.cli.options import JSON_FILE, from_here
 from perfkit.cli.telling import refuse, tell
-from perfkit.request.refusal import RequestError
+from perfkit.request.errors import RequestError
 
 
 @click.command(

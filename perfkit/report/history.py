@@ -12,6 +12,7 @@ from perfkit.report.summary import Summary, page_address
 from perfkit.statistics import median
 from perfkit.text.format import number, shortened
 from perfkit.text.language import gettext as _
+from perfkit.text.terminal import plain
 
 MOST_CHARTS = 40
 """Series whose charts are drawn, those measured last; the table has all."""
@@ -52,8 +53,12 @@ def chart(series: Series) -> Figure:
             facts = [name for name in point.changes if name != "label"]
             if facts:
                 axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
-                text = f"{facts[0]} {shortened(point.changes[facts[0]][1], 16)}"
-                at: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "rotation": 90, "size": 7}
+                text = plain(f"{facts[0]} {shortened(point.changes[facts[0]][1], 16)}")
+                at: dict[str, Any] = {
+                    "transform": axes.get_xaxis_transform(),
+                    "rotation": 90,
+                    "size": 7,
+                }
                 axes.text(x - 0.45, 0.02, text, color=INK, **at)
         values = [point.throughput for point in series.points]
         axes.plot(range(count), values, marker, color=colour, markersize=4)
