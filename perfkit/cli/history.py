@@ -47,7 +47,7 @@ def history(
     In a CI job, a measurement under a label of its own and a check that nothing became slower:
 
     \b
-      perfkit run resnet50 -p label "$COMMIT"
+      perfkit run resnet50 -p label nightly7
       perfkit history --check
     """
     from perfkit.comparison.history import history as found_in
