@@ -101,7 +101,7 @@ def straggler():
     def with_it():
         result = two(usual, slow)
         (repeat,) = result.repeats
-        alone = ", ".join(f"{rank.alone_seconds:.3f}" for rank in repeat.ranks)
+        alone = ", ".join(f"{rank.compute_seconds:.3f}" for rank in repeat.ranks)
         print(f"  straggler: rank {repeat.straggler}; alone {alone} s; ", end="")
         print(f"data wait {repeat.data_wait_share:.0%}", flush=True)
         named.append(repeat.straggler)

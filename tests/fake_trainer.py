@@ -88,13 +88,13 @@ class Trainer:
 
 
 class Workloads:
-    """None: measuring ceilings takes time."""
+    """None: measuring peaks takes time."""
 
     def __init__(self, _config):
         pass
 
     def matmul(self, size):
-        raise NotImplementedError("a fake has no ceiling")
+        raise NotImplementedError("a fake has no peak")
 
 
 def backend(seconds, steps):
@@ -112,7 +112,7 @@ def backend(seconds, steps):
             "threads": {},
             "variables": {},
             "parameters": 1,
-            "recipe": "none: a fake",
+            "optimizer_settings": "none: a fake",
             "tf32": False,
             "loss_scaling": None,
         },

@@ -178,7 +178,7 @@ def _effective(config, used, tf32_used):
         threads={"libgomp": 2},
         variables={"OMP_NUM_THREADS": "2"},
         parameters=25_557_032,
-        recipe="momentum SGD",
+        optimizer_settings="momentum SGD",
         tf32=config.tf32 if tf32_used is None else tf32_used,
         loss_scaling=None,
     )
@@ -193,7 +193,7 @@ def write_all(outputs, *results):
     return Path(outputs)
 
 
-def rank_events(seconds, samples=8, measured_steps=None, alone_seconds=None):
+def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
     """What a rank writes that takes these seconds for its steps, the last `measured_steps` of
     them (else all but one) in the window, a batch of `samples` each, and 0.1 s of waiting."""
     window = seconds[-(measured_steps or len(seconds) - 1) :]
@@ -215,7 +215,7 @@ def rank_events(seconds, samples=8, measured_steps=None, alone_seconds=None):
         {
             "event": "end",
             "memory_bytes": 1,
-            "alone_seconds": alone_seconds,
+            "compute_seconds": compute_seconds,
             "skipped_steps": None,
             "loss_scale": None,
         },

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from perfkit.driver.failures import cause, failure, furthest_behind, unwritten
-from perfkit.driver.workers import Ending
+from perfkit.driver.workers import ExitInfo
 from perfkit.text.messages import sentence
 from perfkit.worker import rank as worker
 
@@ -25,10 +25,10 @@ def came_to(done, begun=None, *further):
     return [{"event": "start"}, *batches, *steps, *further]
 
 
-def found(events, gone=None, quiet=(0, 0), logs=None, trouble=None, **changes):
-    ending = {"status": 250, "gone": gone or {}, "killed_for_memory": False}
-    ending |= {"free_bytes": 2**30, "last_lines": "the last\nlines"} | changes
-    return cause(events, NAMES, Ending(**ending), list(quiet), logs or {}, trouble)
+def found(events, exited_at=None, idle_seconds=(0, 0), **changes):
+    exit_info = {"status": 250, "exited_at": exited_at or {}, "killed_for_memory": False}
+    exit_info |= {"free_bytes": 2**30, "logs": {}} | changes
+    return cause(events, NAMES, ExitInfo(**exit_info), list(idle_seconds))
 
 
 def test_a_named_cause_comes_before_a_peers_lost_connection():
@@ -41,13 +41,13 @@ def test_a_rank_killed_at_the_same_look_as_its_aborted_peer_is_the_one_that_left
     events = [came_to(3, 4), came_to(3, 4)]
     for killed in (0, 1):
         logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
-        told = found(events, gone={0: 5.0, 1: 5.0}, logs=logs)
+        told = found(events, exited_at={0: 5.0, 1: 5.0}, logs=logs)
         assert told.code == "worker_died"
         assert sentence(told).startswith(f"{NAMES[killed]} ended without a word after step 3")
 
 
 def test_a_rank_that_was_gone_first_comes_before_a_peer_that_complains():
-    told = found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], gone={1: 5.0, 0: 5.4})
+    told = found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], exited_at={1: 5.0, 0: 5.4})
     assert told.code == "worker_died"
     assert sentence(told) == (
         f"{NAMES[1]} ended without a word after step 3, with the batch of step 4; "
@@ -62,7 +62,7 @@ def test_a_rank_that_raises_is_named_though_its_peer_is_aborted():
         "params": {"detail": "KeyError: 'planted'"},
     }
     logs = {"rank0": "FatalError: `Process abort signal`"}
-    told = found([came_to(3, 4), came_to(3, 3, raised)], gone={0: 5.0, 1: 5.0}, logs=logs)
+    told = found([came_to(3, 4), came_to(3, 3, raised)], exited_at={0: 5.0, 1: 5.0}, logs=logs)
     assert sentence(told) == f"{NAMES[1]}: KeyError: 'planted'"
 
 
@@ -72,20 +72,22 @@ def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(
     reports, ended_by_launcher_at
 ):
     patient = came_to(3, 4, *([CONNECTION_LOST] if reports else []))
-    gone = {0: 5.0, 1: ended_by_launcher_at}
-    told = found([patient, came_to(3, 3)], gone=gone, quiet=(30, 31))
+    exited_at = {0: 5.0, 1: ended_by_launcher_at}
+    told = found([patient, came_to(3, 3)], exited_at, idle_seconds=(30, 31))
     assert told.code == "worker_stalled"
     assert sentence(told).startswith(f"{NAMES[1]} did not go on after step 3; then {NAMES[0]}")
 
 
 def test_a_rank_that_is_behind_for_a_moment_has_not_stalled():
-    told = found([came_to(3, 4), came_to(3, 3)], gone={0: 5.0, 1: 6.5}, quiet=(0.3, 0.3))
+    told = found(
+        [came_to(3, 4), came_to(3, 3)], exited_at={0: 5.0, 1: 6.5}, idle_seconds=(0.3, 0.3)
+    )
     assert sentence(told).startswith(f"{NAMES[0]} ended without a word after step 3")
 
 
-def test_trouble_with_a_node_comes_before_what_its_peers_make_of_it():
+def test_an_error_of_a_node_comes_before_what_its_peers_make_of_it():
     lost = failure("node_lost", "node 1 (b): it closed the connection")
-    assert found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], trouble=lost) == lost
+    assert found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], error=lost) == lost
 
 
 @pytest.mark.parametrize(
@@ -93,17 +95,17 @@ def test_trouble_with_a_node_comes_before_what_its_peers_make_of_it():
     [({"free_bytes": 0}, "disk_full"), ({"killed_for_memory": True}, "out_of_memory")],
 )
 def test_what_the_machine_lacked_is_told_where_no_rank_could(changes, code):
-    assert found([came_to(3), came_to(3)], gone={1: 5.0}, **changes).code == code
+    assert found([came_to(3), came_to(3)], exited_at={1: 5.0}, **changes).code == code
 
 
 def test_ranks_that_ended_well_are_not_blamed():
     well = came_to(9, 9, {"event": "end"})
-    told = found([well, came_to(9, 9)], gone={0: 5.0, 1: 5.2})
+    told = found([well, came_to(9, 9)], exited_at={0: 5.0, 1: 5.2})
     assert sentence(told).startswith(f"{NAMES[1]} ended without a word after step 9")
 
 
 def test_workers_that_never_came_to_a_first_word_are_told_with_their_last_lines():
-    told = found([[], []])
+    told = found([[], []], logs={"launcher": "the first\nthe\nlast\nlines"})
     assert told.code == "worker_died"
     assert sentence(told) == (
         "a worker ended without a word; the launcher's status was 250; "
@@ -128,7 +130,7 @@ def test_a_worker_that_had_no_room_to_say_so_is_heard_by_its_log(number):
     """For another file, or in its user's share: there may be free bytes on the disk."""
     error = OSError(number, os.strerror(number), "rank0.jsonl")
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
-    told = found([[], came_to(1)], gone={0: 5.0}, logs=logs)
+    told = found([[], came_to(1)], exited_at={0: 5.0}, logs=logs)
     assert (told.code, sentence(told)) == ("disk_full", f"OSError: {error}")
     assert worker.failure(error)[0] == unwritten(error).code == "disk_full"
 

@@ -1,9 +1,9 @@
-"""The ceilings' arithmetic, on devices of known speed."""
+"""The peaks' arithmetic, on devices of known speed."""
 
 import pytest
 
 from perfkit.frameworks.base import CpuDevice
-from perfkit.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_ceiling
+from perfkit.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_peak
 
 
 class Machine:
@@ -37,9 +37,9 @@ class Machine:
 
 
 @pytest.mark.parametrize("flops_per_second", [1e10, 2e11, 1e15])
-def test_the_ceilings_are_the_devices_speed_however_calls_are_disturbed(flops_per_second):
+def test_the_peaks_are_the_devices_speed_however_calls_are_disturbed(flops_per_second):
     machine = Machine(flops_per_second, 2.5e10)
-    found = measure_ceiling(machine, CpuDevice(machine.clock), machine.clock)
+    found = measure_peak(machine, CpuDevice(machine.clock), machine.clock)
     assert found["matmul_flops_per_second"] == pytest.approx(flops_per_second)
     assert found["copy_bytes_per_second"] == pytest.approx(2.5e10)
 
@@ -47,14 +47,14 @@ def test_the_ceilings_are_the_devices_speed_however_calls_are_disturbed(flops_pe
 def test_matrices_grow_until_a_call_is_long_enough_and_no_further():
     slow, fast = Machine(1e10, 1e10), Machine(1e16, 1e10)
     for machine in (slow, fast):
-        measure_ceiling(machine, CpuDevice(machine.clock), machine.clock)
+        measure_peak(machine, CpuDevice(machine.clock), machine.clock)
     assert max(slow.sizes) == 512
     assert max(fast.sizes) == LARGEST
 
 
 def test_it_takes_about_as_long_as_it_should():
     machine = Machine(1e11, 1e10)
-    measure_ceiling(machine, CpuDevice(machine.clock), machine.clock)
+    measure_peak(machine, CpuDevice(machine.clock), machine.clock)
     assert machine.now < 4 * MEASURING_SECONDS + 4 * 2 * COPIED_BYTES / 1e10
 
 
@@ -73,5 +73,5 @@ def test_an_asynchronous_device_is_waited_for():
         machine.pending += seconds
 
     machine.take = take
-    found = measure_ceiling(machine, Asynchronous(machine.clock), machine.clock)
+    found = measure_peak(machine, Asynchronous(machine.clock), machine.clock)
     assert found["matmul_flops_per_second"] == pytest.approx(1e11)

@@ -14,7 +14,7 @@ from scipy.stats import mannwhitneyu
 import perfkit
 from perfkit.cli import main
 from perfkit.comparison.keys import HARDWARE, KEYS
-from perfkit.comparison.verdict import Comparison, Failure, Judged, Named, Number, verdict
+from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Unmeasured, verdict
 from perfkit.config import ROOT
 from perfkit.results.files import write_result
 from perfkit.results.schema import Failure as Failed
@@ -471,7 +471,7 @@ def test_who_names_a_measurement_without_its_folder_is_told_that(files, tmp_path
 
 def test_a_file_that_is_no_result_is_told(files, tmp_path):
     path = tmp_path / "cut.json"
-    path.write_text('{"schema_version": 2, "id"')
+    path.write_text('{"schema_version": 3, "id"')
     with pytest.raises(perfkit.ComparisonError) as refused:
         perfkit.compare(path, files[0])
     assert "not JSON, perhaps cut off" in " ".join(str(refused.value).split())
@@ -569,6 +569,6 @@ def test_a_result_that_would_steer_the_terminal_does_not(tmp_path):
 def test_every_field_of_the_json_is_documented():
     text = (ROOT / "docs" / "results.md").read_text()
     section = text.partition("## perfkit compare")[2].partition("\n## ")[0]
-    for model in (Comparison, Failure, Judged, Named, Number):
+    for model in (Comparison, Unmeasured, Judged, Named, Number):
         for name in model.model_fields:
             assert f"`{name}`" in section, name

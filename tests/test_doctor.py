@@ -1,5 +1,6 @@
 """What `perfkit doctor` sees before a measurement is started."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -65,7 +66,10 @@ def examined(pair, parameters, count, before=()):
     options = as_options(parameters | {"nodes": 2, "launcher": "manual", "hosts": hosts})
     drivers = [
         subprocess.Popen(
-            node.command([*before, *CLI, "doctor", *options]), stdout=subprocess.PIPE, text=True
+            node.command([*before, *CLI, "doctor", *options]),
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PERFKIT_SECRET": "the secret"},
         )
         for node in pair.nodes[:count]
     ]
@@ -83,7 +87,7 @@ def test_two_nodes_that_are_alike_and_reach_each_other_are_well(pair, small):
 def test_a_node_that_does_not_come_is_named(pair, small):
     ((said, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
     assert status == 1
-    assert f"FAIL  node missing: node 1 ({pair.nodes[1].address}) did not come within" in said
+    assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not come within" in said
 
 
 def test_nodes_that_cannot_reach_each_other_are_named(pair, small):

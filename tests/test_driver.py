@@ -149,7 +149,7 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
     for repeat in result.repeats:
         events = read_events(measurement.raw_file(repeat.index, 0))
         kinds = [event["event"] for event in events]
-        after = ["window", "evaluation", "ceiling", "end"]
+        after = ["window", "evaluation", "peak", "end"]
         assert kinds == ["start", "effective", *["step", "loss"] * 3, *after]
         window = next(event for event in events if event["event"] == "window")
         assert window["samples"] == 4
@@ -159,10 +159,10 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
         assert sum(measured) == pytest.approx(window["seconds"], abs=0.05)
         assert repeat.ranks[0].samples_seen == 6
         assert 0 <= repeat.evaluation.accuracy <= 1
-        # The ceiling is no number of a machine that could not have made the steps.
+        # The peak is no number of a machine that could not have made the steps.
         flops = training_flops(result.config)
-        assert repeat.ceiling.matmul_flops_per_second > repeat.throughput * flops
-        assert repeat.ceiling.copy_bytes_per_second > 1e8
+        assert repeat.peak.matmul_flops_per_second > repeat.throughput * flops
+        assert repeat.peak.copy_bytes_per_second > 1e8
     assert result.repeats[0].loss_first == result.repeats[1].loss_first
     steps = perfkit.load_steps(measurement.folder)
     assert len(steps) == 6
@@ -190,20 +190,18 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
     assert third.result.repeats[0].wall_seconds != first.result.repeats[0].wall_seconds
 
 
-def test_a_ceiling_that_can_not_be_measured_costs_no_repeat(measure, plant):
+def test_a_peak_that_can_not_be_measured_costs_no_repeat(measure, plant):
     plant(
         IN_WORKER + "    import perfkit.worker.peak\n"
-        "    def measure_ceiling(*_):\n"
+        "    def measure_peak(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
-        "    perfkit.worker.peak.measure_ceiling = measure_ceiling\n"
+        "    perfkit.worker.peak.measure_peak = measure_peak\n"
     )
     measurement = measure()
     assert measurement.result.status == "complete"
-    assert measurement.result.repeats[0].ceiling is None
+    assert measurement.result.repeats[0].peak is None
     (event,) = [
-        event
-        for event in read_events(measurement.raw_file(1, 0))
-        if event["event"] == "ceiling"
+        event for event in read_events(measurement.raw_file(1, 0)) if event["event"] == "peak"
     ]
     assert event["missing"] == "out of memory: planted"
     assert disagreements(measurement) == []

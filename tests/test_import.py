@@ -391,7 +391,7 @@ def test_numbers_are_derived_from_the_windows_again(log, imported):
 def test_what_nobody_told_is_unknown_and_says_why(log, imported, tmp_path):
     result = imported(log(), environment__gpus="V100").result
     assert result.effective is None
-    assert result.repeats[0].ceiling is None
+    assert result.repeats[0].peak is None
     assert result.environment["gpus"].value == ["V100"]
     missing = {fact.missing for name, fact in result.environment.items() if name != "gpus"}
     assert missing == {"the log does not tell"}

@@ -372,7 +372,7 @@ def test_a_step_is_done_when_its_call_returns_even_if_its_batch_was_not(narrow):
     assert isinstance(open_device(config()), CpuDevice)
 
 
-def test_a_batch_is_copied_and_a_ceilings_work_is_done_when_they_are_handed_out():
+def test_a_batch_is_copied_and_a_peaks_work_is_done_when_they_are_handed_out():
     images = np.ones((64, 224, 224, 3), np.float32)
     # Not where JAX would take the memory as it is.
     shifted = np.empty(images.nbytes + 64, np.uint8)[1:][: images.nbytes].view(np.float32)

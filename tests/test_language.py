@@ -31,7 +31,9 @@ from perfkit.text.format import fact_name
 from perfkit.text.messages import FAILURES, SEVERITIES, WARNINGS
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
-UNTOLD = "cpu_time stolen cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
+UNTOLD = (
+    "cpu_time steal_time cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
+)
 UNTOLD += " gpu_temperature gpu_throttling gpu_energy"
 """What a machine may not tell of its conditions."""
 NAMES = re.compile(

@@ -419,7 +419,7 @@ def test_perfkit_report_writes_the_page_again_and_tells_what_is_gone(
     ("change", "why"),
     [
         (lambda one: one["pairs"][0].update(ratio=2.0), "do not follow from the turns"),
-        (lambda one: one.update(schema_version=9), "schema_version is 9, this perfkit reads 1"),
+        (lambda one: one.update(schema_version=9), "schema_version is 9, this perfkit reads 2"),
         (lambda one: one.update(more=1), "more: Extra inputs are not permitted"),
     ],
 )
@@ -441,7 +441,8 @@ def test_a_comparison_that_is_not_what_its_pairs_give_is_named_and_left_out(
 def test_foreign_names_are_text_on_every_page(comparison, tmp_path, without_summary):
     hostile = "<script>alert(1)</script>"
     content = json.loads((comparison / FILE).read_text())
-    content["sides"][1] |= {"name": hostile, "failure": hostile, "differs": {"x": ["<b>", "c"]}}
+    failure = {"code": "worker_error", "params": {"detail": hostile}}
+    content["sides"][1] |= {"name": hostile, "failure": failure, "differs": {"x": ["<b>", "c"]}}
     content["command"] = hostile
     (comparison / FILE).write_text(json.dumps(content))
     write_site(tmp_path, lambda _done: None)

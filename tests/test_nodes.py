@@ -6,10 +6,16 @@ import os
 import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,10 +29,17 @@ from clusters import (
 )
 from conftest import IN_WORKER, MODULES
 from made import forget_repeats, measured
+from test_driver import wait_for
 
 import perfkit
-from perfkit.driver.cluster import NodeError, Nodes
-from perfkit.driver.wire import LostError
+from perfkit.driver.cluster import ClusterLauncher, ClusterWorkers, NodeError
+from perfkit.driver.connection import (
+    MESSAGE_BYTES,
+    LostError,
+    RejectedError,
+    connect,
+    shared_secret,
+)
 from perfkit.request.hosts import own_index
 from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
@@ -88,7 +101,7 @@ def start(node, request, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | environment,
+        env=os.environ | {"PERFKIT_SECRET": "the secret"} | environment,
     )
 
 
@@ -151,13 +164,51 @@ def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(
     assert [rank.rank for rank in repeat.ranks] == [0, 1]
     samples = sum(rank.samples for rank in repeat.ranks)
     assert repeat.throughput == samples / max(rank.window_seconds for rank in repeat.ranks)
-    assert all(rank.alone_seconds > 0 for rank in repeat.ranks)
-    assert repeat.conditions.own_cores > 0
+    assert all(rank.compute_seconds > 0 for rank in repeat.ranks)
+    assert repeat.telemetry.process_cores > 0
     steps = load_steps(Path(requests[0]["outputs_dir"]) / first.id)
     assert set(steps["rank"]) == {0, 1}
     logs = {path.name for path in Path(requests[0]["outputs_dir"]).rglob("*.log")}
     assert {"1-rank0.log", "1-rank1.log", "1-launcher-node1.log"} <= logs
     assert left_on(pair.nodes) == []
+
+
+def test_by_hand_the_first_host_shows_a_secret_without_which_the_others_are_refused(
+    pair, request_of, tmp_path
+):
+    request = request_of(pair)
+    first = start(pair.nodes[0], request, PERFKIT_SECRET="")
+    while "PERFKIT_SECRET=" not in (line := first.stdout.readline()):
+        assert line
+    assert line.endswith(" <the same command>\n")
+    secret = line.partition("=")[2].split()[0]
+    assert len(secret) == 32
+    address = pair.nodes[0].address
+    for given, told in (
+        ("", f"PERFKIT_SECRET is not set. Type what {address} shows: PERFKIT_SECRET=…"),
+        ("guessed", f"hosts: {address} closed the connection: PERFKIT_SECRET is another one"),
+    ):
+        began = time.monotonic()
+        other = start(pair.nodes[1], request, PERFKIT_SECRET=given)
+        (said,) = end(other)
+        assert other.returncode
+        assert told in said
+        assert time.monotonic() - began < 20
+    second = start(pair.nodes[1], request, PERFKIT_SECRET=secret)
+    said = end(first, second)
+    assert (first.returncode, second.returncode) == (0, 0), said
+    stored = [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()]
+    assert stored
+    assert [path for path in stored if secret in path.read_text()] == []
+
+
+def test_a_secret_is_asked_for_at_a_terminal(monkeypatch):
+    monkeypatch.setenv("PERFKIT_SECRET", "")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("getpass.getpass", lambda question: f"typed at {question}\n")
+    assert shared_secret(["node1", "node2"], 1) == (
+        "typed at PERFKIT_SECRET, as node1 shows it:"
+    )
 
 
 @pytest.mark.slow
@@ -171,7 +222,7 @@ def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
         assert driver.returncode == 0, said
     result = result_of(request)
     assert (result.status, len(result.complete_repeats)) == ("complete", 2)
-    assert all(repeat.conditions.own_cores > 0 for repeat in result.repeats)
+    assert all(repeat.telemetry.process_cores > 0 for repeat in result.repeats)
     assert result.nodes[1].name == f"node 1 ({pair.nodes[1].address})"
 
 
@@ -211,7 +262,7 @@ def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
     result = result_of(request)
     assert result.status == "complete"
     assert result.repeats[0].nodes == ["node 0 (node1)", "node 1 (node2)"]
-    assert result.repeats[0].conditions.own_cores > 0
+    assert result.repeats[0].telemetry.process_cores > 0
 
 
 @pytest.mark.slow
@@ -391,6 +442,7 @@ def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env=os.environ | {"PERFKIT_SECRET": "the secret"},
         )
     )
     end(*drivers)
@@ -401,9 +453,7 @@ def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
 
 @pytest.fixture
 def by_mpirun(processes, small, monkeypatch, tmp_path):
-    """A driver's Nodes whose mpirun starts nothing: the test plays the nodes."""
-    import perfkit
-
+    """A driver's launcher whose mpirun starts nothing: the test plays the nodes."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "mpirun").write_text("#!/bin/sh\nexec sleep 1000\n")
@@ -413,60 +463,194 @@ def by_mpirun(processes, small, monkeypatch, tmp_path):
     monkeypatch.setattr("perfkit.request.hosts.own_index", lambda _hosts: 0)
     request = small(nodes=2, input="synthetic", launcher="mpirun", hosts="127.0.0.1,localhost")
     plan = perfkit.plan("resnet50", request)
-    with Nodes(plan.config, plan.protocol) as nodes:
-        yield nodes
+    with ClusterLauncher(plan.config, plan.protocol) as launcher:
+        yield launcher
+
+
+def stranger(launcher):
+    """A connection to the driver's port that has sent nothing."""
+    return socket.create_connection(("127.0.0.1", launcher.listener.port))
+
+
+def node(launcher, *messages, secret=b"the secret"):
+    """A connection that has passed the challenge and sent messages."""
+    connection = Client(("127.0.0.1", launcher.listener.port), authkey=secret)
+    for message in messages:
+        content = message if isinstance(message, bytes) else json.dumps(message).encode()
+        connection.send_bytes(content)
+    return connection
+
+
+def is_closed(connection, seconds=10):
+    """Whether the driver closes this connection, after messages of its own."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(OSError, EOFError):
+        while time.monotonic() < deadline:
+            if connection.poll(0.1):
+                connection.recv_bytes()
+        return False
+    return True
+
+
+def read_to_end(connection):
+    """Read until the driver closes the connection, or for ten seconds (TimeoutError)."""
+    connection.settimeout(10)
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(2**10):
+            continue
+
+
+def poll(launcher, count=10):
+    for _ in range(count):
+        launcher.poll(0.1)
 
 
 @pytest.mark.parametrize(
     "sent",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        b'{"say": "hello", "secret": "guessed", "node": 0}\n',
-        b'{"say": "hello", "secret": "the secret", "node": 2}\n',
-        b'{"say": "hello", "secret": "the secret", "node": "0"}\n',
-        b'{"say": "ready", "secret": "the secret", "node": 0}\n',
         b"[]\n",
-        b"\xff\xfe\n",
-        b'{"say": "hello", "secret": "\\ud800", "node": 0}\n',
-        b'{"say": "hello", "secret": "the secret", "node": 0, "config": 1}\n',
-        b"[" * 200_000 + b"\n",
+        b"\xff\xff\xff\xff" * 3,
+        struct.pack("!i", 4) + b"none",
+        struct.pack("!i", -7),
+        struct.pack("!i", 256) + b"x" * 255,
         b"x" * 2**21,
     ],
 )
-def test_who_does_not_know_the_secret_or_speaks_otherwise_is_hung_up_on(by_mpirun, sent):
-    with socket.create_connection(("127.0.0.1", by_mpirun.port)) as stranger:
-        stranger.sendall(sent)
-        by_mpirun.poll(5)
-        assert len(by_mpirun.reception.strangers) == 1
-        for _ in range(20):
-            by_mpirun.poll(0.2)
-            if not by_mpirun.reception.strangers:
-                break
+def test_who_does_not_pass_the_challenge_is_closed(by_mpirun, sent, monkeypatch):
+    monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 1)
+    with stranger(by_mpirun) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+        read_to_end(connection)
+    wait_for(lambda: not by_mpirun.listener.unauthenticated, 10)
+    poll(by_mpirun, 2)
     assert not by_mpirun.nodes
-    assert not by_mpirun.reception.strangers
 
 
-def test_a_stranger_who_says_nothing_is_hung_up_on(by_mpirun, monkeypatch):
-    monkeypatch.setattr("perfkit.driver.reception.SILENT_SECONDS", 0.1)
-    with socket.create_connection(("127.0.0.1", by_mpirun.port)):
-        by_mpirun.poll(5)
-        assert len(by_mpirun.reception.strangers) == 1
-        time.sleep(0.2)
-        by_mpirun.poll(0.1)
-        assert not by_mpirun.reception.strangers
+def test_who_has_another_secret_is_rejected_and_named(by_mpirun):
+    with pytest.raises(AuthenticationError):
+        node(by_mpirun, secret=b"guessed")
+    wait_for(lambda: by_mpirun.listener.rejected == {"127.0.0.1"})
+    assert not by_mpirun.listener.unauthenticated
+    poll(by_mpirun, 2)
+    assert not by_mpirun.nodes
+
+
+def test_the_secret_is_not_sent_and_the_driver_proves_that_it_has_it(monkeypatch):
+    """Nobody who listens at the address of the first host learns it, or is served."""
+    sent = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def listen():
+            stream, _address = server.accept()
+            connection = Connection(stream.detach())
+            connection.send_bytes(b"#CHALLENGE#" + b"x" * 20)
+            sent.append(connection.recv_bytes())
+            connection.send_bytes(b"#WELCOME#")
+            sent.append(connection.recv_bytes())
+            connection.send_bytes(b"guessed")
+            with contextlib.suppress(EOFError, OSError):
+                sent.append(connection.recv_bytes())
+                sent.append(connection.recv_bytes())
+
+        listening = threading.Thread(target=listen)
+        listening.start()
+        with pytest.raises(RejectedError):
+            connect("127.0.0.1", server.getsockname()[1], "the secret", 0, Queue())
+        listening.join(10)
+    assert len(sent) == 3
+    assert b"the secret" not in b"".join(sent)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"type": "hello", "node": 2},
+        {"type": "hello", "node": "0"},
+        {"type": "hello", "node": True},
+        {"type": "ready", "node": 0},
+        {"type": "hello", "node": 0, "config": 1},
+        {"type": 1},
+        [],
+        b"no JSON",
+        b"",
+        b"\xff\xfe",
+        b"[" * 200_000,
+        b'{"type": "hello", "node": "\\ud800"}',
+    ],
+)
+def test_who_knows_the_secret_and_is_no_node_is_closed(by_mpirun, sent):
+    with node(by_mpirun, sent) as connection:
+        poll(by_mpirun)
+        assert is_closed(connection)
+    assert not by_mpirun.nodes
+
+
+def test_a_stranger_who_sends_nothing_or_too_slowly_is_closed_and_holds_up_nobody(
+    by_mpirun, monkeypatch
+):
+    monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
+    with stranger(by_mpirun), stranger(by_mpirun) as slow:
+        wait_for(lambda: len(by_mpirun.listener.unauthenticated) == 2)
+        with node(by_mpirun, {"type": "hello", "node": 1, "source": suite_source()}):
+            poll(by_mpirun)
+            assert [*by_mpirun.nodes] == [1]
+            assert len(by_mpirun.listener.unauthenticated) == 2
+        slow.sendall(struct.pack("!i", 100))
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            while by_mpirun.listener.unauthenticated and time.monotonic() < began + 10:
+                slow.sendall(b"x")
+                time.sleep(0.3)
+        wait_for(lambda: not by_mpirun.listener.unauthenticated, 5)
+
+
+def test_of_many_strangers_the_oldest_is_closed(by_mpirun):
+    with contextlib.ExitStack() as stack:
+        limit = by_mpirun.listener.limit
+        strangers = [stack.enter_context(stranger(by_mpirun)) for _ in range(limit + 3)]
+        for oldest in strangers[:3]:
+            read_to_end(oldest)
+        wait_for(lambda: len(by_mpirun.listener.unauthenticated) == limit, 5)
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (struct.pack("!i", MESSAGE_BYTES + 1), "it sent a message of over 64 MiB"),
+        (struct.pack("!i", 2) + b"[]", "it sent an invalid message"),
+        (struct.pack("!i", 20) + b'{"type"', "it has not answered for"),
+        (b"", "it has not answered for"),
+    ],
+    ids=["oversized", "malformed", "half", "silent"],
+)
+def test_a_message_that_is_too_large_malformed_or_half_loses_its_node_alone(
+    by_mpirun, monkeypatch, sent, told
+):
+    monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
+    hellos = [{"type": "hello", "node": n, "source": suite_source()} for n in (0, 1)]
+    with node(by_mpirun, hellos[0]) as good, node(by_mpirun, hellos[1]) as bad:
+        poll(by_mpirun, 3)
+        assert {*by_mpirun.nodes} == {0, 1}
+        os.write(bad.fileno(), sent)
+        for _ in range(30):
+            good.send_bytes(b'{"type": "alive"}')
+            by_mpirun.poll(0.1)
+        assert told in by_mpirun.nodes[1].lost
+        assert by_mpirun.nodes[0].lost is None
+        assert is_closed(bad)
+        assert str(by_mpirun.error).startswith("node 1 (localhost): it ")
 
 
 def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpirun):
     with contextlib.ExitStack() as stack:
-        for node, source in ((0, "other"), (1, suite_source())):
-            hello = {"say": "hello", "secret": "the secret", "node": node, "source": source}
-            address = ("127.0.0.1", by_mpirun.port)
-            connection = stack.enter_context(socket.create_connection(address))
-            connection.sendall(json.dumps(hello).encode() + b"\n")
-        for _ in range(4):
-            by_mpirun.poll(0.2)
+        for number, source in ((0, "other"), (1, suite_source())):
+            hello = {"type": "hello", "node": number, "source": source}
+            stack.enter_context(node(by_mpirun, hello))
+            poll(by_mpirun, 2)
         with pytest.raises(NodeError, match=r"this perfkit differs from the one on node 0"):
-            by_mpirun.gather(lambda _text: None)
+            by_mpirun.wait_for_nodes(lambda _text: None)
 
 
 def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(monkeypatch):
@@ -492,30 +676,27 @@ def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
     assert len(result.repeats) == 1
 
 
+HELLO = {"type": "hello", "node": 1, "source": "any"}
+
+
 def test_a_node_that_sends_events_of_anothers_rank_is_lost(by_mpirun, tmp_path):
-    by_mpirun.raw_folder = tmp_path
-    with socket.create_connection(("127.0.0.1", by_mpirun.port)) as node:
-        node.sendall(b'{"say": "hello", "secret": "the secret", "node": 1}\n')
-        for rank in (1, 0):
-            message = {"say": "raw", "rank": rank, "text": "{}\n"}
-            node.sendall(json.dumps(message).encode() + b"\n")
-        for _ in range(4):
-            by_mpirun.poll(0.2)
+    by_mpirun.workers = ClusterWorkers(by_mpirun, tmp_path)
+    events = [{"type": "raw", "rank": rank, "text": "{}\n"} for rank in (1, 0)]
+    with node(by_mpirun, HELLO, *events):
+        poll(by_mpirun, 5)
     assert (tmp_path / "rank1.jsonl").read_text() == "{}\n"
     assert not (tmp_path / "rank0.jsonl").exists()
-    assert "rank 0, which is not its own" in by_mpirun.lost[1]
+    assert "rank 0, which is not its own" in by_mpirun.nodes[1].lost
 
 
-def test_a_node_that_names_its_log_as_a_path_is_lost_and_nothing_is_stored(by_mpirun):
-    ending = {"status": 0, "killed_for_memory": False, "free_bytes": 0, "last_lines": ""}
-    with socket.create_connection(("127.0.0.1", by_mpirun.port)) as node:
-        node.sendall(b'{"say": "hello", "secret": "the secret", "node": 1}\n')
-        message = {"say": "ended", "ending": ending, "logs": {"/../../elsewhere": "text"}}
-        node.sendall(json.dumps(message).encode() + b"\n")
-        for _ in range(4):
-            by_mpirun.poll(0.2)
-    assert "a log of the name '/../../elsewhere'" in by_mpirun.lost[1]
-    assert by_mpirun.nodes[1].logs == {}
+def test_a_node_that_names_its_log_as_a_path_is_lost_and_nothing_is_stored(by_mpirun, tmp_path):
+    workers = by_mpirun.workers = ClusterWorkers(by_mpirun, tmp_path)
+    exit_info = {"status": 0, "exited_at": {}, "killed_for_memory": False, "free_bytes": 0}
+    exit_info |= {"error": None, "logs": {"/../../elsewhere": "text"}}
+    with node(by_mpirun, HELLO, {"type": "ended", "exit": exit_info}):
+        poll(by_mpirun, 5)
+    assert "a log of the name '/../../elsewhere'" in by_mpirun.nodes[1].lost
+    assert workers.exits == {}
 
 
 @pytest.mark.parametrize("id_", ["../elsewhere", "/dev/null/elsewhere", "..", "a/b", ""])

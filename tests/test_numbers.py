@@ -16,8 +16,8 @@ from perfkit.results.numbers import disagreements, numbers
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 
 
-def rank(window_seconds, alone_seconds=None):
-    return rank_events([window_seconds / 2] * 3, samples=4, alone_seconds=alone_seconds)
+def rank(window_seconds, compute_seconds=None):
+    return rank_events([window_seconds / 2] * 3, samples=4, compute_seconds=compute_seconds)
 
 
 def test_throughput_is_all_samples_over_the_slowest_ranks_window():
@@ -141,12 +141,16 @@ def looked_at(tmp_path):
     begin["energy_wraps_joules"] = {}
     looks = [begin]
     for at in range(9, 15):
-        counters = {"own_seconds": 1.5 * at, "busy_seconds": 1.75 * at, "stolen_seconds": 1.0}
-        looks.append({"event": "look", "at": float(at), **counters})
+        counters = {
+            "process_seconds": 1.5 * at,
+            "busy_seconds": 1.75 * at,
+            "steal_seconds": 1.0,
+        }
+        looks.append({"event": "sample", "at": float(at), **counters})
     result = measured([4.0], protocol="quick", warmup_steps=1, measured_steps=2)
     measurement = with_raw_files(tmp_path / "m", result, [[events]])
     lines = "".join(json.dumps(line) + "\n" for line in looks)
-    measurement.conditions_file(1).write_text(lines)
+    measurement.telemetry_file(1).write_text(lines)
     repeat = numbers(1, PROTOCOL, [events], 9.5, looks)
     path = measurement.folder / "result.json"
     content = json.loads(path.read_text()) | {"repeats": [repeat.model_dump(mode="json")]}
@@ -156,32 +160,32 @@ def looked_at(tmp_path):
 
 def test_the_conditions_of_a_repeat_are_derived_from_its_file_again(looked_at):
     (repeat,) = looked_at.result.repeats
-    assert (repeat.conditions.own_cores, repeat.conditions.other_load_cores) == (1.5, 0.25)
+    assert (repeat.telemetry.process_cores, repeat.telemetry.other_load_cores) == (1.5, 0.25)
     assert disagreements(looked_at) == []
     # The third look, of those in the window.
-    change(looked_at.conditions_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
-    assert disagreements(looked_at) == ["repeat 1: the raw files give another conditions"]
+    change(looked_at.telemetry_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
+    assert disagreements(looked_at) == ["repeat 1: the raw files give another telemetry"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('{"event": "begin"', '{"event": "begun', "conditions.jsonl:1: "),
-        ('"own_seconds": 15.0', '"own_seconds": "x"', "not those of a finished repeat"),
-        ('17.5, "stolen_seconds"', '17.5, "energy_joules"', "not those of a finished repeat"),
+        ('{"event": "begin"', '{"event": "begun', "telemetry.jsonl:1: "),
+        ('"process_seconds": 15.0', '"process_seconds": "x"', "not those of a finished repeat"),
+        ('17.5, "steal_seconds"', '17.5, "energy_joules"', "not those of a finished repeat"),
         ('"cores": 2', '"gores": 2', "not those of a finished repeat"),
     ],
 )
-def test_a_conditions_file_that_is_none_is_named(looked_at, old, new, told):
-    change(looked_at.conditions_file(1), old, new)
+def test_a_telemetry_file_that_is_none_is_named(looked_at, old, new, told):
+    change(looked_at.telemetry_file(1), old, new)
     (line,) = disagreements(looked_at)
     assert line.startswith("repeat 1: ") and told in line
 
 
 def test_conditions_whose_file_is_gone_are_named(looked_at):
-    looked_at.conditions_file(1).unlink()
+    looked_at.telemetry_file(1).unlink()
     assert disagreements(looked_at) == [
-        "repeat 1: repeats/1/conditions.jsonl: No such file or directory"
+        "repeat 1: repeats/1/telemetry.jsonl: No such file or directory"
     ]
 
 

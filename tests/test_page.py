@@ -15,7 +15,7 @@ from perfkit.report.outcome import MeasurementError
 from perfkit.report.section import table
 from perfkit.report.site import publish
 from perfkit.results.files import Measurement
-from perfkit.results.schema import Ceiling, Failure, Rank, Reading, Repeat
+from perfkit.results.schema import Failure, Peak, Rank, Reading, Repeat
 from perfkit.text import format
 
 HOSTILE = '<script>alert(1)</script><img src="http://evil.example/x">&"\''
@@ -183,9 +183,9 @@ def test_the_worst_warning_is_the_one_that_the_trust_tile_names(tmp_path):
 
 
 def test_a_share_of_over_100_percent_of_the_peak_is_no_fact(tmp_path):
-    low = Ceiling(matmul_flops_per_second=1e9, copy_bytes_per_second=1e9)
+    low = Peak(matmul_flops_per_second=1e9, copy_bytes_per_second=1e9)
     result = measured([4.0])
-    repeats = [repeat.model_copy(update={"ceiling": low}) for repeat in result.repeats]
+    repeats = [repeat.model_copy(update={"peak": low}) for repeat in result.repeats]
     write_all(tmp_path, result.model_copy(update={"repeats": repeats, "id": "m"}))
     measurement = Measurement.read(tmp_path / "m-0")
     _throughput, limit, _trust = tiles(measurement)

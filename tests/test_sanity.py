@@ -13,7 +13,7 @@ from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.config import ROOT
 from perfkit.reference.table import published
 from perfkit.results.frames import load_steps
-from perfkit.results.schema import Ceiling, Conditions, Evaluation
+from perfkit.results.schema import Evaluation, Peak, TelemetrySummary
 from perfkit.text.messages import WARNINGS, sentence
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
@@ -32,9 +32,9 @@ def changed(result, **changes):
 
 
 def test_a_quiet_measurement_has_no_warning():
-    ceiling = Ceiling(matmul_flops_per_second=1e13, copy_bytes_per_second=1e11)
+    peak = Peak(matmul_flops_per_second=1e13, copy_bytes_per_second=1e11)
     evaluation = Evaluation(loss=0.5, accuracy=0.9)
-    assert names(changed(measured(QUIET), ceiling=ceiling, evaluation=evaluation)) == []
+    assert names(changed(measured(QUIET), peak=peak, evaluation=evaluation)) == []
 
 
 def test_a_single_repeat_and_a_wide_interval_are_told():
@@ -69,9 +69,9 @@ def test_an_outlier_is_named_with_its_distance_and_still_counts():
         ("accuracy", {"evaluation": Evaluation(loss=5.0, accuracy=1.2)}),
         ("skipped_steps", {"skipped_steps": 3}),
         (
-            "above_ceiling",
+            "above_peak",
             # 100 images/s are 2.4 TFLOP/s; Winograd's would make it 0.6.
-            {"ceiling": Ceiling(matmul_flops_per_second=5e11, copy_bytes_per_second=1e11)},
+            {"peak": Peak(matmul_flops_per_second=5e11, copy_bytes_per_second=1e11)},
         ),
     ],
 )
@@ -83,17 +83,17 @@ def test_what_can_not_be_training_at_that_speed_is_told(name, changes):
     ("name", "changes"),
     [
         ("other_load", {"other_load_cores": 0.5}),
-        ("stolen", {"stolen_share": 0.1}),
+        ("steal_time", {"steal_share": 0.1}),
         ("throttled", {"throttled": {"gpu0": {"software_thermal": 2}}}),
     ],
 )
 def test_what_disturbed_the_machine_is_told(name, changes):
-    quiet = {"looks": 9, "cores": 2, "own_cores": 1.9, "other_load_cores": 0.01}
-    quiet |= {"stolen_share": 0.0, "clock_mhz": {}, "temperature_celsius": {}, "throttled": {}}
+    quiet = {"samples": 9, "cores": 2, "process_cores": 1.9, "other_load_cores": 0.01}
+    quiet |= {"steal_share": 0.0, "clock_mhz": {}, "temperature_celsius": {}, "throttled": {}}
     quiet |= {"energy_joules": {}, "energy_joules_per_sample": None, "missing": {}}
     result = measured(QUIET)
-    assert names(changed(result, conditions=Conditions(**quiet))) == []
-    (warning,) = warnings_of(changed(result, conditions=Conditions(**quiet | changes)), ())
+    assert names(changed(result, telemetry=TelemetrySummary(**quiet))) == []
+    (warning,) = warnings_of(changed(result, telemetry=TelemetrySummary(**quiet | changes)), ())
     assert warning.code == name
     assert warning.params["repeats"] == list(range(1, 8))
 
@@ -194,13 +194,11 @@ def test_what_a_measurement_does_not_tell_is_not_said_to_be_well():
     }
 
 
-def test_a_share_of_the_ceiling_is_taken_repeat_by_repeat():
+def test_a_share_of_the_peak_is_taken_repeat_by_repeat():
     result = measured([100.0, 200.0])
     repeats = [
         repeat.model_copy(
-            update={
-                "ceiling": Ceiling(matmul_flops_per_second=speed, copy_bytes_per_second=1e9)
-            }
+            update={"peak": Peak(matmul_flops_per_second=speed, copy_bytes_per_second=1e9)}
         )
         for repeat, speed in zip(result.repeats, (1e13, 4e13), strict=True)
     ]
@@ -264,7 +262,7 @@ def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
 
 def test_every_warning_has_a_sentence_and_stands_in_the_docs():
     source = (ROOT / "perfkit" / "analysis" / "sanity.py").read_text()
-    given = {*re.findall(r'Message\(\s*"(\w+)"', source), "other_load", "stolen"}
+    given = {*re.findall(r'Message\(\s*"(\w+)"', source), "other_load", "steal_time"}
     given |= {"raw_files_differ", "raw_steps_unreadable", "incomplete"}
     assert given == {*WARNINGS}
     docs = (ROOT / "docs" / "results.md").read_text()

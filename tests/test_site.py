@@ -306,7 +306,7 @@ def test_the_index_names_the_warnings_that_each_page_has(tmp_path):
 @pytest.mark.parametrize(
     ("head", "shown"),
     [
-        ('<meta name="warnings" content="other_load above_ceiling">', "■ error above_ceiling"),
+        ('<meta name="warnings" content="other_load above_peak">', "■ error above_peak"),
         ('<meta name="warnings" content="nobody_knows">', "–"),
         ("", "–"),
         ('<ul class="warnings"><li><code>drift</code></li></ul>', "–"),
@@ -387,10 +387,10 @@ def test_what_can_not_be_read_is_named_in_index_and_summary_and_the_rest_is_ther
         text = unescape(page.read_text())
         assert "cut/result.json: not JSON, perhaps cut off" in text
         assert (
-            "old/result.json: schema_version is 1, this perfkit reads 2, written by an" in text
+            "old/result.json: schema_version is 1, this perfkit reads 3, written by an" in text
         )
         assert (
-            "new/result.json: schema_version is 99, this perfkit reads 2, and is newer" in text
+            "new/result.json: schema_version is 99, this perfkit reads 3, and is newer" in text
         )
         assert "good/report.html" in text
 
@@ -504,7 +504,7 @@ def mixed(tmp_path_factory):
         measured([5.0], batch_size=2, **bert),
         measured([30.0], framework="torch", batch_size=2, **bert),
     )
-    codes = {"b4-0": "above_ceiling drift", "b4-1": "", "b16": "drift"}
+    codes = {"b4-0": "above_peak drift", "b4-1": "", "b16": "drift"}
     for path in folder.iterdir():
         named = "".join(found for name, found in codes.items() if name in path.name)
         head = f'<meta name="warnings" content="{named}">'
@@ -581,7 +581,7 @@ def test_the_filter_finds_the_names_that_commands_take_and_every_warning(mixed, 
         "bert": [5.0, 30.0],
         "pytorch": [4.0, 30.0],
         "drift": [4.0, 21.0],
-        "above_ceiling": [4.0],
+        "above_peak": [4.0],
     }.items():
         tab.get_by_label("Filter").fill(words)
         assert sorted(throughputs(tab)) == found, words

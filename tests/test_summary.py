@@ -125,13 +125,13 @@ def compare(outputs, values, name="frameworks", key="framework", created="2026-0
             failure=None,
             differs={},
             matmul_flops_per_second=None,
-            of_own_ceiling=None,
-            of_highest_ceiling=None,
+            of_own_peak=None,
+            of_highest_peak=None,
         )
         for side in values
     ]
     comparison = LiveComparison(
-        schema_version=1,
+        schema_version=2,
         created=f"{created}T00:00:00+00:00",
         command="perfkit compare --live",
         model="resnet50",

@@ -23,7 +23,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def sampled(tmp_path, config=CPU, samples=1, **sys):
     """The lines of so many samples of the machine with /sys at `sys`, or of this one."""
-    path = tmp_path / "conditions.jsonl"
+    path = tmp_path / "telemetry.jsonl"
     with Telemetry(path, config, **sys) as telemetry:
         for _ in range(samples):
             telemetry.sample(None)
@@ -51,7 +51,7 @@ def test_cpu_time_is_that_of_the_usable_cores_without_interrupts_and_waiting(wri
     write("proc/stat", row.format("cpu ", 9) + row.format("cpu0", 8) + row.format("cpu1", 5))
     write("sys/devices/system/cpu/online", "0-1\n")
     seconds = core_seconds(tmp_path / "sys", [1])
-    assert seconds == pytest.approx({"busy_seconds": 123 / TICKS, "stolen_seconds": 5 / TICKS})
+    assert seconds == pytest.approx({"busy_seconds": 123 / TICKS, "steal_seconds": 5 / TICKS})
 
 
 def test_a_core_that_a_container_hides_is_not_taken_for_an_idle_one(write, tmp_path):
@@ -166,12 +166,12 @@ def test_this_machine_is_sampled_by_the_monotonic_clock(tmp_path):
     assert before <= first["at"] <= second["at"] <= time.monotonic()
     assert first["busy_seconds"] > 0
     # No rank has shown itself.
-    assert "own_seconds" not in first
+    assert "process_seconds" not in first
 
 
 def test_a_line_that_cannot_be_written_is_the_last_and_nothing_else_happens(tmp_path):
     """As on a disk that fills up and has room again: what was written stays readable."""
-    path = tmp_path / "conditions.jsonl"
+    path = tmp_path / "telemetry.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Telemetry(path, CPU) as telemetry:
         telemetry.sample(None)
@@ -183,11 +183,11 @@ def test_a_line_that_cannot_be_written_is_the_last_and_nothing_else_happens(tmp_
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         telemetry.sample(None)
     assert path.stat().st_size == whole + 10
-    assert [event["event"] for event in read_events(path)] == ["begin", "look"]
+    assert [event["event"] for event in read_events(path)] == ["begin", "sample"]
 
 
 def test_a_file_that_cannot_be_made_is_done_without(tmp_path):
-    with Telemetry(tmp_path / "no folder" / "conditions.jsonl", CPU) as telemetry:
+    with Telemetry(tmp_path / "no folder" / "telemetry.jsonl", CPU) as telemetry:
         telemetry.sample(None)
     assert [*tmp_path.iterdir()] == []
 
@@ -251,6 +251,6 @@ def test_gpus_without_a_driver_are_missing_and_a_cpus_measurement_asks_for_none(
     nvml["nvmlInit"] = no_driver
     begin, _look = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
     assert begin["missing"]["gpus"] == "NVML: Driver Not Loaded"
-    (tmp_path / "conditions.jsonl").unlink()
+    (tmp_path / "telemetry.jsonl").unlink()
     begin, _look = sampled(tmp_path, CPU, sys=tmp_path / "sys")
     assert "gpus" not in begin["missing"]

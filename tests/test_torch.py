@@ -467,7 +467,7 @@ def test_a_want_of_memory_on_a_cpu_is_recognised():
     assert worker.failure(raised.value)[0] == "out_of_memory"
 
 
-def test_ceilings_are_measured_by_products_and_copies_that_are_right():
+def test_peaks_are_measured_by_products_and_copies_that_are_right():
     workloads = Workloads(config(precision="bf16"))
     assert workloads.matmul(64)().dtype == torch.bfloat16
     assert workloads.copy(100)().numel() == 100

@@ -10,8 +10,8 @@ from perfkit.analysis.losses import STANDING, accuracy_is_possible, untrained_lo
 from perfkit.analysis.steady import TOLERANCE, Course, courses
 from perfkit.analysis.utilization import (
     datasheet,
-    share_of_ceiling,
     share_of_datasheet,
+    share_of_peak,
     utilization,
 )
 from perfkit.messages import Message
@@ -28,7 +28,7 @@ WIDE = 0.05
 FEWER_MULTIPLICATIONS = 4.0
 """Convolutions of 3x3 can be computed with up to so many times fewer multiplications than they
 have (Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may use more than
-100 % of a ceiling of multiplications. Published fp32 runs of VGG-16 do."""
+100 % of a peak of multiplications. Published fp32 runs of VGG-16 do."""
 SAME_WINDOW = 0.02
 """By how much of it a window may differ from its steps' sum."""
 
@@ -36,8 +36,8 @@ SAME_WINDOW = 0.02
 def warnings_of(result: Result, went: Iterable[Course]) -> list[Message]:
     """All warnings about a measurement, whose repeats went as `went` says."""
     found = [*_about_origin(result), *_about_repeats(result), *_about_courses(result, went)]
-    found += [*_about_conditions(result), *_about_losses(result), *_about_samples(result)]
-    return [*found, *_about_ceilings(result)]
+    found += [*_about_telemetry(result), *_about_losses(result), *_about_samples(result)]
+    return [*found, *_about_peaks(result)]
 
 
 def warnings_about(measurement: Measurement) -> list[Message]:
@@ -98,7 +98,7 @@ def looked_at(result: Result, went: Iterable[Course]) -> dict[str, bool]:
     return {
         "spread": len(repeats) > 1,
         "step times": any(course.steadiness for course in counting(result, went)),
-        "telemetry": any(repeat.conditions for repeat in repeats),
+        "telemetry": any(repeat.telemetry for repeat in repeats),
         "losses": any(repeat.loss_first is not None for repeat in repeats),
         "accuracy": any(repeat.evaluation for repeat in repeats),
         "measured peak": utilization(result) is not None,
@@ -139,12 +139,12 @@ def _about_repeats(result: Result) -> Iterator[Message]:
             yield Message("interval_missed", {"share": target, "n": len(values)})
 
 
-def _about_conditions(result: Result) -> Iterator[Message]:
+def _about_telemetry(result: Result) -> Iterator[Message]:
     """What else the machine did."""
     found = disturbances(result)
     for code, unit, limit in (
         ("other_load", "cores", "core_limit"),
-        ("stolen", "share", "share_limit"),
+        ("steal_time", "share", "share_limit"),
     ):
         if some := [one for one in found if one.what == code]:
             most = max(some, key=lambda one: one.value)
@@ -264,18 +264,18 @@ def _about_samples(result: Result) -> Iterator[Message]:
         yield Message("fewer_samples", {"seen": min(seen), "wanted": wanted})
 
 
-def _about_ceilings(result: Result) -> Iterator[Message]:
+def _about_peaks(result: Result) -> Iterator[Message]:
     """Whether it was faster than the devices can be."""
     most = FEWER_MULTIPLICATIONS if MODELS[result.config.model].sample == "image" else 1.0
     if known := utilization(result):
         over = [
             (repeat.index, share)
             for repeat in result.complete_repeats
-            if repeat.ceiling and (share := share_of_ceiling(repeat, known.flops)) > most
+            if repeat.peak and (share := share_of_peak(repeat, known.flops)) > most
         ]
         if over:
             repeats, shares = zip(*over, strict=True)
-            yield Message("above_ceiling", {"repeats": repeats, "share": max(shares)})
+            yield Message("above_peak", {"repeats": repeats, "share": max(shares)})
     sheet = datasheet(result)
     if sheet and (share := share_of_datasheet(result, sheet) or 0.0) > most:
         yield Message("above_datasheet", {"share": share, "gpu": sheet.gpu})

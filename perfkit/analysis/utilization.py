@@ -2,7 +2,7 @@
 
 Model FLOPs utilization is the arithmetic of the model per second over that of the device
 (Chowdhery et al., PaLM, 2022, appendix B). Convolutions may be computed with fewer
-multiplications than they have, so that it can be over 100 %. Here it is over the ceiling that
+multiplications than they have, so that it can be over 100 %. Here it is over the peak that
 the same processes measured after their window and, for known GPUs, over the datasheet.
 """
 
@@ -29,37 +29,37 @@ class Datasheet(NamedTuple):
 
 
 class Utilization(NamedTuple):
-    """Of a measurement whose repeats have ceilings. All are of all devices together.
+    """Of a measurement whose repeats have peaks. All are of all devices together.
 
     `flops` are the model's operations for one sample. `shares` are the model's operations per
-    second over the ceiling of the same repeat, 0 to 1, by repeat; `ceilings` those ceilings
+    second over the peak of the same repeat, 0 to 1, by repeat; `peaks` those peaks
     (operations per second), `copies` those of memory (bytes per second, read and written).
     """
 
     flops: int
     shares: list[float]
-    ceilings: list[float]
+    peaks: list[float]
     copies: list[float]
 
 
 def utilization(result: Result) -> Utilization | None:
-    """None where no repeat has a ceiling."""
+    """None where no repeat has a peak."""
     flops = training_flops(result.config)
-    repeats = [repeat for repeat in result.complete_repeats if repeat.ceiling]
+    repeats = [repeat for repeat in result.complete_repeats if repeat.peak]
     if not repeats or not flops:
         return None
     return Utilization(
         flops=flops,
-        shares=[share_of_ceiling(repeat, flops) for repeat in repeats],
-        ceilings=[r.ceiling.matmul_flops_per_second for r in repeats if r.ceiling],
-        copies=[r.ceiling.copy_bytes_per_second for r in repeats if r.ceiling],
+        shares=[share_of_peak(repeat, flops) for repeat in repeats],
+        peaks=[r.peak.matmul_flops_per_second for r in repeats if r.peak],
+        copies=[r.peak.copy_bytes_per_second for r in repeats if r.peak],
     )
 
 
-def share_of_ceiling(repeat: Repeat, flops: int) -> float:
-    """The model's operations per second over the ceiling; of a repeat that has both."""
-    assert repeat.throughput and repeat.ceiling
-    return repeat.throughput * flops / repeat.ceiling.matmul_flops_per_second
+def share_of_peak(repeat: Repeat, flops: int) -> float:
+    """The model's operations per second over the peak; of a repeat that has both."""
+    assert repeat.throughput and repeat.peak
+    return repeat.throughput * flops / repeat.peak.matmul_flops_per_second
 
 
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:

@@ -58,7 +58,9 @@ def run(model: str, given: Given) -> None:
     from perfkit.results.files import Measurement
 
     config = planned.config
-    if own_index(config.host_list):
+    node = own_index(config.host_list)
+    if node and config.launcher == "manual":
+        _share_secret(config, node)
         _serve(config, source.path, values)
         return
     environment = read_environment(config.framework, config.data_folder)
@@ -70,6 +72,8 @@ def run(model: str, given: Given) -> None:
         click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
+        if config.launcher == "manual":
+            _share_secret(config, 0)
     name, message = _execute(source.path, executed, values)
     # The page with the user's own cells; or the kernel may have died before it could write it.
     if name != RequestError.__name__ and (folder / "result.json").exists():
@@ -143,6 +147,16 @@ def _assigned(source: str, path: Path) -> dict[str, Any]:
             [f"{path}: the cell of parameters may only set names to plain values: {error}"]
         ) from None
     return values
+
+
+def _share_secret(config: Config, node: int) -> None:
+    """For the kernel, which has no terminal to ask at, and whose outputs are stored."""
+    from perfkit.driver.connection import shared_secret
+
+    try:
+        shared_secret(config.host_list, node)
+    except RequestError as error:
+        refuse(error)
 
 
 def _serve(config: Config, notebook: Path, values: dict[str, Any]) -> None:

@@ -72,7 +72,10 @@ def may_differ(measurement: Measurement) -> dict[str, Value]:
         if name not in HARDWARE:
             values[name] = row[f"environment.{name}"]
     if used:
-        values |= {"recipe": used.recipe, "loss_scaling": used.loss_scaling}
+        values |= {
+            "optimizer_settings": used.optimizer_settings,
+            "loss_scaling": used.loss_scaling,
+        }
         values["worker_variables"] = _listed(used.variables)
         values |= {f"strategy.{name}": one.state for name, one in used.strategy.items()}
     return values

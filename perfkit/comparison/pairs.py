@@ -22,7 +22,8 @@ from perfkit.reference import matches
 from perfkit.reference.cells import Cell
 from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of, row_order
-from perfkit.text.messages import sentence
+from perfkit.results.schema import Failure
+from perfkit.text.messages import coded
 from perfkit.text.terminal import plain
 
 Unit = Literal["images/s", "sequences/s"]
@@ -97,6 +98,11 @@ class Pair:
     differs: Differences
 
 
+def why_no_number(failure: Failure | None) -> str:
+    """Why a measurement has no number."""
+    return coded(failure) if failure else "not finished"
+
+
 @dataclass(frozen=True)
 class Failed:
     """A measurement of `side` without a number, and who on the other side has the number that
@@ -107,9 +113,9 @@ class Failed:
     partner: str | None
 
     @property
-    def why(self) -> str:
-        failure = self.measured.measurement.result.failure
-        return f"{failure.code}: {plain(sentence(failure))}" if failure else "not finished"
+    def failure(self) -> Failure | None:
+        """None of a measurement that is not finished."""
+        return self.measured.measurement.result.failure
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,8 @@ def paired(a: Source, b: Source, across: frozenset[str]) -> Pairing:
     failed += [Failed("B", one, _partner(one, alone_a, across)) for one in failed_b]
     if not pairs:
         problems = [
-            f"{one.side} {one.measured.name} has no number: {one.why}" for one in failed[:SHOWN]
+            f"{one.side} {one.measured.name} has no number: {why_no_number(one.failure)}"
+            for one in failed[:SHOWN]
         ]
         if ones and others:
             problems += _refusal(ones, others, near, table)

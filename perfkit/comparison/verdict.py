@@ -11,7 +11,7 @@ from perfkit.comparison.keys import Value
 from perfkit.comparison.pairs import Measured, Pair, Pairing, Published, Side, Unit
 from perfkit.comparison.sources import Source, TakenAs
 from perfkit.reference import matches
-from perfkit.results.schema import Stored
+from perfkit.results.schema import Failure, Stored
 from perfkit.statistics import Estimate, median_estimate, ratio_interval
 from perfkit.text.terminal import plain
 from perfkit.verification.stored import verification_of
@@ -89,12 +89,12 @@ class Judged(Stored):
         return abs(round(next(moments).timestamp() - next(moments).timestamp()))
 
 
-class Failure(Stored):
+class Unmeasured(Stored):
     """A measurement without a number."""
 
     side: Literal["A", "B"]
     name: str
-    why: Annotated[str, Field(description="the failure's code and message")]
+    failure: Annotated[Failure | None, Field(description="None: it is not finished")]
     partner: Annotated[
         str | None,
         Field(description="who has the number on the other side, and no other partner"),
@@ -104,7 +104,7 @@ class Failure(Stored):
 class Comparison(Stored):
     """B against A, the base; ratios above 1 say that B is faster. Shares are 0 to 1."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     a: Named
     b: Named
     level: Annotated[float, Field(description="that was asked for")]
@@ -113,7 +113,7 @@ class Comparison(Stored):
     pairs: list[Judged]
     alone_a: Annotated[list[str], Field(description="with a number, but without partner in B")]
     alone_b: list[str]
-    failed: list[Failure]
+    failed: list[Unmeasured]
     regressed: Annotated[
         bool, Field(description="a pair has, or B failed where A has a number: exit status 1")
     ]
@@ -138,7 +138,9 @@ def judged(
         for pair in pairing.pairs
     ]
     failed = [
-        Failure(side=one.side, name=one.measured.name, why=one.why, partner=one.partner)
+        Unmeasured(
+            side=one.side, name=one.measured.name, failure=one.failure, partner=one.partner
+        )
         for one in pairing.failed
     ]
     lost = any(one.side == "B" and one.partner for one in failed)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from perfkit.comparison.history import History, Series
 from perfkit.comparison.keys import KEYS, Value, beside
+from perfkit.comparison.pairs import why_no_number
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Verdict
 from perfkit.models import MODELS
 from perfkit.statistics import fewest_values
@@ -232,7 +233,8 @@ def _left(comparison: Comparison) -> Iterator[str]:
                 yield f"  and {len(names) - SHOWN} more"
     for one in comparison.failed:
         lost = f"; A has the number, of {one.partner}: a regression" if one.partner else ""
-        yield wrapped(f"{one.side} {one.name} has no number: {one.why}{lost}")
+        why = why_no_number(one.failure)
+        yield wrapped(f"{one.side} {one.name} has no number: {why}{lost}")
     for reason in (*comparison.a.left_out, *comparison.b.left_out):
         yield wrapped(f"left out: {reason}")
 

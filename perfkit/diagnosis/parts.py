@@ -23,7 +23,7 @@ from perfkit.driver.task import TaskError, perform
 from perfkit.request.errors import RequestError
 from perfkit.results.files import Events, Measurement, write_atomically
 from perfkit.statistics import ratio_interval
-from perfkit.text.messages import sentence
+from perfkit.text.messages import coded
 
 
 def diagnose(
@@ -80,7 +80,7 @@ def diagnose(
 def _complete(measurement: Measurement) -> Measurement:
     result = measurement.result
     if result.status != "complete":
-        told = f"{result.failure.code}: {sentence(result.failure)}" if result.failure else ""
+        told = coded(result.failure) if result.failure else ""
         raise TaskError(f"{result.id} {result.status}: {told}")
     return measurement
 

@@ -8,10 +8,8 @@ progress.py    the line of text that a waiting user sees
 doctor.py      what would keep a measurement from running
 workers.py     starts the workers of one node and sees to it that they end
 supervisor.py  runs one command and leaves nothing of it behind
-start.py       starts a process on each node
+connection.py  messages between the driver and the nodes
 node_agent.py  a node, told by the driver what to run
 cluster.py     all nodes, seen from the driver
-reception.py   where the nodes come in
-wire.py        the messages between driver and node
 manifest.py    the nodes as an indexed Job of Kubernetes
 """

@@ -3,38 +3,50 @@ watched, and ended with the measurement."""
 
 import contextlib
 import os
+import queue
 import re
 import secrets
-import select
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal
+
+from pydantic import BaseModel, TypeAdapter
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.driver.node_agent import MANUAL_PORT, MANUAL_SECRET
-from perfkit.driver.reception import Reception
-from perfkit.driver.start import SECRET, meeting_address, start_command
-from perfkit.driver.wire import LostError, Message, Wire
-from perfkit.driver.workers import Ending, close, shortened
+from perfkit.driver.connection import (
+    INBOX_MESSAGES,
+    SECRET,
+    Channel,
+    Inbox,
+    Listener,
+    LostError,
+    Message,
+    shared_secret,
+)
+from perfkit.driver.node_agent import MANUAL_PORT
+from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
-from perfkit.system.environment import suite_source
+from perfkit.system.environment import LIBRARY_VARIABLES, suite_source
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
 """Facts that must be alike on all nodes, besides the framework's. Others may differ and are
 kept (`nodes`)."""
+POLL_SECONDS = 0.2
 ENDING_SECONDS = 8.0
 GRACE_SECONDS = 2.0
 """For nodes that were told to end, and for the launcher to end those that don't."""
 LOG = "launcher.log"
+EXIT_INFO = TypeAdapter(ExitInfo)
 
 
 class NodeError(Exception):
@@ -45,49 +57,59 @@ class NodeError(Exception):
         self.failure = Failure(code, {"detail": portable(message)})
 
 
+class NodeFacts(BaseModel):
+    """What a node says of itself: where it can be reached, and what the nodes must have in
+    common."""
+
+    type: Literal["ready"]
+    address: str
+    interface: str
+    port: int
+    name: str
+    gpus: int
+    facts: dict[str, Any]
+
+
 @dataclass
-class Remote:
-    """One node: its connection, what it said of itself, and the end of its workers."""
+class Node:
+    """One node: its connection, its answers, and why it was lost."""
 
-    node: int
-    wire: Wire
-    ready: Message | None = None
-    ending: Ending | None = None
-    logs: dict[str, str] = field(default_factory=dict)
-    answer: Message | None = None
+    number: int
+    channel: Channel
+    facts: NodeFacts | None = None
+    reply: Message | None = None
+    lost: str | None = None
 
 
-class Nodes:
-    """All nodes of a configuration; of `nodes[n]`, node n. Ends them at the end of `with`."""
+class ClusterLauncher(Launcher):
+    """Starts workers on all nodes of a configuration; ends the nodes at the end of `with`."""
 
     def __init__(self, config: Config, protocol: Protocol) -> None:
-        self.config = config
-        self.protocol = protocol
-        self.nodes: dict[int, Remote] = {}
-        self.lost: dict[int, str] = {}
-        self.gone: dict[int, float] = {}
-        self.ending_by: float | None = None
-        self.refusal: NodeError | None = None
-        self.raw_folder: Path | None = None
-        self.result: str | None = None
-        manual = config.launcher == "manual"
-        # By hand, people type the same command everywhere and pass no secret on.
-        usual = MANUAL_SECRET if manual else secrets.token_hex(16)
-        self.secret = os.environ.get(SECRET, usual)
+        super().__init__(config, protocol)
+        self.nodes: dict[int, Node] = {}
+        self.inbox: Inbox = queue.Queue(INBOX_MESSAGES)
+        self.refused: NodeError | None = None
+        self.workers: ClusterWorkers | None = None
+        if config.launcher == "manual":
+            self.secret = shared_secret(config.host_list, 0)
+        else:
+            self.secret = os.environ.get(SECRET) or secrets.token_hex(16)
         with contextlib.ExitStack() as opened:
             try:
-                self.address = meeting_address(config)
-                self._open(config.port or (MANUAL_PORT if manual else 0), opened)
+                self._open(opened)
             except OSError as error:
                 raise NodeError(
                     "node_timeout", f"the nodes can't be started: {error}"
                 ) from error
             self.opened = opened.pop_all()
 
-    def _open(self, port: int, opened: contextlib.ExitStack) -> None:
-        """Listen on `port`, 0 for any, and start the nodes; `opened` undoes it."""
+    def _open(self, opened: contextlib.ExitStack) -> None:
+        """Listen, and start the nodes; `opened` undoes it."""
+        config = self.config
+        address = _rendezvous_address(config)
+        port = config.port or (MANUAL_PORT if config.launcher == "manual" else 0)
         try:
-            self.reception = Reception(self.address, port, self.config.nodes, self.secret)
+            self.listener = Listener(address, port, config.nodes, self.secret, self.inbox)
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise NodeError(
@@ -95,14 +117,15 @@ class Nodes:
                 f"port {port} of this machine can't be had: {reason}; "
                 "another one, the same on all nodes: -p port NUMBER",
             ) from error
-        opened.callback(self.reception.close)
-        self.port = self.reception.port
+        opened.callback(self.listener.close)
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
         opened.callback(shutil.rmtree, self.scratch, ignore_errors=True)
         log = opened.enter_context((self.scratch / LOG).open("wb"))
         supervisor = [sys.executable, "-m", "perfkit.driver.supervisor", str(self.scratch)]
+        node = [sys.executable, "-m", "perfkit.driver.node_agent", str(config.launcher)]
+        node += [address or "-", str(self.listener.port)]
         self.process = subprocess.Popen(
-            [*supervisor, str(GRACE_SECONDS), *self._command()],
+            [*supervisor, str(GRACE_SECONDS), *_start_command(config, node)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -111,339 +134,327 @@ class Nodes:
         )
         opened.callback(close, self.process)
 
-    def _command(self) -> list[str]:
-        node = [sys.executable, "-m", "perfkit.driver.node_agent", str(self.config.launcher)]
-        return start_command(self.config, [*node, self.address or "-", str(self.port)])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
-        reason = str(error) if isinstance(error, NodeError) else None
-        for node, remote in self.nodes.items():
-            if node not in self.lost:
-                with contextlib.suppress(LostError):
-                    remote.wire.send("bye", result=self.result, reason=reason)
-        if self._all(lambda _remote: True) and not self.lost:
-            # Told bye, they end by themselves.
+    def __exit__(self, *exception: object) -> None:
+        reason = next((str(error) for error in exception if isinstance(error, NodeError)), None)
+        for node in self.nodes.values():
+            self.send(node, "bye", result=self.result_json, reason=reason)
+        if self._all(lambda node: not node.lost):
+            # After bye, they end by themselves.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE_SECONDS)
-        self.reception.close()
-        for remote in self.nodes.values():
-            remote.wire.close()
+        for node in self.nodes.values():
+            node.channel.close()
         self.opened.close()
 
-    def name(self, node: int) -> str:
-        """How people call it: "node 1 (host)"."""
+    def node_name(self, node: int) -> str:
         if self.config.host_list:
             return f"node {node} ({self.config.host_list[node]})"
-        if node in self.nodes and (ready := self.nodes[node].ready):
-            return f"node {node} ({ready['name']})"
+        if node in self.nodes and (facts := self.nodes[node].facts):
+            return f"node {node} ({facts.name})"
         return f"node {node}"
 
-    def gather(self, waiting: Callable[[str], None]) -> list[NodeSeen]:
-        """Wait until all nodes are there and see that they fit together; `waiting` is told for
-        whom. Raises NodeError."""
+    def wait_for_nodes(self, show_status: Callable[[str], None]) -> list[NodeSeen]:
         deadline = time.monotonic() + self.config.timeout
-        while not self._all(lambda remote: remote.ready):
-            self.poll(0.2)
+        while not self._all(lambda node: node.facts):
+            self.poll(POLL_SECONDS)
             absent = [n for n in range(self.config.nodes) if n not in self.nodes]
-            waiting("waiting for " + (", ".join(map(self.name, absent)) or "the nodes' facts"))
-            if self.trouble:
-                raise self.trouble
+            names = ", ".join(map(self.node_name, absent))
+            show_status(f"waiting for {names or 'the facts of the nodes'}")
+            if self.error:
+                raise self.error
             if self.process.poll() is not None:
-                raise NodeError("node_timeout", f"{self.config.launcher} ended: {self._said()}")
-            if time.monotonic() > deadline:
-                names = ", ".join(map(self.name, absent)) or "a node"
-                told = f"{names} did not come within {self.config.timeout} s"
-                if self.reception.turned_away:
-                    who = ", ".join(sorted(self.reception.turned_away))
-                    told += f"; turned away for want of the right {SECRET}: {who}"
-                raise NodeError("node_timeout", told)
-        return self._compared()
-
-    def _compared(self) -> list[NodeSeen]:
-        """What was seen of each node. Raises NodeError where one does not fit."""
-        seen = []
-        first = self._ready(0)["facts"]
-        for node in range(self.config.nodes):
-            ready = self._ready(node)
-            differs = {k: v for k, v in ready["facts"].items() if v != first.get(k)}
-            for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
-                if fact in differs:
-                    raise NodeError(
-                        "nodes_differ",
-                        f"{fact}: {first.get(fact)!r} on {self.name(0)}, "
-                        f"{differs[fact]!r} on {self.name(node)}; make them alike",
-                    )
-            has, wanted = ready["gpus"], self.config.gpus or 0
-            if has < wanted:
                 raise NodeError(
-                    "nodes_differ", f"gpus: {wanted} asked for, {self.name(node)} shows {has}"
+                    "node_timeout", f"{self.config.launcher} ended: {self._output()}"
                 )
-            seen.append(
-                NodeSeen(
-                    node=node,
-                    name=self.name(node),
-                    interface=ready["interface"],
-                    differs={k: str(v)[:200] for k, v in differs.items()},
-                )
-            )
-        return seen
+            if time.monotonic() > deadline:
+                detail = f"{names or 'a node'} did not come within {self.config.timeout} s"
+                if rejected := ", ".join(sorted(self.listener.rejected)):
+                    detail += f"; rejected, for want of the right {SECRET}: {rejected}"
+                raise NodeError("node_timeout", detail)
+        return [self._checked(node) for node in range(self.config.nodes)]
 
-    def start(self, repeat: int, raw_folder: Path, job: str) -> "RemoteWorkers":
-        """Start the workers of one repeat on all nodes."""
-        self.raw_folder = raw_folder
-        self.gone = {}
-        self.ending_by = None
-        first = self._ready(0)
-        for node, remote in self.nodes.items():
-            remote.ending, remote.logs = None, {}
-            place = NodeRank(
-                node=node,
-                nodes=self.config.nodes,
-                address=self._ready(node)["address"],
-                interface=self._ready(node)["interface"],
-                master=f"{first['address']}:{self._meeting_port}",
+    def _checked(self, node: int) -> NodeSeen:
+        """What was seen of a node. Raises NodeError if it does not fit the first."""
+        seen, first = self._facts(node), self._facts(0).facts
+        differs = {k: v for k, v in seen.facts.items() if v != first.get(k)}
+        for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
+            if fact in differs:
+                raise NodeError(
+                    "nodes_differ",
+                    f"{fact}: {first.get(fact)!r} on {self.node_name(0)}, "
+                    f"{differs[fact]!r} on {self.node_name(node)}; make them alike",
+                )
+        if seen.gpus < (wanted := self.config.gpus or 0):
+            raise NodeError(
+                "nodes_differ",
+                f"gpus: {wanted} asked for, {self.node_name(node)} shows {seen.gpus}",
             )
-            self.tell(node, "run", repeat=repeat, job=job, place=place._asdict())
-        return RemoteWorkers(self)
+        return NodeSeen(
+            node=node,
+            name=self.node_name(node),
+            interface=seen.interface,
+            differs={k: str(v)[:200] for k, v in differs.items()},
+        )
+
+    def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
+        self.workers = ClusterWorkers(self, raw_folder)
+        master = f"{self._facts(0).address}:{self._rendezvous_port}"
+        for number, node in self.nodes.items():
+            facts = self._facts(number)
+            place = NodeRank(number, self.config.nodes, facts.address, facts.interface, master)
+            self.send(node, "run", repeat=repeat, job=job, place=place._asdict())
+        return self.workers
 
     def unreachable(self) -> list[str]:
         """Which ports can't be had, and which node can't reach which, on the addresses that
         their workers will use. Raises NodeError."""
-        for node in self.nodes:
-            self.tell(node, "listen", port=self._meeting_port if node == 0 else 0)
-        listening = self._answers()
+        for number, node in self.nodes.items():
+            self.send(node, "listen", port=0 if number else self._rendezvous_port)
+        listening = self._replies()
         ports = {
-            node: (self._ready(node)["address"], answer["port"])
-            for node, answer in listening.items()
-            if answer["error"] is None
+            number: (self._facts(number).address, reply["port"])
+            for number, reply in listening.items()
+            if not reply["error"]
         }
-        told = [f"{self.name(n)}: {a['error']}" for n, a in listening.items() if a["error"]]
-        for node in self.nodes:
-            self.tell(node, "reach", ports=ports)
-        return told + [
-            f"{self.name(node)} can't reach {self.name(int(other))}: {reason}"
-            for node, answer in self._answers().items()
-            for other, reason in answer["errors"].items()
+        for node in self.nodes.values():
+            self.send(node, "reach", ports=ports)
+        problems = [
+            f"{self.node_name(number)}: {reply['error']}"
+            for number, reply in listening.items()
+            if reply["error"]
+        ]
+        return problems + [
+            f"{self.node_name(number)} can't reach {self.node_name(int(other))}: {reason}"
+            for number, reply in self._replies().items()
+            for other, reason in reply["errors"].items()
         ]
 
     @property
-    def _meeting_port(self) -> int:
+    def _rendezvous_port(self) -> int:
         """Where workers meet, on node 0."""
-        return self.config.port + 1 if self.config.port else int(self._ready(0)["port"])
+        return self.config.port + 1 if self.config.port else self._facts(0).port
 
-    def _answers(self) -> dict[int, Message]:
-        while not self._all(lambda remote: remote.answer):
-            self.poll(0.2)
-            if self.trouble:
-                raise self.trouble
-        answers = {node: remote.answer or {} for node, remote in sorted(self.nodes.items())}
-        for remote in self.nodes.values():
-            remote.answer = None
-        return answers
+    def _replies(self) -> dict[int, Message]:
+        while not self._all(lambda node: node.reply):
+            self.poll(POLL_SECONDS)
+            if self.error:
+                raise self.error
+        replies = {number: node.reply or {} for number, node in sorted(self.nodes.items())}
+        for node in self.nodes.values():
+            node.reply = None
+        return replies
 
     @property
-    def trouble(self) -> NodeError | None:
+    def error(self) -> NodeError | None:
         """What keeps the nodes from going on: one refuses, or is lost."""
-        if self.refusal:
-            return self.refusal
-        for node, reason in self.lost.items():
-            said = self._said()
-            told = f"{self.name(node)}: {reason}" + (f"; what was said: {said}" if said else "")
-            return NodeError("node_lost", told)
+        if self.refused:
+            return self.refused
+        for number, node in self.nodes.items():
+            if node.lost:
+                output = self._output()
+                detail = f"{self.node_name(number)}: {node.lost}"
+                return NodeError("node_lost", detail + (output and f"; output: {output}"))
         return None
 
     def poll(self, seconds: float) -> None:
-        """Take in what comes within `seconds`, at most until the first thing comes."""
-        alive: dict[Any, int] = {
-            remote.wire: n for n, remote in self.nodes.items() if n not in self.lost
-        }
-        readable, _, _ = select.select([*self.reception.sources, *alive], [], [], seconds)
-        for source in readable:
-            if source in alive:
-                self._hear(alive[source])
-            elif known := self.reception.hear(source):
-                self._welcome(*known)
-        for wire, node in alive.items():
-            if node not in self.lost:
-                with self._losing(node):
-                    wire.check()
-        self.reception.hang_up_on_the_silent()
+        """Take in what comes within `seconds`, at most until the first messages have come."""
+        with contextlib.suppress(queue.Empty):
+            self._receive(*self.inbox.get(timeout=seconds))
+            while True:
+                self._receive(*self.inbox.get_nowait())
 
-    def _welcome(self, wire: Wire, messages: list[Message]) -> None:
-        """Take in one that knows the secret, unless it is no node that is waited for."""
-        hello, *further = messages
-        node = hello.get("node", -1)
+    def _receive(self, channel: Channel, message: Message | LostError) -> None:
+        node = next((n for n in self.nodes.values() if n.channel is channel), None)
         try:
-            asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
-        except TypeError:
-            asked = None
-        if asked is None or node not in range(self.config.nodes) or node in self.nodes:
-            wire.close()
-            return
-        self.nodes[node] = Remote(node, wire)
-        unlike = self._unlike(node, asked, hello.get("source"))
-        self.refusal = self.refusal or unlike
-        work = {"config": self.config.model_dump(), "protocol": self.protocol.model_dump()}
-        self.tell(node, "job", **work)
-        self._take(node, further)
+            if node and node.lost:
+                return
+            if isinstance(message, LostError):
+                raise message
+            if node:
+                self._take(node, message)
+            else:
+                self._welcome(channel, message)
+        except LostError as error:
+            self._lose(channel, node, str(error))
+        except (KeyError, TypeError, ValueError) as error:
+            self._lose(channel, node, f"it sent an invalid message: {error!r}")
 
-    def _unlike(self, node: int, asked: dict[str, Any], source: object) -> NodeError | None:
+    def _lose(self, channel: Channel, node: Node | None, reason: str) -> None:
+        channel.close()
+        if node:
+            node.lost = reason
+
+    def _welcome(self, channel: Channel, hello: Message) -> None:
+        """Take in a node. Raises LostError for what is no node that is waited for."""
+        number = hello.get("node")
+        asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
+        absent = {*range(self.config.nodes)} - {*self.nodes}
+        if hello["type"] != "hello" or type(number) is not int or number not in absent:
+            raise LostError("it is no node that is waited for")
+        node = self.nodes[number] = Node(number, channel)
+        self.refused = self.refused or self._mismatch(number, asked, hello.get("source"))
+        work = {"config": self.config.model_dump(), "protocol": self.protocol.model_dump()}
+        self.send(node, "job", **work)
+
+    def _mismatch(self, node: int, asked: dict[str, Any], source: object) -> NodeError | None:
         """In what a node differs before it is asked anything: its perfkit and, where it was
         started by hand, what it was asked for."""
+        name = self.node_name(node)
         if source != suite_source():
-            told = f"this perfkit differs from the one on {self.name(node)}; make them alike"
-            return NodeError("nodes_differ", told)
+            detail = f"this perfkit differs from the one on {name}; make them alike"
+            return NodeError("nodes_differ", detail)
         own = self.config.model_dump() | self.protocol.model_dump()
-        for name, value in asked.items():
-            if name not in ("outputs_dir", "timeout") and own.get(name) != value:
-                return NodeError(
-                    "nodes_differ",
-                    f"{name}: {own.get(name)!r} asked for here, {value!r} on {self.name(node)}",
-                )
+        for key, value in asked.items():
+            if key not in ("outputs_dir", "timeout") and own.get(key) != value:
+                detail = f"{key}: {own.get(key)!r} asked for here, {value!r} on {name}"
+                return NodeError("nodes_differ", detail)
         return None
 
-    def _hear(self, node: int) -> None:
-        with self._losing(node):
-            self._take(node, self.nodes[node].wire.receive())
+    def _take(self, node: Node, message: Message) -> None:
+        match message["type"]:
+            case "ready":
+                node.facts = NodeFacts.model_validate(message)
+            case "refused":
+                name = self.node_name(node.number)
+                error = NodeError(message["code"], f"{name}: {message['detail']}")
+                self.refused = self.refused or error
+            case "listening" | "reached":
+                node.reply = message
+            case "raw" | "exited" | "ended" if self.workers:
+                self.workers.receive(node.number, message)
+            case unknown:
+                raise LostError(f"it sent {unknown!r}, which this perfkit does not know")
 
-    def _take(self, node: int, messages: list[Message]) -> None:
-        remote = self.nodes[node]
-        with self._losing(node):
-            for message in messages:
-                match message["say"]:
-                    case "ready":
-                        remote.ready = message
-                    case "raw":
-                        self._append(node, message)
-                    case "gone":
-                        for rank in message["ranks"]:
-                            self.gone.setdefault(rank, time.monotonic())
-                    case "ended":
-                        remote.logs = _named_as_logs(message["logs"])
-                        remote.ending = Ending(**message["ending"] | {"gone": {}})
-                    case "refused":
-                        told = f"{self.name(node)}: {message['message']}"
-                        self.refusal = NodeError(message["code"], told)
-                    case "listening" | "reached":
-                        remote.answer = message
-
-    def _append(self, node: int, message: Message) -> None:
-        """Add raw events to the file of one of the node's ranks."""
-        rank, devices = message["rank"], self.config.devices
-        if not isinstance(rank, int) or rank // devices != node or not self.raw_folder:
-            raise LostError(f"it sent events of rank {rank!r}, which is not its own")
-        with rank_file(self.raw_folder, rank).open("a") as stream:
-            stream.write(message["text"])
-
-    @contextlib.contextmanager
-    def _losing(self, node: int) -> Any:
-        try:
-            yield
-        except LostError as error:
-            self.lost[node] = str(error)
-        except (KeyError, TypeError, ValueError) as error:
-            self.lost[node] = f"it sent what can't be understood: {error!r}"
-
-    def tell(self, node: int, say: str, **content: Any) -> None:
+    def send(self, node: Node, type: str, **content: Any) -> None:
         """Send a message; a node that it does not reach is lost."""
-        if node not in self.lost:
-            with self._losing(node):
-                self.nodes[node].wire.send(say, **content)
+        if not node.lost:
+            try:
+                node.channel.send(type, **content)
+            except LostError as error:
+                node.lost = str(error)
 
-    def _ready(self, node: int) -> Message:
-        ready = self.nodes[node].ready
-        assert ready
-        return ready
+    def _facts(self, node: int) -> NodeFacts:
+        facts = self.nodes[node].facts
+        assert facts
+        return facts
 
-    def _all(self, has: Callable[[Remote], Any]) -> bool:
+    def _all(self, has: Callable[[Node], Any]) -> bool:
         return len(self.nodes) == self.config.nodes and all(map(has, self.nodes.values()))
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         """Beginning and end of what the nodes, and what starts them, printed."""
         text = " ".join(portable(shortened(self.scratch / LOG)).split())
         return text if len(text) < 600 else f"{text[:300]} […] {text[-300:]}"
 
 
-class RemoteWorkers:
-    """The workers of one repeat on all nodes; the same to its user as launch.Workers."""
+class ClusterWorkers(WorkerGroup):
+    """The workers of one repeat on all nodes."""
 
-    def __init__(self, nodes: Nodes) -> None:
-        self.nodes = nodes
+    def __init__(self, launcher: ClusterLauncher, raw_folder: Path) -> None:
+        self.launcher = launcher
+        self.raw_folder = raw_folder
+        self.exited_at: dict[int, float] = {}
+        self.exits: dict[int, ExitInfo] = {}
+        self.ended_by: float | None = None
 
-    def __enter__(self) -> Self:
-        return self
+    def receive(self, node: int, message: Message) -> None:
+        """Take in a message of a node. Raises LostError for what it may not send."""
+        match message["type"]:
+            case "raw":
+                rank = self._own_rank(node, message["rank"])
+                with rank_file(self.raw_folder, rank).open("a") as stream:
+                    stream.write(message["text"])
+            case "exited":
+                for rank in message["ranks"]:
+                    self.exited_at.setdefault(self._own_rank(node, rank), time.monotonic())
+            case "ended":
+                # The names become those of files.
+                for name in message["exit"]["logs"]:
+                    if not re.fullmatch(r"[a-z0-9-]+", name):
+                        raise LostError(f"it sent a log of the name {name!r}")
+                self.exits[node] = EXIT_INFO.validate_python(message["exit"])
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
+    def _own_rank(self, node: int, rank: object) -> int:
+        if type(rank) is not int or rank // self.launcher.config.devices != node:
+            raise LostError(f"it sent events of rank {rank!r}, which is not its own")
+        return rank
 
-    @property
-    def trouble(self) -> Failure | None:
-        """What ended the repeat, if it was not the workers."""
-        return self.nodes.trouble.failure if self.nodes.trouble else None
-
-    def wait(self, seconds: float) -> int | None:
-        """The exit status once all processes have ended, or something is amiss; else None."""
+    def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            self.nodes.poll(left)
-            endings = [r.ending for r in self.nodes.nodes.values() if r.ending]
-            failed = [e.status for e in endings if e.status != 0]
-            if self.trouble or failed:
-                return failed[0] if failed else -1
-            if len(endings) == len(self.nodes.nodes):
-                return 0
-        return None
+            self.launcher.poll(left)
+            if self.launcher.error or any(info.status for info in self.exits.values()):
+                return True
+            if len(self.exits) == len(self.launcher.nodes):
+                return True
+        return False
 
-    def write_stacks(self) -> None:
-        """Have every worker that still runs write to its log where it is, and end."""
+    def dump_stacks(self) -> None:
         self._end(stacks=True)
 
     def end(self) -> None:
-        """Kill what is left, on every node that can be reached."""
         self._end(stacks=False)
 
-    def _end(self, stacks: bool) -> None:
-        for node, remote in self.nodes.nodes.items():
-            if not remote.ending:
-                self.nodes.tell(node, "end", stacks=stacks)
+    def _end(self, *, stacks: bool) -> None:
+        """End the workers on every node that can be reached."""
+        nodes = self.launcher.nodes
+        for number, node in nodes.items():
+            if number not in self.exits:
+                self.launcher.send(node, "end", stacks=stacks)
         # One deadline, also where stacks are asked for first.
-        self.nodes.ending_by = self.nodes.ending_by or time.monotonic() + ENDING_SECONDS
-        while time.monotonic() < self.nodes.ending_by and not all(
-            remote.ending or node in self.nodes.lost
-            for node, remote in self.nodes.nodes.items()
+        self.ended_by = self.ended_by or time.monotonic() + ENDING_SECONDS
+        while time.monotonic() < self.ended_by and not all(
+            number in self.exits or node.lost for number, node in nodes.items()
         ):
-            self.nodes.poll(0.2)
+            self.launcher.poll(POLL_SECONDS)
 
-    def logs(self) -> dict[str, str]:
-        """Log name -> text, of all nodes."""
-        logs = {"nodes": shortened(self.nodes.scratch / LOG)}
-        for remote in self.nodes.nodes.values():
-            logs |= remote.logs
-        return {name: portable(text) for name, text in logs.items() if text}
-
-    def ending(self) -> Ending:
-        """How it ended, over all nodes."""
-        endings = [r.ending for r in self.nodes.nodes.values() if r.ending]
-        assert self.nodes.raw_folder
-        return Ending(
-            status=next((e.status for e in endings if e.status), 0 if endings else None),
-            gone=self.nodes.gone,
-            killed_for_memory=any(e.killed_for_memory for e in endings),
+    def exit_info(self) -> ExitInfo:
+        exits = self.exits.values()
+        logs = {"nodes": shortened(self.launcher.scratch / LOG)}
+        for info in exits:
+            logs |= info.logs
+        error = self.launcher.error
+        return ExitInfo(
+            status=next((info.status for info in exits if info.status), 0 if exits else None),
+            exited_at=self.exited_at,
+            killed_for_memory=any(info.killed_for_memory for info in exits),
             free_bytes=min(
                 [
-                    shutil.disk_usage(self.nodes.raw_folder).free,
-                    *(e.free_bytes for e in endings),
+                    shutil.disk_usage(self.raw_folder).free,
+                    *(info.free_bytes for info in exits),
                 ]
             ),
-            last_lines="\n".join(e.last_lines for e in endings),
+            logs={name: portable(text) for name, text in logs.items() if text},
+            error=error.failure if error else None,
         )
 
 
-def _named_as_logs(logs: dict[str, str]) -> dict[str, str]:
-    """A node's logs, whose names become those of files here. Raises LostError."""
-    if wrong := [name for name in logs if not re.fullmatch(r"[a-z0-9-]+", name)]:
-        raise LostError(f"it sent a log of the name {wrong[0]!r}")
-    return logs
+def _start_command(config: Config, node: list[str]) -> list[str]:
+    """What starts `node`, the command of one node, on each of them."""
+    if config.launcher == "srun":
+        count = str(config.nodes)
+        # Not bound to cores: a node's one task is all of its workers. Overlapping, since
+        # perfkit may run in a step of the same allocation.
+        launch = ["srun", "--nodes", count, "--ntasks", count, "--ntasks-per-node", "1"]
+        launch += ["--overlap", "--cpu-bind", "none", "--kill-on-bad-exit", "--export", "ALL"]
+        return [*launch, *node]
+    if config.launcher == "mpirun":
+        slots = ",".join(f"{host}:1" for host in config.host_list)
+        launch = ["mpirun", "--host", slots, "-np", str(config.nodes)]
+        launch += ["--map-by", "ppr:1:node", "--bind-to", "none"]
+        launch += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        names = [SECRET, *(name for name in os.environ if name.startswith(LIBRARY_VARIABLES))]
+        names += [n for n in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH") if n in os.environ]
+        return [*launch, *(word for name in names for word in ("-x", name)), *node]
+    return node
+
+
+def _rendezvous_address(config: Config) -> str:
+    """This machine's address as the other nodes see it; empty, for all of them, with Slurm,
+    which tells each task the address that it was launched from."""
+    if config.launcher == "srun":
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Connecting a datagram socket sends nothing; it chooses the route.
+        probe.connect((config.host_list[1], 9))
+        return str(probe.getsockname()[0])

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
-from perfkit.driver.cluster import NodeError, Nodes
+from perfkit.driver.cluster import ClusterLauncher, NodeError
+from perfkit.driver.connection import LostError
 from perfkit.driver.node_agent import join
-from perfkit.driver.wire import LostError
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import examine
@@ -101,12 +101,12 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
         yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
         return
     try:
-        with Nodes(config, protocol) as nodes:
-            for node in nodes.gather(lambda _text: None):
+        with ClusterLauncher(config, protocol) as launcher:
+            for node in launcher.wait_for_nodes(lambda _text: None):
                 differs = ", ".join(node.differs) or "nothing"
                 seen = f"there, by interface {node.interface}; differs in {differs}"
                 yield Check(True, node.name, seen)
-            problems = nodes.unreachable()
+            problems = launcher.unreachable()
             yield from (Check(False, "network", problem) for problem in problems)
             if not problems:
                 yield Check(True, "network", "every node reaches every other; ports are free")

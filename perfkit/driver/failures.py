@@ -8,7 +8,7 @@ for in what ranks reported, how far each one came, and which of them was gone fi
 import os
 
 from perfkit.config import portable
-from perfkit.driver.workers import Ending
+from perfkit.driver.workers import ExitInfo
 from perfkit.results.files import NO_ROOM, Events
 from perfkit.results.schema import Failure, FailureCode
 
@@ -21,7 +21,7 @@ LAST_WORDS = ("FatalError", "Traceback (most recent call last)")
 
 
 def failure(code: FailureCode, message: str) -> Failure:
-    """A Failure whose detail gives away no path of this machine."""
+    """A Failure whose message gives away no path of this machine."""
     return Failure(code, {"detail": portable(message)})
 
 
@@ -31,7 +31,7 @@ def unwritten(error: OSError) -> Failure:
     return failure(code, str(error))
 
 
-def came_to_end(events: Events) -> bool:
+def finished(events: Events) -> bool:
     """Whether a rank did all that it was started for."""
     return bool(events) and events[-1]["event"] == "end"
 
@@ -39,16 +39,14 @@ def came_to_end(events: Events) -> bool:
 def cause(
     events: list[Events],
     names: list[str],
-    ending: Ending,
-    quiet: list[float],
-    logs: dict[str, str],
-    trouble: Failure | None,
+    exit_info: ExitInfo,
+    idle_seconds: list[float],
 ) -> Failure:
-    """What ended the workers: a named cause that one of them reported, `trouble` besides them,
+    """What ended the workers: a named cause that one of them reported, an error besides them,
     the machine's want of something, or the rank that went silent first.
 
-    `names` and `quiet` are by rank: how people call it, and the seconds since its last event;
-    `logs` are texts by name, such as `rank0`.
+    `names` and `idle_seconds` are by rank: how people call it, and the seconds since its last
+    event.
     """
     reported = {
         rank: failure(event["code"], f"{names[rank]}: {event['params']['detail']}")
@@ -59,15 +57,15 @@ def cause(
     for report in reported.values():
         if report.code != "worker_error":
             return report
-    if trouble:
-        return trouble
-    if ending.free_bytes < os.sysconf("SC_PAGE_SIZE"):
+    if exit_info.error:
+        return exit_info.error
+    if exit_info.free_bytes < os.sysconf("SC_PAGE_SIZE"):
         return failure("disk_full", "no space left where the results are written")
-    if line := _no_room(logs):
+    if line := _no_room(exit_info.logs):
         return failure("disk_full", line)
-    if ending.killed_for_memory:
+    if exit_info.killed_for_memory:
         return failure("out_of_memory", "the kernel killed a worker for want of memory")
-    return _silent(events, names, ending, quiet, logs, reported)
+    return _silent(events, names, exit_info, idle_seconds, reported)
 
 
 def _no_room(logs: dict[str, str]) -> str | None:
@@ -81,36 +79,38 @@ def _no_room(logs: dict[str, str]) -> str | None:
 def _silent(
     events: list[Events],
     names: list[str],
-    ending: Ending,
-    quiet: list[float],
-    logs: dict[str, str],
+    exit_info: ExitInfo,
+    idle_seconds: list[float],
     reported: dict[int, Failure],
 ) -> Failure:
     """The rank that stopped without a word; a plain report if there is none."""
     speechless = [
-        rank for rank, e in enumerate(events) if rank not in reported and not came_to_end(e)
+        rank for rank, e in enumerate(events) if rank not in reported and not finished(e)
     ]
-    first = min(ending.gone.values(), default=0.0)
-    gone = [rank for rank, at in ending.gone.items() if at - first < SAME_SECONDS]
+    first = min(exit_info.exited_at.values(), default=0.0)
+    gone = [rank for rank, at in exit_info.exited_at.items() if at - first < SAME_SECONDS]
     reports = [report.params["detail"] for report in reported.values()]
     stalled = [
         rank
         for rank in _behind(events)
-        if rank in speechless and gone != [rank] and quiet[rank] > STALLED_SECONDS
+        if rank in speechless and gone != [rank] and idle_seconds[rank] > STALLED_SECONDS
     ]
     if stalled:
         reports += [f"{names[r]} ended without a word" for r in gone if r != stalled[0]]
         told = f"{names[stalled[0]]} did not go on after {_where(events[stalled[0]])}"
         return failure("worker_stalled", "; then ".join([told, *reports[:1]]))
     # A peer that was aborted, unlike the one that was killed, has its log to show for it.
-    aborted = [r for r in gone if any(w in logs.get(f"rank{r}", "") for w in LAST_WORDS)]
+    aborted = [
+        r for r in gone if any(w in exit_info.logs.get(f"rank{r}", "") for w in LAST_WORDS)
+    ]
     killed = [rank for rank in gone if rank in speechless and rank not in aborted]
     if not killed and reported:
         return next(iter(reported.values()))
     killed = sorted(killed or aborted, key=lambda rank: _progressed(events[rank]))
     who, where = (names[killed[0]], _where(events[killed[0]])) if killed else ("a worker", "")
-    last = " ".join(ending.last_lines.split())[-300:]
-    reports = reports or [f"the launcher's status was {ending.status}; last lines: {last}"]
+    last_lines = [line for log in exit_info.logs.values() for line in log.splitlines()[-3:]]
+    last = " ".join(" ".join(last_lines).split())[-300:]
+    reports = reports or [f"the launcher's status was {exit_info.status}; last lines: {last}"]
     told = f"{who} ended without a word" + (f" after {where}" if where else "")
     return failure("worker_died", f"{told}; {reports[0]}")
 

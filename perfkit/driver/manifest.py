@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config, run_command
+from perfkit.driver.connection import SECRET
 from perfkit.driver.node_agent import MANUAL_PORT
-from perfkit.driver.start import SECRET
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
 

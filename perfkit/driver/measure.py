@@ -10,12 +10,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfkit.config import Config, Protocol, portable, resolved_path
-from perfkit.driver.cluster import NodeError, Nodes
+from perfkit.driver.cluster import ClusterLauncher, NodeError
+from perfkit.driver.connection import LostError
 from perfkit.driver.failures import failure, unwritten
 from perfkit.driver.node_agent import join
 from perfkit.driver.progress import Progress
-from perfkit.driver.repeat import Crew, OneNode, run_repeat
-from perfkit.driver.wire import LostError
+from perfkit.driver.repeat import run_repeat
+from perfkit.driver.workers import Launcher, LocalLauncher
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
@@ -152,19 +153,22 @@ def _measure(
         return
     try:
         result = _with_input_data(result)
-        crew: Crew = (Nodes if config.nodes > 1 else OneNode)(config, protocol)
+        kind = ClusterLauncher if config.nodes > 1 else LocalLauncher
         own = Progress(
             protocol.repeats, protocol.steps, MODELS[config.model].unit, protocol.budget
         )
-        with crew, nullcontext(shared) if shared else own as progress:
-            seen = crew.gather(progress.say)
+        with (
+            kind(config, protocol) as launcher,
+            nullcontext(shared) if shared else own as progress,
+        ):
+            seen = launcher.wait_for_nodes(progress.say)
             _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})
             for index in missing:
                 result = _stored(
-                    folder, _with_repeat(result, config, crew, folder, index, progress)
+                    folder, _with_repeat(result, config, launcher, folder, index, progress)
                 )
-                crew.result = result.model_dump_json(indent=1)
+                launcher.result_json = result.model_dump_json(indent=1)
                 if result.failure or result.ended_by:
                     break
     except InputError as error:
@@ -215,10 +219,15 @@ def _check_same_nodes(result: Result, seen: list[NodeSeen]) -> None:
 
 
 def _with_repeat(
-    result: Result, config: Config, crew: Crew, folder: Path, index: int, progress: Progress
+    result: Result,
+    config: Config,
+    launcher: Launcher,
+    folder: Path,
+    index: int,
+    progress: Progress,
 ) -> Result:
     """`result` with repeat `index`, measured now; `config` may have another time-out."""
-    repeat, effective = run_repeat(crew, config, result.protocol, folder, index, progress)
+    repeat, effective = run_repeat(launcher, config, result.protocol, folder, index, progress)
     repeat = repeat.model_copy(update={"nodes": [node.name for node in result.nodes]})
     kept = [r for r in result.repeats if r.index != index]
     repeats = sorted([*kept, repeat], key=lambda r: r.index)

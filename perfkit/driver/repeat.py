@@ -7,98 +7,48 @@ import time
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Self
-from typing import Protocol as Interface
+from typing import Any, NamedTuple
 
 import psutil
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.failures import came_to_end, cause, failure, furthest_behind, unwritten
+from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
-from perfkit.driver.workers import Ending, Workers, find_supervisor
+from perfkit.driver.workers import ExitInfo, Launcher, find_supervisor
 from perfkit.results.files import (
     Events,
     ResultError,
-    conditions_file,
     raw_file,
     read_events,
+    telemetry_file,
     write_atomically,
 )
 from perfkit.results.numbers import numbers
-from perfkit.results.schema import Effective, Failure, NodeSeen, Repeat
+from perfkit.results.schema import Effective, Failure, Repeat
 from perfkit.system.telemetry import Telemetry
 
 POLL_SECONDS = 0.5
 
 
-class Started(Interface):
-    """The workers of one repeat, wherever they are: launch.Workers or nodes.RemoteWorkers."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def wait(self, seconds: float) -> int | None: ...
-    def write_stacks(self) -> None: ...
-    def end(self) -> None: ...
-    def logs(self) -> dict[str, str]: ...
-    def ending(self) -> Ending: ...
-
-    @property
-    def trouble(self) -> Failure | None: ...
-
-
-class Crew(Interface):
-    """What starts workers: OneNode here, or nodes.Nodes."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, kind: Any, error: Any, traceback: Any, /) -> None: ...
-    def gather(self, waiting: Any) -> list[NodeSeen]: ...
-    def name(self, node: int) -> str: ...
-    def start(self, repeat: int, raw_folder: Path, job: str) -> Started: ...
-
-    result: str | None
-
-
-class OneNode:
-    """This machine alone."""
-
-    result: str | None = None
-
-    def __init__(self, config: Config, protocol: Protocol) -> None:
-        self.config = config
-        self.protocol = protocol
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def gather(self, _waiting: Any) -> list[NodeSeen]:
-        return []
-
-    def name(self, _node: int) -> str:
-        return ""
-
-    def start(self, _repeat: int, raw_folder: Path, job: str) -> Workers:
-        return Workers(self.config, self.protocol, raw_folder, job)
-
-
-class Watched(NamedTuple):
+class RunOutcome(NamedTuple):
     """What was seen of the workers of a repeat from their start to their end: why the driver
     ended them, if it did; how long they took; by rank, the seconds since its last event; what
     kept their logs from being stored."""
 
     ended: Failure | None
     seconds: float
-    quiet: list[float]
-    trouble: Failure | None
-    ending: Ending
-    logs: dict[str, str]
-    unstored: Failure | None
+    idle_seconds: list[float]
+    exit_info: ExitInfo
+    log_error: Failure | None
 
 
 def run_repeat(
-    crew: Crew, config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
+    launcher: Launcher,
+    config: Config,
+    protocol: Protocol,
+    folder: Path,
+    index: int,
+    progress: Progress,
 ) -> tuple[Repeat, Effective | None]:
     """Run repeat `index` of the measurement in `folder`; whatever happens becomes a Repeat.
 
@@ -106,7 +56,7 @@ def run_repeat(
     """
     began = datetime.now(UTC).isoformat(timespec="milliseconds")
     try:
-        repeat, effective = _run_repeat(crew, config, protocol, folder, index, progress)
+        repeat, effective = _run_repeat(launcher, config, protocol, folder, index, progress)
     except OSError as error:
         repeat = Repeat(index=index, status="failed", failure=unwritten(error))
         effective = None
@@ -114,39 +64,49 @@ def run_repeat(
 
 
 def _run_repeat(
-    crew: Crew, config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
+    launcher: Launcher,
+    config: Config,
+    protocol: Protocol,
+    folder: Path,
+    index: int,
+    progress: Progress,
 ) -> tuple[Repeat, Effective | None]:
     raw_folder = raw_file(folder, index, 0).parent
     shutil.rmtree(raw_folder, ignore_errors=True)
     raw_folder.mkdir(parents=True)
-    seen = _watched(crew, config, protocol, folder, index, progress)
+    outcome = _watched(launcher, config, protocol, folder, index, progress)
     events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
     effective = _effective(events)
-    if why := _why_failed(seen, crew, config, events):
-        failed = Repeat(index=index, status="failed", failure=why, wall_seconds=seen.seconds)
+    if why := _why_failed(outcome, launcher, config, events):
+        failed = Repeat(index=index, status="failed", failure=why, wall_seconds=outcome.seconds)
         return failed, effective
-    telemetry = _events(conditions_file(folder, index))
-    repeat = numbers(index, protocol, events, seen.seconds, telemetry)
-    progress.show(index, protocol.steps, repeat.throughput, seen.seconds, last=True)
+    telemetry = _events(telemetry_file(folder, index))
+    repeat = numbers(index, protocol, events, outcome.seconds, telemetry)
+    progress.show(index, protocol.steps, repeat.throughput, outcome.seconds, last=True)
     return repeat, effective
 
 
 def _watched(
-    crew: Crew, config: Config, protocol: Protocol, folder: Path, index: int, progress: Progress
-) -> Watched:
+    launcher: Launcher,
+    config: Config,
+    protocol: Protocol,
+    folder: Path,
+    index: int,
+    progress: Progress,
+) -> RunOutcome:
     began = time.monotonic()
     raw_files = [raw_file(folder, index, rank) for rank in range(config.ranks)]
     ranks = [Follower(path, protocol.warmup_steps) for path in raw_files]
     ended: Failure | None = None
-    status: int | None = None
+    exited = False
     supervisor: psutil.Process | None = None
     with (
-        crew.start(index, raw_files[0].parent, f"{folder.name}-{index}") as workers,
-        Telemetry(conditions_file(folder, index), config) as telemetry,
+        launcher.start(index, raw_files[0].parent, f"{folder.name}-{index}") as workers,
+        Telemetry(telemetry_file(folder, index), config) as telemetry,
     ):
         try:
-            while status is None:
-                status = workers.wait(POLL_SECONDS)
+            while not exited:
+                exited = workers.wait(POLL_SECONDS)
                 seconds = time.monotonic() - began
                 for rank in ranks:
                     rank.read_on()
@@ -156,39 +116,37 @@ def _watched(
                 telemetry.sample(supervisor)
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
                 progress.show(index, ranks[0].step, so_far, seconds)
-                if status is None and seconds > config.timeout:
+                if not exited and seconds > config.timeout:
                     ended = failure("timeout", f"repeat {index} took over {config.timeout} s")
-                    workers.write_stacks()
+                    workers.dump_stacks()
                     break
         except KeyboardInterrupt:
             ended = failure("interrupted", f"interrupted during repeat {index}")
         # Before the end, which takes its time.
-        quiet = [time.monotonic() - rank.moved_at for rank in ranks]
+        idle_seconds = [time.monotonic() - rank.moved_at for rank in ranks]
         workers.end()
         seconds = time.monotonic() - began
-        trouble = workers.trouble
+        exit_info = workers.exit_info()
         # Before the scratch folder goes, which may lie on the same disk.
-        ending = workers.ending()
-        logs = workers.logs()
-        unstored = _store_logs(logs, folder / "logs", index)
-    return Watched(ended, seconds, quiet, trouble, ending, logs, unstored)
+        log_error = _store_logs(exit_info.logs, folder / "logs", index)
+    return RunOutcome(ended, seconds, idle_seconds, exit_info, log_error)
 
 
 def _why_failed(
-    seen: Watched, crew: Crew, config: Config, events: list[Events]
+    outcome: RunOutcome, launcher: Launcher, config: Config, events: list[Events]
 ) -> Failure | None:
     """None if all ranks came to their end and their logs are stored."""
-    names = [_rank_name(crew, config, rank) for rank in range(config.ranks)]
-    late = seen.ended is not None and seen.ended.code == "timeout"
-    if all(map(came_to_end, events)):
+    names = [_rank_name(launcher, config, rank) for rank in range(config.ranks)]
+    late = outcome.ended is not None and outcome.ended.code == "timeout"
+    if all(map(finished, events)):
         # After a time-out, only the processes' own clearing up did not come to its end.
-        return seen.unstored if late else seen.ended or seen.unstored
-    if not seen.ended:
-        return cause(events, names, seen.ending, seen.quiet, seen.logs, seen.trouble)
+        return outcome.log_error if late else outcome.ended or outcome.log_error
+    if not outcome.ended:
+        return cause(events, names, outcome.exit_info, outcome.idle_seconds)
     if late and config.ranks > 1:
         behind = furthest_behind(events, names)
-        return failure("timeout", f"{seen.ended.params['detail']}; {behind}")
-    return seen.ended
+        return failure("timeout", f"{outcome.ended.params['detail']}; {behind}")
+    return outcome.ended
 
 
 def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> Failure | None:
@@ -203,8 +161,8 @@ def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> Failure | No
     return None
 
 
-def _rank_name(crew: Crew, config: Config, rank: int) -> str:
-    node = crew.name(rank // config.devices)
+def _rank_name(launcher: Launcher, config: Config, rank: int) -> str:
+    node = launcher.node_name(rank // config.devices)
     return f"rank {rank} on {node}" if node else f"rank {rank}"
 
 

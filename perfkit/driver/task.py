@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.failures import came_to_end, cause
-from perfkit.driver.workers import Workers
+from perfkit.driver.failures import cause, finished
+from perfkit.driver.workers import LocalWorkers
 from perfkit.results.files import Events, rank_file, read_events
-from perfkit.text.messages import sentence
+from perfkit.text.messages import coded
 
 
 class TaskError(RuntimeError):
@@ -18,15 +18,15 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     rank. Raises TaskError where a worker does not come to its end."""
     raw.mkdir(parents=True)
     files = [rank_file(raw, rank) for rank in range(config.ranks)]
-    with Workers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
-        late = workers.wait(config.timeout) is None
+    with LocalWorkers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
+        in_time = workers.wait(config.timeout)
         workers.end()
-        ending, logs = workers.ending(), workers.logs()
+        exit_info = workers.exit_info()
     events = [read_events(file) if file.exists() else [] for file in files]
-    if late:
+    if not in_time:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
-    if not all(map(came_to_end, events)):
+    if not all(map(finished, events)):
         names = [f"rank {rank}" for rank in range(config.ranks)]
-        failure = cause(events, names, ending, [0.0] * config.ranks, logs, None)
-        raise TaskError(f"{task}: {failure.code}: {sentence(failure)}")
+        failure = cause(events, names, exit_info, [0.0] * config.ranks)
+        raise TaskError(f"{task}: {coded(failure)}")
     return events

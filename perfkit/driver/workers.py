@@ -1,4 +1,5 @@
-"""Starts the workers of one repeat on one node and sees to it that they all end."""
+"""What a repeat needs of its workers, wherever they are, and the workers of one node: started,
+watched, and all ended."""
 
 import contextlib
 import json
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,6 +21,7 @@ from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.results.files import rank_file
+from perfkit.results.schema import Failure, NodeSeen
 from perfkit.system.environment import cpu_vendor
 from perfkit.system.gpus import visible_gpus
 
@@ -31,15 +35,79 @@ WATCH_SECONDS = 0.1
 which one of them ended first."""
 
 
-class Ending(NamedTuple):
-    """How workers ended. `gone`: when each rank's process was first seen to be gone, seconds of
-    the driver's clock; `last_lines`: of all logs."""
+class ExitInfo(NamedTuple):
+    """How the workers of a repeat exited. `exited_at`: when each rank's process was first seen
+    to have exited, seconds of this process's clock; `logs`: text by name, home and checkout
+    paths taken out; `error`: what ended the repeat, if it was not the workers."""
 
     status: int | None
-    gone: dict[int, float]
+    exited_at: dict[int, float]
     killed_for_memory: bool
     free_bytes: int
-    last_lines: str
+    logs: dict[str, str]
+    error: Failure | None = None
+
+
+class WorkerGroup(ABC):
+    """The workers of one repeat, on one node or several; none outlives the `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @abstractmethod
+    def wait(self, seconds: float) -> bool:
+        """Wait up to `seconds`; whether all workers have ended, or can't go on."""
+
+    @abstractmethod
+    def dump_stacks(self) -> None:
+        """Have every worker that still runs write to its log where it is."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Kill what is left."""
+
+    @abstractmethod
+    def exit_info(self) -> ExitInfo:
+        """How the workers exited, after `end`."""
+
+
+class Launcher(ABC):
+    """Starts the workers of each repeat; a context manager."""
+
+    result_json: str | None = None
+    """The result so far, for nodes that store it too."""
+
+    def __init__(self, config: Config, protocol: Protocol) -> None:
+        self.config = config
+        self.protocol = protocol
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def wait_for_nodes(self, _show_status: Callable[[str], None]) -> list[NodeSeen]:
+        """The nodes, once all are there; of one node, none. Raises NodeError."""
+        return []
+
+    def node_name(self, _node: int) -> str | None:
+        """How people call a node, such as "node 1 (host)"; None if there is only one."""
+        return None
+
+    @abstractmethod
+    def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
+        """Start the workers of a repeat, whose raw events are to come into `raw_folder`."""
+
+
+class LocalLauncher(Launcher):
+    """Starts workers on this machine alone."""
+
+    def start(self, _repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
+        return LocalWorkers(self.config, self.protocol, raw_folder, job)
 
 
 def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
@@ -87,12 +155,12 @@ def find_supervisor(rank: int) -> psutil.Process | None:
     return process
 
 
-class Workers:
-    """The processes of one repeat on one node; none outlives the `with` block, or the driver.
+class LocalWorkers(WorkerGroup):
+    """The workers of one node; none outlives the `with` block, or the driver.
 
     Ranks write their raw events into `raw_folder`. The launcher's log folder is a temporary
     one: besides the workers' logs it dumps the whole environment, which must not be published;
-    `logs` takes the logs alone. If the driver is killed, the supervisor removes the folder.
+    `exit_info` takes the logs alone. If the driver is killed, the supervisor removes it.
     """
 
     def __init__(
@@ -107,7 +175,7 @@ class Workers:
         self.config = config
         self.place = place or NodeRank()
         self.raw_folder = raw_folder
-        self.gone: dict[int, float] = {}
+        self.exited_at: dict[int, float] = {}
         self.pids: dict[int, int] = {}
         self.killed_before = _killed_for_memory()
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
@@ -134,31 +202,25 @@ class Workers:
         first = self.place.node * self.config.devices
         return range(first, first + self.config.devices)
 
-    trouble = None
-    """What ended the repeat besides its workers: nothing can, on this machine."""
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.end()
         self.supervisor_log.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def wait(self, seconds: float) -> int | None:
-        """The exit status once all processes have ended; None if not within `seconds`."""
+    def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while True:
             self._watch()
             left = deadline - time.monotonic()
             try:
-                return self.process.wait(max(0.0, min(left, WATCH_SECONDS)))
+                self.process.wait(max(0.0, min(left, WATCH_SECONDS)))
+                return True
             except subprocess.TimeoutExpired:
                 if left <= 0:
-                    return None
+                    return False
 
     def _watch(self) -> None:
-        """Note which ranks' processes are gone, of themselves."""
+        """Note which ranks' processes have exited by themselves."""
         assert self.process.stdin
         if self.process.stdin.closed:
             return
@@ -168,24 +230,35 @@ class Workers:
                 first = raw.read_bytes().partition(b"\n")
                 if first[1]:
                     self.pids[rank] = json.loads(first[0])["pid"]
-            if rank in self.pids and rank not in self.gone and _is_gone(self.pids[rank]):
-                self.gone[rank] = time.monotonic()
+            if (
+                rank in self.pids
+                and rank not in self.exited_at
+                and _has_exited(self.pids[rank])
+            ):
+                self.exited_at[rank] = time.monotonic()
 
-    def write_stacks(self) -> None:
-        """Have every worker that still runs write to its log where it is."""
+    def dump_stacks(self) -> None:
         for rank, pid in self.pids.items():
-            if rank not in self.gone:
+            if rank not in self.exited_at:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_SECONDS)
 
     def end(self) -> None:
-        """Kill what is left: closing the pipe tells the supervisor, which kills and waits."""
         self._watch()
+        # That closes the pipe, which tells the supervisor to kill and wait.
         close(self.process)
 
-    def logs(self) -> dict[str, str]:
-        """Log name -> text, home and checkout paths taken out."""
+    def exit_info(self) -> ExitInfo:
+        return ExitInfo(
+            status=self.process.returncode,
+            exited_at=self.exited_at,
+            killed_for_memory=_killed_for_memory() > self.killed_before,
+            free_bytes=shutil.disk_usage(self.raw_folder).free,
+            logs=self._logs(),
+        )
+
+    def _logs(self) -> dict[str, str]:
         launcher = "launcher" if self.place.nodes == 1 else f"launcher-node{self.place.node}"
         sources = {launcher: [self.scratch / "supervisor.log"]}
         if place := FRAMEWORKS[self.config.framework].logs:
@@ -196,17 +269,6 @@ class Workers:
             for name, files in sources.items()
             if files
         }
-
-    def ending(self) -> Ending:
-        """How it ended, after `end`."""
-        last = [line for text in self.logs().values() for line in text.splitlines()[-3:]]
-        return Ending(
-            status=self.process.returncode,
-            gone=self.gone,
-            killed_for_memory=_killed_for_memory() > self.killed_before,
-            free_bytes=shutil.disk_usage(self.raw_folder).free,
-            last_lines="\n".join(last),
-        )
 
 
 def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> None:
@@ -229,7 +291,7 @@ def shortened(log: Path) -> str:
     return text.decode(errors="replace")
 
 
-def _is_gone(pid: int) -> bool:
+def _has_exited(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -11,7 +11,7 @@ from perfkit.results.schema import Result
 from perfkit.text.format import number, percent
 from perfkit.text.language import gettext as _
 from perfkit.text.language import ngettext
-from perfkit.text.messages import sentence
+from perfkit.text.messages import coded
 
 
 class MeasurementError(RuntimeError):
@@ -50,7 +50,7 @@ def outcome(measurement: Measurement) -> Section:
     result, kept = measurement.result, len(measurement.result.complete_repeats)
     if result.status != "complete":
         failure = result.failure
-        reason = f"{failure.code}: {sentence(failure)}" if failure else "it is not finished"
+        reason = coded(failure) if failure else "it is not finished"
         done = (
             f"{kept} of {result.protocol.repeats} repeats are kept; the same command goes on. "
         )

@@ -70,6 +70,7 @@ TEMPLATES.globals |= {
     "INK": INK,
     "MODELS": MODELS,
     "beside": beside,
+    "coded": messages.coded,
     "file_name": language.file_name,
     "language": language,
     "mark": severity_mark,

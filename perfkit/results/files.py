@@ -2,7 +2,7 @@
 
 outputs/<id>/result.json              one measurement (Result), replaced atomically
 outputs/<id>/repeats/<k>/rank<r>.jsonl  raw events of one rank, appended as they happen
-outputs/<id>/repeats/<k>/conditions.jsonl  what the machine showed meanwhile
+outputs/<id>/repeats/<k>/telemetry.jsonl  what the machine showed meanwhile
 outputs/<id>/repeats/<k>/windows.jsonl  instead of both: what an imported log prints
 outputs/<id>/logs/<k>-rank<r>.log       what the worker printed
 """
@@ -63,9 +63,9 @@ class Measurement:
         """Every step of a repeat as one rank wrote it."""
         return raw_file(self.folder, repeat, rank)
 
-    def conditions_file(self, repeat: int) -> Path:
+    def telemetry_file(self, repeat: int) -> Path:
         """What the machine showed meanwhile."""
-        return conditions_file(self.folder, repeat)
+        return telemetry_file(self.folder, repeat)
 
     def windows_file(self, repeat: int) -> Path:
         """Of an imported measurement, what the log prints."""
@@ -86,8 +86,8 @@ def rank_file(raw_folder: Path, rank: int) -> Path:
     return raw_folder / f"rank{rank}.jsonl"
 
 
-def conditions_file(folder: Path, repeat: int) -> Path:
-    return folder / "repeats" / str(repeat) / "conditions.jsonl"
+def telemetry_file(folder: Path, repeat: int) -> Path:
+    return folder / "repeats" / str(repeat) / "telemetry.jsonl"
 
 
 def windows_file(folder: Path, repeat: int) -> Path:

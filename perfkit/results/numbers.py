@@ -5,7 +5,7 @@ from typing import Any
 
 from perfkit.config import Protocol
 from perfkit.results.files import Events, Measurement, ResultError, read_events
-from perfkit.results.schema import Ceiling, Conditions, Evaluation, Rank, Repeat, StepSeconds
+from perfkit.results.schema import Evaluation, Peak, Rank, Repeat, StepSeconds, TelemetrySummary
 from perfkit.results.telemetry import Sample, summarize
 from perfkit.results.windows import numbers_of_windows
 from perfkit.statistics import median, summary
@@ -45,11 +45,11 @@ def numbers(
         loss_last=losses[-1],
         skipped_steps=end["skipped_steps"],
         loss_scale=end["loss_scale"],
-        straggler=_straggler([rank.alone_seconds or 0.0 for rank in ranks]),
+        straggler=_straggler([rank.compute_seconds or 0.0 for rank in ranks]),
         evaluation=_evaluation(events[0]),
-        ceiling=_ceiling(events),
+        peak=_peak(events),
         ranks=ranks,
-        conditions=_conditions(telemetry, window, [rank.samples for rank in ranks]),
+        telemetry=_telemetry(telemetry, window, [rank.samples for rank in ranks]),
         wall_seconds=seconds,
     )
 
@@ -64,7 +64,7 @@ def _rank(rank: int, events: Events, steps: Events) -> Rank:
         window_seconds=window["seconds"],
         data_wait_seconds=sum(step["data_wait_seconds"] for step in steps),
         memory_bytes=end["memory_bytes"],
-        alone_seconds=end.get("alone_seconds"),
+        compute_seconds=end.get("compute_seconds"),
         samples_seen=end.get("samples_seen"),
     )
 
@@ -74,20 +74,20 @@ def _evaluation(events: Events) -> Evaluation | None:
     return Evaluation(loss=found[0]["loss"], accuracy=found[0]["accuracy"]) if found else None
 
 
-def _ceiling(events: list[Events]) -> Ceiling | None:
-    """The ceilings of all ranks' devices together; None unless all of them have one."""
-    found = [e for rank in events for e in rank if e["event"] == "ceiling"]
+def _peak(events: list[Events]) -> Peak | None:
+    """The peaks of all ranks' devices together; None unless all of them have one."""
+    found = [e for rank in events for e in rank if e["event"] == "peak"]
     if len(found) < len(events) or any("missing" in event for event in found):
         return None
-    return Ceiling(
+    return Peak(
         matmul_flops_per_second=sum(event["matmul_flops_per_second"] for event in found),
         copy_bytes_per_second=sum(event["copy_bytes_per_second"] for event in found),
     )
 
 
-def _conditions(
+def _telemetry(
     telemetry: Sequence[Sample], window: dict[str, Any], samples: list[int]
-) -> Conditions | None:
+) -> TelemetrySummary | None:
     # Older raw files don't tell when the window began, and have no conditions beside them.
     began = window.get("began")
     return None if began is None else summarize(telemetry, began, window["seconds"], samples)
@@ -115,10 +115,10 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
     if not (repeat.ranks or result.imported):
         return "its ranks are not named"
     paths = [measurement.raw_file(repeat.index, rank.rank) for rank in repeat.ranks]
-    conditions = measurement.conditions_file(repeat.index)
+    conditions = measurement.telemetry_file(repeat.index)
     if result.imported:
         paths = [measurement.windows_file(repeat.index)]
-    elif repeat.conditions or conditions.exists():
+    elif repeat.telemetry or conditions.exists():
         paths.append(conditions)
     events = []
     for path in paths:

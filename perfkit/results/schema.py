@@ -15,7 +15,7 @@ from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_valu
 from perfkit.messages import STRICT, Message
 from perfkit.statistics import Interval, median, median_interval, relative_width
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 STOPPING_LEVEL = 0.98
 """Of the interval by whose width repeats end. A rule that ends when an interval happens to be
 narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
@@ -84,7 +84,7 @@ class Rank(Stored):
         int | None,
         Field(description="the peak: of the device on a GPU, of the process on a CPU"),
     ] = None
-    alone_seconds: Annotated[
+    compute_seconds: Annotated[
         float | None,
         Field(
             description="a step's batches, forward and backward without waiting for other "
@@ -96,7 +96,7 @@ class Rank(Stored):
     ] = None
 
 
-class Ceiling(Stored):
+class Peak(Stored):
     """What all ranks' devices can do at most, by the framework's own product and copy."""
 
     matmul_flops_per_second: Annotated[
@@ -128,18 +128,18 @@ class StepSeconds(Stored):
     maximum: Annotated[float, Field(description="the longest step")]
 
 
-class Conditions(Stored):
+class TelemetrySummary(Stored):
     """What the machine did in the window of a repeat, seen from outside the training; of
     several nodes, the driver's. What it does not tell is None, or not in the dict."""
 
-    looks: Annotated[
+    samples: Annotated[
         int,
         Field(
-            description="looks in the window; of a window without one, the two around it tell"
+            description="samples in the window; of a window without one, the two around it tell"
         ),
     ]
     cores: Annotated[int, Field(description="usable ones; figures of cores are of these")]
-    own_cores: Annotated[
+    process_cores: Annotated[
         float, Field(description="CPU time of the measurement's processes / seconds")
     ]
     other_load_cores: Annotated[
@@ -149,7 +149,7 @@ class Conditions(Stored):
             "processes / seconds; the driver's own is in it"
         ),
     ]
-    stolen_share: Annotated[
+    steal_share: Annotated[
         float | None,
         Field(
             description="of the usable cores' time, what the hypervisor gave to others; None "
@@ -165,8 +165,8 @@ class Conditions(Stored):
     throttled: Annotated[
         dict[str, dict[str, int]],
         Field(
-            description="device -> reason for a lower clock -> looks that showed it; thermal "
-            "is the CPU's count risen since the look before"
+            description="device -> reason for a lower clock -> samples that showed it; thermal "
+            "is the CPU's count risen since the sample before"
         ),
     ]
     energy_joules: Annotated[
@@ -221,27 +221,27 @@ class Repeat(Stored):
     straggler: Annotated[
         int | None,
         Field(
-            description="the rank with over 1.1 times the alone_seconds of the others' median; "
-            "None if none has"
+            description="the rank with over 1.1 times the compute_seconds of the others' "
+            "median; None if none has"
         ),
     ] = None
     evaluation: Annotated[
         Evaluation | None, Field(description="rank 0's, after the window")
     ] = None
-    ceiling: Annotated[
-        Ceiling | None, Field(description="of all ranks; None where a rank has none")
+    peak: Annotated[
+        Peak | None, Field(description="of all ranks; None where a rank has none")
     ] = None
     ranks: Annotated[list[Rank], Field(description="each rank's window")] = []
-    conditions: Annotated[
-        Conditions | None,
-        Field(description="None where a window is too short for them, or of older results"),
+    telemetry: Annotated[
+        TelemetrySummary | None,
+        Field(description="None where a window is too short for it"),
     ] = None
     nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []
     began: Annotated[
         str | None,
         Field(
             description="when the launcher was started, by the clock of the first node, UTC, "
-            "ISO 8601; None of older results"
+            "ISO 8601"
         ),
     ] = None
     wall_seconds: Annotated[
@@ -341,7 +341,9 @@ class Effective(Stored):
         dict[str, str | None], Field(description="CPU settings as the worker saw them")
     ]
     parameters: Annotated[int, Field(description="trainable parameters of the model")]
-    recipe: Annotated[str, Field(description="optimizer and loss with their settings")]
+    optimizer_settings: Annotated[
+        str, Field(description="optimizer and loss with their settings")
+    ]
     tf32: Annotated[bool, Field(description="whether fp32 products are rounded to TF32")]
     loss_scaling: Annotated[
         float | None, Field(description="initial loss scale, adapted as it goes; None without")
@@ -448,7 +450,7 @@ class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
     schema_version: Annotated[
-        Literal[2], Field(description="a reader refuses any other by name")
+        Literal[3], Field(description="a reader refuses any other by name")
     ]
     id: Annotated[str, Field(description="the name of its folder")]
     created: Annotated[str, Field(description="UTC, ISO 8601; when begun, or imported")]
@@ -530,20 +532,20 @@ class Result(Stored):
         return max((share for share in shares if share is not None), default=None)
 
     @property
-    def conditions(self) -> list[Conditions]:
+    def telemetry(self) -> list[TelemetrySummary]:
         """Those of the complete repeats that have them."""
-        return [r.conditions for r in self.complete_repeats if r.conditions]
+        return [r.telemetry for r in self.complete_repeats if r.telemetry]
 
     @property
     def other_load_cores(self) -> float | None:
         """The highest other load that a complete repeat met."""
-        loads = [conditions.other_load_cores for conditions in self.conditions]
+        loads = [telemetry.other_load_cores for telemetry in self.telemetry]
         return max((load for load in loads if load is not None), default=None)
 
     @property
     def energy_joules_per_sample(self) -> float | None:
         """The median over the complete repeats that tell it."""
-        energies = [conditions.energy_joules_per_sample for conditions in self.conditions]
+        energies = [telemetry.energy_joules_per_sample for telemetry in self.telemetry]
         told = [energy for energy in energies if energy is not None]
         return median(told) if told else None
 

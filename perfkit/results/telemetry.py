@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from perfkit.results.schema import Conditions
+from perfkit.results.schema import TelemetrySummary
 
 Sample = dict[str, Any]
-"""A `look` event of a telemetry file."""
+"""A `sample` event of a telemetry file."""
 Series = list[tuple[float, Any]]
 """Moment and value of a figure in each sample that has it."""
 
 
 def summarize(
     events: Sequence[Sample], began: float, seconds: float, trained: Sequence[int]
-) -> Conditions | None:
-    """The conditions in the window of `seconds` that began when the monotonic clock read
+) -> TelemetrySummary | None:
+    """What the machine did in the window of `seconds` that began when the monotonic clock read
     `began`; None unless the measurement's processes were seen both before and after it.
 
     `events` are the lines of a telemetry file, `trained` the samples that each rank has trained
@@ -27,7 +27,7 @@ def summarize(
     if not events:
         return None
     begin, ended = events[0], began + seconds
-    samples = [event for event in events if event["event"] == "look"]
+    samples = [event for event in events if event["event"] == "sample"]
     within = [sample for sample in samples if began <= sample["at"] <= ended]
     before = [sample for sample in samples if sample["at"] < began][-1:]
     after = [sample for sample in samples if sample["at"] > ended][:1]
@@ -39,14 +39,14 @@ def summarize(
 
     own, busy, stolen = (
         increase([(sample["at"], sample[field]) for sample in around if field in sample])
-        for field in ("own_seconds", "busy_seconds", "stolen_seconds")
+        for field in ("process_seconds", "busy_seconds", "steal_seconds")
     )
     if own is None:
         return None
     missing = dict(begin["missing"])
-    if stolen is not None and not around[-1]["stolen_seconds"]:
+    if stolen is not None and not around[-1]["steal_seconds"]:
         # What hides it from its guests looks the same as no hypervisor.
-        stolen, missing["stolen"] = None, "none was counted since the machine started"
+        stolen, missing["steal_time"] = None, "none was counted since the machine started"
     wraps = begin["energy_wraps_joules"]
     energy = {
         device: joules
@@ -54,13 +54,13 @@ def summarize(
         if (joules := increase(_unwrapped(series, wraps.get(device)))) is not None
     }
     clocks, temperatures = _values("clock_mhz", seen), _values("temperature_celsius", seen)
-    return Conditions(
-        looks=len(within),
+    return TelemetrySummary(
+        samples=len(within),
         cores=begin["cores"],
-        own_cores=own / seconds,
+        process_cores=own / seconds,
         # Two ways to count: where there is no other load, the difference may be below zero.
         other_load_cores=None if busy is None else max(0.0, busy - own) / seconds,
-        stolen_share=None if stolen is None else stolen / seconds / begin["cores"],
+        steal_share=None if stolen is None else stolen / seconds / begin["cores"],
         clock_mhz={device: (min(values), max(values)) for device, values in clocks.items()},
         temperature_celsius={device: max(values) for device, values in temperatures.items()},
         throttled=_throttled(around, seen),

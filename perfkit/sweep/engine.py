@@ -30,7 +30,7 @@ from perfkit.results.files import PARTIAL, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import Job, for_snakemake, measured, written
 from perfkit.sweep.profile import Profile, cancel_slurm_jobs, find_kubernetes
-from perfkit.text.messages import sentence
+from perfkit.text.messages import coded
 
 SNAKEFILE = ROOT / "workflow" / "Snakefile"
 POLL_SECONDS = 1.0
@@ -150,7 +150,7 @@ class Engine:
         of who was to run it. Text from elsewhere."""
         failure = found.result.failure if found else None
         if found and failure and written(found.folder) != self.earlier.get(found.folder):
-            return f"{failure.code}: {sentence(failure)}"
+            return coded(failure)
         log = self.folder / f"{job.name}.log"
         said = Text.from_ansi(log.read_text(errors="replace")).plain if log.exists() else ""
         if words := [line.strip() for line in said.split("\n") if line.strip()]:

@@ -1,6 +1,6 @@
 """Samples of the machine while a repeat runs, taken from outside the training processes.
 
-A sample is a line of `repeats/<k>/conditions.jsonl`: counters and sensors of the kernel and the
+A sample is a line of `repeats/<k>/telemetry.jsonl`: counters and sensors of the kernel and the
 GPUs as they stand. What they mean for the window is derived by `results.telemetry`. A sample
 starts no process and waits for nothing.
 
@@ -103,7 +103,7 @@ def _combined(combine: Callable[[list[int]], float], paths: list[Path]) -> float
 
 def core_seconds(sys: Path, cores: Sequence[int]) -> dict[str, float]:
     """CPU time of these cores since the machine started: `busy_seconds` of processes and the
-    kernel, and `stolen_seconds` that the hypervisor gave to others.
+    kernel, and `steal_seconds` that the hypervisor gave to others.
 
     Time in interrupts is left out: it is nobody's, and a measurement's own network makes some.
     """
@@ -116,7 +116,7 @@ def core_seconds(sys: Path, cores: Sequence[int]) -> dict[str, float]:
         raise MissingError("/proc/stat does not have every usable core")
     return {
         "busy_seconds": sum(core.user + core.nice + core.system for core in times),
-        "stolen_seconds": sum(core.steal for core in times),
+        "steal_seconds": sum(core.steal for core in times),
     }
 
 
@@ -203,12 +203,12 @@ class Telemetry:
         this machine, or None before it is known."""
         if not self.writing:
             return
-        sample: dict[str, Any] = {"event": "look", "at": time.monotonic()}
+        sample: dict[str, Any] = {"event": "sample", "at": time.monotonic()}
         sample |= self._try(self.core_seconds) or {}
         if top and not self.processes:
             self.processes = ProcessTree(top)
         if self.processes and (seconds := self._try(self.processes.cpu_seconds)) is not None:
-            sample["own_seconds"] = seconds
+            sample["process_seconds"] = seconds
         for field, readers in self.figures:
             for device, read in readers.items():
                 if (value := self._try(read)) is not None:

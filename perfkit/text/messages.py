@@ -10,6 +10,7 @@ from perfkit.messages import Message
 from perfkit.results.schema import Failure
 from perfkit.text.format import changes, number, percent
 from perfkit.text.language import gettext
+from perfkit.text.terminal import plain
 
 Sentence = str | list[str]
 """A text with parameters as `%(name)s`, or fragments of it, each shown if all its parameters
@@ -45,6 +46,11 @@ def sentence(message: Message) -> str:
     text = FAILURES[message.code] if known else WARNINGS[message.code]["sentence"]
     shown = {name: _formatted(name, value) for name, value in message.params.items()}
     return filled(text, shown)
+
+
+def coded(failure: Failure) -> str:
+    """Code and sentence of a failure, on one line: "timeout: repeat 1 took over 9 s"."""
+    return f"{failure.code}: {plain(sentence(failure))}"
 
 
 def filled(text: Sentence, shown: dict[str, str]) -> str:

@@ -21,7 +21,7 @@ MEASURING_SECONDS = 0.3
 FEWEST = 3
 
 
-def measure_ceiling(
+def measure_peak(
     workloads: Workloads, device: Device, clock: Clock = time.perf_counter
 ) -> dict[str, float]:
     """`matmul_flops_per_second`, a multiply-add being two operations, for matrices of

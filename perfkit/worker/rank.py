@@ -1,7 +1,7 @@
 """One rank of one repeat: `python -m perfkit.worker.rank JOB`, started by a launcher.
 
 Reads the file JOB for what to do and appends what happens to its own raw file; of a repeat
-start, effective, batch, step, loss, window, evaluation, ceiling, end, or failure.
+start, effective, batch, step, loss, window, evaluation, peak, end, or failure.
 `docs/results.md` describes the events.
 """
 
@@ -30,7 +30,7 @@ from perfkit.results.files import NO_ROOM, rank_file
 from perfkit.results.schema import FailureCode
 from perfkit.system.processes import end_with_parent
 from perfkit.worker.loop import LossNotFiniteError, seconds_alone, train
-from perfkit.worker.peak import measure_ceiling
+from perfkit.worker.peak import measure_peak
 from perfkit.worker.trace import witness
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
@@ -127,7 +127,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
     end = {"skipped_steps": skipped, "loss_scale": trainer.loss_scale}
     end["samples_seen"] = sum(counted.counts)
     if config.ranks > 1:
-        end["alone_seconds"] = seconds_alone(
+        end["compute_seconds"] = seconds_alone(
             trainer, batches, device, accumulate=config.accumulate
         )
     end["memory_bytes"] = training.memory_bytes(config)
@@ -135,7 +135,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         end["memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     raw.write({"event": "evaluation", **or_why_not(lambda: evaluation(trainer, batches))})
     workloads = training.Workloads(config)
-    raw.write({"event": "ceiling", **or_why_not(lambda: measure_ceiling(workloads, device))})
+    raw.write({"event": "peak", **or_why_not(lambda: measure_peak(workloads, device))})
     raw.write({"event": "end", **end})
 
 

@@ -25,7 +25,7 @@ from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.results.files import Measurement
 from perfkit.results.schema import Reading
-from perfkit.text.messages import sentence
+from perfkit.text.messages import coded
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
 def _why_not_on(found: Live, measurements: list[Measurement], number: int) -> str:
     """What keeps a side from being measured on; empty if nothing does."""
     if failure := measurements[number].result.failure:
-        return f"{failure.code}: {sentence(failure)}"
+        return coded(failure)
     base, side = Measured(measurements[0]), Measured(measurements[number])
     differs = must_not_differ(base, side, found.asked.meant)
     told = "; ".join(f"{key} {beside(key, *values)}" for key, values in differs.items())

@@ -16,11 +16,11 @@ from pydantic import Field, model_validator
 from perfkit.comparison.keys import Value
 from perfkit.comparison.verdict import Both, Judged, Number
 from perfkit.results.files import ResultError, read_as, write_atomically
-from perfkit.results.schema import Stored
+from perfkit.results.schema import Failure, Stored
 from perfkit.statistics import median_estimate
 from perfkit.text.format import variant_name
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "comparisons"
 """Where live comparisons lie below the outputs."""
 FILE = "comparison.json"
@@ -68,18 +68,16 @@ class LiveSide(Stored):
     values: Annotated[dict[str, Value], Field(description="the parameters that it sets")]
     id: Annotated[str, Field(description="the measurement's")]
     number: Annotated[Number | None, Field(description="None without a complete repeat")]
-    failure: Annotated[str | None, Field(description="code and message")]
+    failure: Failure | None
     differs: Annotated[
         Both,
         Field(description="from the base, in what must agree: then there is no ratio"),
     ]
     matmul_flops_per_second: Annotated[
-        float | None, Field(description="its ceiling, the median of its repeats'")
+        float | None, Field(description="its peak, the median of its repeats'")
     ]
-    of_own_ceiling: Annotated[
-        float | None, Field(description="of the model's arithmetic, 0 to 1")
-    ]
-    of_highest_ceiling: Annotated[
+    of_own_peak: Annotated[float | None, Field(description="of the model's arithmetic, 0 to 1")]
+    of_highest_peak: Annotated[
         float | None, Field(description="of the highest that a side measured")
     ]
 
@@ -87,7 +85,7 @@ class LiveSide(Stored):
 class LiveComparison(Stored):
     """Sides against the first one, the base. Shares are 0 to 1."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     created: Annotated[str, Field(description="when the first side was begun, UTC")]
     command: Annotated[str, Field(description="what makes it again")]
     model: str

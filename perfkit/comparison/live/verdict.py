@@ -21,8 +21,6 @@ from perfkit.comparison.verdict import judged_pair, number_of
 from perfkit.results.files import Measurement, ResultError
 from perfkit.results.schema import Repeat, Result
 from perfkit.statistics import median, median_estimate
-from perfkit.text.messages import sentence
-from perfkit.text.terminal import plain
 
 IDLE_SECONDS = 60.0
 """The longest time between one repeat's end and the beginning of the next that is in turn."""
@@ -54,14 +52,14 @@ def judged_in_turn(asked: Asked, measurements: Sequence[Measurement]) -> LiveCom
     """The comparison of these measurements of the sides, as they are now."""
     measured = [Measured(one) for one in measurements]
     base, results = measured[0], [one.result for one in measurements]
-    ceilings = [c for result in results if (used := utilization(result)) for c in used.ceilings]
+    peaks = [c for result in results if (used := utilization(result)) for c in used.peaks]
     sides = [
         _side(
             name,
             values,
             one,
             must_not_differ(base, one, asked.meant),
-            max(ceilings, default=None),
+            max(peaks, default=None),
         )
         for (name, values), one in zip(asked.sides, measured, strict=True)
     ]
@@ -95,7 +93,7 @@ def _side(
     differs: Differences,
     highest: float | None,
 ) -> LiveSide:
-    """One side; `highest` is the highest ceiling of all of them."""
+    """One side; `highest` is the highest peak of all of them."""
     result = measured.measurement.result
     failure, number, used = result.failure, result.throughput, utilization(result)
     return LiveSide(
@@ -103,11 +101,11 @@ def _side(
         values=values,
         id=measured.name,
         number=number_of(measured) if number else None,
-        failure=f"{failure.code}: {plain(sentence(failure))}" if failure else None,
+        failure=failure,
         differs=differs,
-        matmul_flops_per_second=median(used.ceilings) if used else None,
-        of_own_ceiling=median(used.shares) if used else None,
-        of_highest_ceiling=number.value * used.flops / highest
+        matmul_flops_per_second=median(used.peaks) if used else None,
+        of_own_peak=median(used.shares) if used else None,
+        of_highest_peak=number.value * used.flops / highest
         if number and used and highest
         else None,
     )

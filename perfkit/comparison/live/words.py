@@ -8,6 +8,7 @@ from perfkit.comparison.words import change, told_of
 from perfkit.models import MODELS
 from perfkit.statistics import fewest_values
 from perfkit.text.format import interval_words, number, percent
+from perfkit.text.messages import coded
 from perfkit.text.terminal import wrapped
 
 INDENT = "  "
@@ -32,17 +33,17 @@ def _side(side: LiveSide) -> Iterable[str]:
         low, high = one.interval or (None, None)
         sure = interval_words(low, high, one.interval_level, one.n or 0)
         yield f"  {number(one.value)} {one.unit}  {sure}"
-    if side.of_own_ceiling is not None:
+    if side.of_own_peak is not None:
         yield (
-            f"  {percent(side.of_own_ceiling)} of its own matrix-multiply ceiling, "
-            f"{percent(side.of_highest_ceiling)} of the highest"
+            f"  {percent(side.of_own_peak)} of its own matrix-multiply peak, "
+            f"{percent(side.of_highest_peak)} of the highest"
         )
     yield wrapped(side.id, INDENT)
     if one and one.warnings:
         yield wrapped(f"warnings: {', '.join(one.warnings)}", INDENT)
     if side.failure:
         kept = f"; {one.n} repeats are kept" if one else ""
-        yield wrapped(f"failed: {side.failure}{kept}", INDENT)
+        yield wrapped(f"failed: {coded(side.failure)}{kept}", INDENT)
     for key, values in side.differs.items():
         yield wrapped(f"not compared, for it differs: {key} {beside(key, *values)}", INDENT)
 
@@ -88,7 +89,7 @@ def _notes(comparison: LiveComparison) -> Iterable[str]:
         yield (
             "A ratio is the median of those of repeat k to repeat k, made one after the other; "
             "its interval is between two of them, for any distribution of the ratios. "
-            "A ceiling is what the framework's own matrix product reached after each window."
+            "A peak is what the framework's own matrix product reached after each window."
         )
     if not comparison.complete:
         yield "Not complete; the same command goes on, and tries what failed again:"

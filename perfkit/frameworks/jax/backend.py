@@ -238,7 +238,7 @@ def effective(trainer: Trainer, batch: Batch) -> dict[str, Any]:
         "threads": {POOL: sum(name == POOL for name in names)},
         "variables": {name: os.environ.get(name) for name in VARIABLES},
         "parameters": trainer.parameters,
-        "recipe": trainer.recipe,
+        "optimizer_settings": trainer.recipe,
     }
 
 

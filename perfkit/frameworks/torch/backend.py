@@ -370,7 +370,7 @@ def effective(trainer: Trainer, batch: Batch) -> dict[str, Any]:
         "threads": {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()},
         "variables": {name: os.environ.get(name) for name in VARIABLES},
         "parameters": trainer.parameters,
-        "recipe": trainer.recipe,
+        "optimizer_settings": trainer.recipe,
         "strategy": {},
     }
 

@@ -1,0 +1,269 @@
+"""Messages between the driver and the nodes of a measurement: JSON objects, each a message of
+multiprocessing.connection, whose HMAC challenge keeps the secret off the network.
+
+Both sides send a message every second, so that each notices when the other is gone.
+"""
+
+import contextlib
+import getpass
+import json
+import os
+import secrets
+import shlex
+import socket
+import struct
+import sys
+import threading
+import time
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from pathlib import Path
+from queue import Full, Queue
+from typing import Any
+
+from perfkit.request.errors import RequestError
+
+SECRET = "PERFKIT_SECRET"
+"""The variable with the secret that all nodes share; connections without it are closed."""
+ALIVE_SECONDS = 1.0
+IDLE_SECONDS = 8.0
+"""A peer that sends nothing for so long is lost."""
+SENDING_SECONDS = 30.0
+MESSAGE_BYTES = 64 * 2**20
+INBOX_MESSAGES = 64
+"""How many messages may wait: a busy receiver slows the senders down, and does not grow."""
+UNAUTHENTICATED = 64
+"""How many connections besides the nodes' may be in their challenge at once."""
+
+Message = dict[str, Any]
+
+
+class LostError(ConnectionError):
+    """The other side is gone or does not answer; the message says how."""
+
+
+class RejectedError(LostError):
+    """The other side has another secret."""
+
+
+Inbox = Queue[tuple["Channel", Message | LostError]]
+"""What has come from all channels; the LostError is the last of each."""
+
+
+class Channel:
+    """One connection; `type` names what a message is, the rest is its content.
+
+    Nothing is read before `receive_all`, which is for a thread of its own. Another thread
+    shows that this side is alive, whatever keeps the caller busy.
+    """
+
+    def __init__(self, stream: socket.socket, inbox: Inbox) -> None:
+        stream.setblocking(True)
+        for option, seconds in (
+            (socket.SO_RCVTIMEO, IDLE_SECONDS),
+            (socket.SO_SNDTIMEO, SENDING_SECONDS),
+        ):
+            whole, rest = divmod(seconds, 1)
+            timeval = struct.pack("ll", int(whole), int(rest * 1e6))
+            stream.setsockopt(socket.SOL_SOCKET, option, timeval)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.stream = stream
+        self.address = str(stream.getsockname()[0])
+        self.connection = Connection(os.dup(stream.fileno()))
+        self.inbox = inbox
+        self.sending = threading.Lock()
+        self.closed = threading.Event()
+
+    def authenticate(self, secret: str, *, first: bool) -> None:
+        """Challenge the other side, before or after being challenged. Raises LostError."""
+        challenges = [deliver_challenge, answer_challenge]
+        try:
+            with _losing():
+                for challenge in challenges if first else reversed(challenges):
+                    challenge(self.connection, os.fsencode(secret))
+        except LostError:
+            self._release()
+            raise
+
+    def send(self, type: str, **content: Any) -> None:
+        """Raises LostError."""
+        try:
+            with self.sending, _losing():
+                self.connection.send_bytes(json.dumps({"type": type} | content).encode())
+        except LostError:
+            # The message may have been sent in part.
+            self.close()
+            raise
+
+    def receive_all(self) -> None:
+        """Put all messages into the inbox, up to the end of the connection."""
+        threading.Thread(target=self._show_alive, daemon=True).start()
+        try:
+            while True:
+                with _losing():
+                    message = _decode(self.connection.recv_bytes(MESSAGE_BYTES))
+                if message["type"] != "alive":
+                    self._deliver(message)
+        except LostError as error:
+            self._deliver(error)
+        finally:
+            self.close()
+            self._release()
+
+    def close(self) -> None:
+        """End the connection: both threads end with it."""
+        self.closed.set()
+        shut_down(self.stream)
+
+    def _release(self) -> None:
+        with self.sending:
+            self.connection.close()
+            self.stream.close()
+
+    def _deliver(self, message: Message | LostError) -> None:
+        while not self.closed.is_set():
+            with contextlib.suppress(Full):
+                return self.inbox.put((self, message), timeout=ALIVE_SECONDS)
+
+    def _show_alive(self) -> None:
+        with contextlib.suppress(LostError):
+            while not self.closed.wait(ALIVE_SECONDS):
+                self.send("alive")
+
+
+class Listener:
+    """Takes the connections of `nodes` at `port`, 0 for any, of `address`; those that pass the
+    challenge deliver their messages into `inbox`. Raises OSError for the port."""
+
+    def __init__(self, address: str, port: int, nodes: int, secret: str, inbox: Inbox) -> None:
+        self.server = socket.create_server((address, port))
+        self.server.settimeout(ALIVE_SECONDS)
+        self.port = int(self.server.getsockname()[1])
+        self.limit = UNAUTHENTICATED + nodes
+        self.secret, self.inbox = secret, inbox
+        self.unauthenticated: dict[socket.socket, float] = {}
+        """Connections in their challenge, the oldest first, and since when."""
+        self.rejected: set[str] = set()
+        """The addresses of those that had another secret."""
+        self.closed = threading.Event()
+        self.accepting = threading.Thread(target=self._accept, daemon=True)
+        self.accepting.start()
+
+    def close(self) -> None:
+        """Accept no more connections, and drop those in their challenge."""
+        self.closed.set()
+        shut_down(self.server)
+        self.accepting.join()
+        self.server.close()
+
+    def _accept(self) -> None:
+        while not self.closed.is_set():
+            try:
+                stream, (address, _port) = self.server.accept()
+                self.unauthenticated[stream] = time.monotonic()
+                threading.Thread(
+                    target=self._authenticate, args=(stream, address), daemon=True
+                ).start()
+            except TimeoutError:
+                pass
+            except OSError:
+                # The peer has gone already, or no descriptors are left for the moment.
+                self.closed.wait(0.1)
+            self._drop_idle()
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        newest_first = reversed(self.unauthenticated.copy().items())
+        for position, (stream, since) in enumerate(newest_first, 1):
+            idle = time.monotonic() - since > IDLE_SECONDS
+            if idle or position > self.limit or self.closed.is_set():
+                shut_down(stream)
+
+    def _authenticate(self, stream: socket.socket, address: str) -> None:
+        try:
+            channel = Channel(stream, self.inbox)
+            channel.authenticate(self.secret, first=True)
+        except OSError as error:
+            if isinstance(error, RejectedError):
+                self.rejected.add(address)
+            return
+        finally:
+            self.unauthenticated.pop(stream, None)
+        channel.receive_all()
+
+
+def connect(address: str, port: int, secret: str, seconds: float, inbox: Inbox) -> Channel:
+    """A channel to the driver, tried for up to `seconds`. Raises LostError, if it has another
+    secret RejectedError."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            stream = socket.create_connection((address, port), timeout=5)
+            break
+        except OSError as error:
+            if time.monotonic() > deadline:
+                reason = error.strerror or error
+                raise LostError(f"no driver at {address} port {port}: {reason}") from error
+            time.sleep(0.5)
+    channel = Channel(stream, inbox)
+    channel.authenticate(secret, first=False)
+    threading.Thread(target=channel.receive_all, daemon=True).start()
+    return channel
+
+
+def shared_secret(hosts: list[str], node: int) -> str:
+    """The secret of nodes that are started by hand: SECRET or, without it, generated and shown
+    on the first of `hosts`, and asked for on the others; SECRET from then on. Raises
+    RequestError where nobody can be asked."""
+    typed = Path(sys.argv[0]).name == "perfkit"
+    command = shlex.join(["perfkit", *sys.argv[1:]]) if typed else "<the same command>"
+    if not os.environ.get(SECRET):
+        if node == 0:
+            os.environ[SECRET] = secrets.token_hex(16)
+            line = f"{SECRET}={os.environ[SECRET]} {command}"
+            print(f"On the other hosts, type:\n{line}", file=sys.stderr, flush=True)
+        elif sys.stdin and sys.stdin.isatty():
+            os.environ[SECRET] = getpass.getpass(f"{SECRET}, as {hosts[0]} shows it: ").strip()
+    if secret := os.environ.get(SECRET):
+        return secret
+    raise RequestError(
+        [f"{SECRET} is not set. Type what {hosts[0]} shows: {SECRET}=… {command}"]
+    )
+
+
+def shut_down(stream: socket.socket) -> None:
+    """End a connection at once, also for a thread that reads from it or accepts by it."""
+    with contextlib.suppress(OSError):
+        stream.shutdown(socket.SHUT_RDWR)
+
+
+def _decode(data: bytes) -> Message:
+    """Raises LostError for what is no message."""
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise LostError(f"it sent an invalid message: {error}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise LostError("it sent an invalid message")
+    return message
+
+
+@contextlib.contextmanager
+def _losing() -> Any:
+    """Raises a LostError for all that a connection can end with."""
+    try:
+        yield
+    except LostError:
+        raise
+    except BlockingIOError as error:
+        raise LostError(f"it has not answered for {IDLE_SECONDS:g} s") from error
+    except EOFError as error:
+        raise LostError("it closed the connection") from error
+    except AuthenticationError as error:
+        raise RejectedError(f"{SECRET} is another one there") from error
+    except (OSError, AssertionError) as error:
+        # An assertion: what was sent in place of a challenge.
+        reason = f"it sent a message of over {MESSAGE_BYTES >> 20} MiB"
+        if str(error) != "bad message length":
+            reason = f"the connection failed: {error}"
+        raise LostError(reason) from error

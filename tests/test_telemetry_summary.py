@@ -1,0 +1,266 @@
+"""What the machine did in a window, from counters made by hand; and a measurement beside a busy
+process."""
+
+import re
+import resource
+import subprocess
+import sys
+import time
+from html import unescape
+
+import psutil
+import pytest
+from conftest import IN_WORKER
+from made import measured, stored
+
+from perfkit import report
+from perfkit.analysis.disturbances import Disturbance, disturbances
+from perfkit.results.files import read_events
+from perfkit.results.numbers import disagreements
+from perfkit.results.schema import TelemetrySummary
+from perfkit.results.telemetry import summarize
+from perfkit.text import language
+
+BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {}}
+BEGIN["energy_wraps_joules"] = {"package-0": 1000.0}
+
+
+def looks(count=7, **of):
+    """Looks at 0, 1, 2 … s; of each reading what `of` makes of its moment."""
+    of = {"process_seconds": lambda at: 2.0 * at} | of
+    return [
+        {"event": "sample", "at": float(at)} | {what: made(at) for what, made in of.items()}
+        for at in range(count)
+    ]
+
+
+def summary(*, began=1.5, seconds=3.0, samples=(30,), begin=None, **of):
+    """Of a window from 1.5 s to 4.5 s, if not told otherwise."""
+    return summarize([BEGIN | (begin or {}), *looks(**of)], began, seconds, samples)
+
+
+def test_load_is_what_counters_rose_by_between_the_windows_ends():
+    seen = summary(
+        process_seconds=lambda at: 100 + 2.5 * at,
+        busy_seconds=lambda at: 5000 + 3.0 * at,
+        steal_seconds=lambda at: 7 + 0.2 * at,
+    )
+    assert seen.samples == 3
+    assert seen.process_cores == pytest.approx(2.5)
+    assert seen.other_load_cores == pytest.approx(0.5)
+    assert seen.steal_share == pytest.approx(0.2 / 4)
+
+
+def test_what_was_busy_before_and_after_the_window_is_not_in_it():
+    """It is on average, in the second around each end."""
+    seen = summary(began=2, seconds=2, busy_seconds=lambda at: [0, 4, 8, 11, 14, 18, 22][at])
+    assert seen.other_load_cores == pytest.approx(3 - 2)
+
+
+def test_looks_at_the_very_ends_of_a_window_are_enough():
+    seen = summary(
+        began=0, seconds=6, busy_seconds=lambda at: 3.0 * at, steal_seconds=lambda at: 1.0 * at
+    )
+    assert (seen.samples, seen.other_load_cores, seen.steal_share) == (7, 1.0, 0.25)
+
+
+def test_a_window_between_two_looks_is_judged_by_these():
+    seen = summary(
+        began=2.2,
+        seconds=0.1,
+        busy_seconds=lambda at: 3.0 * at,
+        clock_mhz=lambda at: {"cpu": 1000.0 + at},
+    )
+    assert (seen.samples, seen.clock_mhz) == (0, {"cpu": (1002.0, 1003.0)})
+    assert seen.other_load_cores == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("began", "seconds"), [(-0.5, 2), (5, 2), (7, 1), (-3, 20)])
+def test_a_window_that_was_not_looked_at_from_both_ends_has_no_conditions(began, seconds):
+    assert summary(began=began, seconds=seconds) is None
+
+
+def test_a_machine_on_which_the_measurement_does_not_run_has_no_conditions():
+    lines = [{"event": "sample", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
+    assert summarize([BEGIN, *lines], 1.5, 3.0, [30]) is None
+    assert summarize([], 1.5, 3.0, [30]) is None
+
+
+def test_ways_to_count_that_differ_by_a_tick_make_no_load_below_zero():
+    assert summary(busy_seconds=lambda at: 1.99 * at).other_load_cores == 0.0
+
+
+def test_what_the_machine_does_not_tell_is_absent_and_never_zero():
+    seen = summary(begin={"missing": {"cpu_energy": "no RAPL"}})
+    assert seen.other_load_cores is seen.steal_share is seen.energy_joules_per_sample is None
+    assert seen.clock_mhz == seen.temperature_celsius == seen.throttled == {}
+    assert seen.missing == {"cpu_energy": "no RAPL"}
+
+
+def test_a_machine_that_never_counted_stolen_time_is_not_said_to_have_lost_none():
+    seen = summary(busy_seconds=lambda at: 3.0 * at, steal_seconds=lambda _at: 0.0)
+    assert seen.steal_share is None
+    assert seen.missing == {"steal_time": "none was counted since the machine started"}
+
+
+def test_energy_per_sample_is_right_where_a_counter_begins_again():
+    seen = summary(
+        energy_joules=lambda at: {"package-0": (900 + 50 * at) % 1000, "dram-0": 10.0 * at}
+    )
+    assert seen.energy_joules == pytest.approx({"package-0": 150.0, "dram-0": 30.0})
+    assert seen.energy_joules_per_sample == pytest.approx(180 / 30)
+
+
+def test_a_counter_that_fell_without_a_known_end_tells_nothing():
+    seen = summary(energy_joules=lambda at: {"dram-0": 100.0 - at})
+    assert (seen.energy_joules, seen.energy_joules_per_sample) == ({}, None)
+
+
+def test_on_gpus_energy_per_sample_is_of_the_gpus_of_the_ranks_on_this_machine():
+    def energy(at):
+        return {"package-0": 500.0 * at % 1000, "gpu0": 300.0 * at, "gpu1": 310.0 * at}
+
+    begin = {"device": "gpu", "ranks": 2}
+    seen = summary(begin=begin, samples=[30, 30, 30, 30], energy_joules=energy)
+    assert seen.energy_joules_per_sample == pytest.approx(3 * 610 / 60)
+    assert {*seen.energy_joules} == {"package-0", "gpu0", "gpu1"}
+    seen = summary(begin=begin | {"ranks": 3}, samples=[30] * 3, energy_joules=energy)
+    assert seen.energy_joules_per_sample is None
+
+
+def test_clocks_temperatures_and_reasons_are_of_the_looks_in_the_window():
+    """A GPU that has nothing to do before and after it is slow and cool then."""
+    at_work = range(2, 5)
+    seen = summary(
+        clock_mhz=lambda at: {"gpu0": 1400.0 + at if at in at_work else 210.0},
+        temperature_celsius=lambda at: {"gpu0": 60.0 + at if at in at_work else 90.0},
+        throttled=lambda at: {
+            "gpu0": {2: [], 3: ["power_cap"], 4: ["power_cap", "hardware_thermal"]}.get(
+                at, ["sync_boost"]
+            ),
+            "gpu1": [],
+        },
+    )
+    assert seen.clock_mhz == {"gpu0": (1402.0, 1404.0)}
+    assert seen.temperature_celsius == {"gpu0": 64.0}
+    assert seen.throttled == {"gpu0": {"power_cap": 2, "hardware_thermal": 1}, "gpu1": {}}
+
+
+def test_a_cpu_is_throttled_where_its_count_rises():
+    counts = [5, 5, 5, 9, 9, 12, 40]
+    seen = summary(throttle_count=lambda at: {"cpu": counts[at]})
+    assert seen.throttled == {"cpu": {"thermal": 2}}
+    assert summary(throttle_count=lambda _at: {"cpu": 5}).throttled == {"cpu": {}}
+
+
+def with_telemetry(*seen):
+    """A result whose repeats have these conditions."""
+    result = measured([4.0] * len(seen), protocol="quick")
+    pairs = zip(result.repeats, seen, strict=True)
+    repeats = [repeat.model_copy(update={"telemetry": one}) for repeat, one in pairs]
+    return result.model_copy(update={"repeats": repeats})
+
+
+def made(**changes):
+    quiet = {
+        "samples": 40,
+        "cores": 4,
+        "process_cores": 3.9,
+        "other_load_cores": 0.4,
+        "steal_share": 0.02,
+        "clock_mhz": {},
+        "temperature_celsius": {},
+        "throttled": {"gpu0": {"power_cap": 40}},
+        "energy_joules": {},
+        "energy_joules_per_sample": None,
+        "missing": {},
+    }
+    return TelemetrySummary(**quiet | changes)
+
+
+def test_a_repeat_at_the_limits_is_not_disturbed_nor_one_that_tells_nothing():
+    untold = made(other_load_cores=None, steal_share=None, throttled={})
+    assert disturbances(with_telemetry(made(), untold, None)) == []
+
+
+def test_repeats_that_were_disturbed_are_named_with_value_and_limit():
+    hot = {"gpu0": {"power_cap": 40, "hardware_thermal": 3}}
+    result = with_telemetry(
+        made(other_load_cores=0.41), made(), made(steal_share=0.03, throttled=hot)
+    )
+    assert disturbances(result) == [
+        Disturbance(1, "other_load", 0.41, 0.4),
+        Disturbance(3, "steal_time", 0.03, 0.02),
+        Disturbance(3, "throttled", 3, 0, "gpu0", "hardware_thermal"),
+    ]
+
+
+def test_a_measurement_has_the_highest_other_load_and_the_median_energy_of_its_repeats():
+    result = with_telemetry(
+        made(other_load_cores=0.1, energy_joules_per_sample=5.0),
+        made(other_load_cores=0.3, energy_joules_per_sample=7.0),
+        made(other_load_cores=None, energy_joules_per_sample=6.0),
+        None,
+    )
+    assert (result.other_load_cores, result.energy_joules_per_sample) == (0.3, 6.0)
+    silent = with_telemetry(None)
+    assert silent.other_load_cores is silent.energy_joules_per_sample is None
+
+
+def shown(folder, *seen):
+    """The section's text, of a measurement of two repeats with these conditions."""
+    measurement = stored(folder)
+    pairs = zip(measurement.result.repeats, seen, strict=True)
+    repeats = [repeat.model_copy(update={"telemetry": one}) for repeat, one in pairs]
+    result = measurement.result.model_copy(update={"repeats": repeats})
+    html = report.telemetry(type(measurement)(folder, result)).html
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def test_the_page_shows_what_the_machine_tells_and_why_the_rest_is_not_there(tmp_path):
+    missing = {"cpu_energy": "<b>no RAPL</b>", "steal_time": "none was counted"}
+    seen = made(steal_share=None, clock_mhz={"cpu": (2400.4, 3100.0)}, missing=missing)
+    text = shown(tmp_path / "m", seen, None)
+    assert "1 40 3.900 0.4000 cpu 2400 – 3100 gpu0 power_cap 40 " in text
+    assert "Clock (MHz)" in text and "Steal time" not in text and "(J)" not in text
+    assert "CPU energy ( <b>no RAPL</b> ); steal time ( none was counted )" in text
+
+
+def test_the_page_says_whose_energy_it_is_and_speaks_chinese(tmp_path):
+    seen = made(energy_joules_per_sample=12.3456, throttled={"cpu": {}})
+    text = shown(tmp_path / "en", seen, seen)
+    assert "12.35" in text and "whole processor packages" in text
+    with language.in_language("zh"):
+        assert "每样本能耗（J）" in shown(tmp_path / "zh", seen, seen)
+
+
+def test_the_page_of_a_measurement_without_conditions_says_so(tmp_path):
+    assert shown(tmp_path / "m", None, None).startswith("The machine was not sampled")
+
+
+BUSY = [sys.executable, "-c", "while True: pass"]
+WITH_BUSY_CHILD = IN_WORKER + f"    import subprocess\n    subprocess.Popen({BUSY})\n"
+"""A rank with a process below it that is as busy as an input's may be, and not waited for."""
+
+
+@pytest.mark.slow
+def test_a_busy_process_beside_is_other_load_and_one_below_a_rank_is_not(measure, plant):
+    """By other counts: what the kernel has of ended children, and of the process beside."""
+    plant(WITH_BUSY_CHILD)
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    with subprocess.Popen(BUSY) as busy:
+        try:
+            measurement = measure(input="dataloader", batch_size=2, measured_steps=8)
+            used = psutil.Process(busy.pid).cpu_times()
+            after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
+        finally:
+            busy.kill()
+    (repeat,) = measurement.result.repeats
+    seen = repeat.telemetry
+    own = sum(getattr(after, t) - getattr(before, t) for t in ("ru_utime", "ru_stime"))
+    events = read_events(measurement.telemetry_file(1))
+    *_, last = (event["process_seconds"] for event in events if "process_seconds" in event)
+    assert 0.8 * own < last < own + 0.1
+    # While the training wants all cores, the busy process gets less of them than on average.
+    assert seen.other_load_cores > 0.25 * (used.user + used.system) / wall
+    assert disagreements(measurement) == []
