@@ -23,7 +23,7 @@ from stored import Figure, Number, figures_file, read_figures, store_figure
 from perfkit.config import ROOT, portable, resolved_path
 from perfkit.report.index import write_index
 from perfkit.request.environment import read_environment
-from perfkit.results.files import ResultError
+from perfkit.results.store import ResultError
 
 TESTS = str(ROOT / "tests")
 SAMPLES = Path(os.environ.get("SAMPLES", ROOT / "data" / "samples"))

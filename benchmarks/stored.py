@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from filelock import FileLock
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
-from perfkit.results.files import read_as, write_atomically
 from perfkit.results.schema import Reading, derived, derived_median
+from perfkit.results.store import read_as, write_atomically
 from perfkit.statistics import Interval, median, share_interval
 
 SCHEMA_VERSION: Literal[1] = 1

@@ -30,7 +30,7 @@ from perfkit.logs.recompute import figures_of, half_of, half_unit
 from perfkit.messages import Message
 from perfkit.reference.cells import cells_of
 from perfkit.report.site import write_site
-from perfkit.results.files import ResultError
+from perfkit.results.store import ResultError
 
 FACTS = {
     "model": "resnet50",

@@ -17,7 +17,7 @@ from stored import Number, figures_file, read_figures
 from perfkit.config import ROOT
 from perfkit.inputs.samples import make_images
 from perfkit.report.index import write_index
-from perfkit.results.files import ResultError
+from perfkit.results.store import ResultError
 from perfkit.text.language import LANGUAGES, file_name
 
 SCRIPT = ROOT / "benchmarks" / "figures.py"

@@ -7,7 +7,7 @@ from made import measured, write_all
 from rich.console import Console
 
 from perfkit.request.plan import Plan
-from perfkit.results.files import Measurement
+from perfkit.results.store import Measurement
 from perfkit.sweep.board import Board, headline, tell_failures
 from perfkit.sweep.engine import Standing
 from perfkit.sweep.jobs import Job

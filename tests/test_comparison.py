@@ -16,9 +16,9 @@ from perfkit.cli import main
 from perfkit.comparison.keys import HARDWARE, KEYS
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Unmeasured, verdict
 from perfkit.config import ROOT
-from perfkit.results.files import write_result
 from perfkit.results.schema import Failure as Failed
 from perfkit.results.schema import InputData
+from perfkit.results.store import write_result
 from perfkit.statistics import Estimate, mann_whitney_counts, ratio_interval
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
@@ -306,6 +306,7 @@ def test_a_measurement_is_not_compared_with_itself(files):
 
 def test_samples_of_another_unit_are_not_compared_across_the_model(compare):
     across = ["model", "optimizer", "input", "input_sha256", "layout", "image_size"]
+    across += ["sequence_length"]
     bert = measured(BASE, model="bert", input="synthetic", optimizer=None)
     with pytest.raises(perfkit.ComparisonError, match=r"in images/s, .* in sequences/s"):
         compare([measured(BASE)], [bert], across=across)

@@ -21,7 +21,7 @@ from perfkit.diagnosis.verdict import (
 )
 from perfkit.diagnosis.words import diagnosis_lines
 from perfkit.report import limits
-from perfkit.results.files import Measurement, ResultError
+from perfkit.results.store import Measurement, ResultError
 from perfkit.statistics import Estimate
 
 

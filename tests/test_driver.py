@@ -20,8 +20,8 @@ from perfkit.analysis.sanity import check
 from perfkit.driver import workers as launch
 from perfkit.models.architecture import training_flops
 from perfkit.report import publish
-from perfkit.results.files import Measurement, read_events
 from perfkit.results.numbers import disagreements
+from perfkit.results.store import Measurement, read_events
 from perfkit.text.messages import sentence
 
 PLANTED = (
@@ -147,7 +147,7 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
     assert result.effective.parameters == 25_557_032
     assert result.input_data.samples == 24
     for repeat in result.repeats:
-        events = read_events(measurement.raw_file(repeat.index, 0))
+        events = read_events(measurement.rank_file(repeat.index, 0))
         kinds = [event["event"] for event in events]
         after = ["window", "evaluation", "peak", "end"]
         assert kinds == ["start", "effective", *["step", "loss"] * 3, *after]
@@ -176,14 +176,14 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
     measure, fake_trainer
 ):
     first = measure(input="synthetic", repeats=2)
-    kept = first.raw_file(1, 0).read_bytes()
+    kept = first.rank_file(1, 0).read_bytes()
     forget_repeats(first.folder, after=1)
     shutil.rmtree(first.folder / "repeats" / "2")
     second = measure(input="synthetic", repeats=2)
     assert second.folder == first.folder
     assert second.result.status == "complete"
     assert second.result.repeats[0] == first.result.repeats[0]
-    assert second.raw_file(1, 0).read_bytes() == kept
+    assert second.rank_file(1, 0).read_bytes() == kept
     assert second.result.repeats[1] != first.result.repeats[1]
     third = measure(input="synthetic", repeats=2, label="again")
     assert third.folder != first.folder
@@ -201,7 +201,7 @@ def test_a_peak_that_can_not_be_measured_costs_no_repeat(measure, plant):
     assert measurement.result.status == "complete"
     assert measurement.result.repeats[0].peak is None
     (event,) = [
-        event for event in read_events(measurement.raw_file(1, 0)) if event["event"] == "peak"
+        event for event in read_events(measurement.rank_file(1, 0)) if event["event"] == "peak"
     ]
     assert event["missing"] == "out of memory: planted"
     assert disagreements(measurement) == []
@@ -334,7 +334,7 @@ def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_
     assert after.result.repeats[0] == before.result.repeats[0]
     assert after.result.repeats[1].status == "failed"
     assert after.result.throughput.n == 1
-    assert '"step": 1' in after.raw_file(2, 0).read_text()
+    assert '"step":1,' in after.rank_file(2, 0).read_text()
     assert gone(worker_processes)
 
 
@@ -372,7 +372,7 @@ def test_a_full_disk_is_told_by_status_and_leaves_what_was_measured(
     measure, trained, plant, disk
 ):
     before = half_of(trained, disk.path)
-    kept = before.raw_file(1, 0).read_bytes()
+    kept = before.rank_file(1, 0).read_bytes()
     fill = f"if number == 2: fill({str(disk.path / 'filled')!r})"
     plant(
         "def fill(path):\n    with open(path, 'wb', buffering=0) as stream:\n"
@@ -383,7 +383,7 @@ def test_a_full_disk_is_told_by_status_and_leaves_what_was_measured(
     assert after.result.failure.code == "disk_full"
     assert after.result.status == "partial"
     assert Measurement.read(before.folder).result.repeats[0] == before.result.repeats[0]
-    assert before.raw_file(1, 0).read_bytes() == kept
+    assert before.rank_file(1, 0).read_bytes() == kept
 
 
 def test_kill_minus_9_of_the_driver_leaves_no_process_no_scratch_and_nothing_is_lost(

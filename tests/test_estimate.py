@@ -4,7 +4,7 @@ import pytest
 from made import measured, write_all
 
 from perfkit.request.plan import Plan
-from perfkit.results.files import Measurement
+from perfkit.results.store import Measurement
 from perfkit.sweep.board import duration
 from perfkit.sweep.estimate import NOTEBOOK_SECONDS, predicted, repeats_left, seconds_left
 from perfkit.sweep.jobs import Job

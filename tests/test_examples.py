@@ -10,8 +10,8 @@ from perfkit.comparison.live.stored import read_comparison
 from perfkit.comparison.live.verdict import disagreements as disagreements_in_turn
 from perfkit.config import ROOT
 from perfkit.report.site import write_site
-from perfkit.results.files import Measurement
 from perfkit.results.numbers import disagreements
+from perfkit.results.store import Measurement
 
 EXAMPLES = ROOT / "outputs" / "examples"
 

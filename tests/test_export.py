@@ -152,7 +152,7 @@ def test_without_a_warm_up_nothing_is_said_of_it(tmp_path):
 
 
 def test_numbers_that_do_not_follow_from_the_raw_steps_are_not_exported(measurement):
-    raw = measurement.raw_file(2, 1)
+    raw = measurement.rank_file(2, 1)
     raw.write_text(raw.read_text().replace('"samples": 16', '"samples": 17'))
     for form in EXPORTERS:
         with pytest.raises(ExportError, match=r"made: the raw steps are not its own: repeat 2"):

@@ -23,8 +23,8 @@ from test_driver import wait_for
 import perfkit
 from perfkit.analysis.sanity import window_disagrees
 from perfkit.report import publish
-from perfkit.results.files import Measurement
 from perfkit.results.numbers import disagreements
+from perfkit.results.store import Measurement
 
 REPEATS = 2
 AT_BATCH_2 = (
@@ -206,7 +206,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_a_code_of_its_own_and_nothing_else_
     other = fake_measure(outputs, label="other").folder
     begun = fake_measure(outputs)
     forget_repeats(begun.folder, after=1)
-    kept = contents(other), begun.raw_file(1, 0).read_bytes(), begun.result.repeats[0]
+    kept = contents(other), begun.rank_file(1, 0).read_bytes(), begun.result.repeats[0]
     if code == "port_taken":
         changes = changes | {"hosts": "127.0.0.1,127.0.0.2", "port": taken_port}
     plant(fault)
@@ -214,7 +214,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_a_code_of_its_own_and_nothing_else_
     assert done.returncode == 1
     assert f": {code}: " in done.stderr
     begun = Measurement.read(begun.folder)
-    now = contents(other), begun.raw_file(1, 0).read_bytes(), begun.result.repeats[0]
+    now = contents(other), begun.rank_file(1, 0).read_bytes(), begun.result.repeats[0]
     assert now == kept
     frame = perfkit.load(outputs).set_index("failure")
     row = frame.loc[code]

@@ -23,8 +23,8 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_site
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.results.files import Measurement
 from perfkit.results.numbers import disagreements
+from perfkit.results.store import Measurement
 from perfkit.sweep import jobs
 from perfkit.sweep.jobs import Job
 from perfkit.text.language import in_language
@@ -161,7 +161,7 @@ def test_one_rank_is_one_device_of_one_node(log, imported):
 
 def test_devices_of_a_training_on_the_cpu_are_processes(log, imported):
     config = imported(log(), device="cpu").result.config
-    assert (config.processes, config.gpus, config.topology) == (8, None, "1x8")
+    assert (config.processes, config.gpus, config.topology) == (8, 0, "1x8")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from perfkit.comparison.live.verdict import Asked, judged_in_turn
 from perfkit.config import ROOT
 from perfkit.driver.progress import Progress
 from perfkit.report.site import write_site
-from perfkit.results.files import Measurement, ResultError, write_result
+from perfkit.results.store import Measurement, ResultError, write_result
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]

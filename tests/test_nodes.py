@@ -41,8 +41,8 @@ from perfkit.driver.connection import (
     shared_secret,
 )
 from perfkit.request.hosts import own_index
-from perfkit.results.files import Measurement
 from perfkit.results.frames import load_steps
+from perfkit.results.store import Measurement
 from perfkit.system.environment import suite_source
 from perfkit.text.messages import sentence
 

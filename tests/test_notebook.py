@@ -26,7 +26,7 @@ from perfkit.cli import main
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
 from perfkit.report.pages import OWN
-from perfkit.results.files import Measurement
+from perfkit.results.store import Measurement
 from perfkit.text.format import number
 
 sys.path.insert(0, str(ROOT / "docs"))

@@ -10,8 +10,8 @@ from made import measured, rank_events, with_raw_files
 from perfkit import report
 from perfkit.analysis.sanity import window_disagrees
 from perfkit.config import Protocol
-from perfkit.results.files import read_events
 from perfkit.results.numbers import disagreements, numbers
+from perfkit.results.store import read_events
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 
@@ -91,7 +91,7 @@ def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
     ],
 )
 def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, told):
-    change(measurement.raw_file(1, 1), old, new)
+    change(measurement.rank_file(1, 1), old, new)
     (line,) = disagreements(measurement)
     assert line.startswith("repeat 1: ") and told in line
     assert line in raw_section(measurement)
@@ -99,7 +99,7 @@ def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, t
 
 @pytest.mark.parametrize("cut_rank", [0, 1])
 def test_a_raw_file_cut_off_at_any_byte_never_gives_the_stored_numbers(measurement, cut_rank):
-    path = measurement.raw_file(1, cut_rank)
+    path = measurement.rank_file(1, cut_rank)
     whole, events = path.read_bytes(), read_events(path)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
@@ -126,7 +126,7 @@ def test_a_window_agrees_with_its_steps_to_2_percent(window, steps, disagrees):
 
 
 def test_a_repeat_whose_raw_file_is_gone_is_named(measurement):
-    measurement.raw_file(2, 0).unlink()
+    measurement.rank_file(2, 0).unlink()
     assert disagreements(measurement) == [
         "repeat 2: repeats/2/rank0.jsonl: No such file or directory"
     ]

@@ -14,8 +14,8 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.outcome import MeasurementError
 from perfkit.report.section import table
 from perfkit.report.site import publish
-from perfkit.results.files import Measurement
 from perfkit.results.schema import Failure, Peak, Rank, Reading, Repeat
+from perfkit.results.store import Measurement
 from perfkit.text import format
 
 HOSTILE = '<script>alert(1)</script><img src="http://evil.example/x">&"\''

@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 import perfkit
 from perfkit.messages import Message
-from perfkit.results.files import (
+from perfkit.results.schema import Failure, FailureCode, Finding
+from perfkit.results.store import (
     Measurement,
     ResultError,
     read_events,
@@ -18,7 +19,6 @@ from perfkit.results.files import (
     write_atomically,
     write_result,
 )
-from perfkit.results.schema import Failure, FailureCode, Finding
 from perfkit.text import messages
 from perfkit.text.messages import sentence
 
@@ -218,7 +218,7 @@ def test_load_of_nothing_is_an_empty_frame(tmp_path):
 )
 def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, event):
     measurement = stored(tmp_path / "m")
-    measurement.raw_file(2, 0).write_text(json.dumps(event) + "\n")
+    measurement.rank_file(2, 0).write_text(json.dumps(event) + "\n")
     with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
         perfkit.load_steps(measurement.folder)
 

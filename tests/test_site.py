@@ -47,8 +47,8 @@ from perfkit.report.site import (
     write_site,
 )
 from perfkit.report.summary import Summary
-from perfkit.results.files import Measurement
 from perfkit.results.schema import Reading, Result
+from perfkit.results.store import Measurement
 from perfkit.text.format import command
 from perfkit.text.language import LANGUAGES, file_name
 from perfkit.text.messages import worst_first
@@ -397,7 +397,7 @@ def test_what_can_not_be_read_is_named_in_index_and_summary_and_the_rest_is_ther
 
 def test_raw_steps_that_can_not_be_read_are_told_and_the_page_is_there(tmp_path):
     measurement = stored(tmp_path / "m")
-    measurement.raw_file(1, 0).write_text("nonsense\n")
+    measurement.rank_file(1, 0).write_text("nonsense\n")
     write_measurement(measurement)
     text = unescape((tmp_path / "m" / "report.html").read_text())
     assert "The raw steps can't be read:" in text

@@ -26,8 +26,8 @@ from perfkit.diagnosis.verdict import FILE
 from perfkit.report import summary as sections
 from perfkit.report.section import Picture
 from perfkit.report.summary import Summary
-from perfkit.results.files import ResultError
 from perfkit.results.frames import load
+from perfkit.results.store import ResultError
 from perfkit.statistics import median_estimate, ratio_interval
 from perfkit.text.language import in_language
 

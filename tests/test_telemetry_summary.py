@@ -15,9 +15,9 @@ from made import measured, stored
 
 from perfkit import report
 from perfkit.analysis.disturbances import Disturbance, disturbances
-from perfkit.results.files import read_events
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import TelemetrySummary
+from perfkit.results.store import read_events
 from perfkit.results.telemetry import summarize
 from perfkit.text import language
 

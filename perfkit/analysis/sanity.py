@@ -16,10 +16,10 @@ from perfkit.analysis.utilization import (
 )
 from perfkit.messages import Message
 from perfkit.models import MODELS
-from perfkit.results.files import Measurement, ResultError
 from perfkit.results.frames import load_steps
 from perfkit.results.numbers import disagreements
 from perfkit.results.schema import STOPPING_LEVEL, Result
+from perfkit.results.store import Measurement, ResultError
 from perfkit.statistics import median, outliers, relative_width
 from perfkit.text.messages import worst_first
 
@@ -73,7 +73,7 @@ def check(measurement: Measurement) -> Checks:
     went = [] if problem else counting(result, courses(steps))
     found = warnings_of(result, went)
     # Of nodes that were started by hand, only the first has raw files.
-    elsewhere = result.config.launcher == "manual" and not [*folder.glob("repeats/*/*.jsonl")]
+    elsewhere = result.config.launcher == "manual" and not measurement.raw_files()
     differ = None if elsewhere else disagreements(measurement)
     if differ:
         found.append(Message("raw_files_differ", {"reasons": differ}))

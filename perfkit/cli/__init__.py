@@ -38,7 +38,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(context)
         except OSError as error:
-            from perfkit.results.files import NO_ROOM
+            from perfkit.results.store import NO_ROOM
 
             if error.errno in UNUSABLE and error.filename:
                 complain(f"{portable(str(error.filename))}: {error.strerror}; name another one")

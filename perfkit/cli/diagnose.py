@@ -39,4 +39,4 @@ def diagnose(model: str, given: Given) -> None:
     write_measurement(measurement)
     for line in diagnosis_lines(diagnosis, measurement.result.config):
         click.echo(textwrap.fill(line, 79, subsequent_indent="  "))
-    click.echo(measurement.folder / "report.html")
+    click.echo(measurement.page_file)

@@ -32,9 +32,9 @@ def export(measurements: Path, form: str, to: str | None) -> None:
     lie beside each measurement, in `exported`, or in --to.
     """
     from perfkit.logs.export import ExportError, export, printed
-    from perfkit.results.files import Measurement, ResultError, folders
+    from perfkit.results.store import Measurement, ResultError, Store, folders
 
-    single = (measurements / "result.json").is_file()
+    single = Store(measurements).result_file.is_file()
     found = [measurements] if single else list(folders(measurements))
     if not found:
         refuse(RequestError([f"{measurements}: neither a measurement nor a folder of some"]))

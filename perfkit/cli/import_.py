@@ -46,7 +46,7 @@ def import_(
     from perfkit.logs.importing import BY_HAND, import_logs
     from perfkit.report.outcome import number_words
     from perfkit.report.site import publish
-    from perfkit.results.files import ResultError
+    from perfkit.results.store import ResultError
 
     try:
         form = user_format(regex, options) if regex else None
@@ -62,4 +62,4 @@ def import_(
     protocol = measurement.result.protocol
     steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
     click.echo(f"{number_words(measurement.result)}; {steps}", err=True)
-    click.echo(measurement.folder / "report.html")
+    click.echo(measurement.page_file)

@@ -55,7 +55,7 @@ def run(model: str, given: Given) -> None:
     from perfkit.report.outcome import number_words, warning_words
     from perfkit.request.environment import read_environment
     from perfkit.request.hosts import own_index
-    from perfkit.results.files import Measurement
+    from perfkit.results.store import Measurement, Store
 
     config = planned.config
     node = own_index(config.host_list)
@@ -65,8 +65,9 @@ def run(model: str, given: Given) -> None:
         return
     environment = read_environment(config.framework, config.data_folder)
     folder = measurement_folder(config, planned.protocol, environment)
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    page, executed = folder / "report.html", folder / "logs" / "papermill.ipynb"
+    store = Store(folder)
+    store.log_folder.mkdir(parents=True, exist_ok=True)
+    page, executed = store.page_file, store.log_folder / "papermill.ipynb"
     if is_complete(folder):
         click.echo(f"Measured already: {folder.name}", err=True)
         click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
@@ -76,7 +77,7 @@ def run(model: str, given: Given) -> None:
             _share_secret(config, 0)
     name, message = _execute(source.path, executed, values)
     # The page with the user's own cells; or the kernel may have died before it could write it.
-    if name != RequestError.__name__ and (folder / "result.json").exists():
+    if name != RequestError.__name__ and store.result_file.exists():
         if name or source.own:
             write_measurement(
                 Measurement.read(folder), executed=executed if source.own else None
@@ -181,7 +182,7 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
     from papermill.exceptions import PapermillExecutionError
 
     from perfkit.driver.progress import ANNOUNCED_BY_PARENT
-    from perfkit.results.files import write_atomically
+    from perfkit.results.store import write_atomically
 
     os.environ[ANNOUNCED_BY_PARENT] = "1"
     try:

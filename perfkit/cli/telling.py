@@ -32,7 +32,7 @@ def tell(
 ) -> None:
     """Print a comparison or an audit, as `text` or by itself, and write it as JSON where that
     was asked for."""
-    from perfkit.results.files import write_atomically
+    from perfkit.results.store import write_atomically
 
     path = Path(file).absolute() if file and file != "-" else None
     try:

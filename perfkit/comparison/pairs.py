@@ -20,9 +20,9 @@ from perfkit.comparison.sources import ComparisonError, Source
 from perfkit.models import MODELS
 from perfkit.reference import matches
 from perfkit.reference.cells import Cell
-from perfkit.results.files import Measurement
 from perfkit.results.frames import row_of, row_order
 from perfkit.results.schema import Failure
+from perfkit.results.store import Measurement
 from perfkit.text.messages import coded
 from perfkit.text.terminal import plain
 

@@ -9,8 +9,8 @@ from perfkit.config import resolved_path
 from perfkit.reference.cells import RUNS, SHAPES, Cell, cells_of
 from perfkit.reference.table import published
 from perfkit.request.errors import suggest
-from perfkit.results.files import Measurement, ResultError, read_result
 from perfkit.results.frames import measurements
+from perfkit.results.store import Measurement, ResultError, Store, read_result
 from perfkit.text.terminal import wrapped
 
 LABEL = "label:"
@@ -54,7 +54,7 @@ def source(name: str, outputs: str | Path) -> Source:
     if name.startswith(LABEL):
         return _labelled(name.removeprefix(LABEL), outputs)
     path = resolved_path(name)
-    if path.is_file() or (path / "result.json").is_file():
+    if path.is_file() or Store(path).result_file.is_file():
         return _single(name, path)
     if path.is_dir():
         return _folder(name, path)
@@ -66,7 +66,7 @@ def source(name: str, outputs: str | Path) -> Source:
 
 
 def _single(name: str, path: Path) -> Source:
-    file = path if path.is_file() else path / "result.json"
+    file = path if path.is_file() else Store(path).result_file
     try:
         return Source(name, "result", [Measurement(file.parent, read_result(file))])
     except ResultError as error:

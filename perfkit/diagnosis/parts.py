@@ -21,7 +21,7 @@ from perfkit.diagnosis.verdict import (
 from perfkit.driver.measure import measure
 from perfkit.driver.task import TaskError, perform
 from perfkit.request.errors import RequestError
-from perfkit.results.files import Events, Measurement, write_atomically
+from perfkit.results.store import Events, Measurement, write_atomically
 from perfkit.statistics import ratio_interval
 from perfkit.text.messages import coded
 
@@ -123,7 +123,6 @@ def _inputs_alone(
 def _input_alone(
     config: Config, protocol: Protocol, synthetic: float, evidence: Path
 ) -> InputAlone:
-    assert config.batch_size is not None
     ranks = [
         event["intervals"]
         for (event,) in _events(config, protocol, "read_input", "input", evidence)

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perfkit.results.files import read_as
 from perfkit.results.schema import Stored
+from perfkit.results.store import read_as
 from perfkit.statistics import Estimate
 
 FILE = "diagnosis.json"

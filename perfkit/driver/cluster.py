@@ -34,8 +34,8 @@ from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
-from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
+from perfkit.results.store import rank_file
 from perfkit.system.environment import LIBRARY_VARIABLES, suite_source
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
@@ -184,7 +184,7 @@ class ClusterLauncher(Launcher):
                     f"{fact}: {first.get(fact)!r} on {self.node_name(0)}, "
                     f"{differs[fact]!r} on {self.node_name(node)}; make them alike",
                 )
-        if seen.gpus < (wanted := self.config.gpus or 0):
+        if seen.gpus < (wanted := self.config.gpus):
             raise NodeError(
                 "nodes_differ",
                 f"gpus: {wanted} asked for, {self.node_name(node)} shows {seen.gpus}",
@@ -303,10 +303,10 @@ class ClusterLauncher(Launcher):
         if source != suite_source():
             detail = f"this perfkit differs from the one on {name}; make them alike"
             return NodeError("nodes_differ", detail)
-        own = self.config.model_dump() | self.protocol.model_dump()
+        own = self.config.identity | self.protocol.model_dump()
         for key, value in asked.items():
-            if key not in ("outputs_dir", "timeout") and own.get(key) != value:
-                detail = f"{key}: {own.get(key)!r} asked for here, {value!r} on {name}"
+            if key in own and own[key] != value:
+                detail = f"{key}: {own[key]!r} asked for here, {value!r} on {name}"
                 return NodeError("nodes_differ", detail)
         return None
 

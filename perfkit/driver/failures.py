@@ -9,8 +9,8 @@ import os
 
 from perfkit.config import portable
 from perfkit.driver.workers import ExitInfo
-from perfkit.results.files import NO_ROOM, Events
 from perfkit.results.schema import Failure, FailureCode
+from perfkit.results.store import NO_ROOM, Events
 
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for so long has stalled; gloo waits for it for 30 seconds."""

@@ -47,7 +47,7 @@ def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
     if problems:
         raise RequestError(problems)
     led = {"launcher": "manual", "hosts": "named.later"}
-    config = plan(model, values | led, unseen=("machine", "data")).config
+    config = plan(model, values | led, skip_checks=("machine", "data")).config
     if config.input != "synthetic" and "data_dir" not in values:
         raise RequestError([f"data_dir: say where the data is, below {mount}"])
     return config

@@ -20,18 +20,10 @@ from perfkit.driver.workers import Launcher, LocalLauncher
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
+from perfkit.request.checks import problems
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
-from perfkit.request.resolve import resolve
-from perfkit.results.files import (
-    Measurement,
-    ResultError,
-    read_result,
-    write_atomically,
-    write_last_result,
-    write_result,
-)
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Failure,
@@ -41,12 +33,17 @@ from perfkit.results.schema import (
     Result,
     Throughput,
 )
+from perfkit.results.store import (
+    Measurement,
+    ResultError,
+    Store,
+    read_result,
+    write_atomically,
+    write_last_result,
+    write_result,
+)
 from perfkit.system.environment import identity
 from perfkit.system.gpus import visible_gpus
-
-LOCK = ".lock"
-WHERE_AND_HOW_LONG = {"outputs_dir", "timeout", "port"}
-"""Parameters that do not make it another measurement."""
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
@@ -59,7 +56,8 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     With launcher=manual, on a host that is not the first: serves the measurement that the
     first one makes, and returns that.
     """
-    config = resolve(config, len(visible_gpus()))
+    if wrong := problems(config, len(visible_gpus())):
+        raise RequestError(wrong)
     if config.launcher == "manual" and (node := own_index(config.host_list)):
         return _serve(config, protocol, node)
     return go_on(config, protocol, read_environment(config.framework, config.data_folder))
@@ -78,7 +76,7 @@ def go_on(
     folder = measurement_folder(config, protocol, environment)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / LOCK, timeout=0):
+        with FileLock(Store(folder).lock_file, timeout=0):
             _measure(config, protocol, environment, folder, until, shared)
     except Timeout:
         raise RequestError(
@@ -101,7 +99,7 @@ def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
     folder = resolved_path(config.outputs_dir) / result.id
     folder.mkdir(parents=True, exist_ok=True)
     # Where nodes share the folder, this is the text that it has already.
-    write_atomically(folder / "result.json", text)
+    write_atomically(Store(folder).result_file, text)
     return Measurement(folder, result)
 
 
@@ -114,14 +112,14 @@ def measurement_folder(
     that only repeats of one and the same measurement ever come together.
     """
     parts = [
-        config.model_dump(exclude=WHERE_AND_HOW_LONG),
+        config.identity,
         protocol.model_dump(),
         identity(environment),
         digest(config),
     ]
     hashed = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     name = [config.model, config.framework, config.precision, config.topology]
-    name += [f"b{config.batch_size}", config.device, str(config.input), protocol.name]
+    name += [f"b{config.batch_size}", config.device, config.input, protocol.name]
     name += [config.label] if config.label else []
     return resolved_path(config.outputs_dir) / "-".join([*name, hashed[:8]])
 
@@ -129,7 +127,7 @@ def measurement_folder(
 def is_complete(folder: Path) -> bool:
     """Whether the measurement in `folder` has all its repeats."""
     try:
-        return read_result(folder / "result.json").status == "complete"
+        return read_result(Store(folder).result_file).status == "complete"
     except ResultError:
         return False
 
@@ -239,7 +237,7 @@ def _begin(
     config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
 ) -> Result:
     """The stored result with its complete repeats, or a new one."""
-    path = folder / "result.json"
+    path = Store(folder).result_file
     if path.exists():
         try:
             return _concluded(read_result(path), None)

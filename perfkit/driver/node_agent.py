@@ -33,7 +33,7 @@ from perfkit.inputs.data_set import digest
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_addresses
-from perfkit.results.files import rank_file
+from perfkit.results.store import rank_file
 from perfkit.system.environment import identity, suite_source
 from perfkit.system.gpus import visible_gpus
 

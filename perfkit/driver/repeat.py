@@ -15,16 +15,15 @@ from perfkit.config import Config, Protocol
 from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
 from perfkit.driver.workers import ExitInfo, Launcher, find_supervisor
-from perfkit.results.files import (
-    Events,
-    ResultError,
-    raw_file,
-    read_events,
-    telemetry_file,
-    write_atomically,
-)
 from perfkit.results.numbers import numbers
 from perfkit.results.schema import Effective, Failure, Repeat
+from perfkit.results.store import (
+    Events,
+    ResultError,
+    Store,
+    read_events,
+    write_atomically,
+)
 from perfkit.system.telemetry import Telemetry
 
 POLL_SECONDS = 0.5
@@ -71,16 +70,17 @@ def _run_repeat(
     index: int,
     progress: Progress,
 ) -> tuple[Repeat, Effective | None]:
-    raw_folder = raw_file(folder, index, 0).parent
+    store = Store(folder)
+    raw_folder = store.raw_folder(index)
     shutil.rmtree(raw_folder, ignore_errors=True)
     raw_folder.mkdir(parents=True)
     outcome = _watched(launcher, config, protocol, folder, index, progress)
-    events = [_events(raw_file(folder, index, rank)) for rank in range(config.ranks)]
+    events = [_events(store.rank_file(index, rank)) for rank in range(config.ranks)]
     effective = _effective(events)
     if why := _why_failed(outcome, launcher, config, events):
         failed = Repeat(index=index, status="failed", failure=why, wall_seconds=outcome.seconds)
         return failed, effective
-    telemetry = _events(telemetry_file(folder, index))
+    telemetry = _events(store.telemetry_file(index))
     repeat = numbers(index, protocol, events, outcome.seconds, telemetry)
     progress.show(index, protocol.steps, repeat.throughput, outcome.seconds, last=True)
     return repeat, effective
@@ -95,14 +95,15 @@ def _watched(
     progress: Progress,
 ) -> RunOutcome:
     began = time.monotonic()
-    raw_files = [raw_file(folder, index, rank) for rank in range(config.ranks)]
+    store = Store(folder)
+    raw_files = [store.rank_file(index, rank) for rank in range(config.ranks)]
     ranks = [Follower(path, protocol.warmup_steps) for path in raw_files]
     ended: Failure | None = None
     exited = False
     supervisor: psutil.Process | None = None
     with (
-        launcher.start(index, raw_files[0].parent, f"{folder.name}-{index}") as workers,
-        Telemetry(telemetry_file(folder, index), config) as telemetry,
+        launcher.start(index, store.raw_folder(index), f"{folder.name}-{index}") as workers,
+        Telemetry(store.telemetry_file(index), config) as telemetry,
     ):
         try:
             while not exited:
@@ -128,7 +129,7 @@ def _watched(
         seconds = time.monotonic() - began
         exit_info = workers.exit_info()
         # Before the scratch folder goes, which may lie on the same disk.
-        log_error = _store_logs(exit_info.logs, folder / "logs", index)
+        log_error = _store_logs(exit_info.logs, store, index)
     return RunOutcome(ended, seconds, idle_seconds, exit_info, log_error)
 
 
@@ -149,13 +150,13 @@ def _why_failed(
     return outcome.ended
 
 
-def _store_logs(logs: dict[str, str], folder: Path, repeat: int) -> Failure | None:
+def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
     """What kept the logs from being stored: not raised, for it must not hide what they would
     have explained."""
     try:
-        folder.mkdir(exist_ok=True)
+        store.log_folder.mkdir(exist_ok=True)
         for name, text in logs.items():
-            write_atomically(folder / f"{repeat}-{name}.log", text)
+            write_atomically(store.log_file(repeat, name), text)
     except OSError as error:
         return unwritten(error)
     return None

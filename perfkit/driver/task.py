@@ -5,7 +5,7 @@ from pathlib import Path
 from perfkit.config import Config, Protocol
 from perfkit.driver.failures import cause, finished
 from perfkit.driver.workers import LocalWorkers
-from perfkit.results.files import Events, rank_file, read_events
+from perfkit.results.store import Events, rank_file, read_events
 from perfkit.text.messages import coded
 
 

@@ -20,8 +20,8 @@ import psutil
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
-from perfkit.results.files import rank_file
 from perfkit.results.schema import Failure, NodeSeen
+from perfkit.results.store import rank_file
 from perfkit.system.environment import cpu_vendor
 from perfkit.system.gpus import visible_gpus
 

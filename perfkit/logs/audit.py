@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from perfkit.messages import Message
-from perfkit.results.files import read_as, write_atomically
 from perfkit.results.schema import Finding, Stored
+from perfkit.results.store import read_as, write_atomically
 
 SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "audits"

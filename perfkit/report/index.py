@@ -10,8 +10,8 @@ from perfkit.comparison.live.stored import comparison_folders, read_comparison
 from perfkit.logs.audit import State, audit_folders, read_audit
 from perfkit.logs.wording import state_words
 from perfkit.report.pages import TEMPLATES, page_warnings, site_links
-from perfkit.results.files import Measurement, ResultError, write_atomically
 from perfkit.results.frames import measurements
+from perfkit.results.store import RESULT, Measurement, ResultError, Store, write_atomically
 from perfkit.text import format
 from perfkit.text.language import LANGUAGES, file_name, gettext, in_language
 
@@ -32,7 +32,7 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
     rows.sort(key=lambda row: (row["result"].created, row["folder"]), reverse=True)
     other, reasons = stored_besides(outputs)
     summary = outputs / "summary" / "report.html"
-    newest = max((file.stat().st_mtime for file in outputs.glob("*/result.json")), default=0)
+    newest = max((file.stat().st_mtime for file in outputs.glob(f"*/{RESULT}")), default=0)
     results = [row["result"] for row in rows]
     for language in LANGUAGES:
         with in_language(language):
@@ -53,7 +53,7 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    result, page = measurement.result, measurement.folder / "report.html"
+    result, page = measurement.result, measurement.page_file
     return {
         "folder": measurement.folder.name,
         "result": result.model_copy(update={"repeats": []}),
@@ -75,7 +75,7 @@ def stored_besides(outputs: Path) -> tuple[dict[str, list[tuple[str, Any]]], lis
             except ResultError as error:
                 reasons.append(str(error).replace(f"{outputs}/", ""))
             else:
-                if (folder / "report.html").exists():
+                if Store(folder).page_file.exists():
                     found[kind].append((folder.name, stored))
     return found, reasons
 

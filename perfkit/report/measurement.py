@@ -20,8 +20,8 @@ from perfkit.report import pages
 from perfkit.report.section import Section, folded
 from perfkit.report.steps import read_steps
 from perfkit.request.plan import Plan
-from perfkit.results.files import Measurement, ResultError
 from perfkit.results.schema import Reading
+from perfkit.results.store import NOTEBOOK, RESULT, Measurement, ResultError
 from perfkit.statistics import noise_floor
 from perfkit.text import format
 from perfkit.text.language import LANGUAGES, file_name, in_language
@@ -160,7 +160,11 @@ def parameters(measurement: Measurement) -> Section:
         sampled=c.input != "synthetic" and c.data_dir == MODELS[c.model].data_dir,
         sources=[(name, str(known[name]), source) for name, source in facts.items()],
         values=config.parameter_values(c, result.protocol),
-        meanings=config.parameters(),
+        meanings={
+            name: known
+            for name, known in config.parameters().items()
+            if config.ABOUT[name].identifies
+        },
     )
 
 
@@ -194,19 +198,12 @@ def method(measurement: Measurement) -> Section:
 def raw_files(measurement: Measurement) -> Section:
     """Links to the result and the raw files, and whether the numbers follow from them."""
     folder, problems = measurement.folder, read_steps(measurement).checks.disagreements
-    files = [folder / "result.json", *sorted(folder.glob("repeats/*/*.jsonl"), key=_by_repeat)]
-    files += sorted(folder.glob("logs/*.log"), key=_by_repeat)
+    files = [measurement.result_file, *measurement.raw_files(), *measurement.log_files()]
     files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{EVIDENCE}/*/*.jsonl")])
     sizes = [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
     checked = 0 if problems is None else len(measurement.result.complete_repeats)
     known = {"problems": problems, "checked": checked, "files": sizes}
     return _text("raw_files", **known)
-
-
-def _by_repeat(path: Path) -> tuple[int, str]:
-    """Repeats in their order: 2 before 10."""
-    repeat = path.parent.name if path.suffix == ".jsonl" else path.name.split("-")[0]
-    return (int(repeat) if repeat.isdigit() else 0, path.name)
 
 
 def write_measurement(
@@ -233,7 +230,7 @@ def write_measurement(
                 folder,
                 pages.evaluated(source, names, values, png=keep, heading=title),
                 outputs=folder.parent,
-                files=[pages.NOTEBOOK, "result.json"],
+                files=[NOTEBOOK, RESULT],
                 keep=keep,
                 title=f"{title} · {result.id.rsplit('-', 1)[-1]}",
                 made=f"{when} · {format.device(result)} · {format.framework_version(result)}",

@@ -6,8 +6,8 @@ from perfkit.config import portable
 from perfkit.driver.progress import announce
 from perfkit.report.section import Section, markup
 from perfkit.report.steps import read_steps
-from perfkit.results.files import Measurement
 from perfkit.results.schema import Result
+from perfkit.results.store import Measurement
 from perfkit.text.format import number, percent
 from perfkit.text.language import gettext as _
 from perfkit.text.language import ngettext
@@ -57,9 +57,7 @@ def outcome(measurement: Measurement) -> Section:
         logs = f"{done if kept else ''}Logs: {portable(str(measurement.folder / 'logs'))}"
         raise MeasurementError(f"{result.id} {result.status}: {reason}\n{logs}")
     shown, warned = number_words(measurement.result), warning_words(measurement)
-    link = Markup('<a href="report.html">%s</a>') % portable(
-        f"{measurement.folder}/report.html"
-    )
+    link = Markup('<a href="report.html">%s</a>') % portable(str(measurement.page_file))
     line = Markup("<strong>%s</strong> · %s · %s") % (shown, warned, link)
     announce(line.striptags())
     return markup(f"<p>{line}</p>")

@@ -27,7 +27,7 @@ from perfkit.config import ROOT
 from perfkit.models import MODELS
 from perfkit.report.section import Section, markup, severity_mark, table
 from perfkit.report.style import COLOURS, INK
-from perfkit.results.files import write_atomically
+from perfkit.results.store import NOTEBOOK, write_atomically
 from perfkit.statistics import median
 from perfkit.text import format, language, messages
 from perfkit.text.language import gettext as _
@@ -39,7 +39,6 @@ TAGS = (
 """Elements that an output of a cell of the user's own may have."""
 ATTRIBUTES = {"a": ["href"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan"]}
 UNSEEN = re.compile(r"<(style|script)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
-NOTEBOOK = "notebook.ipynb"
 OWN = "perfkit_own"
 """The metadata of a stored notebook of the user's own."""
 HEAD_LENGTH = 4096

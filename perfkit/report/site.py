@@ -20,8 +20,8 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.outcome import outcome
 from perfkit.report.section import Section, paragraph
 from perfkit.report.summary import Summary
-from perfkit.results.files import Measurement, ResultError, folders
 from perfkit.results.frames import load
+from perfkit.results.store import NOTEBOOK, Measurement, ResultError, folders
 from perfkit.text import format
 from perfkit.text.language import LANGUAGES, gettext, in_language
 
@@ -41,7 +41,7 @@ FACTS: dict[str, Callable[[Any], tuple[str, str]]] = {
 }
 """What gives a page's title, and when and on what it was made, by the name of its notebook."""
 SUMMARY_PAGES = ("summary", "published", "history")
-FILES = ["comparison.json", "audit.json", "notebook.ipynb", "../results.csv", "../results.json"]
+FILES = ["comparison.json", "audit.json", NOTEBOOK, "../results.csv", "../results.json"]
 """What such a page links to, where it is."""
 
 

@@ -16,7 +16,7 @@ from matplotlib.transforms import Affine2D
 from perfkit.analysis.sanity import Checks, check
 from perfkit.report import style
 from perfkit.report.section import Section, folded, picture
-from perfkit.results.files import Measurement
+from perfkit.results.store import Measurement
 from perfkit.text.format import FRAMEWORK_NAMES
 from perfkit.text.language import gettext_noop as later
 
@@ -36,8 +36,8 @@ class Steps(NamedTuple):
 
 def read_steps(measurement: Measurement) -> Steps:
     """The raw steps, read once for all sections and languages of a page."""
-    raw = sorted(measurement.folder.glob("repeats/*/*.jsonl"))
-    files = [path.stat() for path in (measurement.folder / "result.json", *raw)]
+    paths = [measurement.result_file, *measurement.raw_files()]
+    files = [path.stat() for path in paths]
     stamps = tuple((file.st_mtime_ns, file.st_size) for file in files)
     return _read_steps(measurement.folder, stamps)
 

@@ -29,8 +29,8 @@ from perfkit.reference.table import published
 from perfkit.report import style
 from perfkit.report.pages import TEMPLATES, has_page, page_warnings
 from perfkit.report.section import Section, markup, paragraph, picture
-from perfkit.results.files import ResultError
 from perfkit.results.frames import load, records
+from perfkit.results.store import ResultError
 from perfkit.text import format
 from perfkit.text.language import file_name, gettext_noop
 from perfkit.text.language import gettext as _

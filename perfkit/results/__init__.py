@@ -1,7 +1,7 @@
 """What is stored of a measurement, and how it is read.
 
 schema.py      result.json, as models
-files.py       its folder: paths, atomic writes, strict reading
+store.py       its folder: paths, atomic writes, strict reading
 numbers.py     a repeat's numbers, derived from the raw events of its ranks
 windows.py     the same for an imported repeat, from what its log prints
 telemetry.py   what the machine did meanwhile

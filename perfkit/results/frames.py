@@ -11,15 +11,15 @@ import pandas as pd
 
 from perfkit.config import parameters, resolved_path
 from perfkit.models import MODELS
-from perfkit.results.files import (
+from perfkit.results.schema import Result
+from perfkit.results.store import (
     Measurement,
     ResultError,
+    Store,
     folders,
-    raw_file,
     read_events,
     read_result,
 )
-from perfkit.results.schema import Result
 
 MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
 MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
@@ -150,11 +150,11 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
     events of a rank.
     """
     folder = resolved_path(str(folder))
-    result = read_result(folder / "result.json")
+    result = read_result(Store(folder).result_file)
     rows: list[dict[str, Any]] = []
     for repeat in result.repeats:
         for rank in range(result.config.ranks):
-            path = raw_file(folder, repeat.index, rank)
+            path = Store(folder).rank_file(repeat.index, rank)
             if not path.exists():
                 continue
             where = {"repeat": repeat.index, "rank": rank}

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfkit.config import Protocol
-from perfkit.results.files import Events, Measurement, ResultError, read_events
 from perfkit.results.schema import Evaluation, Peak, Rank, Repeat, StepSeconds, TelemetrySummary
+from perfkit.results.store import Events, Measurement, ResultError, read_events
 from perfkit.results.telemetry import Sample, summarize
 from perfkit.results.windows import numbers_of_windows
 from perfkit.statistics import median, summary
@@ -114,7 +114,7 @@ def _disagreement(measurement: Measurement, repeat: Repeat) -> str | None:
     result = measurement.result
     if not (repeat.ranks or result.imported):
         return "its ranks are not named"
-    paths = [measurement.raw_file(repeat.index, rank.rank) for rank in repeat.ranks]
+    paths = [measurement.rank_file(repeat.index, rank.rank) for rank in repeat.ranks]
     conditions = measurement.telemetry_file(repeat.index)
     if result.imported:
         paths = [measurement.windows_file(repeat.index)]

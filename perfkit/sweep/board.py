@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.config import portable
-from perfkit.results.files import Measurement
+from perfkit.results.store import Measurement
 from perfkit.sweep.engine import Standing
 from perfkit.sweep.estimate import repeats_left, seconds_left
 from perfkit.text.format import number

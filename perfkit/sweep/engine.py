@@ -26,7 +26,7 @@ from perfkit.config import ROOT, portable
 from perfkit.driver.workers import ENDING_SECONDS, close
 from perfkit.report.index import write_index
 from perfkit.report.site import write_site
-from perfkit.results.files import PARTIAL, Measurement, write_atomically
+from perfkit.results.store import PARTIAL, RESULT, Measurement, write_atomically
 from perfkit.sweep.file import SweepError
 from perfkit.sweep.jobs import Job, for_snakemake, measured, written
 from perfkit.sweep.profile import Profile, cancel_slurm_jobs, find_kubernetes
@@ -126,7 +126,7 @@ class Engine:
     def _files(self) -> list[tuple[str, float]]:
         """The files that standings are derived from, each with when it was written last."""
         found = []
-        for path in (*self.outputs.glob("*/result.json"), *self.folder.glob("*.*")):
+        for path in (*self.outputs.glob(f"*/{RESULT}"), *self.folder.glob("*.*")):
             with contextlib.suppress(FileNotFoundError):
                 found.append((str(path), path.stat().st_mtime if path.suffix == ".json" else 0))
         return sorted(found)

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from perfkit.config import FrameworkName, ModelName
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.results.files import ResultError, read_as
 from perfkit.results.schema import Reading, Result, Stored
+from perfkit.results.store import ResultError, read_as
 
 FOLDER = "verified"
 SCHEMA_VERSION: Literal[1] = 1

@@ -18,13 +18,13 @@ from perfkit.comparison.live.stored import FOLDER, write_comparison
 from perfkit.comparison.live.verdict import Asked, judged_in_turn, must_not_differ
 from perfkit.comparison.pairs import Measured
 from perfkit.config import resolved_path
-from perfkit.driver.measure import LOCK, go_on, measurement_folder
+from perfkit.driver.measure import go_on, measurement_folder
 from perfkit.driver.progress import Progress
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
-from perfkit.results.files import Measurement
 from perfkit.results.schema import Reading
+from perfkit.results.store import Measurement
 from perfkit.text.messages import coded
 
 
@@ -71,7 +71,7 @@ def measure_in_turn(found: Live, say: Callable[[str], None]) -> None:
     """
     found.folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(found.folder / LOCK, timeout=0):
+        with FileLock(found.folder / ".lock", timeout=0):
             _measure(found, say)
     except Timeout:
         raise RequestError(

@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from perfkit.comparison.keys import Value
 from perfkit.comparison.verdict import Both, Judged, Number
-from perfkit.results.files import ResultError, read_as, write_atomically
 from perfkit.results.schema import Failure, Stored
+from perfkit.results.store import ResultError, read_as, write_atomically
 from perfkit.statistics import median_estimate
 from perfkit.text.format import variant_name
 

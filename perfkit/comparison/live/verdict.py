@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.analysis.utilization import utilization
-from perfkit.comparison.keys import TOLD_BY, Differences, allowed, differing
+from perfkit.comparison.keys import ALIASES, Differences, allowed, differing
 from perfkit.comparison.live.stored import (
     SCHEMA_VERSION,
     JudgedInTurn,
@@ -18,8 +18,8 @@ from perfkit.comparison.live.stored import (
 )
 from perfkit.comparison.pairs import Measured, pair_of
 from perfkit.comparison.verdict import judged_pair, number_of
-from perfkit.results.files import Measurement, ResultError
 from perfkit.results.schema import Repeat, Result
+from perfkit.results.store import Measurement, ResultError
 from perfkit.statistics import median, median_estimate
 
 IDLE_SECONDS = 60.0
@@ -45,7 +45,7 @@ class Asked:
     @property
     def meant(self) -> set[str]:
         """The keys in which sides are meant to differ."""
-        return {TOLD_BY.get(name, name) for name in self.named}
+        return {ALIASES.get(name, name) for name in self.named}
 
 
 def judged_in_turn(asked: Asked, measurements: Sequence[Measurement]) -> LiveComparison:

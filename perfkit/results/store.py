@@ -1,11 +1,4 @@
-"""Where a measurement is stored, and how its files are read and written.
-
-outputs/<id>/result.json              one measurement (Result), replaced atomically
-outputs/<id>/repeats/<k>/rank<r>.jsonl  raw events of one rank, appended as they happen
-outputs/<id>/repeats/<k>/telemetry.jsonl  what the machine showed meanwhile
-outputs/<id>/repeats/<k>/windows.jsonl  instead of both: what an imported log prints
-outputs/<id>/logs/<k>-rank<r>.log       what the worker printed
-"""
+"""The folder of a measurement: its paths, atomic writes and strict reading."""
 
 import contextlib
 import errno
@@ -22,13 +15,13 @@ from pydantic import BaseModel, ValidationError
 
 from perfkit.results.schema import SCHEMA_VERSION, Result
 
+RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
+"""Names of files of a measurement."""
 RESERVE_BYTES = 64 * 1024
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """What a write fails with for want of room: on the disk, or in the user's share of it."""
 PARTIAL = ".partial"
 """How the name of a file ends that is being written."""
-
-
 Events = list[dict[str, Any]]
 """The raw events of one rank."""
 
@@ -41,44 +34,69 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """A stored measurement: its folder and what `result.json` in it says."""
+class Store:
+    """Every path of one measurement, whose id is the folder's name.
+
+    outputs/<id>/result.json                 the measurement (Result), replaced atomically
+    outputs/<id>/repeats/<k>/rank<r>.jsonl   raw events of one rank, appended as they happen
+    outputs/<id>/repeats/<k>/telemetry.jsonl samples of the machine meanwhile
+    outputs/<id>/repeats/<k>/windows.jsonl   instead of both: what an imported log prints
+    outputs/<id>/logs/<k>-<name>.log         what a worker or the launcher printed
+    outputs/<id>/notebook.ipynb, report.html its notebook with outputs, and its page in English
+    outputs/<id>/.lock, .reserve             held while it is measured; room for a last write
+    """
 
     folder: Path
-    result: Result
 
-    @classmethod
-    def read(cls, folder: Path) -> "Measurement":
-        """The measurement in `folder`. Raises ResultError if there is none to be read, or it
-        lies in a folder of another name."""
-        result = read_result(folder / "result.json")
-        if result.id != folder.name:
-            raise ResultError(
-                f"{folder / 'result.json'}: its id is {result.id[:80]!r}; a measurement lies "
-                "in a folder of that name, once"
-            )
-        return cls(folder, result)
+    @property
+    def result_file(self) -> Path:
+        return self.folder / RESULT
 
-    def raw_file(self, repeat: int, rank: int) -> Path:
-        """Every step of a repeat as one rank wrote it."""
-        return raw_file(self.folder, repeat, rank)
+    @property
+    def page_file(self) -> Path:
+        return self.folder / "report.html"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.folder / ".lock"
+
+    @property
+    def reserve_file(self) -> Path:
+        return self.folder / ".reserve"
+
+    @property
+    def log_folder(self) -> Path:
+        return self.folder / "logs"
+
+    def log_file(self, repeat: int, name: str) -> Path:
+        return self.log_folder / f"{repeat}-{name}.log"
+
+    def raw_folder(self, repeat: int) -> Path:
+        return self.folder / "repeats" / str(repeat)
+
+    def rank_file(self, repeat: int, rank: int) -> Path:
+        return rank_file(self.raw_folder(repeat), rank)
 
     def telemetry_file(self, repeat: int) -> Path:
-        """What the machine showed meanwhile."""
-        return telemetry_file(self.folder, repeat)
+        return self.raw_folder(repeat) / "telemetry.jsonl"
 
     def windows_file(self, repeat: int) -> Path:
-        """Of an imported measurement, what the log prints."""
-        return windows_file(self.folder, repeat)
+        return self.raw_folder(repeat) / "windows.jsonl"
 
-    def __repr__(self) -> str:
-        number = self.result.throughput
-        shown = f"{number.value:.4g} {number.unit}" if number else "no number"
-        return f"Measurement({self.result.id}: {self.result.status}, {shown})"
+    def raw_files(self) -> list[Path]:
+        """All raw files that are there, in the order of the repeats."""
+        paths = self.folder.glob("repeats/*/*.jsonl")
+        return sorted(paths, key=lambda path: _in_order(path.parent.name, path.name))
+
+    def log_files(self) -> list[Path]:
+        """All logs that are there, in the order of the repeats."""
+        paths = self.log_folder.glob("*.log")
+        return sorted(paths, key=lambda path: _in_order(path.name.split("-")[0], path.name))
 
 
-def raw_file(folder: Path, repeat: int, rank: int) -> Path:
-    return rank_file(folder / "repeats" / str(repeat), rank)
+def _in_order(repeat: str, name: str) -> tuple[int, str]:
+    """Repeat 2 before 10."""
+    return (int(repeat) if repeat.isdigit() else 0, name)
 
 
 def rank_file(raw_folder: Path, rank: int) -> Path:
@@ -86,12 +104,29 @@ def rank_file(raw_folder: Path, rank: int) -> Path:
     return raw_folder / f"rank{rank}.jsonl"
 
 
-def telemetry_file(folder: Path, repeat: int) -> Path:
-    return folder / "repeats" / str(repeat) / "telemetry.jsonl"
+@dataclass(frozen=True)
+class Measurement(Store):
+    """A stored measurement: its folder and what `result.json` in it says."""
 
+    result: Result
 
-def windows_file(folder: Path, repeat: int) -> Path:
-    return folder / "repeats" / str(repeat) / "windows.jsonl"
+    @classmethod
+    def read(cls, folder: Path) -> "Measurement":
+        """The measurement in `folder`. Raises ResultError if there is none to be read, or it
+        lies in a folder of another name."""
+        path = Store(folder).result_file
+        result = read_result(path)
+        if result.id != folder.name:
+            raise ResultError(
+                f"{path}: its id is {result.id[:80]!r}; a measurement lies in a folder of that "
+                "name, once"
+            )
+        return cls(folder, result)
+
+    def __repr__(self) -> str:
+        number = self.result.throughput
+        shown = f"{number.value:.4g} {number.unit}" if number else "no number"
+        return f"Measurement({self.result.id}: {self.result.status}, {shown})"
 
 
 def read_result(path: Path) -> Result:
@@ -135,7 +170,7 @@ def write_result(folder: Path, result: Result) -> None:
     Raises OSError if there is no room for both. The reserve is given up then, so that a last
     word, `write_last_result`, can still be written.
     """
-    reserve = folder / ".reserve"
+    reserve = Store(folder).reserve_file
     try:
         if not reserve.exists():
             write_atomically(reserve, " " * RESERVE_BYTES)
@@ -147,7 +182,7 @@ def write_result(folder: Path, result: Result) -> None:
 
 def write_last_result(folder: Path, result: Result) -> None:
     """Replace `folder/result.json` atomically, reserve or not. Raises OSError."""
-    write_atomically(folder / "result.json", result.model_dump_json(indent=1))
+    write_atomically(Store(folder).result_file, result.model_dump_json(indent=1))
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -198,5 +233,5 @@ def read_events(path: Path) -> Events:
 
 def folders(outputs: Path) -> Iterator[Path]:
     """The measurement folders under `outputs`, by name."""
-    for path in sorted(outputs.glob("*/result.json")):
+    for path in sorted(outputs.glob(f"*/{RESULT}")):
         yield path.parent
