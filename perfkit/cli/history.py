@@ -52,8 +52,8 @@ def history(
     """
     from perfkit.comparison.history import history as found_in
     from perfkit.comparison.words import history_text
-    from perfkit.results.files import ResultError
     from perfkit.results.frames import load
+    from perfkit.results.store import ResultError
 
     try:
         measurements = load(outputs)
