@@ -31,7 +31,6 @@ from perfkit.driver.connection import (
     shared_secret,
 )
 from perfkit.driver.failures import NodeError
-from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
@@ -99,7 +98,7 @@ class ClusterLauncher(Launcher):
         """Listen, and start the nodes; `opened` undoes it."""
         config = self.config
         address = _rendezvous_address(config)
-        port = config.port or (MANUAL_PORT if config.launcher == "manual" else 0)
+        port = config.listen_port
         try:
             self.listener = Listener(address, port, config.nodes, self.secret, self.inbox)
         except OSError as error:
@@ -180,8 +179,8 @@ class ClusterLauncher(Launcher):
                     there=differs[fact],
                     node=self.node_name(node),
                 )
-        if seen.gpus < (wanted := self.config.gpus or 0):
-            raise self._not_as_here("gpus", wanted, seen.gpus, node)
+        if seen.gpus < self.config.gpus:
+            raise self._not_as_here("gpus", self.config.gpus, seen.gpus, node)
         return NodeSeen(
             node=node,
             name=self.node_name(node),
@@ -295,10 +294,10 @@ class ClusterLauncher(Launcher):
         if source != suite_source():
             name = self.node_name(node)
             return NodeError("nodes_differ", node=name, suite_source=str(source))
-        own = self.config.model_dump() | self.protocol.model_dump()
+        own = self.config.identity | self.protocol.model_dump()
         for key, value in asked.items():
-            if key not in ("outputs_dir", "timeout") and own.get(key) != value:
-                return self._not_as_here(key, own.get(key), value, node)
+            if key in own and own[key] != value:
+                return self._not_as_here(key, own[key], value, node)
         return None
 
     def _not_as_here(self, parameter: str, here: object, there: object, node: int) -> NodeError:
