@@ -97,7 +97,8 @@ def import_logs(
         raise RequestError(problems)
     asked = {name: known[name][0] for name in STEPS if name in known}
     basis, protocol, trainings = window_of(logs, asked)
-    imported = _imported(trainings, basis, protocol, known, given)
+    options = form.options if form else {}
+    imported = _imported(trainings, basis, protocol, known, {**given, **options})
     if problems := _odd_batch(trainings, config, imported):
         raise RequestError(problems)
     kept = [[w for w in one.windows if w["last"] <= protocol.steps] for one in trainings]

@@ -263,6 +263,9 @@ def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> Prints:
             found[name] = np.nan_to_num(found[name], nan=not_printed).astype("int64")
     if "since_index" in found:
         found["since"] = found.pop("since_index") + 1
+    if "begin" in found:
+        begin = found.pop("begin")
+        found["since"] = np.where(begin >= 0, found["step"] - begin, 0)
     tags = np.array(texts["tag"])
     named = found.get("rank", tags)
     found["rank"] = np.where(named >= 0, named, tags)

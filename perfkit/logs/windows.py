@@ -15,7 +15,7 @@ FLOATS = ("seconds", "window_seconds", "reader", "rate", "samples", "loss", "acc
 def prints_of(count: int, **columns: np.ndarray | list[float] | float) -> Prints:
     """`count` prints with these columns; the others were not printed."""
     known = {"line": 1, **WHOLE, "since": 0} | dict.fromkeys(FLOATS, NOT_PRINTED) | columns
-    known.pop("since_index")
+    del known["since_index"], known["begin"]
     return {
         name: np.broadcast_to(
             np.asarray(value, float if name in FLOATS else "int64"), (count,)

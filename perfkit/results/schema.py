@@ -439,7 +439,8 @@ class Imported(Stored):
         ),
     ]
     given: Annotated[
-        dict[str, str], Field(description="what was said by hand, as it was typed")
+        dict[str, str],
+        Field(description="parameters and --options given by hand, as they were typed"),
     ]
     findings: Annotated[
         list[Finding], Field(description="what an audit finds in the logs: docs/results.md")
