@@ -111,7 +111,18 @@ def _patterns(where: str) -> tuple[ConfigPattern, ...]:
 
 _DATA = tomllib.loads((Path(__file__).parent / "facts.toml").read_text(encoding="utf-8"))
 NAME = _patterns("name")
-TEXT = _patterns("text")
+TEXT = (
+    *_patterns("text"),
+    *(
+        ConfigPattern(
+            fact,
+            re.compile(rf"PARAMETER measurement : [^\n]{{1,4000}}? {fact} : (\w{{1,40}}) "),
+            KINDS[kind],
+            "PARAMETER measurement",
+        )
+        for fact, kind in _DATA["exported"].items()
+    ),
+)
 RULES = (
     "nodes x devices",
     "ranks / nodes",
