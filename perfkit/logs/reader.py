@@ -56,6 +56,8 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 Lines = list[tuple[int, str]]
 
 
+# Numbers of any size may be printed, and divided by.
+@np.errstate(all="ignore")
 def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     """The trainings of a file: several if their configurations differ, else one. With `given`,
     prints are those of this format. Raises LogError where the file can't be read, is empty, too
@@ -269,10 +271,9 @@ def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> Prints:
     tags = np.array(texts["tag"])
     named = found.get("rank", tags)
     found["rank"] = np.where(named >= 0, named, tags)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inverse = 1 / found.pop("steps_per_second", np.array([np.nan]))
-        milliseconds = found.pop("milliseconds", np.array([np.nan])) / 1000
-        found["seconds"] = np.fmax(np.fmax(found.get("seconds", np.nan), milliseconds), inverse)
+    inverse = 1 / found.pop("steps_per_second", np.array([np.nan]))
+    milliseconds = found.pop("milliseconds", np.array([np.nan])) / 1000
+    found["seconds"] = np.fmax(np.fmax(found.get("seconds", np.nan), milliseconds), inverse)
     if "loss" in found:
         # Infinite is what is printed and no number.
         is_printed = np.array([text is not None for text in texts["loss"]])
