@@ -36,7 +36,7 @@ import numpy as np
 import paddle
 
 from perfkit.frameworks.paddle.backend import Trainer, as_tensors, open_device
-from perfkit.config import Config
+from perfkit.request.resolve import resolve
 from perfkit.inputs import synthetic
 from perfkit.worker.loop import compute_seconds
 from perfkit.models import MODELS
@@ -63,7 +63,7 @@ def config(case):
     values |= case
     values |= {} if ranks > 1 else {"accumulate": 1}
     mine = RANKS * SAMPLES // ranks
-    return Config(**values, batch_size=mine // values.get("accumulate", 1))
+    return resolve(values | {"batch_size": mine // values.get("accumulate", 1)})
 
 
 def micro_batches(chosen, step):

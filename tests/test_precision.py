@@ -5,18 +5,18 @@ from dataclasses import replace
 import paddle
 import pytest
 
-from perfkit.config import Config
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.paddle.backend import Trainer, as_tensors, effective
 from perfkit.frameworks.precision import effective_precision
 from perfkit.inputs import synthetic
+from perfkit.request.resolve import resolve
 from perfkit.text.messages import sentence
 from perfkit.worker.rank import ConfigMismatchError, check_effective, classify
 
 
 def config(**changes):
     values = {"model": "resnet50", "device": "cpu", "batch_size": 2, "optimizer": "momentum"}
-    return Config(**values | {"image_size": 32, "layout": "NCHW"} | changes)
+    return resolve(values | {"image_size": 32, "layout": "NCHW"} | changes)
 
 
 def seen(**changes):

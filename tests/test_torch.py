@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - without PyTorch, an extra, the imports below would fail
 
-from perfkit.config import Config
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.frameworks.launchers import torchrun
@@ -34,6 +33,7 @@ from perfkit.frameworks.torch.resnet50 import Bottleneck, ResNet50
 from perfkit.frameworks.torch.vgg16 import VGG16
 from perfkit.inputs import InputError, dataloader, synthetic
 from perfkit.models import MODELS, architecture
+from perfkit.request.resolve import resolve
 from perfkit.worker import rank as worker
 
 # Its compiler uses what PyTorch itself has deprecated.
@@ -64,7 +64,7 @@ import numpy as np
 import torch
 
 from perfkit.frameworks.torch.backend import Trainer, open_device, profile, tensors
-from perfkit.config import Config
+from perfkit.request.resolve import resolve
 from perfkit.inputs import synthetic
 from perfkit.worker.loop import compute_seconds
 from perfkit.models import MODELS
@@ -90,7 +90,7 @@ def config(case):
     images = {"image_size": 32, "layout": "NHWC"}
     values |= {"sequence_length": 16} if model == "bert" else images
     values |= case if ranks > 1 else {"model": model}
-    return Config(**values, batch_size=SAMPLES // ranks // values.get("accumulate", 1))
+    return resolve(values | {"batch_size": SAMPLES // ranks // values.get("accumulate", 1)})
 
 
 def micro_batches(chosen, step):
@@ -155,7 +155,7 @@ def config(model="resnet50", **changes):
     values |= {"optimizer": MODELS[model].optimizers[0]}
     images = {"image_size": 32, "layout": "NHWC"}
     values |= {"sequence_length": 16} if model == "bert" else images
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def batch(model="resnet50", *, size=2, dtype="float32", seed=0, **changes):

@@ -15,10 +15,10 @@ from made import measured
 
 from perfkit.cli import main
 from perfkit.comparison import compare
-from perfkit.config import Config
 from perfkit.models import MODELS, architecture
 from perfkit.report.measurement import work_equivalence
 from perfkit.request.errors import RequestError
+from perfkit.request.resolve import resolve
 from perfkit.results.schema import Reading
 from perfkit.results.store import Measurement, write_result
 from perfkit.verification import verify
@@ -75,7 +75,7 @@ def config(model, framework="paddle", **changes):
     layout = "NCHW" if framework == "paddle" else "NHWC"
     images = {"image_size": 32, "layout": layout}
     values |= {"sequence_length": 16} if model == "bert" else images
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def account(config, folder):
@@ -468,7 +468,9 @@ def test_the_command_compares_what_was_measured():
         "perfkit verify resnet50 --frameworks torch:static:NCHW,paddle -p image_size 96"
     )
     assert command(one) == "perfkit verify resnet50"
-    lamb = Config(model="bert", optimizer="lamb", batch_size=2, execution="dynamic")
+    lamb = resolve(
+        {"model": "bert", "optimizer": "lamb", "batch_size": 2, "execution": "dynamic"}
+    )
     assert command(lamb) == ""
 
 

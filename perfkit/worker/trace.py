@@ -52,10 +52,9 @@ def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
     after three quarters: that shows who computes with padding, or counts predictions beyond
     the end."""
     if MODELS[config.model].sample == "sequence":
-        assert config.sequence_length
         arrays = tuple(array.copy() for array in next(synthetic.batches(config, 0)))
         *tokens, positions, words, _next_sentence = arrays
-        end = config.sequence_length * 3 // 4
+        end = config.sample_size * 3 // 4
         for array in tokens:
             array[0, end:] = 0
         words[0, positions[0] >= end] = 0
