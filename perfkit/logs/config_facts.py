@@ -147,10 +147,12 @@ def by_line(line: int) -> Message:
 
 
 class Facts:
-    """Gathers the facts of one training, and notes where two of them contradict each other."""
+    """Gathers the facts of one training, and notes where two of them contradict each other.
+    `of_format` are those that follow from the format, unless they are empty."""
 
-    def __init__(self) -> None:
-        self.found: dict[str, Sourced] = {}
+    def __init__(self, **of_format: Value) -> None:
+        by = Message("by_format", {})
+        self.found = {name: Sourced(value, by) for name, value in of_format.items() if value}
         self.notes: list[tuple[int, Message]] = []
         self._noted: set[tuple[str, Value]] = set()
 
@@ -183,9 +185,10 @@ class Facts:
             ((name, offset),) = gpus.items()
             self.add("gpu", name, by_line(line_at(offset)))
 
-    def read_name(self, path: Path) -> None:
+    def complete(self, path: Path) -> None:
         """Takes what the file's name says, its folder's if that is laid out as DLPerf's, and
-        the GPU that any part of the path names. A name that says two things says nothing."""
+        the GPU that any part of the path names; then what follows from all facts. A name that
+        says two things says nothing."""
         folder, name = path.absolute().parent.name, path.name
         if re.fullmatch(r"\d{1,5}n\d{1,5}g", folder):
             name = f"{folder}/{name}"
@@ -199,6 +202,7 @@ class Facts:
         }
         if len(gpus) == 1:
             self.add("gpu", gpus.pop(), Message("by_name", {}))
+        self.derive()
 
     def add(self, name: str, value: Value, by: Message) -> None:
         """Takes a fact. The first one stands."""
