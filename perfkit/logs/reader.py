@@ -7,7 +7,6 @@ middle of one.
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import re
 import stat
@@ -129,11 +128,8 @@ def _lines(text: str, notes: list[tuple[int, Message]]) -> Iterator[tuple[int, s
 
 
 def _parameters(line: str) -> str:
-    try:
-        record = json.loads(line[line.index("{") :])
-    except (ValueError, RecursionError):
-        return line
-    if not (isinstance(record, dict) and isinstance(record.get("data"), dict)):
+    record = documents.record_of(line)
+    if record is None:
         return line
     return "PARAMETER " + " ".join(f"{name} : {v} " for name, v in record["data"].items())
 
