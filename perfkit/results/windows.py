@@ -14,7 +14,7 @@ from perfkit.results.schema import Imported, Repeat
 
 Window = dict[str, Any]
 Basis = Literal["seconds", "own_rate", "clock"]
-FIELDS = (
+FIELDS = [
     "line",
     "rank",
     "first",
@@ -25,10 +25,11 @@ FIELDS = (
     "own_rate",
     "loss",
     "at",
-)
+]
+"""The columns of perfkit.logs.log.WINDOW that are kept."""
 
 
-def numbers_of_windows(
+def summarize_windows(
     index: int,
     config: Config,
     protocol: Protocol,
