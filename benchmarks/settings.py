@@ -32,11 +32,11 @@ def processes():
 INPUT_ALONE = """
 import sys, time
 from importlib import import_module
-from perfkit.config import Config
+from perfkit.request.resolve import resolve
 name, data, batch, count = sys.argv[1], sys.argv[2], 32, 40
-config = Config(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
+config = resolve(dict(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
                 image_size=224, layout="NCHW", data_dir=data, dataloader_workers=2,
-                dali_threads=2)
+                dali_threads=2))
 batches = import_module(f"perfkit.inputs.{name}").batches(config, 0)
 for _ in range(4):
     next(batches)

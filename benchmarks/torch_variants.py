@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from perfkit.config import Config
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.torch import backend
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
+from perfkit.request.resolve import resolve
 
 SIZES = {
     "resnet50": {"batch_size": 8, "image_size": 224},
@@ -33,7 +33,7 @@ def made(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
     values |= {"processes": 1, "optimizer": MODELS[model].optimizers[0], **SIZES[model]}
     values |= {} if model == "bert" else {"layout": FRAMEWORKS["torch"].layout}
     values |= {k: variant[k] for k in ("layout", "precision", "execution") if k in variant}
-    config = Config(**values)
+    config = resolve(values)
     backend.open_device(config)
     trainer = backend.Trainer(config)
     fused = variant.get("optimizer", "fused") == "fused"

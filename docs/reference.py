@@ -27,8 +27,9 @@ import nbformat
 import perfkit
 from perfkit.cli import main
 from perfkit.cli.options import EPILOG, PARAMETER_LIST
-from perfkit.comparison.keys import KEYS, MAY_DIFFER, TOLD_BY
+from perfkit.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.config import (
+    ABOUT,
     PROTOCOL_PARAMETERS,
     PROTOCOLS,
     ROOT,
@@ -37,7 +38,6 @@ from perfkit.config import (
     choices,
     parameters,
 )
-from perfkit.driver.measure import WHERE_AND_HOW_LONG
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs import documents, formats
 from perfkit.models import MODELS
@@ -101,10 +101,12 @@ def parameters_page() -> str:
 def allowed(name: str) -> str:
     """The values that a parameter may have."""
     if name == "protocol":
-        return words(["auto", *PROTOCOLS])
+        return words(choices(name))
     model = Protocol if name in PROTOCOL_PARAMETERS else Config
     told = kind(model.model_json_schema()["properties"][name])
-    return f"{told} or `auto`" if name == "repeats" else told
+    default = "auto" if name == "repeats" else parameters()[name][0]
+    unset = default in (None, "auto") and f"`{default}`" not in told
+    return f"{told} or `{default}`" if unset else told
 
 
 def meaning(name: str) -> str:
@@ -115,10 +117,10 @@ def meaning(name: str) -> str:
 
 def applies(name: str) -> tuple[str, str]:
     """Whether another value makes another measurement, and what a comparison does with it."""
-    new = "no" if name in WHERE_AND_HOW_LONG else "yes"
+    new = "yes" if ABOUT[name].identifies else "no"
     if name in MAY_DIFFER:
         return new, "may differ, is told"
-    return new, "must agree" if name in (*KEYS, *TOLD_BY) else "not looked at"
+    return new, "must agree" if name in (*KEYS, *ALIASES) else "not looked at"
 
 
 def of_models() -> list[tuple[str, ...]]:
@@ -239,8 +241,7 @@ def parameter_line(name: str) -> str:
     assignment = f"{name} = {json.dumps(default) if isinstance(default, str) else default}"
     # papermill parses no line with a second equals sign.
     first, *others = meaning(name).replace("=", " ").split("; ")
-    field = Config.model_fields.get(name)
-    allowed = choices(field.annotation) if field else ()
+    allowed = choices(name) if name in Config.model_fields else ()
     if name == "framework":
         # The others are those of imported logs.
         allowed, others = tuple(FRAMEWORKS), []

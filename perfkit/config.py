@@ -1,9 +1,12 @@
-"""What to run and how to measure it, as frozen models. Imports nothing of perfkit."""
+"""Every parameter: its type, range and meaning, and what else holds of it. Imports nothing of
+perfkit."""
 
+import dataclasses
 import re
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -49,150 +52,203 @@ def portable(text: str) -> str:
     return text
 
 
+@dataclass(frozen=True)
+class About:
+    """What holds of a parameter beside its type, range and description. Whatever distinguishes
+    parameters looks here (`select`); no other place lists their names.
+
+    `unset`: the word that leaves it open in a request, where the field has no default.
+    `identifies`: whether another value makes another measurement. `compared`: whether two
+    measurements must agree in it, may differ and the difference is shown, or is ignored; `key`
+    is its name in comparisons, where that is another; `follows` the parameter along with which
+    it may differ. `only`: parameter, or `sample` of the model -> the values without which it
+    has no effect. `in_log`:
+    whether a log can't be imported without it. `verified`: whether `perfkit verify` takes it.
+    `private`: whether it is left out of what is exported. `is_path`: whether it is a folder.
+    """
+
+    unset: str | None = None
+    identifies: bool = True
+    compared: Literal["agree", "show", "ignore"] = "agree"
+    key: str = ""
+    follows: str = ""
+    only: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    in_log: bool = False
+    verified: bool = False
+    private: bool = False
+    is_path: bool = False
+
+    def is_for(self, name: str, value: str) -> bool:
+        """Whether it has an effect where parameter `name` has this value."""
+        return value in self.only.get(name, (value,))
+
+
+RUN = About(identifies=False, compared="ignore")
+"""Where results go and how long that may take: no part of what is measured."""
+OWN_CHOICE = About(follows="framework")
+"""How a framework does the work."""
+OF_IMAGES, OF_SEQUENCES = {"sample": ("image",)}, {"sample": ("sequence",)}
+ON_GPU, ON_CPU = {"device": ("gpu",)}, {"device": ("cpu",)}
+BY_DALI = About(only={"input": ("dali",)})
+
 ModelName = Literal["resnet50", "vgg16", "bert"]
 FrameworkName = Literal["paddle", "torch", "jax", "tensorflow", "mxnet", "oneflow"]
+Precision = Literal["fp32", "amp", "pure_fp16", "bf16", "auto"]
+Execution = Literal["dynamic", "static"]
+Optimizer = Literal["momentum", "adamw", "lamb"]
+Layout = Literal["NCHW", "NHWC"]
+Launcher = Literal["local", "srun", "mpirun", "manual"]
+Strategy = Literal[
+    "none",
+    "fleetx-fp32",
+    "fleetx-amp",
+    "fleetx-auto",
+    "fleetx-vgg16-fp32",
+    "fleetx-vgg16-amp",
+]
 
 
 class Config(BaseModel):
     """A configuration: everything that defines the work. Field names are notebook parameters.
 
-    `None` and `"auto"` are left open by the user and filled in by `request.resolve`; the
-    properties need that to have happened.
+    Every field is set. None means that the model has none (`image_size` of bert), that the
+    launcher needs none (`hosts`), that any will do (`port`) or, in an imported measurement,
+    that the log does not tell. `request.resolve` chooses where a request has None or "auto".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    model: ModelName = Field(description="the model to train")
-    framework: FrameworkName = Field(
+    model: Annotated[ModelName, About(in_log=True)] = Field(description="the model to train")
+    framework: Annotated[FrameworkName, About(in_log=True)] = Field(
         "paddle",
         description="the framework that trains; of imported logs, the last three too",
     )
-    precision: Literal["fp32", "amp", "pure_fp16", "bf16", "auto"] = Field(
+    precision: Annotated[Precision, About(in_log=True)] = Field(
         "fp32",
         description="number format of the training: amp is O1 and pure_fp16 O2 with float16, "
         "bf16 is O1 with bfloat16; auto leaves it to strategy=fleetx-auto",
     )
-    tf32: bool = Field(False, description="let a GPU's tensor cores round fp32 factors to TF32")
-    execution: Literal["dynamic", "static"] | None = Field(
-        None,
+    tf32: Annotated[bool, About(only=ON_GPU)] = Field(
+        False, description="let a GPU's tensor cores round fp32 factors to TF32"
+    )
+    execution: Annotated[Execution | None, OWN_CHOICE] = Field(
         description="dynamic graph, or compiled by to_static, torch.compile or jit; None: "
         "dynamic, static for jax",
     )
-    strategy: Literal[
-        "none",
-        "fleetx-fp32",
-        "fleetx-amp",
-        "fleetx-auto",
-        "fleetx-vgg16-fp32",
-        "fleetx-vgg16-amp",
-    ] = Field("none", description="preset of distributed-training options")
-    optimizer: Literal["momentum", "adamw", "lamb"] | None = Field(
-        None, description="None: momentum for images, adamw for bert; lamb is for bert too"
+    strategy: Annotated[Strategy, OWN_CHOICE] = Field(
+        "none", description="preset of distributed-training options"
     )
-    layout: Literal["NCHW", "NHWC"] | None = Field(
-        None,
+    optimizer: Annotated[Optimizer | None, About(verified=True)] = Field(
+        description="None: momentum for images, adamw for bert; lamb is for bert too"
+    )
+    layout: Annotated[Layout | None, replace(OWN_CHOICE, only=OF_IMAGES)] = Field(
         description="memory layout of images; None: NCHW, NHWC for torch and jax",
     )
-    batch_size: int | None = Field(
-        None,
+    batch_size: Annotated[int, About(in_log=True, verified=True)] = Field(
         ge=1,
         le=65536,
         description="samples per device and micro-batch; None: chosen by model and device",
     )
-    accumulate: int = Field(1, ge=1, le=65536, description="micro-batches per optimizer step")
-    image_size: int | None = Field(
-        None, ge=32, le=1024, description="height and width of the images, pixels; None: 224"
+    accumulate: Annotated[int, About(in_log=True)] = Field(
+        1, ge=1, le=65536, description="micro-batches per optimizer step"
     )
-    sequence_length: int | None = Field(
-        None, ge=16, le=512, description="tokens per sequence of bert; None: 128"
+    image_size: Annotated[int | None, About(verified=True, only=OF_IMAGES)] = Field(
+        ge=32, le=1024, description="height and width of the images, pixels; None: 224"
     )
-    seed: int = Field(
+    sequence_length: Annotated[int | None, About(verified=True, only=OF_SEQUENCES)] = Field(
+        ge=16, le=512, description="tokens per sequence of bert; None: 128"
+    )
+    seed: Annotated[int, About(verified=True)] = Field(
         0,
         ge=0,
         lt=2**31,
         description="of the weights and, with DALI, of the images' order and crops",
     )
 
-    device: Literal["auto", "cpu", "gpu"] = Field(
-        "auto", description="what trains; auto: the GPUs, or the CPU where there are none"
+    device: Annotated[Literal["cpu", "gpu"], About(unset="auto", in_log=True)] = Field(
+        description="what trains; auto: the GPUs, or the CPU where there are none"
     )
-    gpus: int | None = Field(
-        None,
+    gpus: Annotated[int, About(key="topology", only=ON_GPU)] = Field(
         ge=0,
         le=64,
         description="GPUs per node; None: all visible, or the CPU where there are none",
     )
-    processes: int | None = Field(
-        None, ge=1, le=256, description="worker processes per node on the CPU; None: 1"
+    processes: Annotated[int, About(key="topology", only=ON_CPU)] = Field(
+        ge=1, le=256, description="worker processes per node on the CPU; None: 1"
     )
-    nodes: int = Field(1, ge=1, le=512, description="number of nodes")
-    launcher: Literal["local", "srun", "mpirun", "manual"] | None = Field(
-        None,
+    nodes: Annotated[int, About(key="topology")] = Field(
+        1, ge=1, le=512, description="number of nodes"
+    )
+    launcher: Annotated[Launcher | None, About(compared="show")] = Field(
         description="what starts the workers: srun in a Slurm allocation, mpirun on hosts over "
         "ssh, manual: you, by this same command on every host; None: local for one node, srun "
         "for several",
     )
-    hosts: str | None = Field(
+    hosts: Annotated[
+        str | None,
+        About(compared="show", private=True, only={"launcher": ("mpirun", "manual")}),
+    ] = Field(
         None,
         pattern=HOSTS,
         description="names or addresses of the nodes, comma-separated, this one first; for "
         "mpirun and manual",
     )
-    port: int | None = Field(
+    port: Annotated[int | None, RUN] = Field(
         None,
         ge=1024,
         le=65534,
         description="TCP port of the first node, where the nodes meet; the workers use the "
         "next port; None: any free port, 29400 for manual",
     )
-    cpu_tuning: bool = Field(
+    cpu_tuning: Annotated[bool, About(verified=True, only=ON_CPU)] = Field(
         True,
         description="set threads and MKL path on a CPU; False: the framework as installed",
     )
 
-    input: Literal["dali", "dataloader", "synthetic"] | None = Field(
-        None,
+    input: Annotated[Literal["dali", "dataloader", "synthetic"], About(in_log=True)] = Field(
         description="where batches come from; None: dali for images, dataloader for bert",
     )
-    data_dir: str | None = Field(
-        None,
+    data_dir: Annotated[str, About(compared="show", key="input_sha256", is_path=True)] = Field(
         min_length=1,
         description="folder with train/ and train_list.txt, or with HDF5 shards for bert; "
         "None: data/samples, data/sequences for bert",
     )
-    dali_threads: int = Field(4, ge=1, le=256, description="DALI's CPU threads per device")
-    dali_prefetch: int = Field(2, ge=1, le=64, description="batches that DALI prepares ahead")
-    dali_crop_attempts: int = Field(
+    dali_threads: Annotated[int, BY_DALI] = Field(
+        4, ge=1, le=256, description="DALI's CPU threads per device"
+    )
+    dali_prefetch: Annotated[int, BY_DALI] = Field(
+        2, ge=1, le=64, description="batches that DALI prepares ahead"
+    )
+    dali_crop_attempts: Annotated[int, BY_DALI] = Field(
         100, ge=1, le=1000, description="tries for a random crop of wanted area and aspect"
     )
-    dali_device_padding: int = Field(
+    dali_device_padding: Annotated[int, BY_DALI] = Field(
         211_025_920, ge=0, le=2**33, description="nvJPEG device memory set aside, bytes (GPU)"
     )
-    dali_host_padding: int = Field(
+    dali_host_padding: Annotated[int, BY_DALI] = Field(
         140_544_512, ge=0, le=2**33, description="nvJPEG pinned memory set aside, bytes (GPU)"
     )
     # Not 0: without processes of its own, Paddle's DataLoader waits for ever after an error.
-    dataloader_workers: int = Field(
+    dataloader_workers: Annotated[int, About(only={"input": ("dataloader",)})] = Field(
         4, ge=1, le=256, description="processes of the framework's DataLoader"
     )
 
-    timeout: int = Field(
+    timeout: Annotated[int, replace(RUN, verified=True)] = Field(
         1800,
         ge=1,
         le=7 * 24 * 3600,
         description="seconds after which a repeat is ended, and a missing node is given up",
     )
-    outputs_dir: str = Field(
+    outputs_dir: Annotated[str, replace(RUN, verified=True, is_path=True)] = Field(
         "outputs", min_length=1, description="folder that receives the results"
     )
-    label: str = Field(
+    label: Annotated[str, About(compared="show")] = Field(
         "", pattern=LABEL, description="a name of your own; a new one starts a new measurement"
     )
 
     @property
     def samples_per_step(self) -> int:
         """Samples per optimizer step of one rank."""
-        assert self.batch_size is not None
         return self.batch_size * self.accumulate
 
     @property
@@ -201,20 +257,30 @@ class Config(BaseModel):
         return self.samples_per_step * self.ranks
 
     @property
+    def sample_size(self) -> int:
+        """Height and width of an image, pixels, or tokens of a sequence; 0 if a log does not
+        tell it."""
+        return self.image_size or self.sequence_length or 0
+
+    @property
     def host_list(self) -> list[str]:
         """The names in `hosts`; none where it is not for the launcher."""
         return self.hosts.split(",") if self.hosts else []
 
     @property
+    def listen_port(self) -> int:
+        """`port` as the system takes it: 0 for any free one."""
+        return self.port or 0
+
+    @property
     def data_folder(self) -> Path:
         """`data_dir` as an absolute path."""
-        assert self.data_dir is not None
         return resolved_path(self.data_dir)
 
     @property
     def devices(self) -> int:
-        """Worker processes per node: one per GPU, or `processes` on the CPU."""
-        return (self.gpus if self.device == "gpu" else self.processes) or 1
+        """Worker processes per node, one for each GPU if GPUs train."""
+        return self.gpus if self.device == "gpu" else self.processes
 
     @property
     def ranks(self) -> int:
@@ -226,9 +292,15 @@ class Config(BaseModel):
         """`NxG`: nodes x devices per node, written as the published tables write it."""
         return f"{self.nodes}x{self.devices}"
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The values of which another one makes another measurement."""
+        return self.model_dump(exclude={*select(identifies=False)})
+
 
 FEWEST_TO_END = 7
 """The fewest repeats whose range is an interval of 98 % for the median (results/schema.py)."""
+IGNORED = About(compared="ignore")
 
 
 class Protocol(BaseModel):
@@ -236,26 +308,28 @@ class Protocol(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: Literal["published", "quick"] = Field(description="whose values it began with")
+    name: Annotated[Literal["published", "quick"], replace(IGNORED, unset="auto")] = Field(
+        description="whose values it began with"
+    )
     warmup_steps: int = Field(
         ge=0, le=10**6, description="steps dropped at the start of a repeat"
     )
     measured_steps: int = Field(
         ge=1, le=10**6, description="steps in the window, after the warm-up"
     )
-    repeats: int = Field(
+    repeats: Annotated[int, IGNORED] = Field(
         ge=1,
         le=1000,
         description="fresh runs of the workers; auto: as many as interval_target needs",
     )
-    interval_target: float | None = Field(
+    interval_target: Annotated[float | None, IGNORED] = Field(
         None,
         gt=0,
         lt=1,
         description="end early, once the interval is narrower than this share of the median; "
         "None: make all repeats, for repeats=auto 0.02",
     )
-    budget: int | None = Field(
+    budget: Annotated[int | None, IGNORED] = Field(
         None,
         ge=1,
         le=30 * 24 * 3600,
@@ -303,35 +377,60 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 AUTO: dict[str, Any] = {"repeats": 100, "interval_target": 0.02, "budget": 3600}
 """What repeats=auto stands for."""
 
-PATHS = ("data_dir", "outputs_dir")
-"""The parameters that are folders; a relative one starts at ROOT."""
-PROTOCOL_PARAMETERS = (
-    "protocol",
-    "warmup_steps",
-    "measured_steps",
-    "repeats",
-    "interval_target",
-    "budget",
-)
+FIELDS = {name: field for name, field in Config.model_fields.items() if name != "model"} | {
+    # The notebooks have the model's name in their own, and there is only one statistic.
+    {"name": "protocol"}.get(name, name): field
+    for name, field in Protocol.model_fields.items()
+    if name != "statistic"
+}
+"""Every notebook parameter's field, by name."""
+ABOUT = {
+    name: next((one for one in field.metadata if isinstance(one, About)), About())
+    for name, field in ({"model": Config.model_fields["model"]} | FIELDS).items()
+}
+PROTOCOL_PARAMETERS = tuple(name for name in FIELDS if name not in Config.model_fields)
+
+
+def select(**wanted: Any) -> tuple[str, ...]:
+    """The parameters of which About has all of these values: `select(is_path=True)`."""
+    return tuple(
+        name
+        for name, about in ABOUT.items()
+        if all(getattr(about, key) == value for key, value in wanted.items())
+    )
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """The words that a parameter may have; none for other types."""
+    field, unset = (FIELDS | Config.model_fields)[name], ABOUT[name].unset
+    kinds = (field.annotation, *get_args(field.annotation))
+    words = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+    return (unset, *words) if unset else words
+
+
+def is_open(name: str, value: object) -> bool:
+    """Whether a request with this value leaves the parameter to `request.resolve`."""
+    default = parameters()[name][0]
+    return default in (None, "auto") and value in (None, default)
 
 
 @cache
 def parameters() -> dict[str, tuple[Any, str]]:
-    """Every notebook parameter: name -> (default, meaning)."""
-    known = {
-        name: (field.default, _meaning(field))
-        for name, field in Config.model_fields.items()
-        if name != "model"
-    }
-    summary = "; ".join(
-        f"{name}: {p['warmup_steps']} + {p['measured_steps']} steps x {p['repeats']}"
-        for name, p in PROTOCOLS.items()
-    )
-    known["protocol"] = ("auto", f"auto: published on a GPU, quick on the CPU; {summary}")
-    for name in PROTOCOL_PARAMETERS[1:]:
-        field = Protocol.model_fields[name]
-        usual = "" if field.default is None else "; None: as the protocol has it"
-        known[name] = (None, f"{field.description}{usual}")
+    """Every notebook parameter: name -> (default, meaning with the words it may have)."""
+    known = {}
+    for name, field in FIELDS.items():
+        meaning, words = str(field.description), choices(name)
+        if name == "protocol":
+            meaning = "auto: published on a GPU, quick on the CPU" + "".join(
+                f"; {key}: {p['warmup_steps']} + {p['measured_steps']} steps x {p['repeats']}"
+                for key, p in PROTOCOLS.items()
+            )
+        elif name in PROTOCOL_PARAMETERS and field.is_required():
+            meaning += "; None: as the protocol has it"
+        elif words:
+            meaning += f" ({' | '.join(words)})"
+        default = ABOUT[name].unset if field.is_required() else field.default
+        known[name] = (default, meaning)
     return known
 
 
@@ -341,20 +440,7 @@ def run_command(model: str, values: dict[str, Any]) -> list[str]:
     return ["perfkit", "run", model, *options]
 
 
-def _meaning(field: Any) -> str:
-    """A field's description, with the words that it may have."""
-    words = [word for word in choices(field.annotation) if isinstance(word, str)]
-    return f"{field.description} ({' | '.join(words)})" if words else str(field.description)
-
-
-def choices(annotation: Any) -> tuple[Any, ...]:
-    """The words of a Literal, also of one that may be None; nothing for other types."""
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return next((get_args(p) for p in get_args(annotation) if get_origin(p) is Literal), ())
-
-
 def parameter_values(config: Config, protocol: Protocol) -> dict[str, Any]:
     """The values of all notebook parameters, by name, that stand for these two."""
     values = config.model_dump() | protocol.model_dump() | {"protocol": protocol.name}
-    return {name: values[name] for name in parameters()}
+    return {name: values[name] for name in FIELDS}

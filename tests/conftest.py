@@ -132,7 +132,7 @@ def papermill(processes: None, tmp_path: Path) -> list[str]:
 
 def no_summary(summary: Any, language: str) -> None:
     """Empty pages, so that links to them lead somewhere."""
-    for name in ("summary", "published"):
+    for name in ("summary", "published", "history"):
         (summary.outputs / name).mkdir(exist_ok=True)
         (summary.outputs / name / file_name("report", language)).touch()
 

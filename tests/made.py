@@ -4,8 +4,9 @@ import json
 import random
 from pathlib import Path
 
-from perfkit.config import Config, Protocol
+from perfkit.config import Protocol
 from perfkit.frameworks import FRAMEWORKS
+from perfkit.request.resolve import resolve
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Effective,
@@ -34,8 +35,15 @@ FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") 
 
 def made_result(**changes):
     """A complete measurement of one repeat on the CPU."""
-    config = Config(
-        model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="synthetic"
+    config = resolve(
+        {
+            "model": "resnet50",
+            "device": "cpu",
+            "gpus": 0,
+            "processes": 1,
+            "batch_size": 4,
+            "input": "synthetic",
+        }
     )
     repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
     repeats = changes.get("repeats", repeats)
@@ -114,7 +122,7 @@ def measured(
     `tf32_used` are what it really used, `parameters` are the configuration's."""
     usual = {"model": "resnet50", "input": "dali", "device": "cpu", "batch_size": 32}
     usual |= {"optimizer": "momentum", "layout": "NCHW", "image_size": 224, "launcher": "local"}
-    config = Config(**usual | parameters)
+    config = resolve(usual | parameters)
     if config.device == "gpu":
         facts = {"gpus": [V100] * 8, "driver": "525.60"} | (facts or {})
     data = None
@@ -215,7 +223,6 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
             "event": "window",
             "samples": samples * len(window),
             "seconds": sum(window),
-            "began": 0.0,
         },
         {
             "event": "end",

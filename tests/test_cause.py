@@ -132,7 +132,7 @@ def test_a_worker_that_had_no_room_to_say_so_is_heard_by_its_log(number):
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
     told = found([[], came_to(1)], exited_at={0: 5.0}, logs=logs)
     assert (told.code, sentence(told)) == ("disk_full", f"OSError: {error}")
-    assert worker.failure(error)[0] == unwritten(error).code == "disk_full"
+    assert worker.classify(error)[0] == unwritten(error).code == "disk_full"
 
 
 def test_a_driver_that_cannot_write_for_another_reason_says_which():

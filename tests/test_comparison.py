@@ -306,6 +306,7 @@ def test_a_measurement_is_not_compared_with_itself(files):
 
 def test_samples_of_another_unit_are_not_compared_across_the_model(compare):
     across = ["model", "optimizer", "input", "input_sha256", "layout", "image_size"]
+    across += ["sequence_length"]
     bert = measured(BASE, model="bert", input="synthetic", optimizer=None)
     with pytest.raises(perfkit.ComparisonError, match=r"in images/s, .* in sequences/s"):
         compare([measured(BASE)], [bert], across=across)

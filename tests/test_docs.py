@@ -148,6 +148,10 @@ TRIED = {
     "test_sides_are_measured_in_turn_and_shown_with_json_page_and_links",
     "perfkit compare label:": "test_comparison.py::"
     "test_a_name_may_be_a_file_a_folder_or_a_label",
+    "perfkit run resnet50 -p label": "test_driver.py::"
+    "test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement",
+    "perfkit history --check": "test_history.py::"
+    "test_check_ends_with_1_for_a_regression_and_the_text_fits_in_80_columns",
     "perfkit sweep parameters/quick.yaml": "test_sweep.py::"
     "test_a_sweep_measures_every_configuration_and_ends_in_the_site",
     "perfkit sweep parameters/quick.yaml --dry-run": "test_sweep.py::"

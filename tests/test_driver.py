@@ -334,7 +334,7 @@ def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_
     assert after.result.repeats[0] == before.result.repeats[0]
     assert after.result.repeats[1].status == "failed"
     assert after.result.throughput.n == 1
-    assert '"step": 1' in after.rank_file(2, 0).read_text()
+    assert '"step":1,' in after.rank_file(2, 0).read_text()
     assert gone(worker_processes)
 
 

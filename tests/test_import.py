@@ -161,7 +161,7 @@ def test_one_rank_is_one_device_of_one_node(log, imported):
 
 def test_devices_of_a_training_on_the_cpu_are_processes(log, imported):
     config = imported(log(), device="cpu").result.config
-    assert (config.processes, config.gpus, config.topology) == (8, None, "1x8")
+    assert (config.processes, config.gpus, config.topology) == (8, 0, "1x8")
 
 
 @pytest.mark.parametrize(

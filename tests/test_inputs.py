@@ -8,11 +8,11 @@ import pytest
 from loading import loaded
 from PIL import Image
 
-from perfkit.config import Config
 from perfkit.inputs import InputError, dali, dataloader, synthetic
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.images import DEVIATION, MEAN, Images
 from perfkit.inputs.samples import make_images, path_of, picture
+from perfkit.request.resolve import resolve
 
 # Of pictures 0 to 7. Another digest means other bytes: results made with the old sample data
 # no longer compare with new ones.
@@ -23,7 +23,7 @@ EXPECTED = "expected `path label`, label below 1000, found "
 def config(data_dir, **changes):
     values = {"model": "resnet50", "device": "cpu", "batch_size": 4, "image_size": 64}
     values |= {"layout": "NCHW", "data_dir": str(data_dir), "processes": 1}
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def data(tmp_path, text, files=()):

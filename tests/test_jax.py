@@ -8,7 +8,6 @@ import paddle
 import pytest
 from jax import numpy as jnp
 
-from perfkit.config import Config
 from perfkit.frameworks.base import CpuDevice
 from perfkit.frameworks.jax import backend
 from perfkit.frameworks.jax import bert as bert_jax
@@ -30,6 +29,7 @@ from perfkit.inputs import synthetic
 from perfkit.models import MODELS
 from perfkit.models.architecture import training_flops
 from perfkit.models.recipes import Recipe, recipe
+from perfkit.request.resolve import resolve
 
 NAMES = tuple(MODELS)
 WORDS = 1100
@@ -63,7 +63,7 @@ def config(model="resnet50", **changes):
     values |= {"batch_size": 2, "input": "synthetic", "optimizer": MODELS[model].optimizers[0]}
     images = {"image_size": 32, "layout": "NHWC"}
     values |= {"sequence_length": 16} if model == "bert" else images
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def batch(model="resnet50", *, size=2, seed=0, **changes):

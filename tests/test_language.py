@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
-from made import measured, stored
+from made import measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
@@ -174,10 +174,12 @@ def pages(tmp_path_factory):
     """The Chinese pages of a measurement with steps and of the summary, by name."""
     outputs = tmp_path_factory.mktemp("outputs")
     write_measurement(stored(outputs / "made"))
-    for name in ("summary", "published"):
+    falling = [[100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0]] * 9 + [[50.0] * 7]
+    write_all(outputs, *(measured(values) for values in falling))
+    for name in ("summary", "published", "history"):
         (outputs / name).mkdir()
     write_summary(Summary.read(outputs), "zh")
-    names = ("made", "summary", "published")
+    names = ("made", "summary", "published", "history")
     return {name: (outputs / name / "report.zh.html").read_text() for name in names}
 
 
@@ -188,7 +190,7 @@ def texts(page, elements):
     return {Markup(text).striptags().rstrip("¶") for _element, text in found}
 
 
-@pytest.mark.parametrize("name", ["made", "summary", "published"])
+@pytest.mark.parametrize("name", ["made", "summary", "published", "history"])
 def test_no_heading_of_a_chinese_page_is_english(pages, name):
     found = texts(pages[name], "h1|h2|h3|summary|th|caption")
     assert len(found) > 10
@@ -197,7 +199,7 @@ def test_no_heading_of_a_chinese_page_is_english(pages, name):
     assert {text for text in foreign if ENGLISH.search(NAMES.sub("", text))} == set()
 
 
-@pytest.mark.parametrize("name", ["made", "summary", "published"])
+@pytest.mark.parametrize("name", ["made", "summary", "published", "history"])
 def test_no_sentence_of_a_chinese_page_is_left_in_english(pages, name, catalogue):
     found = texts(pages[name], "td|p|li|text|strong|small")
     assert len(found) > 10

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perfkit.config import ROOT, Config, portable
+from perfkit.config import ROOT, portable
 from perfkit.driver.workers import (
     cpu_settings,
     launcher_command,
@@ -17,6 +17,7 @@ from perfkit.driver.workers import (
     worker_environment,
 )
 from perfkit.frameworks.base import NodeRank
+from perfkit.request.resolve import resolve
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -31,7 +32,7 @@ time.sleep(float(sys.argv[2]))
 
 def config(**changes):
     values = {"model": "resnet50", "device": "cpu", "processes": 1, "batch_size": 4}
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def test_threads_are_shared_among_the_processes_and_amd_gets_the_fast_path_of_mkl():

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.analysis.sanity import window_disagrees
 from perfkit.frameworks.base import CpuDevice
-from perfkit.worker.loop import LossNotFiniteError, NotSynchronizedError, seconds_alone, train
+from perfkit.worker.loop import LossNotFiniteError, NotSynchronizedError, compute_seconds, train
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25
@@ -342,7 +342,7 @@ class AloneTrainer:
         self.gradient, self.discards = 0, self.discards + 1
 
 
-def test_seconds_alone_are_the_median_of_whole_steps_and_change_nothing():
+def test_compute_seconds_are_the_median_of_whole_steps_and_change_nothing():
     clock = FakeClock()
 
     def take(seconds):
@@ -350,7 +350,7 @@ def test_seconds_alone_are_the_median_of_whole_steps_and_change_nothing():
 
     trainer = AloneTrainer(take, [0.1, 0.2, 5.0, 0.4, 0.3, 0.2])
     device = CpuDevice(clock)
-    seconds = seconds_alone(
+    seconds = compute_seconds(
         trainer, batches(clock, WAIT_SECONDS), device, accumulate=2, clock=clock
     )
     # Steps of 0.3, 5.4 and 0.5 s, and two batches waited for in each.
@@ -358,10 +358,10 @@ def test_seconds_alone_are_the_median_of_whole_steps_and_change_nothing():
     assert (trainer.gradient, trainer.discards) == (0, 3)
 
 
-def test_seconds_alone_on_an_asynchronous_device_are_the_devices_time():
+def test_compute_seconds_on_an_asynchronous_device_are_the_devices_time():
     clock = FakeClock()
     gpu = FakeGpu(clock)
     gpu.queue(100.0)  # of the window: not to be counted
     trainer = AloneTrainer(gpu.queue, [0.5] * 3)
-    seconds = seconds_alone(trainer, batches(clock), gpu, accumulate=1, clock=clock)
+    seconds = compute_seconds(trainer, batches(clock), gpu, accumulate=1, clock=clock)
     assert seconds == pytest.approx(0.5)

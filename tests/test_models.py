@@ -5,7 +5,6 @@ import paddle
 import pytest
 from paddle import nn
 
-from perfkit.config import Config
 from perfkit.frameworks.paddle import bert as bert_paddle
 from perfkit.frameworks.paddle import resnet50 as resnet50_paddle
 from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
@@ -23,6 +22,7 @@ from perfkit.frameworks.paddle.vgg16 import VGG16
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
 from perfkit.models.architecture import training_flops
+from perfkit.request.resolve import resolve
 
 NAMES = tuple(MODELS)
 WORDS = 1100
@@ -58,7 +58,7 @@ def config(model="resnet50", **changes):
     values |= {"batch_size": 2, "optimizer": MODELS[model].optimizers[0]}
     images = {"image_size": 32, "layout": "NCHW"}
     values |= {"sequence_length": 16} if model == "bert" else images
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def batch(model="resnet50", *, size=2, dtype="float32", seed=0, **changes):

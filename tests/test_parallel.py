@@ -36,9 +36,9 @@ import numpy as np
 import paddle
 
 from perfkit.frameworks.paddle.backend import Trainer, as_tensors, open_device
-from perfkit.config import Config
+from perfkit.request.resolve import resolve
 from perfkit.inputs import synthetic
-from perfkit.worker.loop import seconds_alone
+from perfkit.worker.loop import compute_seconds
 from perfkit.models import MODELS
 from perfkit.frameworks.paddle import bert as bert_paddle
 from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
@@ -63,7 +63,7 @@ def config(case):
     values |= case
     values |= {} if ranks > 1 else {"accumulate": 1}
     mine = RANKS * SAMPLES // ranks
-    return Config(**values, batch_size=mine // values.get("accumulate", 1))
+    return resolve(values | {"batch_size": mine // values.get("accumulate", 1)})
 
 
 def micro_batches(chosen, step):
@@ -104,7 +104,7 @@ for name, case in CASES.items():
         if ranks > 1 and not step:
             # Between two steps: what it left behind would show in the next ones.
             before = parameters(trainer)
-            seconds_alone(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
+            compute_seconds(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
             after = parameters(trainer)
             assert all(np.array_equal(before[name], after[name]) for name in before)
     trained = parameters(trainer)

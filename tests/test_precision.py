@@ -5,18 +5,18 @@ from dataclasses import replace
 import paddle
 import pytest
 
-from perfkit.config import Config
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.paddle.backend import Trainer, as_tensors, effective
 from perfkit.frameworks.precision import effective_precision
 from perfkit.inputs import synthetic
+from perfkit.request.resolve import resolve
 from perfkit.text.messages import sentence
-from perfkit.worker.rank import NotAsAskedError, check, failure
+from perfkit.worker.rank import ConfigMismatchError, check_effective, classify
 
 
 def config(**changes):
     values = {"model": "resnet50", "device": "cpu", "batch_size": 2, "optimizer": "momentum"}
-    return Config(**values | {"image_size": 32, "layout": "NCHW"} | changes)
+    return resolve(values | {"image_size": 32, "layout": "NCHW"} | changes)
 
 
 def seen(**changes):
@@ -47,10 +47,10 @@ def test_precision_is_named_by_the_dtypes_of_outputs_and_weights(produced, weigh
 
 
 def test_a_training_that_is_what_was_asked_for_is_accepted():
-    check(config(), seen())
-    check(config(device="gpu"), seen(device="gpu"))
-    check(config(device="gpu", tf32=True), seen(device="gpu", tf32=True))
-    check(config(device="gpu", precision="amp"), seen(device="gpu", precision="amp"))
+    check_effective(config(), seen())
+    check_effective(config(device="gpu"), seen(device="gpu"))
+    check_effective(config(device="gpu", tf32=True), seen(device="gpu", tf32=True))
+    check_effective(config(device="gpu", precision="amp"), seen(device="gpu", precision="amp"))
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_a_training_that_is_what_was_asked_for_is_accepted():
     ],
 )
 def test_what_differs_from_what_was_asked_for_is_refused_with_both(asked, found, told):
-    with pytest.raises(NotAsAskedError) as refused:
-        check(config(**asked), seen(**found))
+    with pytest.raises(ConfigMismatchError) as refused:
+        check_effective(config(**asked), seen(**found))
     assert told in str(refused.value)
     assert str(refused.value).endswith("paddle ignores it on this device")
-    code, message = failure(refused.value)
+    code, message = classify(refused.value)
     assert code == "config_mismatch"
     assert told in message
 
@@ -89,14 +89,14 @@ def test_what_differs_from_what_was_asked_for_is_refused_with_both(asked, found,
 @pytest.mark.parametrize("tf32", [True, False])
 def test_precision_auto_accepts_whatever_it_turns_out_to_be(precision, tf32):
     asked = config(device="gpu", precision="auto", strategy="fleetx-auto")
-    check(asked, seen(device="gpu", precision=precision, tf32=tf32))
+    check_effective(asked, seen(device="gpu", precision=precision, tf32=tf32))
 
 
 @pytest.mark.parametrize("precision", ["amp", "pure_fp16", "bf16"])
 def test_tf32_is_beside_the_point_of_lower_precisions(precision):
     for tf32 in (True, False):
         found = seen(device="gpu", precision=precision, tf32=tf32)
-        check(config(device="gpu", precision=precision), found)
+        check_effective(config(device="gpu", precision=precision), found)
 
 
 @pytest.mark.parametrize("precision", ["amp", "pure_fp16", "bf16"])
@@ -108,8 +108,8 @@ def test_a_cpu_does_not_train_in_lower_precisions_and_its_layers_say_so(precisio
     assert found["precision"] == "fp32"
     # Loss scaling is off as well.
     assert found["loss_scaling"] is None
-    with pytest.raises(NotAsAskedError, match=f"precision={precision} was asked for"):
-        check(asked, found)
+    with pytest.raises(ConfigMismatchError, match=f"precision={precision} was asked for"):
+        check_effective(asked, found)
 
 
 def test_a_precision_that_the_device_ignores_ends_the_run_before_its_first_step(

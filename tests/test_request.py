@@ -1,5 +1,6 @@
 """What a request may ask for, and how a wrong one is refused."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,17 +8,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import perfkit
 from perfkit.cli import main
 from perfkit.cli.options import separated, typed_values
 from perfkit.config import (
     ROOT,
-    Config,
     Protocol,
     parameters,
     portable,
     resolved_path,
     typed_path,
 )
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.models import MODELS
+from perfkit.request.checks import problems as problems_here
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
 from perfkit.request.resolve import resolve
@@ -194,8 +198,8 @@ def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch,
 
 
 def test_gpus_zero_is_the_cpu_also_where_there_are_gpus():
-    config = Config(model="resnet50", input="synthetic", gpus=0)
-    assert resolve(config, 4).device == "cpu"
+    given = {"model": "resnet50", "input": "synthetic", "gpus": 0}
+    assert resolve(given, 4).device == "cpu"
 
 
 def test_every_field_of_a_protocol_can_be_overridden():
@@ -207,8 +211,9 @@ def test_every_field_of_a_protocol_can_be_overridden():
 
 
 def test_a_resolved_configuration_resolves_to_itself(gpu_build):
-    config = resolve(Config(model="resnet50", input="synthetic"), 2)
-    assert resolve(config, 2) == config
+    config = resolve({"model": "resnet50", "input": "synthetic"}, 2)
+    assert problems_here(config, 2) == []
+    assert resolve(config.model_dump(), 2) == config
 
 
 def test_what_is_no_literal_or_begins_with_an_underscore_is_no_parameter():
@@ -242,8 +247,8 @@ def test_cuda_visible_devices_counts_as_cuda_counts_it(variable, selected):
 
 
 def test_a_cpu_build_of_paddle_is_refused_on_a_gpu_with_what_to_do():
-    with pytest.raises(RequestError, match=r"is a CPU build.*environment\.yml"):
-        resolve(Config(model="resnet50", input="synthetic"), 4)
+    (problem,) = problems_here(resolve({"model": "resnet50", "input": "synthetic"}, 4), 4)
+    assert re.search(r"is a CPU build.*environment\.yml", problem)
 
 
 def test_every_parameter_has_a_default_and_a_meaning():
@@ -289,7 +294,7 @@ def test_a_refused_request_leaves_no_folder(tmp_path):
             "input: 'dali' is not for bert; allowed: dataloader, synth",
         ),
         ("resnet50", {"optimizer": "lamb"}, "optimizer: 'lamb' is not for resnet50"),
-        ("resnet50", {"tf32": True}, "tf32: is for GPUs"),
+        ("resnet50", {"tf32": True}, "tf32: device=cpu has none"),
         (
             "resnet50",
             {"launcher": "srun"},
@@ -313,7 +318,7 @@ def test_a_refused_request_leaves_no_folder(tmp_path):
             {"nodes": 2, "launcher": "mpirun", "hosts": "192.0.2.1,127.0.0.1"},
             "this machine is 127.0.0.1; name it first, or start on 192.0.2.1",
         ),
-        ("resnet50", {"hosts": "a,b"}, "hosts: launcher=local needs none"),
+        ("resnet50", {"hosts": "a,b"}, "hosts: launcher=local has none"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypatch):
@@ -368,3 +373,60 @@ def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path, monkeypatch):
     assert done.exit_code == 2
     *_progress, line = done.stderr.splitlines()
     assert line.endswith(": Not a directory; name another one")
+
+
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [("resnet50", "paddle"), ("vgg16", "torch"), ("bert", "jax"), ("bert", "paddle")],
+)
+def test_every_field_is_set_but_those_that_the_model_the_launcher_or_the_port_has_none_of(
+    model, framework
+):
+    config = resolve({"model": model, "framework": framework, "input": "synthetic"})
+    images = {"image_size", "layout"}
+    none = {name for name, value in config.model_dump().items() if value is None}
+    assert none == {"hosts", "port"} | (images if model == "bert" else {"sequence_length"})
+
+
+@pytest.mark.parametrize(
+    ("name", "models"),
+    [
+        ("image_size", ("resnet50", "vgg16")),
+        ("sequence_length", ("bert",)),
+        ("optimizer", MODELS),
+        ("execution", MODELS),
+        ("layout", ("resnet50", "vgg16")),
+        ("input", MODELS),
+        ("data_dir", MODELS),
+        ("launcher", MODELS),
+    ],
+)
+def test_what_a_parameter_says_of_none_is_what_it_is_resolved_to(name, models):
+    _default, meaning = parameters()[name]
+    said = meaning.partition("None: ")[2]
+    for model in models:
+        for framework in FRAMEWORKS:
+            value = getattr(resolve({"model": model, "framework": framework}), name)
+            # JAX has no DataLoader.
+            assert str(value) in said or (name, framework) == ("input", "jax")
+
+
+def test_by_hand_the_nodes_meet_at_one_port_and_else_at_any():
+    two = {"model": "resnet50", "nodes": 2, "hosts": "a,b"}
+    assert resolve(two | {"launcher": "manual"}).port == 29400
+    assert resolve(two | {"launcher": "mpirun"}).port is None
+
+
+def test_none_and_auto_leave_open_what_they_are_the_default_of():
+    given = {name: default for name, (default, _meaning) in parameters().items()}
+    assert plan("resnet50", given | {"input": "synthetic"}) == plan(
+        "resnet50", {"input": "synthetic"}
+    )
+    assert problems(seed=None) == ["seed: None is of the wrong type; allowed: a whole number"]
+
+
+def test_a_configuration_that_this_machine_can_not_run_is_refused_by_measure(monkeypatch):
+    monkeypatch.setattr("perfkit.driver.measure.visible_gpus", list)
+    given = {"model": "resnet50", "input": "synthetic", "gpus": 2}
+    with pytest.raises(RequestError, match="2 asked for, and this machine shows 0 GPUs"):
+        perfkit.measure(resolve(given), Protocol.named("quick"))

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 from loading import load, loaded
 
-from perfkit.config import Config
 from perfkit.inputs import InputError, dataloader, synthetic
 from perfkit.inputs import samples as sample
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.sequences import FIELDS, SHARDS_CHECKED, Row, Sequences, stretch
 from perfkit.models.data import FIRST_WORD, VOCABULARY, predictions
+from perfkit.request.resolve import resolve
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 TEXTS = {
@@ -33,7 +33,7 @@ DIGEST = "af6911f53d436ac4a982f6ec8e864d4958eaf7a869ddc18e3c8ff98c98f3ee9b"
 def config(folder, **changes):
     values = {"model": "bert", "device": "cpu", "processes": 1, "batch_size": 2}
     values |= {"sequence_length": 128, "data_dir": str(folder), "input": "dataloader"}
-    return Config(**values | {"dataloader_workers": 2} | changes)
+    return resolve(values | {"dataloader_workers": 2} | changes)
 
 
 def write(path, rows, first=0, length=8, **changes):

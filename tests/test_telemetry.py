@@ -9,13 +9,24 @@ import psutil
 import pynvml
 import pytest
 
-from perfkit.config import Config
+from perfkit.request.resolve import resolve
 from perfkit.results.store import read_events
 from perfkit.system.environment import MissingError
 from perfkit.system.telemetry import Telemetry, core_seconds, cpu_readers
 
-CPU = Config(model="resnet50", device="cpu", gpus=0, processes=1, batch_size=4, input="dali")
-TWO_GPUS = Config(model="resnet50", device="gpu", gpus=2, batch_size=4, input="dali")
+CPU = resolve(
+    {
+        "model": "resnet50",
+        "device": "cpu",
+        "gpus": 0,
+        "processes": 1,
+        "batch_size": 4,
+        "input": "dali",
+    }
+)
+TWO_GPUS = resolve(
+    {"model": "resnet50", "device": "gpu", "gpus": 2, "batch_size": 4, "input": "dali"}
+)
 
 
 TICKS = os.sysconf("SC_CLK_TCK")

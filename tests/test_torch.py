@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - without PyTorch, an extra, the imports below would fail
 
-from perfkit.config import Config
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.frameworks.launchers import torchrun
@@ -34,6 +33,7 @@ from perfkit.frameworks.torch.resnet50 import Bottleneck, ResNet50
 from perfkit.frameworks.torch.vgg16 import VGG16
 from perfkit.inputs import InputError, dataloader, synthetic
 from perfkit.models import MODELS, architecture
+from perfkit.request.resolve import resolve
 from perfkit.worker import rank as worker
 
 # Its compiler uses what PyTorch itself has deprecated.
@@ -64,9 +64,9 @@ import numpy as np
 import torch
 
 from perfkit.frameworks.torch.backend import Trainer, open_device, profile, tensors
-from perfkit.config import Config
+from perfkit.request.resolve import resolve
 from perfkit.inputs import synthetic
-from perfkit.worker.loop import seconds_alone
+from perfkit.worker.loop import compute_seconds
 from perfkit.models import MODELS
 from perfkit.frameworks.torch import bert as bert_torch
 from perfkit.frameworks.torch import vgg16 as vgg16_torch
@@ -90,7 +90,7 @@ def config(case):
     images = {"image_size": 32, "layout": "NHWC"}
     values |= {"sequence_length": 16} if model == "bert" else images
     values |= case if ranks > 1 else {"model": model}
-    return Config(**values, batch_size=SAMPLES // ranks // values.get("accumulate", 1))
+    return resolve(values | {"batch_size": SAMPLES // ranks // values.get("accumulate", 1)})
 
 
 def micro_batches(chosen, step):
@@ -121,7 +121,7 @@ for name, case in CASES.items():
         losses.append(float(sum(shares)))
         if ranks > 1 and not step:
             # Between two steps: what it left behind would show in the next ones.
-            seconds_alone(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
+            compute_seconds(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
     trained = {n: p.detach().numpy().copy() for n, p in trainer.network.named_parameters()}
     assert all(value.dtype == np.float64 for value in trained.values())
     trainer.backward(batches[0], sync_gradients=False)
@@ -155,7 +155,7 @@ def config(model="resnet50", **changes):
     values |= {"optimizer": MODELS[model].optimizers[0]}
     images = {"image_size": 32, "layout": "NHWC"}
     values |= {"sequence_length": 16} if model == "bert" else images
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def batch(model="resnet50", *, size=2, dtype="float32", seed=0, **changes):

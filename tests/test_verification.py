@@ -15,10 +15,10 @@ from made import measured
 
 from perfkit.cli import main
 from perfkit.comparison import compare
-from perfkit.config import Config
 from perfkit.models import MODELS, architecture
 from perfkit.report.measurement import work_equivalence
 from perfkit.request.errors import RequestError
+from perfkit.request.resolve import resolve
 from perfkit.results.schema import Reading
 from perfkit.results.store import Measurement, write_result
 from perfkit.verification import verify
@@ -33,7 +33,7 @@ from perfkit.verification.stored import (
 )
 from perfkit.verification.verdict import ALLOWED, TENSORS, Account, judged
 from perfkit.verification.words import command, text
-from perfkit.worker.trace import STEPS, one_batch, witness
+from perfkit.worker.trace import STEPS, fixed_batch, write_trace
 
 torch = pytest.importorskip("torch")
 
@@ -75,14 +75,14 @@ def config(model, framework="paddle", **changes):
     layout = "NCHW" if framework == "paddle" else "NHWC"
     images = {"image_size": 32, "layout": layout}
     values |= {"sequence_length": 16} if model == "bert" else images
-    return Config(**values | changes)
+    return resolve(values | changes)
 
 
 def account(config, folder):
     """What a framework tells in this very process."""
     events = []
     try:
-        witness(config, folder, lambda event: events.append(json.loads(json.dumps(event))))
+        write_trace(config, folder, lambda event: events.append(json.loads(json.dumps(event))))
     finally:
         paddle.set_default_dtype("float32")
         torch.set_default_dtype(torch.float32)
@@ -250,7 +250,9 @@ def test_dropout_that_stays_on_is_found(against_paddle, monkeypatch):
 
 
 def test_both_layouts_have_the_same_images():
-    one, other = (one_batch(config("vgg16", layout=its), "float64") for its in ("NCHW", "NHWC"))
+    one, other = (
+        fixed_batch(config("vgg16", layout=its), "float64") for its in ("NCHW", "NHWC")
+    )
     assert (one[0].transpose(0, 2, 3, 1) == other[0]).all()
     assert (one[1] == other[1]).all()
 
@@ -466,7 +468,9 @@ def test_the_command_compares_what_was_measured():
         "perfkit verify resnet50 --frameworks torch:static:NCHW,paddle -p image_size 96"
     )
     assert command(one) == "perfkit verify resnet50"
-    lamb = Config(model="bert", optimizer="lamb", batch_size=2, execution="dynamic")
+    lamb = resolve(
+        {"model": "bert", "optimizer": "lamb", "batch_size": 2, "execution": "dynamic"}
+    )
     assert command(lamb) == ""
 
 

@@ -2,6 +2,7 @@
 
 steady.py        when steps become steady, and whether they stay so
 disturbances.py  which repeats something else on the machine disturbed
+series.py        where the level of a series of measurements changes
 losses.py        what loss and accuracy of a training can be
 sanity.py        what speaks against believing a measurement
 utilization.py   how near it came to what its devices can do

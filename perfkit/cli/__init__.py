@@ -10,6 +10,7 @@ from perfkit.cli.compare import compare
 from perfkit.cli.diagnose import diagnose
 from perfkit.cli.doctor import doctor
 from perfkit.cli.export import export
+from perfkit.cli.history import history
 from perfkit.cli.import_ import import_
 from perfkit.cli.manifest import manifest
 from perfkit.cli.options import EPILOG, separated
@@ -59,5 +60,5 @@ def main() -> None:
 
 for command in (run, sweep, manifest, samples, doctor):
     main.add_command(command)
-for command in (report, compare, diagnose, verify, audit, import_, export):
+for command in (report, compare, history, diagnose, verify, audit, import_, export):
     main.add_command(command)

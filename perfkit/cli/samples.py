@@ -5,11 +5,12 @@ import sys
 import click
 
 from perfkit.cli.telling import refuse
-from perfkit.config import Config, portable, resolved_path, typed_path
+from perfkit.config import portable, typed_path
 from perfkit.models import MODELS
 from perfkit.request.errors import RequestError
+from perfkit.request.resolve import resolve
 
-SEQUENCE_LENGTH = MODELS["bert"].default_sequence_length or 0
+LENGTH = MODELS["bert"].default_sequence_length
 
 
 @click.command(epilog="\b\nExit status: 0 done, 2 the request was wrong.")
@@ -30,7 +31,7 @@ SEQUENCE_LENGTH = MODELS["bert"].default_sequence_length or 0
 @click.option(
     "--sequence-length",
     type=click.IntRange(16, 512),
-    help=f"Tokens per sequence, for bert.  [default: {SEQUENCE_LENGTH}]",
+    help=f"Tokens per sequence, for bert.  [default: {LENGTH}]",
 )
 def samples(
     folder: str | None, model: str, count: int | None, sequence_length: int | None
@@ -45,12 +46,9 @@ def samples(
     from perfkit.inputs.images import LIST
     from perfkit.inputs.samples import SHARD, SOURCE, make_images, make_sequences
 
-    path = (
-        resolved_path(typed_path(folder))
-        if folder is not None
-        else resolved_path(MODELS[model].data_dir)
-    )
-    length = sequence_length or SEQUENCE_LENGTH
+    given = {"model": model, "sequence_length": sequence_length}
+    config = resolve(given | {"data_dir": typed_path(folder) if folder is not None else None})
+    path, length = config.data_folder, config.sample_size
     if MODELS[model].sample == "sequence":
         count, made, source = count or 2048, path / SHARD, f", from {SOURCE}"
         what = f"{count} sequences of {length} tokens"
@@ -61,9 +59,6 @@ def samples(
         count, made, source = count or 512, path / LIST, ""
         what = f"{count} images"
         making = make_images(path, count)
-    config = Config.model_validate(
-        {"model": model, "data_dir": str(path), "sequence_length": length}
-    )
     if digest(config):
         try:
             same = made.exists() and len(data_set(config)) == count

@@ -7,6 +7,7 @@ import click
 
 if TYPE_CHECKING:
     from perfkit.comparison import Comparison
+    from perfkit.comparison.history import History
     from perfkit.comparison.live.stored import LiveComparison
     from perfkit.logs.audit import Audit
 
@@ -25,7 +26,9 @@ def refuse(error: ValueError) -> NoReturn:
 
 
 def tell(
-    found: "Comparison | LiveComparison | Audit", file: str | None, text: str | None = None
+    found: "Comparison | LiveComparison | Audit | History",
+    file: str | None,
+    text: str | None = None,
 ) -> None:
     """Print a comparison or an audit, as `text` or by itself, and write it as JSON where that
     was asked for."""

@@ -5,6 +5,7 @@ keys.py     what two measurements must agree in, and what they may differ in
 pairs.py    which of A stands against which of B, or why none does
 verdict.py  ratio, interval and verdict of each pair, as they are stored
 words.py    the same as text
+history.py  series of one configuration over time
 blocks.py   which measurements stand side by side in tables of many, and their names
 scaling.py  how throughput grows with devices, beside what was published
 live/       comparisons whose sides are measured in turn

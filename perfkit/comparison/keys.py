@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
-from perfkit.config import Config
+from perfkit.config import ABOUT, Config, select
 from perfkit.request.errors import suggest
 from perfkit.results.frames import row_of
 from perfkit.results.store import Measurement
@@ -15,16 +15,14 @@ Value = str | int | float | bool | None
 Differences = dict[str, tuple[Value, Value]]
 """Key -> A's value and B's."""
 
-MAY_DIFFER = ("label", "launcher", "hosts", "data_dir")
-"""Parameters that don't define the work. What `data_dir` holds is told by `input_sha256`."""
-UNHEARD = ("timeout", "port", "outputs_dir", "protocol", "repeats")
+MAY_DIFFER = select(compared="show")
+"""Parameters that don't define the work."""
+IGNORED = select(compared="ignore")
 """Parameters whose differences are not told: they matter to nobody, or other keys and the
 number of repeats tell them."""
-SAID_BY = {"nodes": "topology", "processes": "topology"}
-"""Parameters that another key says. `gpus`, as a key, is what GPUs there are; how many are
-used is in `topology`."""
-TOLD_BY = {**SAID_BY, "gpus": "topology", "data_dir": "input_sha256"}
-"""Parameter -> the key that tells what it sets, of those that have another name."""
+ALIASES = {name: about.key for name, about in ABOUT.items() if about.key}
+"""Parameter -> the key that tells what it sets, of those that have another name. `gpus`, as a
+key, is what GPUs there are; how many are used is in `topology`."""
 HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gpus"]
 HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 """Facts of the environment that must agree; all others are software, which may differ."""
@@ -33,14 +31,12 @@ SEEN = ("precision", "tf32", "threads", "parameters", "input_sha256")
 pools, the number of trainable parameters, the input's list of files."""
 PROTOCOL = ("warmup_steps", "measured_steps", "statistic")
 WORK = tuple(
-    name
-    for name in Config.model_fields
-    if name not in (*MAY_DIFFER, *UNHEARD, *SAID_BY, *SEEN, "gpus")
+    name for name in Config.model_fields if name not in (*MAY_DIFFER, *IGNORED, *ALIASES, *SEEN)
 )
 KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ", "imported")
 """In these two measurements must agree, or the comparison is said to be across them."""
 FOLLOWING = {
-    "framework": ("layout", "execution", "strategy", "threads"),
+    "framework": (*select(follows="framework"), "threads"),
     "cpu_tuning": ("threads",),
 }
 """Key -> keys that may differ too where that one differs and is meant to: how a framework does
@@ -105,11 +101,13 @@ def across_problems(keys: Iterable[str]) -> list[str]:
     """What is wrong with these keys after `--across`."""
     problems = []
     for key in keys:
-        if key in SAID_BY:
-            problems.append(f"--across {key}: say --across {SAID_BY[key]}, which tells it")
-        elif key in (*MAY_DIFFER, *UNHEARD):
+        if key in KEYS:
+            continue
+        if key in (*MAY_DIFFER, *IGNORED):
             problems.append(f"--across {key}: needs no saying, it may differ")
-        elif key not in KEYS:
+        elif key in ALIASES:
+            problems.append(f"--across {key}: say --across {ALIASES[key]}, which tells it")
+        else:
             problems.append(
                 f"--across {key}: no key that must agree{suggest(key, KEYS)} "
                 f"(software may differ anyway); those are {', '.join(KEYS)}"

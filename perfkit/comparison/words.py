@@ -8,12 +8,13 @@ from math import comb
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.comparison.history import History, Series
 from perfkit.comparison.keys import KEYS, Value, beside
 from perfkit.comparison.pairs import why_no_number
 from perfkit.comparison.verdict import Comparison, Judged, Named, Number, Verdict
 from perfkit.models import MODELS
 from perfkit.statistics import fewest_values
-from perfkit.text.format import FRAMEWORK_NAMES, interval_words, number, percent
+from perfkit.text.format import FRAMEWORK_NAMES, interval, interval_words, number, percent
 from perfkit.text.terminal import plain, table_lines, wrapped
 
 SHOWN = 10
@@ -244,3 +245,34 @@ def _summary(comparison: Comparison) -> str:
     regressed = sum(pair.regressed for pair in comparison.pairs)
     end = f"; {regressed} slower by more than {percent(comparison.threshold)}"
     return f"{len(comparison.pairs)} pairs at {percent(comparison.level, 4)}: {words}{end}"
+
+
+def history_text(history: History) -> str:
+    """Every series with its newest measurement and its changes of level, in lines of 80 columns
+    at most."""
+    lines = [line for series in history.series for line in (*_series_lines(series), "")]
+    if not history.series:
+        lines = ["No configuration has been measured three times yet.", ""]
+    if history.left_out:
+        lines += [wrapped(f"left out, measured fewer than three times: {history.left_out}")]
+    regressed = sum(series.regressed for series in history.series)
+    return "\n".join([*lines, f"{len(history.series)} series, {regressed} regressed"])
+
+
+def _series_lines(series: Series) -> Iterator[str]:
+    newest, count = series.newest, len(series.points)
+    yield wrapped(plain(series.name))
+    point = series.points[-1]
+    text = f"{number(point.throughput)} {series.unit}, newest of {count}, {point.created[:10]}"
+    yield wrapped(text, "  ")
+    against = f"× {number(newest.ratio)} ({interval(*newest.interval)})"
+    yield wrapped(f"{against} of the measurement before: {newest.verdict}", "  ")
+    for change in series.changes:
+        first = series.points[change.start]
+        facts = [f"{name} {beside(name, *both)}" for name, both in first.changes.items()]
+        ratio = f"× {number(change.ratio)} ({interval(*change.interval)})"
+        rest = f"; +{len(facts) - 2} facts" if len(facts) > 2 else ""
+        words = f"{'; '.join(facts[:2])}{rest}" or "no change of environment"
+        yield wrapped(f"{first.created[:10]} {ratio}: {words}", "  ")
+    if series.regressed:
+        yield "  REGRESSED"

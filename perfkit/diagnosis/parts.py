@@ -123,7 +123,6 @@ def _inputs_alone(
 def _input_alone(
     config: Config, protocol: Protocol, synthetic: float, evidence: Path
 ) -> InputAlone:
-    assert config.batch_size is not None
     ranks = [
         event["intervals"]
         for (event,) in _events(config, protocol, "read_input", "input", evidence)

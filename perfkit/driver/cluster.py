@@ -30,7 +30,6 @@ from perfkit.driver.connection import (
     Message,
     shared_secret,
 )
-from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
@@ -107,7 +106,7 @@ class ClusterLauncher(Launcher):
         """Listen, and start the nodes; `opened` undoes it."""
         config = self.config
         address = _rendezvous_address(config)
-        port = config.port or (MANUAL_PORT if config.launcher == "manual" else 0)
+        port = config.listen_port
         try:
             self.listener = Listener(address, port, config.nodes, self.secret, self.inbox)
         except OSError as error:
@@ -184,7 +183,7 @@ class ClusterLauncher(Launcher):
                     f"{fact}: {first.get(fact)!r} on {self.node_name(0)}, "
                     f"{differs[fact]!r} on {self.node_name(node)}; make them alike",
                 )
-        if seen.gpus < (wanted := self.config.gpus or 0):
+        if seen.gpus < (wanted := self.config.gpus):
             raise NodeError(
                 "nodes_differ",
                 f"gpus: {wanted} asked for, {self.node_name(node)} shows {seen.gpus}",
@@ -303,10 +302,10 @@ class ClusterLauncher(Launcher):
         if source != package_source():
             detail = f"this perfkit differs from the one on {name}; make them alike"
             return NodeError("nodes_differ", detail)
-        own = self.config.model_dump() | self.protocol.model_dump()
+        own = self.config.identity | self.protocol.model_dump()
         for key, value in asked.items():
-            if key not in ("outputs_dir", "timeout") and own.get(key) != value:
-                detail = f"{key}: {own.get(key)!r} asked for here, {value!r} on {name}"
+            if key in own and own[key] != value:
+                detail = f"{key}: {own[key]!r} asked for here, {value!r} on {name}"
                 return NodeError("nodes_differ", detail)
         return None
 

@@ -67,17 +67,17 @@ def _space(config: Config) -> Iterator[Check]:
     if config.input == "dataloader":
         # Two batches for each of its processes are under way.
         batches = 2 * config.dataloader_workers * config.devices
-        needed = batches * (config.batch_size or 0) * _sample_bytes(config)
+        needed = batches * config.batch_size * _sample_bytes(config)
         yield _room("shared memory", Path("/dev/shm"), needed)
 
 
 def _sample_bytes(config: Config) -> int:
     """An image in float32, or a sequence in int64 (three times its tokens, two times its masked
     ones), as DataLoader hands it over."""
-    if config.image_size:
-        return 3 * config.image_size**2 * 4
-    length = config.sequence_length or 0
-    return (3 * length + 2 * predictions(length)) * 8
+    size = config.sample_size
+    if MODELS[config.model].sample == "image":
+        return 3 * size**2 * 4
+    return (3 * size + 2 * predictions(size)) * 8
 
 
 def _room(subject: str, path: Path, needed: int) -> Check:

@@ -20,10 +20,10 @@ from perfkit.driver.workers import Launcher, LocalLauncher
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
+from perfkit.request.checks import problems
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
-from perfkit.request.resolve import resolve
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Failure,
@@ -45,9 +45,6 @@ from perfkit.results.store import (
 from perfkit.system.environment import identity
 from perfkit.system.gpus import visible_gpus
 
-WHERE_AND_HOW_LONG = {"outputs_dir", "timeout", "port"}
-"""Parameters that do not make it another measurement."""
-
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
     """Measure `config` under `protocol`; what was already measured of it is not run again.
@@ -59,7 +56,8 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     With launcher=manual, on a host that is not the first: serves the measurement that the
     first one makes, and returns that.
     """
-    config = resolve(config, len(visible_gpus()))
+    if wrong := problems(config, len(visible_gpus())):
+        raise RequestError(wrong)
     if config.launcher == "manual" and (node := own_index(config.host_list)):
         return _serve(config, protocol, node)
     return go_on(config, protocol, read_environment(config.framework, config.data_folder))
@@ -114,14 +112,14 @@ def measurement_folder(
     that only repeats of one and the same measurement ever come together.
     """
     parts = [
-        config.model_dump(exclude=WHERE_AND_HOW_LONG),
+        config.identity,
         protocol.model_dump(),
         identity(environment),
         digest(config),
     ]
     hashed = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     name = [config.model, config.framework, config.precision, config.topology]
-    name += [f"b{config.batch_size}", config.device, str(config.input), protocol.name]
+    name += [f"b{config.batch_size}", config.device, config.input, protocol.name]
     name += [config.label] if config.label else []
     return resolved_path(config.outputs_dir) / "-".join([*name, hashed[:8]])
 

@@ -122,7 +122,7 @@ class Backend(Protocol):
         """Select this rank's device, seed, and join the other ranks, if there are any."""
 
     def enable_float64(self) -> None:
-        """Have trainers that are made from now on compute in float64, for a witness."""
+        """Have trainers that are made from now on compute in float64, for a trace."""
 
     def tensors(self, batches: Iterator[Batch], config: Config) -> Iterator[Batch]:
         """An input's batches as tensors on the device, not copied where they need not be. They

@@ -35,7 +35,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, ...]]:
     """
     data = data_set(config)
     step = f"{config.ranks} x {config.batch_size}"
-    steps = len(data) // (config.ranks * (config.batch_size or 1))
+    steps = len(data) // (config.ranks * config.batch_size)
     if not steps:
         what = f"{len(data)} {MODELS[config.model].sample}s"
         raise InputError(f"{data.source}: {what}, and one step of {step} needs more")

@@ -102,7 +102,7 @@ class Images:
 
         In an epoch ranks have disjoint images; those beyond the last whole step are left out.
         """
-        shape = steps, self.config.ranks, self.config.batch_size or 0
+        shape = steps, self.config.ranks, self.config.batch_size
         for epoch in count():
             order = np.random.default_rng((self.config.seed, epoch)).permutation(len(self))
             for step in order[: math.prod(shape)].reshape(shape):
@@ -113,8 +113,7 @@ class Images:
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """An image, randomly cropped, resized, mirrored and normalized, and its label."""
-        path, size = self.paths[index], self.config.image_size
-        assert size is not None
+        path, size = self.paths[index], self.config.sample_size
         try:
             with Image.open(self.source.parent / path) as file:
                 image = file.convert("RGB")

@@ -56,10 +56,9 @@ class Sequences:
     """
 
     def __init__(self, config: Config) -> None:
-        assert config.sequence_length is not None
         self.config, self.source = config, config.data_folder
-        self.limits = LIMITS | {"masked_lm_positions": config.sequence_length}
-        self.columns = {"token": (config.sequence_length,), "sequence": ()}
+        self.limits = LIMITS | {"masked_lm_positions": config.sample_size}
+        self.columns = {"token": (config.sample_size,), "sequence": ()}
         self.current: tuple[int, Arrays] | None = None
         try:
             self.files = shard_files(self.source)

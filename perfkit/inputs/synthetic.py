@@ -17,8 +17,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-    batch, size = config.batch_size, config.image_size
-    assert batch is not None and size is not None
+    batch, size = config.batch_size, config.sample_size
     shape = (batch, 3, size, size) if config.layout == "NCHW" else (batch, size, size, 3)
     images = random.standard_normal(shape, np.float32)
     return images, random.integers(0, CLASSES, (batch, 1), np.int64)
@@ -26,8 +25,7 @@ def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ..
 
 def _sequences(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Sequences without padding, of two segments of equal length, with all predictions used."""
-    batch, length = config.batch_size, config.sequence_length
-    assert batch is not None and length is not None
+    batch, length = config.batch_size, config.sample_size
     masked = predictions(length)
     ids = random.integers(FIRST_WORD, VOCABULARY, (batch, length), np.int64)
     segments = np.tile(np.arange(length, dtype=np.int64) * 2 // length, (batch, 1))

@@ -6,14 +6,15 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from perfkit.logs.formats import REAL, WHOLE, Semantics, Unit
+from perfkit.logs.formats import REAL, Prints, Semantics, Unit
 from perfkit.logs.log import LogError, ReportedFigure
+from perfkit.logs.windows import prints_of
 
 NAME_CHARACTERS = 100
 """Of a log's own figure; names and digits are foreign."""
@@ -110,7 +111,7 @@ class Contents:
 
     name: str
     semantics: Semantics
-    prints: pd.DataFrame = field(default_factory=pd.DataFrame)
+    prints: Prints = field(default_factory=partial(prints_of, 0))
     facts: dict[str, int | str] = field(default_factory=dict)
     reported: list[ReportedFigure] = field(default_factory=list)
 
@@ -213,16 +214,7 @@ def _at(value: Any, *keys: str) -> Any:
     return value
 
 
-def prints_frame(count: int, **columns: Any) -> pd.DataFrame:
-    """Prints with these columns; what is not given is not printed."""
-    found: dict[str, Any] = {"line": 1} | WHOLE | {"since": 0}
-    names = ("seconds", "window_seconds", "reader", "rate", "loss", "accuracy", "at")
-    found |= dict.fromkeys(names, np.nan) | columns
-    found.pop("since_index")
-    return pd.DataFrame(found, index=range(count))
-
-
-def _steps(values: list[Any], steps: Any) -> pd.DataFrame:
+def _steps(values: list[Any], steps: Any) -> Prints:
     """Prints of single steps; the `steps` of several processes stand one after the other."""
     numbers = np.arange(len(values))
     seconds = [figure("", repr(value), "s", 1).value for value in values]
@@ -230,7 +222,7 @@ def _steps(values: list[Any], steps: Any) -> pd.DataFrame:
     if type(steps) is int and 0 < steps <= len(values):
         rank, step = np.divmod(numbers, steps)
         step = step + 1
-    return prints_frame(len(values), rank=rank, step=step, seconds=seconds)
+    return prints_of(len(values), rank=rank, step=step, seconds=seconds)
 
 
 def _table(text: str) -> Contents | None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from perfkit.config import select
 from perfkit.models import MODELS
 from perfkit.results.frames import load_steps
 from perfkit.results.schema import Repeat, Result
@@ -21,8 +22,8 @@ from perfkit.results.summarize import check_against_raw
 
 FOLDER = "exported"
 """Where exported files lie in a measurement's folder."""
-OF_THIS_MACHINE = ("hosts", "port", "timeout", "outputs_dir")
-"""Parameters that say nothing of the training; hosts are not for others."""
+OF_THIS_MACHINE = select(identifies=False) + select(private=True)
+"""Parameters that say nothing of the training, or are not for others."""
 
 
 class ExportError(ValueError):

@@ -60,19 +60,17 @@ def _of_steps(windows: Windows, figures: Figures) -> Located:
     steps = max((one.steps for one in figures.shown if one.period == "protocol"), default=0)
     if steps < END - WARMUP:
         yield None, Message("fewer_steps", {"steps": steps, "first": WARMUP + 1, "last": END})
-    restarts = rows["run"].diff() > 0
-    if restarts.any():
-        yield (
-            int(rows["line"][restarts].iloc[0]),
-            Message("restarts", {"count": int(restarts.sum())}),
-        )
-    ahead = rows["last"].diff()
-    usual = ahead[windows.goes_on].value_counts()
-    if len(usual) and usual.iloc[0] >= 0.9 * usual.sum():
-        gaps = windows.goes_on & (ahead > usual.index[0])
-        if gaps.any():
-            params = {"count": int(gaps.sum()), "spacing": int(usual.index[0])}
-            yield int(rows["line"][gaps].iloc[0]), Message("missing_prints", params)
+    restarts = np.flatnonzero(np.diff(rows["run"], prepend=rows["run"][0]) > 0)
+    if len(restarts):
+        yield int(rows["line"][restarts[0]]), Message("restarts", {"count": len(restarts)})
+    ahead = np.diff(rows["last"], prepend=0)
+    usual, counts = np.unique(ahead[windows.goes_on], return_counts=True)
+    if len(usual) and counts.max() >= 0.9 * counts.sum():
+        spacing = int(usual[counts.argmax()])
+        gaps = np.flatnonzero(windows.goes_on & (ahead > spacing))
+        if len(gaps):
+            params = {"count": len(gaps), "spacing": spacing}
+            yield int(rows["line"][gaps[0]]), Message("missing_prints", params)
 
 
 def _of_rates(log: Log, figures: Figures) -> Located:
@@ -137,42 +135,41 @@ def _of_input(windows: Windows, figures: Figures) -> Located:
 
 def _of_prints(log: Log, windows: Windows) -> Located:
     rows, scope = windows.rows, RateScope.of(log)
-    odd = (rows["rate"] <= 0) | np.isinf(rows["rate"])
-    if odd.any():
-        yield int(rows["line"][odd].iloc[0]), Message("odd_rates", {"count": int(odd.sum())})
+    odd = np.flatnonzero((rows["rate"] <= 0) | np.isinf(rows["rate"]))
+    if len(odd):
+        yield int(rows["line"][odd[0]]), Message("odd_rates", {"count": len(odd)})
     of = 1 if scope.rate_of == "device" else scope.ranks
     if scope.samples and of and log.semantics.covers != "running":
         samples = rows["rate"] * rows["seconds"] / windows.steps
         samples, expected = samples[np.isfinite(samples)], scope.samples * of
-        found = float(samples.median()) if len(samples) else expected
+        found = float(np.median(samples)) if len(samples) else expected
         if abs(found / expected - 1) > APART:
             yield None, Message("rate_not_time", {"samples": found, "batch": expected})
-    negative = rows["accuracy"] < 0
-    if negative.any():
-        lowest = float(rows["accuracy"].min())
-        params = {"count": int(negative.sum()), "lowest": lowest}
-        yield int(rows["line"][negative].iloc[0]), Message("negative_accuracy", params)
+    negative = np.flatnonzero(rows["accuracy"] < 0)
+    if len(negative):
+        params = {"count": len(negative), "lowest": float(np.nanmin(rows["accuracy"]))}
+        yield int(rows["line"][negative[0]]), Message("negative_accuracy", params)
 
 
-def _of_training(log: Log, rows: pd.DataFrame) -> Located:
+def _of_training(log: Log, rows: dict[str, np.ndarray]) -> Located:
     """Whether it was training at all; the bounds are those of `perfkit.analysis.losses`."""
-    finite = np.isfinite(rows["loss"])
-    # What is printed and no number is infinite.
-    printed = rows["loss"].notna() | finite.any()
     if log.fact("mode") == "inference":
         return
-    behind = rows.index > (rows.index[finite][-1] if finite.any() else -1)
-    if (lost := printed & behind).any():
-        yield int(rows["line"][lost].iloc[0]), Message("loss_not_finite", {})
+    finite = np.flatnonzero(np.isfinite(rows["loss"]))
+    # What is printed and no number is infinite.
+    printed = ~np.isnan(rows["loss"]) | (len(finite) > 0)
+    lost = np.flatnonzero(printed & (np.arange(len(printed)) > max(finite, default=-1)))
+    if len(lost):
+        yield int(rows["line"][lost[0]]), Message("loss_not_finite", {})
     losses = rows["loss"][finite]
-    if losses.empty:
+    if not len(losses):
         return
     few = max(min(FEW, len(losses) // 2), 1)
     first, last = float(losses[:few].mean()), float(losses[-few:].mean())
     if (model := log.fact("model")) in MODELS:
         low, high = untrained_losses(str(model))
-        earliest = float(losses.iloc[0])
-        if rows["last"][losses.index[0]] <= WARMUP and not low <= earliest <= high:
+        earliest = float(losses[0])
+        if rows["last"][finite[0]] <= WARMUP and not low <= earliest <= high:
             yield None, Message("first_loss", {"loss": earliest, "low": low, "high": high})
         if last > high:
             yield None, Message("last_loss", {"loss": last, "high": high})
@@ -185,8 +182,8 @@ def _of_training(log: Log, rows: pd.DataFrame) -> Located:
 
 def first_losses(figures: Figures) -> tuple[float, ...]:
     """The first losses of a log that are numbers."""
-    losses = figures.windows.rows["loss"] if figures.windows else pd.Series(dtype=float)
-    return tuple(losses[np.isfinite(losses)][:ALIKE])
+    losses = figures.windows.rows["loss"] if figures.windows else np.empty(0)
+    return tuple(losses[np.isfinite(losses)][:ALIKE].tolist())
 
 
 # Of several logs or claims together.

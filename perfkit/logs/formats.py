@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,6 +29,9 @@ COLUMNS = {
 TIMES = ("seconds", "milliseconds", "steps_per_second", "window_seconds")
 WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1}
 """Columns of whole numbers, and what stands for those that are not printed."""
+Prints = dict[str, np.ndarray]
+"""Arrays by column, with a value for each print: whole numbers of `line`, WHOLE and `since`
+(steps that a mean covers; 0 if unknown), floats of the others, nan where nothing is printed."""
 REAL = (
     r"[-+]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?"
     r"|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)\b"
@@ -82,7 +86,7 @@ class LogFormat:
     unit: str = "samples/s"
     has_steps: bool = True
     reported: tuple[tuple[Unit, re.Pattern[str]], ...] = ()
-    infer: Callable[[Semantics, pd.DataFrame], Semantics] = lambda semantics, prints: semantics
+    infer: Callable[[Semantics, Prints], Semantics] = lambda semantics, prints: semantics
 
     def match(self, line: str) -> re.Match[str] | None:
         return self.line.search(line) if self.key in line else None
@@ -144,7 +148,8 @@ def _of_dllogger(entry: dict[str, Any]) -> list[LogFormat]:
     step_file = suite.get("step_file", r"\[<epoch>, ?<step>\]")
     heads = {
         "text": rf"DLL <at> - {step_text} ",
-        "file": r"(?:DLLL )?\{(?=[^\n]{0,200}?\"datetime\": ?\"<at>\")[^\n]{0,200}?\"step\": ?"
+        # No brace before the date: else a line of braces is searched from each of them.
+        "file": r"(?:DLLL )?\{(?=[^\n{]{0,200}?\"datetime\": ?\"<at>\")[^\n]{0,200}?\"step\": ?"
         rf"{step_file}, ?\"data\": ?\{{",
     }
     spelled = {"text": r"(?<![\w.]){key} : <{name}>(?![\w.])", "file": r"\"{key}\": ?<{name}>"}
@@ -169,38 +174,36 @@ def _of_dllogger(entry: dict[str, Any]) -> list[LogFormat]:
     return found
 
 
-def _restarts_by_clock(semantics: Semantics, prints: pd.DataFrame) -> Semantics:
+def _restarts_by_clock(semantics: Semantics, prints: Prints) -> Semantics:
     """Whether PaddleClas begins its means anew after each print or goes on from step `since`:
     the clock between two prints passes either (q - p) c_q or (q - 4) c_q - (p - 4) c_p."""
     reset = semantics.since - 1
-    later = prints[1:]
-    earlier = prints.shift()[1:]
-    follows = (later["epoch"] == earlier["epoch"]) & (earlier["step"] >= reset)
-    follows &= later["step"] > earlier["step"]
-    earlier, later = earlier[follows], later[follows]
-    passed = later["at"] - earlier["at"]
-    if not passed.notna().any():
+    epoch, step, seconds = prints["epoch"], prints["step"], prints["seconds"]
+    follows = (np.diff(epoch) == 0) & (step[:-1] >= reset) & (np.diff(step) > 0)
+    passed = np.diff(prints["at"])[follows]
+    if not np.isfinite(passed).any():
         told = "; nothing in this log does: its means are taken to begin anew after each print"
         return replace(semantics, source=semantics.source + told)
-    sums = [(part["step"] - reset + 1) * part["seconds"] for part in (earlier, later)]
-    if_window = ((later["step"] - earlier["step"]) * later["seconds"] - passed).sum()
-    if_running = (sums[1] - sums[0] - passed).sum()
+    sums = (step - reset + 1) * seconds
+    if_window = np.nansum((np.diff(step) * seconds[1:])[follows] - passed)
+    if_running = np.nansum(np.diff(sums)[follows] - passed)
     # The clock counts whole seconds, so that it is off by up to one in each epoch.
-    if abs(if_window) > abs(if_running) + prints["epoch"].nunique():
+    if abs(if_window) > abs(if_running) + len(np.unique(epoch)):
         return replace(semantics, covers="running", restarts=False)
     return semantics
 
 
-def _reader_by_samples(semantics: Semantics, prints: pd.DataFrame) -> Semantics:
+def _reader_by_samples(semantics: Semantics, prints: Prints) -> Semantics:
     """Which of B / batch and B / (reader + batch) gives the samples that are printed beside it;
     these are fewer where a file of the data set ended."""
-    samples = prints["samples"].max()
-    alone = (prints["rate"] * prints["seconds"] - samples).abs().median()
-    both = (prints["rate"] * (prints["seconds"] + prints["reader"]) - samples).abs().median()
+    found = pd.DataFrame(prints)
+    samples = found["samples"].max()
+    alone = (found["rate"] * found["seconds"] - samples).abs().median()
+    both = (found["rate"] * (found["seconds"] + found["reader"]) - samples).abs().median()
     return replace(semantics, reader="in") if alone < both else semantics
 
 
-INFER: dict[str, Callable[[Semantics, pd.DataFrame], Semantics]] = {
+INFER: dict[str, Callable[[Semantics, Prints], Semantics]] = {
     "": lambda semantics, prints: semantics,
     "restarts_by_clock": _restarts_by_clock,
     "reader_by_samples": _reader_by_samples,

@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import PROTOCOLS, Config, Protocol, choices, resolved_path
+from perfkit.config import PROTOCOLS, Config, Protocol, choices, is_open, resolved_path, select
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.findings import findings_of
 from perfkit.logs.formats import LogFormat
@@ -47,11 +47,7 @@ from perfkit.statistics import median
 from perfkit.system.environment import FACTS
 from perfkit.text.terminal import plain
 
-NEEDED = ("model", "framework", "precision", "batch_size", "accumulate", "input", "device")
-"""Parameters without which no table has a place for a measurement, beside its topology."""
 STEPS = ("warmup_steps", "measured_steps")
-MEANINGLESS = ("outputs_dir", "timeout", "port")
-"""Parameters that say nothing of a training that is over."""
 ENVIRONMENT = "environment."
 BY_HAND = "given by hand"
 BASES: tuple[Basis, ...] = ("seconds", "own_rate", "clock")
@@ -168,9 +164,9 @@ def _unlike(logs: Sequence[Log]) -> list[str]:
 def known_of(logs: Sequence[Log], given: Mapping[str, str], problems: list[str]) -> Known:
     """What the logs tell and what is given, which takes the place of that; what lacks is added
     to `problems`, as is what is no parameter."""
-    facts = {*FACTS, *choices(Config.model_fields["framework"].annotation)}
+    facts = {*FACTS, *choices("framework")}
     facts |= {fact for framework in FRAMEWORKS.values() for fact in framework.facts}
-    names = [name for name in Config.model_fields if name not in MEANINGLESS]
+    names = [name for name in Config.model_fields if name not in select(identifies=False)]
     names += [*STEPS, *(f"{ENVIRONMENT}{fact}" for fact in sorted(facts))]
     problems += [
         f"{name}: nothing that is told of a log{suggest(name, names)}"
@@ -194,7 +190,7 @@ def known_of(logs: Sequence[Log], given: Mapping[str, str], problems: list[str])
         known[name] = (value, f"{BY_HAND}{other}")
     problems += [
         f"{name}: no log tells it; -p {name} {_values(name)}"
-        for name in (*NEEDED, "nodes", devices)
+        for name in (*select(in_log=True), "nodes", devices)
         if name not in known
     ]
     return known
@@ -225,17 +221,22 @@ def _by(message: Message) -> str:
 
 def _values(name: str) -> str:
     """What may be typed for a parameter."""
-    words = choices(Config.model_fields[name].annotation)
-    return "|".join(str(word) for word in words if word not in (None, "auto")) or "NUMBER"
+    return "|".join(word for word in choices(name) if word != "auto") or "NUMBER"
 
 
 def config_of(known: Known, problems: list[str]) -> Config | None:
+    """The configuration, in which None or a default stands for what is not known."""
     values = {name: known[name][0] for name in Config.model_fields if name in known}
-    config: Config | None = validated(Config, values, problems)
+    unknown: dict[str, Any] = dict.fromkeys(
+        name for name, field in Config.model_fields.items() if field.is_required()
+    )
+    unknown |= {"gpus": 0, "processes": 1, "data_dir": "not known"}
+    unsaid = is_open("device", values["device"])
+    config = None if unsaid else validated(lambda: Config(**unknown | values), problems)
+    if unsaid or (config and not config.devices):
+        problems.append("device: say what trained, cpu with processes or gpu with gpus")
     if config is None:
         return None
-    if config.device == "auto" or (config.device == "gpu" and not config.gpus):
-        problems.append("device: say what trained, cpu with processes or gpu with gpus")
     ranks, by = known.get("ranks", (config.ranks, ""))
     if ranks != config.ranks:
         problems.append(
@@ -275,7 +276,7 @@ def window_of(
     trainings = [[*_trainings(log)] for log in logs]
     problems: list[str] = []
     repeats: dict[str, Any] = {"name": "published", "repeats": len(logs)}
-    wanted: Protocol | None = validated(Protocol.named, repeats | dict(asked), problems)
+    wanted = validated(lambda: Protocol.named(**repeats | dict(asked)), problems)
     if wanted is None:
         raise RequestError(problems)
     usual = [(basis, (wanted.warmup_steps + 1, wanted.steps)) for basis in BASES]
@@ -457,7 +458,7 @@ def _name(
     parts.append(imported.model_dump(exclude={"findings"}))
     hashed = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     name = [config.model, config.framework, config.precision, config.topology]
-    name += [f"b{config.batch_size}", config.device, str(config.input), "imported"]
+    name += [f"b{config.batch_size}", config.device, config.input, "imported"]
     return "-".join([*name, *filter(None, [config.label]), hashed[:8]])
 
 

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import pandas as pd
-
-from perfkit.logs.documents import figure, prints_frame
-from perfkit.logs.formats import Unit
+from perfkit.logs.documents import figure
+from perfkit.logs.formats import Prints, Unit
 from perfkit.logs.log import ReportedFigure
+from perfkit.logs.windows import prints_of
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
 OLDER = re.compile(
@@ -101,14 +100,14 @@ def _epoch_samples(found: list[Event]) -> int | None:
     return samples if _is_count(samples) else None
 
 
-def prints(found: list[Event]) -> pd.DataFrame:
+def prints(found: list[Event]) -> Prints:
     """Each epoch as a print of all its steps; none where samples or batch are not told."""
     samples, batch = _epoch_samples(found), _value(found, "global_batch_size")
     if not samples or not _is_count(batch):
-        return prints_frame(0)
+        return prints_of(0)
     spans = [*_spans(found, "epoch")]
     seconds = [stop.at - start.at for start, stop in spans]
-    return prints_frame(
+    return prints_of(
         len(spans),
         line=[stop.line for _start, stop in spans],
         epoch=[*range(1, len(spans) + 1)],

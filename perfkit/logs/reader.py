@@ -24,9 +24,9 @@ import pandas as pd
 
 from perfkit.logs import documents, mlperf
 from perfkit.logs.config_facts import Facts
-from perfkit.logs.formats import FORMATS, SUMMARIES, WHOLE, LogFormat, Semantics
+from perfkit.logs.formats import FORMATS, SUMMARIES, WHOLE, LogFormat, Prints, Semantics
 from perfkit.logs.log import Log, LogError, ReportedFigure
-from perfkit.logs.windows import windows_of
+from perfkit.logs.windows import prints_of, windows_of
 from perfkit.messages import Message
 
 LARGEST_BYTES = 128 * 1024 * 1024
@@ -244,58 +244,58 @@ def _is_cut(match: re.Match[str]) -> bool:
     return len(match.string) in {match.end(k) for k in range(1, (match.re.groups or 0) + 1)}
 
 
-def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """Prints as a DataFrame: line, rank, epoch, step, since, and floats, nan if not printed."""
+def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> Prints:
+    """The prints that these rows of texts are."""
+    if not rows:
+        return prints_of(0)
     names = ["line", "tag", "further", "of_further", *form.line.groupindex]
-    columns: dict[str, Any] = (
-        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
-    )
-
-    def numbers(name: str) -> np.ndarray:
-        values = columns.get(name)
-        return np.array(
-            [float(value or "nan") for value in values or ()] or [np.nan] * len(rows)
-        )
-
-    found = pd.DataFrame({"line": np.array(columns.get("line", ()), "int64")})
-    for name, unsaid in WHOLE.items():
-        found[name] = np.nan_to_num(numbers(name), nan=unsaid).astype("int64")
-    found["rank"] = np.where(found["rank"] >= 0, found["rank"], columns.get("tag", ()))
-    found["since"] = found.pop("since_index") + 1
+    texts: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
+    found: dict[str, Any] = {}
+    for name, values in texts.items():
+        if name in ("line", "tag", "further", "at"):
+            continue
+        numbers = np.array([float(text or "nan") for text in values])
+        # Of several accuracies the lowest.
+        column = "accuracy" if name.startswith("accuracy") else name
+        found[column] = np.fmin(found.get(column, np.nan), numbers)
+    for name, not_printed in WHOLE.items():
+        if name in found:
+            found[name] = np.nan_to_num(found[name], nan=not_printed).astype("int64")
+    if "since_index" in found:
+        found["since"] = found.pop("since_index") + 1
+    tags = np.array(texts["tag"])
+    named = found.get("rank", tags)
+    found["rank"] = np.where(named >= 0, named, tags)
     with np.errstate(divide="ignore", invalid="ignore"):
-        times = [numbers("seconds"), numbers("milliseconds") / 1000]
-        times.append(1 / numbers("steps_per_second"))
-    found["seconds"] = np.fmax.reduce(times)
-    plain = ("window_seconds", "reader", "rate", "samples", "loss")
-    found = found.assign(**{name: numbers(name) for name in plain}, accuracy=np.nan)
-    if "loss" in columns:
+        inverse = 1 / found.pop("steps_per_second", np.array([np.nan]))
+        milliseconds = found.pop("milliseconds", np.array([np.nan])) / 1000
+        found["seconds"] = np.fmax(np.fmax(found.get("seconds", np.nan), milliseconds), inverse)
+    if "loss" in found:
         # Infinite is what is printed and no number.
-        is_printed = np.array([text is not None for text in columns["loss"]])
-        found["loss"] = np.where(is_printed & found["loss"].isna(), np.inf, found["loss"])
-    for name in columns:
-        if name.startswith("accuracy"):
-            found["accuracy"] = np.fmin(found["accuracy"], numbers(name))
-    found["at"] = _moments(pd.Series(columns["at"])) if "at" in columns else numbers("clock")
+        is_printed = np.array([text is not None for text in texts["loss"]])
+        found["loss"] = np.where(is_printed & np.isnan(found["loss"]), np.inf, found["loss"])
+    clock = found.pop("clock", np.nan)
+    found["at"] = _moments(texts["at"]) if "at" in texts else clock
+    of_further = found.pop("of_further")
     if form.extra is None:
-        return found
-    found["reader"] = numbers("of_further")
-    further = pd.Series(columns.get("further", ()), dtype=bool)
-    of_print = (~further).cumsum()
-    place = ["rank", "epoch", "step"]
-    same = (found[place] == found[place].groupby(of_print).transform("first")).all(axis=1)
-    whole = found[same & (of_print > 0)]
-    return whole.groupby(of_print[whole.index]).first().reset_index(drop=True)
+        return prints_of(len(rows), line=texts["line"], **found)
+    prints = prints_of(len(rows), line=texts["line"], **found | {"reader": of_further})
+    of_print = np.cumsum(~np.array(texts["further"]))
+    frame = pd.DataFrame(prints)[of_print > 0]
+    of_print = of_print[of_print > 0]
+    place = frame[["rank", "epoch", "step"]]
+    same = (place == place.groupby(of_print).transform("first")).all(axis=1)
+    whole = frame[same].groupby(of_print[same]).first()
+    return {name: whole[name].to_numpy() for name in whole}
 
 
-def _moments(texts: pd.Series) -> np.ndarray:
+def _moments(texts: Sequence[str | None]) -> np.ndarray:
     """Clock readings in seconds; of any zone, for differences."""
-    known = texts.dropna()
-    if len(known) and ":" in known.iloc[0]:
-        iso = texts.str.replace("/", "-").str.replace(",", ".")
-        moments = pd.to_datetime(iso, format="ISO8601", utc=True, errors="coerce")
-        epoch = pd.Timestamp(0, tz="UTC")
-        return ((moments - epoch) / pd.Timedelta(seconds=1)).to_numpy(float)
-    return np.array([float(text or "nan") for text in texts])
+    if ":" not in (next(filter(None, texts), None) or ""):
+        return np.array([float(text or "nan") for text in texts])
+    iso = [text and text.replace("/", "-").replace(",", ".") for text in texts]
+    moments = pd.to_datetime(iso, format="ISO8601", utc=True, errors="coerce")
+    return np.where(moments.isna(), np.nan, moments.as_unit("us").asi8 / 1e6)
 
 
 def _reported(form: LogFormat, rest: Lines) -> Iterator[ReportedFigure]:

@@ -1,10 +1,10 @@
 """Every throughput that a log gives, by each statistic that suites use."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from perfkit.analysis.steady import steadiness
 from perfkit.config import Protocol
 from perfkit.logs.audit import Figure, Period
 from perfkit.logs.log import Log, ReportedFigure
+from perfkit.logs.windows import shifted
 from perfkit.text.terminal import plain
 
 PROTOCOL = Protocol.named("published")
@@ -92,94 +93,103 @@ def share_of(waits: float, time: float) -> float | None:
     return float(share) if 0 <= share <= 1 else None
 
 
-def usable(rates: pd.Series) -> pd.Series:
+def usable(rates: np.ndarray) -> np.ndarray:
     return rates[(rates > LEAST_RATE) & (rates < MOST_RATE)]
 
 
 def rank_of(windows: pd.DataFrame) -> int:
-    """Whose prints are taken: of the ranks that tell of the most steps the slowest, for the
-    ranks of a step wait for each other; the first of such as took as long."""
-    if windows.empty:
-        return -1
-    steps = windows["last"] - windows["first"] + 1
+    """Whose prints are taken: of the ranks whose prints cover the most steps the slowest, for
+    the ranks of a step wait for each other; the first of those that took as long."""
+    ranks, places = np.unique(windows["rank"].to_numpy(), return_inverse=True)
+    steps = (windows["last"] - windows["first"] + 1).to_numpy()
     with np.errstate(divide="ignore"):
-        took = windows["seconds"].fillna(steps / windows["own_rate"]).replace(np.inf, 0.0)
-    sums = pd.DataFrame({"steps": steps, "took": took}).groupby(windows["rank"]).sum()
-    longest = sums[sums["steps"] == sums["steps"].max()]["took"]
-    return int(max(longest.index, key=lambda rank: (longest[rank], -abs(rank))))
+        took = windows["seconds"].fillna(steps / windows["own_rate"]).to_numpy()
+    sums = np.bincount(places, np.where(np.isfinite(took), took, 0.0))
+    counts = np.bincount(places, steps)
+    most = [at for at in range(len(ranks)) if counts[at] == counts.max()]
+    return int(ranks[max(most, key=lambda at: (sums[at], -abs(ranks[at])))])
 
 
 class Windows:
-    """The windows of one rank, each beside the one before it."""
+    """The windows of one rank as arrays, `rows[name]` with WINDOW's columns.
+
+    `steps` are those of each window. `goes_on`: whether the window before it is in the same
+    epoch; `since`: the first step after that one, else 1; `passed`: seconds between the two
+    prints. `place` counts the epochs of all runs from 0. `begins`: whether the window is in the
+    first epoch of its run.
+    """
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.rank = rank_of(log.windows)
-        self.rows = log.windows[log.windows["rank"] == self.rank].reset_index(drop=True)
-        rows, before = self.rows, self.rows.shift()
-        self.steps = rows["last"] - rows["first"] + 1
-        self.same_epoch = (rows[["run", "epoch"]] == before[["run", "epoch"]]).all(axis=1)
-        self.goes_on = self.same_epoch & (before["last"] < rows["last"])
-        self.since = (before["last"] + 1).where(self.goes_on, 1)
-        self.passed = rows["at"] - before["at"]
-        # The epoch with which its training begins.
-        self.begins = rows["epoch"] == rows.groupby("run")["epoch"].transform("first")
+        own = log.windows["rank"].to_numpy() == self.rank
+        self.rows = {name: log.windows[name].to_numpy()[own] for name in log.windows}
+        run, epoch, last = (self.rows[name] for name in ("run", "epoch", "last"))
+        self.steps = last - self.rows["first"] + 1
+        new_run = np.append(True, np.diff(run) != 0)
+        self.place = np.cumsum(new_run | np.append(True, np.diff(epoch) != 0)) - 1
+        self.goes_on = np.append(False, (np.diff(self.place) == 0) & (np.diff(last) > 0))
+        self.since = np.where(self.goes_on, np.roll(last, 1) + 1, 1)
+        self.passed = self.rows["at"] - shifted(self.rows["at"])
+        self.begins = epoch == epoch[new_run][np.cumsum(new_run) - 1]
 
     @cached_property
-    def protocol_epoch(self) -> tuple[int, int] | None:
-        """Run and epoch of the first epoch with most of the protocol's steps; None if no print
-        tells of any."""
+    def protocol_place(self) -> int | None:
+        """The first epoch with most of the protocol's steps; None if no print covers any."""
         within = (self.rows["first"] > WARMUP) & (self.rows["last"] <= END)
-        epochs = [self.rows["run"], self.rows["epoch"]]
-        steps = self.steps.where(within, 0).groupby(epochs, sort=False).sum()
-        steps = steps.clip(upper=END - WARMUP)
-        return steps.idxmax() if steps.max() > 0 else None
+        steps = np.bincount(self.place, self.steps * within).clip(max=END - WARMUP)
+        return int(steps.argmax()) if steps.max() > 0 else None
 
     @cached_property
-    def step_seconds(self) -> pd.Series:
+    def step_seconds(self) -> np.ndarray:
         """The time of a step in each window, by its times, else its rates (but for a factor),
         else the clock; nan where nothing tells it."""
         times = self.rows["seconds"] / self.steps
-        if times.isna().all():
-            rates = self.rows["own_rate"].fillna(self.rows["rate"])
-            times = 1 / rates.where(rates > 0)
-        return self.passed / self.steps if times.isna().all() else times
+        if np.isnan(times).all():
+            own, rates = self.rows["own_rate"], self.rows["rate"]
+            rates = np.where(np.isnan(own), rates, own)
+            times = 1 / np.where(rates > 0, rates, np.nan)
+        return self.passed / self.steps if np.isnan(times).all() else times
 
     @cached_property
     def steady_begin(self) -> int | None:
         """The first window of the steady state; None if there is none, or too few windows."""
-        times = self.step_seconds[np.isfinite(self.step_seconds) & (self.step_seconds > 0)]
-        found = steadiness(times.to_list()) if len(times) else None
-        return int(times.index[found.begin]) if found and found.settled else None
+        timed = np.flatnonzero(np.isfinite(self.step_seconds) & (self.step_seconds > 0))
+        found = steadiness(self.step_seconds[timed].tolist()) if len(timed) else None
+        return int(timed[found.begin]) if found and found.settled else None
 
-    def inside(self, period: Period, first: pd.Series) -> pd.Series:
-        """Which windows, that tell of steps from `first` on, lie in the period as a whole."""
-        rows = self.rows
-        if period == "all":
-            return pd.Series(True, rows.index)
-        if period == "warm":
-            return ~self.begins | (first > WARMUP)
-        if period == "steady":
-            begin = self.steady_begin
-            return pd.Series(rows.index >= (len(rows) if begin is None else begin), rows.index)
-        if self.protocol_epoch is None:
-            return pd.Series(False, rows.index)
-        run, epoch = self.protocol_epoch
-        of_epoch = (rows["run"] == run) & (rows["epoch"] == epoch)
-        return of_epoch & (first > WARMUP) & (rows["last"] <= END)
+    def inside(self, period: Period, first: np.ndarray) -> np.ndarray:
+        """Which windows, whose steps begin with `first`, lie in the period as a whole."""
+        count = len(self.steps)
+        match period:
+            case "all":
+                return np.full(count, True)
+            case "warm":
+                return ~self.begins | (first > WARMUP)
+            case "steady":
+                begin = self.steady_begin
+                return np.arange(count) >= (count if begin is None else begin)
+        of_epoch = self.place == (-1 if self.protocol_place is None else self.protocol_place)
+        return of_epoch & (first > WARMUP) & (self.rows["last"] <= END)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a log gives: `shown` are its figures by each statistic; `skipping` those means of
-    its printed rates that leave out the first 1, 2, … prints."""
+    """What a log gives: `shown` are its figures by each statistic."""
 
     rank: int
     shown: list[Figure]
-    skipping: list[Figure] = field(default_factory=list)
     input_share: float | None = None
     slowest: Slowest | None = None
     windows: Windows | None = None
+
+    @cached_property
+    def skipping(self) -> list[Figure]:
+        """Means of the printed rates without the first 1, 2, … prints: what is published as
+        "mean after warm-up"."""
+        if self.windows is None:
+            return []
+        return [*_Period(self.windows, "all", RateScope.of(self.windows.log)).skipping()]
 
 
 def figures_of(log: Log) -> Figures:
@@ -193,20 +203,18 @@ def figures_of(log: Log) -> Figures:
     if log.windows.empty:
         return Figures(-1, shown)
     windows = Windows(log)
-    sums = {period: _Period(windows, period, scope) for period in Period.__args__}  # type: ignore[attr-defined]
-    for period, one in sums.items():
-        whole = sums["all"]
+    periods = {period: _Period(windows, period, scope) for period in get_args(Period)}
+    whole = periods["all"]
+    for period, one in periods.items():
         if one.prints and (period in ("all", "protocol") or one.prints < whole.prints):
             shown += one.figures()
-    if windows.steady_begin == 0 and (figure := sums["all"].samples_per_time()):
+    if windows.steady_begin == 0 and (figure := whole.samples_per_time()):
         shown.append(figure.model_copy(update={"period": "steady"}))
-    measured = sums["protocol"] if sums["protocol"].prints else sums["all"]
     return Figures(
         windows.rank,
         shown,
-        [*sums["all"].skipping()],
         next((one.wait_share for one in shown if one.period == "all" and one.wait_share), None),
-        measured.slowest(),
+        (periods["protocol"] if periods["protocol"].prints else whole).slowest(),
         windows,
     )
 
@@ -231,52 +239,50 @@ class _Period:
     def __init__(self, windows: Windows, period: Period, scope: RateScope) -> None:
         self.windows, self.period, self.scope = windows, period, scope
         self.mask = windows.inside(period, windows.rows["first"])
-        self.rows = windows.rows[self.mask]
+        self.rows = {name: values[self.mask] for name, values in windows.rows.items()}
         self.row_steps = windows.steps[self.mask]
-        self.prints = len(self.rows)
-        self.steps = int(self.row_steps.sum())
+        self.prints, self.steps = len(self.row_steps), int(self.row_steps.sum())
         self.rates = usable(self.rows["rate"])
         self.rate_unit = half_unit(self.rates)
         self.timed = np.isfinite(self.rows["seconds"]) & (self.rows["seconds"] > 0)
-        self.waits = self.rows["reader"][self.timed & np.isfinite(self.rows["reader"])]
-
-    @property
-    def wait_share(self) -> float | None:
-        """Of the time of the steps, what was waited for input; where the format leaves open
-        whether that is in the printed time, the less of the two."""
-        apart = 0.0 if self.windows.log.semantics.reader == "in" else self.waits.sum()
-        time = self.rows["seconds"][self.waits.index].sum() + apart
-        return share_of(self.waits.sum(), time) if len(self.waits) else None
+        waiting = self.timed & np.isfinite(self.rows["reader"])
+        self.waits = self.rows["reader"][waiting]
+        # Where the format leaves open whether the wait is in the printed time, the less of the
+        # two shares.
+        apart = 0.0 if windows.log.semantics.reader == "in" else self.waits.sum()
+        time = self.rows["seconds"][waiting].sum() + apart
+        self.wait_share = share_of(self.waits.sum(), time) if len(self.waits) else None
 
     def figures(self) -> Iterator[Figure]:
         if found := self.samples_per_time():
             yield found
         yield from self.by_clock()
-        if not len(self.rates) or self.period == "steady":
+        rates = self.rates
+        if not len(rates) or self.period == "steady":
             return
-        values = {
-            "mean of rates": self.rates.mean(),
-            "harmonic mean": len(self.rates) / (1 / self.rates).sum(),
-            "median": self.rates.median(),
+        # Statistic -> its value, how many rates are averaged, how many prints it is of.
+        count = len(rates)
+        values: dict[str, tuple[float, int, int]] = {
+            "mean of rates": (rates.mean(), count, count),
+            "harmonic mean": (count / (1 / rates).sum(), count, count),
+            "median": (np.median(rates), 1, count),
         }
-        single = {}
         if self.period == "all":
-            ends = self.rates.iloc[-1], self.rates.iloc[0], self.rates.max()
-            single = dict(zip(("last print", "first print", "maximum"), ends, strict=True))
-        for statistic, value in (values | single).items():
-            averaged = 1 if statistic in ("median", *single) else len(self.rates)
-            prints = 1 if statistic in single else len(self.rates)
+            values["last print"] = rates[-1], 1, 1
+            values["first print"] = rates[0], 1, 1
+            values["maximum"] = rates.max(), 1, 1
+        for statistic, (value, averaged, prints) in values.items():
             rounding = self.rate_unit_of(averaged) / value
             yield self.figure(statistic, value, self.scope.rate_of, rounding, prints=prints)
 
     @cached_property
     def extent(self) -> dict[str, Any]:
-        """Which steps, and how many, all of its prints tell of."""
+        """Which steps, and how many, all of its prints cover."""
         return {
             "first": int(self.rows["first"].min()),
             "last": int(self.rows["last"].max()),
             "steps": self.steps,
-            "epochs": len(self.rows[["run", "epoch"]].drop_duplicates()),
+            "epochs": len(np.unique(self.windows.place[self.mask])),
             "prints": self.prints,
         }
 
@@ -294,85 +300,80 @@ class _Period:
     def samples_per_time(self) -> Figure | None:
         """Samples over the time of the steps; from rates alone, their harmonic mean weighted
         with the steps."""
-        semantics, scope = self.windows.log.semantics, self.scope
+        windows, semantics, scope = self.windows, self.windows.log.semantics, self.scope
         # What the printed waits are in, a format has to tell.
         known = semantics.reader is not None or not self.waits.sum()
-        seconds, wait = self.rows["seconds"].sum(), {"wait_share": self.wait_share}
+        seconds = np.nansum(self.rows["seconds"])
         # Where times are differences of running means, the rounding of each print is multiplied
         # with all steps before. Each time may have been rounded the same way.
         times = 1.0
         if semantics.covers == "running":
-            windows = self.windows
-            reach = windows.rows["last"] - windows.since.where(windows.goes_on, 1) + 1
+            reach = windows.rows["last"] - windows.since + 1
             times = 2 * reach[self.mask].sum() / self.steps
         if known and scope.samples and self.timed.all() and seconds > 0:
             rate = scope.samples * self.steps / seconds
             unit = half_unit(self.rows["printed_seconds"], 1e-9)
-            rounding = unit * times * self.steps / seconds
-            return self.figure("samples/time", rate, "device", rounding, **wait)
-        own = usable(self.rows["own_rate"])
-        if not len(self.rates) or len(own) < self.prints:
-            return None
-        rate = self.steps / (self.row_steps / own).sum()
-        unit = self.rate_unit_of(self.prints)
-        if semantics.covers == "running":
-            unit = self.rate_unit * times
-        return self.figure("samples/time", rate, scope.rate_of, unit / rate, **wait)
+            of, rounding = "device", unit * times * self.steps / seconds
+        else:
+            own = usable(self.rows["own_rate"])
+            if not len(self.rates) or len(own) < self.prints:
+                return None
+            rate = self.steps / (self.row_steps / own).sum()
+            running = semantics.covers == "running"
+            unit = self.rate_unit * times if running else self.rate_unit_of(self.prints)
+            of, rounding = scope.rate_of, unit / rate
+        return self.figure("samples/time", rate, of, rounding, wait_share=self.wait_share)
 
     def by_clock(self) -> Iterator[Figure]:
         """Samples over the time from print to print, where both are in the same epoch."""
-        windows, rows = self.windows, self.windows.rows
-        since = windows.since
-        within = windows.inside(self.period, since)
-        on = windows.goes_on & within & (windows.passed >= 0)
+        windows, since = self.windows, self.windows.since
+        on = windows.goes_on & windows.inside(self.period, since) & (windows.passed >= 0)
         seconds = windows.passed[on].sum()
-        if not (on.any() and seconds > 0 and self.scope.samples):
+        if not (seconds > 0 and self.scope.samples):
             return
-        steps = int((rows["last"] - since + 1)[on].sum())
+        rows = {name: windows.rows[name][on] for name in ("last", "at", "reader")}
+        steps = int((rows["last"] - since[on] + 1).sum())
         # Each stretch begins and ends with a reading of the clock.
-        stretches = int((on & ~on.shift(fill_value=False)).sum())
-        rounding = stretches * 2 * half_unit(rows["at"][on]) / seconds
-        own = {
-            "first": int(since[on].min()),
-            "last": int(rows["last"][on].max()),
-            "steps": steps,
-        }
-        rate, waits = self.scope.samples * steps / seconds, rows["reader"][on]
-        share = share_of(waits.sum(), seconds) if waits.notna().all() else None
-        yield self.figure("clock", rate, "device", rounding, wait_share=share, **own)
+        stretches = int((np.diff(on, prepend=False) & on).sum())
+        waits = rows["reader"]
+        yield self.figure(
+            "clock",
+            self.scope.samples * steps / seconds,
+            "device",
+            stretches * 2 * half_unit(rows["at"]) / seconds,
+            wait_share=None if np.isnan(waits).any() else share_of(waits.sum(), seconds),
+            first=int(since[on].min()),
+            last=int(rows["last"].max()),
+            steps=steps,
+        )
 
     def skipping(self) -> Iterator[Figure]:
-        """Means of the printed rates without the first prints: what is published as "mean after
-        warm-up"."""
+        """Means of the printed rates without the first prints."""
         # Summed from the end, so that each is a mean of its own.
-        sums = self.rates[::-1].cumsum()[::-1].to_list()
+        sums = np.cumsum(self.rates[::-1])[::-1].tolist()
         for skipped, total in enumerate(sums[1 : SKIPPED_AT_MOST + 1], 1):
             count = len(sums) - skipped
-            rounding = self.rate_unit_of(count) / (total / count)
+            mean = total / count
+            rounding = self.rate_unit_of(count) / mean
             own = {"skipped": skipped, "prints": count, "first": None}
-            yield self.figure(
-                "mean after skipping", total / count, self.scope.rate_of, rounding, **own
-            )
+            yield self.figure("mean after skipping", mean, self.scope.rate_of, rounding, **own)
 
     def rate_unit_of(self, count: int) -> float:
         """How far rounding may move a mean of so many rates: if they are spread over many of
         their last digits, by three standard deviations of independent errors."""
-        return self.rate_unit * (min(1.0, (3 / count) ** 0.5) if self.spread else 1.0)
-
-    @cached_property
-    def spread(self) -> bool:
-        """Whether the rates are spread over many of their last digits."""
         head = self.rates[:SKIPPED_AT_MOST]
-        return bool(head.max() - head.min() >= 20 * self.rate_unit)
+        spread = head.max() - head.min() >= 20 * self.rate_unit
+        return self.rate_unit * (min(1.0, (3 / count) ** 0.5) if spread else 1.0)
 
     def slowest(self) -> Slowest | None:
-        if self.timed.any():
-            times = self.rows["seconds"]
-        else:
-            times = self.row_steps / self.rows["own_rate"]
-        times = times.where(np.isfinite(times), 0.0)
+        """The print that took longest; None where nothing tells the times."""
+        times = self.rows["seconds"]
+        if not self.timed.any():
+            with np.errstate(divide="ignore"):
+                times = self.row_steps / self.rows["own_rate"]
+        times = np.where(np.isfinite(times), times, 0.0)
         if not times.sum() > 0:
             return None
-        at = times.idxmax()
-        steps, line = int(self.row_steps[at]), int(self.rows["line"][at])
+        at = int(times.argmax())
+        line, steps = int(self.rows["line"][at]), int(self.row_steps[at])
         return Slowest(line, float(times[at] / times.sum()), steps, self.steps)

@@ -39,7 +39,7 @@ BERT_MASKED = -1e4
 def training_flops(config: Config) -> int | None:
     """Floating-point operations of forward and backward pass for one sample; None where the
     configuration leaves its size open."""
-    if not (config.sequence_length if config.model == "bert" else config.image_size):
+    if not config.sample_size:
         return None
     return flops_with_backward(config, multiply_adds(config))
 
@@ -59,10 +59,8 @@ def _parts(config: Config) -> tuple[int, int]:
     """Multiply-adds of a sample's forward pass: of what needs no gradient of its input, and of
     all else."""
     if config.model == "bert":
-        assert config.sequence_length
-        return 0, _bert(config.sequence_length)
-    assert config.image_size
-    return {"resnet50": _resnet50, "vgg16": _vgg16}[config.model](config.image_size)
+        return 0, _bert(config.sample_size)
+    return {"resnet50": _resnet50, "vgg16": _vgg16}[config.model](config.sample_size)
 
 
 def _resnet50(size: int) -> tuple[int, int]:

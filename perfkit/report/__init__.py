@@ -9,6 +9,7 @@ comparison.py   the sections of an interleaved comparison's page
 audit.py        the sections of an audit's page
 summary.py      the sections of the summary
 published.py    the sections of the page of published tables
+history.py      the sections of the page of series over time
 index.py        the index, results.csv and results.json
 outcome.py      how a measurement ended, in a line
 site.py         writes pages: one, or all of an outputs folder
@@ -33,7 +34,9 @@ _NAMES = {
     "summary": "Summary fastest ratios throughput_by_batch scaling bottlenecks "
     "beside_published left_out",
     "published": "published_tables",
-    "site": "publish publish_summary publish_published publish_comparison publish_audit",
+    "history": "history_overview history_series",
+    "site": "publish publish_summary publish_published publish_history publish_comparison "
+    "publish_audit",
 }
 """What notebooks call, by its module."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

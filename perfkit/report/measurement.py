@@ -160,7 +160,11 @@ def parameters(measurement: Measurement) -> Section:
         sampled=c.input != "synthetic" and c.data_dir == MODELS[c.model].data_dir,
         sources=[(name, str(known[name]), source) for name, source in facts.items()],
         values=config.parameter_values(c, result.protocol),
-        meanings=config.parameters(),
+        meanings={
+            name: known
+            for name, known in config.parameters().items()
+            if config.ABOUT[name].identifies
+        },
     )
 
 

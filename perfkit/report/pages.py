@@ -193,6 +193,7 @@ def site_links(outputs: Path, folder: Path, here: str = "") -> list[tuple[str, s
         "index": (_("All measurements"), "index", ""),
         "summary": (_("Summary"), "summary/report", ""),
         "published": (_("Published tables"), "published/report", ""),
+        "history": (_("History"), "history/report", ""),
         "comparisons": (_("Comparisons"), "index", "#comparisons"),
         "audits": (_("Audits"), "index", "#audits"),
     }

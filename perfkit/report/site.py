@@ -37,9 +37,10 @@ FACTS: dict[str, Callable[[Any], tuple[str, str]]] = {
     "audit": audit.audit_facts,
     "summary": lambda s: (gettext("Training throughput: summary"), _made(s)),
     "published": lambda s: (gettext("Published tables"), _made(s)),
+    "history": lambda s: (gettext("History of throughput"), _made(s)),
 }
 """What gives a page's title, and when and on what it was made, by the name of its notebook."""
-SUMMARY_PAGES = ("summary", "published")
+SUMMARY_PAGES = ("summary", "published", "history")
 FILES = ["comparison.json", "audit.json", NOTEBOOK, "../results.csv", "../results.json"]
 """What such a page links to, where it is."""
 
@@ -100,7 +101,7 @@ def _write_one(outputs: Path, kind: str, folder: Path) -> list[str]:
 
 
 def write_summary(summary: Summary, language: str) -> None:
-    """Write the summary and the page of published tables in one language."""
+    """Write the pages of SUMMARY_PAGES in one language."""
     for kind in SUMMARY_PAGES:
         _write(kind, summary.outputs / kind, language, summary)
 
@@ -158,5 +159,6 @@ def _publish(kind: str, shown: Summary | str | Path) -> Section:
 
 publish_summary = partial(_publish, "summary")
 publish_published = partial(_publish, "published")
+publish_history = partial(_publish, "history")
 publish_comparison = partial(_publish, "comparison")
 publish_audit = partial(_publish, "audit")

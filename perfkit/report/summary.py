@@ -16,6 +16,7 @@ from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 
 from perfkit import config
 from perfkit.comparison import blocks
+from perfkit.comparison import history as series
 from perfkit.comparison.live import stored
 from perfkit.comparison.live.leaders import Ranking, rankings
 from perfkit.comparison.scaling import PANEL, speedups
@@ -95,6 +96,11 @@ class Summary:
     def placed(self) -> pd.DataFrame:
         """The measurements with the block and the row of the table that they belong to."""
         return blocks.placed(self.measurements, self.comparisons.values())
+
+    @cached_property
+    def history(self) -> series.History:
+        """The series among the measurements, with the points at which their level changes."""
+        return series.history(self.measurements)
 
     @cached_property
     def cells(self) -> pd.DataFrame:

@@ -1,13 +1,14 @@
-"""How a wrong request is told: parameter, what is wrong with it, what is allowed."""
+"""What is wrong with a request, in sentences: the parameter, its fault, what is allowed."""
 
 import difflib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from perfkit.config import Config, choices
+from perfkit.config import choices
 
+T = TypeVar("T")
 TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -34,10 +35,10 @@ class RequestError(ValueError):
         return str(self).splitlines()
 
 
-def validated(model: Callable[..., Any], values: dict[str, Any], problems: list[str]) -> Any:
-    """An instance of `model`, or None and what is wrong added to `problems`."""
+def validated(make: Callable[[], T], problems: list[str]) -> T | None:
+    """The model that `make` returns, or None and what is wrong added to `problems`."""
     try:
-        return model(**values)
+        return make()
     except ValidationError as error:
         problems.extend(_sentence(e) for e in error.errors())
         return None
@@ -49,7 +50,7 @@ def _sentence(error: Any) -> str:
         return str(error["ctx"]["error"])
     name, value, kind = error["loc"][0], error["input"], error["type"]
     if kind == "literal_error":
-        return not_available(name, value, choices(Config.model_fields[name].annotation))
+        return not_available(name, value, choices(name))
     if kind.startswith(("greater", "less")):
         limit = "; ".join(f"{BOUNDS[key]} {bound}" for key, bound in error["ctx"].items())
         return f"{name}: {value!r} is out of range; allowed: {limit}"

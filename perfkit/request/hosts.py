@@ -7,6 +7,8 @@ from ipaddress import ip_address
 
 import psutil
 
+from perfkit.config import Config
+
 RESOLVER_WORDS = "is it spelt as your resolver or /etc/hosts knows it?"
 
 
@@ -34,13 +36,12 @@ def own_index(hosts: list[str]) -> int | None:
     return None
 
 
-def problems(launcher: str, nodes: int, hosts: str | None) -> list[str]:
-    """What is wrong with starting so many nodes from here, as sentences."""
-    if launcher == "srun":
-        return [*_slurm_problems(nodes)]
-    if launcher in ("mpirun", "manual"):
-        return [*_host_problems(launcher, nodes, hosts)]
-    return []
+def problems(config: Config) -> Iterator[str]:
+    """What keeps the nodes of this configuration from being started from here."""
+    if config.nodes > 1 and config.launcher == "srun":
+        yield from _slurm_problems(config.nodes)
+    elif config.nodes > 1 and config.launcher in ("mpirun", "manual"):
+        yield from _host_problems(config)
 
 
 def _slurm_problems(nodes: int) -> Iterator[str]:
@@ -60,12 +61,12 @@ def _slurm_problems(nodes: int) -> Iterator[str]:
         )
 
 
-def _host_problems(launcher: str, nodes: int, hosts: str | None) -> Iterator[str]:
-    named = hosts.split(",") if hosts else []
-    if len(named) != nodes or len(set(named)) != nodes:
+def _host_problems(config: Config) -> Iterator[str]:
+    named, nodes = config.host_list, config.nodes
+    if not len(named) == len(set(named)) == nodes:
         yield (
-            f"hosts: launcher={launcher} with nodes={nodes} needs {nodes} different hosts, "
-            f"this one first: -p hosts A,B; given: {hosts or 'none'}"
+            f"hosts: launcher={config.launcher} with nodes={nodes} needs {nodes} different "
+            f"hosts, this one first: -p hosts A,B; given: {config.hosts or 'none'}"
         )
         return
     unknown = {}
@@ -77,6 +78,8 @@ def _host_problems(launcher: str, nodes: int, hosts: str | None) -> Iterator[str
     if unknown:
         yield from (f"hosts: {h}: {why}; {RESOLVER_WORDS}" for h, why in unknown.items())
     elif (index := own_index(named)) is None:
-        yield f"hosts: this machine is none of {hosts}; start perfkit on the first of them"
-    elif launcher == "mpirun" and index != 0:
+        yield (
+            f"hosts: this machine is none of {config.hosts}; start perfkit on the first of them"
+        )
+    elif config.launcher == "mpirun" and index != 0:
         yield f"hosts: this machine is {named[index]}; name it first, or start on {named[0]}"

@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.config import (
-    PATHS,
+    FIELDS,
     PROTOCOL_PARAMETERS,
-    PROTOCOLS,
     Config,
     Protocol,
+    choices,
+    is_open,
     parameters,
+    select,
     typed_path,
 )
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
+from perfkit.request.checks import Check, problems
 from perfkit.request.errors import RequestError, not_available, suggest, validated
-from perfkit.request.resolve import Unseen, not_run, resolve
+from perfkit.request.resolve import resolve
 from perfkit.system.gpus import visible_gpus
 
 
@@ -30,60 +34,69 @@ class Plan:
     protocol: Protocol
 
 
-def plan(model: str, namespace: Mapping[str, Any], unseen: Collection[Unseen] = ()) -> Plan:
+def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check] = ()) -> Plan:
     """Validate the parameters found in `namespace` and fill in what they leave open.
 
     `namespace` is a notebook's `globals()` or any mapping of names to values: every public
     name that holds a plain literal counts as a parameter, so that a misspelt one is noticed.
-    What is `unseen` from here is not judged. Raises RequestError with all problems at once.
+    `skip_checks` of this `machine`, which then need not be the one that measures, or of the
+    `data`. Raises RequestError with all problems at once.
     """
     given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
-    known = parameters()
-    problems = [
-        f"{name}: no such parameter{suggest(name, known)} "
+    wrong = [
+        f"{name}: no such parameter{suggest(name, FIELDS)} "
         "(a variable of your own? Begin its name with an underscore)"
-        for name in given.keys() - known.keys()
+        for name in given.keys() - FIELDS.keys()
     ]
-    if model not in MODELS:
-        problems.append(not_available("model", model, tuple(MODELS)))
-    given = {name: value for name, value in given.items() if name in known}
-    steps = {name: given.pop(name, None) for name in PROTOCOL_PARAMETERS}
-    protocol = steps.pop("protocol")
-    if protocol is None:
-        protocol = "auto"
-    if wrong := value_problems("protocol", protocol):
-        problems += wrong
-        protocol = "auto"
+    given = {name: given[name] for name in FIELDS if name in given}
+    unsaid = [name for name in ("device", "gpus") if is_open(name, given.get(name))]
+    by_gpu = given.get("device") == "gpu" or len(unsaid) == 2
+    if "machine" in skip_checks and by_gpu and not given.get("gpus"):
+        wrong.append("gpus: say how many per node; where it runs can't be seen from here")
+    gpus = len(visible_gpus())
+    planned = _planned(model, given, gpus, wrong)
+    if planned:
+        wrong += problems(planned.config, gpus, skip_checks)
+    if wrong or not planned:
+        raise RequestError(sorted(wrong))
+    return planned
 
-    config = _asked({"model": model if model in MODELS else "resnet50"} | given, problems)
-    validated(Protocol.named, {"name": "quick"} | steps, problems)
-    if problems or config is None:
-        raise RequestError(sorted(problems))
-    config = resolve(config, len(visible_gpus()), unseen)
-    if protocol == "auto":
-        protocol = "published" if config.device == "gpu" else "quick"
-    return Plan(config, Protocol.named(protocol, **steps))
+
+def _planned(model: str, given: Mapping[str, Any], gpus: int, wrong: list[str]) -> Plan | None:
+    """The plan of these parameters; None, and what is wrong with them added to `wrong`."""
+    before = len(wrong)
+    values = {"model": model} | {
+        name: given[name] for name in given if name in Config.model_fields
+    }
+    for name, known in (("model", MODELS), ("framework", FRAMEWORKS)):
+        if name in values and values[name] not in [*known]:
+            wrong.append(not_available(name, values[name], tuple(known)))
+            values[name] = next(iter(known))
+    config = validated(lambda: resolve(values, gpus), wrong)
+    steps = {name: given[name] for name in PROTOCOL_PARAMETERS if name in given}
+    name = steps.pop("protocol", None)
+    if is_open("protocol", name):
+        name = "published" if config and config.device == "gpu" else "quick"
+    if name not in choices("protocol"):
+        wrong.append(not_available("protocol", name, choices("protocol")))
+        name = "quick"
+    protocol = validated(lambda: Protocol.named(name, **steps), wrong)
+    return Plan(config, protocol) if config and protocol and len(wrong) == before else None
 
 
 def value_problems(name: str, value: Any) -> list[str]:
     """What is wrong with this value of the parameter `name`, whatever the others are."""
-    problems: list[str] = []
-    if name == "protocol":
-        if value not in ("auto", None, *PROTOCOLS):
-            problems.append(not_available(name, value, ("auto", *PROTOCOLS)))
-    elif name not in PROTOCOL_PARAMETERS:
-        _asked({"model": "resnet50", name: value}, problems)
-    else:
-        # Of two that need each other, one alone is not wrong by itself.
-        beside = {"repeats": "auto"} if name in ("budget", "interval_target") else {}
-        validated(Protocol.named, {"name": "quick", name: value} | beside, problems)
-    return problems
+    wrong: list[str] = []
+    # Of two that need each other, one alone is not wrong by itself.
+    beside = {"repeats": "auto"} if name in ("budget", "interval_target") else {}
+    _planned("resnet50", beside | {name: value}, 0, wrong)
+    return wrong
 
 
 def typed(name: str, value: str) -> Any:
     """`value`, as it was typed, as the parameter's type, where its text has one; else the text
     itself. A relative path starts in the working directory."""
-    if name in PATHS:
+    if name in select(is_path=True):
         return typed_path(value)
     if value in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[value]
@@ -102,13 +115,3 @@ def _is_parameter(name: str, value: object) -> bool:
     literal = value is None or isinstance(value, str | int | float | list | tuple | dict)
     # In and Out are IPython's.
     return literal and not name.startswith("_") and name not in ("In", "Out")
-
-
-def _asked(values: dict[str, Any], problems: list[str]) -> Config | None:
-    """The configuration that is asked for, or None and what is wrong with it added to
-    `problems`."""
-    if unknown := not_run(values.get("framework", "paddle")):
-        problems += unknown
-        values = values | {"framework": "paddle"}
-    config: Config | None = validated(Config, values, problems)
-    return config

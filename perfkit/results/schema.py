@@ -430,12 +430,6 @@ class Result(Stored):
         return in_utc(text, "seconds")
 
     @model_validator(mode="after")
-    def _is_resolved(self) -> Self:
-        if self.config.batch_size is None or self.config.input is None:
-            raise ValueError("batch_size and input are left open")
-        return self
-
-    @model_validator(mode="after")
     def _throughput_follows_from_repeats(self) -> Self:
         if not self.throughput:
             return self

@@ -57,5 +57,5 @@ def predicted(work: float, samples: list[Sample]) -> float:
 
 def _work(config: Config, protocol: Protocol) -> float:
     """What a rank has to go through in a repeat: pixels or tokens."""
-    each = config.image_size**2 if config.image_size else (config.sequence_length or 1)
+    each = config.sample_size ** (2 if config.image_size else 1)
     return float(config.samples_per_step * protocol.steps * each)

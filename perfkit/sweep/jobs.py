@@ -11,15 +11,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import ROOT, Config, Protocol, resolved_path, run_command
-from perfkit.driver.measure import WHERE_AND_HOW_LONG
+from perfkit.config import ROOT, resolved_path, run_command
 from perfkit.inputs.data_set import digest
 from perfkit.inputs.samples import SHARD
 from perfkit.models import MODELS
+from perfkit.request.checks import Check
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.request.resolve import Unseen
+from perfkit.results.schema import Result
 from perfkit.results.store import Measurement, ResultError, Store, folders
 from perfkit.sweep.file import Configuration, SweepError, read_sweep
 from perfkit.system.environment import identity
@@ -71,13 +71,13 @@ def read_jobs(path: Path, given: Mapping[str, Any], executor: str) -> list[Job]:
     for one in configurations:
         parameters = _with_own_hosts(one.parameters)
         # Sample data that is not there yet will be made.
-        unseen: set[Unseen] = set() if parameters.get("data_dir") else {"data"}
-        unseen |= {"machine", "data"} if elsewhere else set()
+        skipped: set[Check] = set() if parameters.get("data_dir") else {"data"}
+        skipped |= {"machine", "data"} if elsewhere else set()
         if executor == "local" and _want_a_cluster(parameters):
             told[f"{one.where['nodes']}: {CLUSTER}"] = 1
             continue
         try:
-            planned.append((one, parameters, plan(one.model, parameters, unseen)))
+            planned.append((one, parameters, plan(one.model, parameters, skipped)))
         except RequestError as error:
             for problem in error.problems:
                 name = problem.partition(":")[0]
@@ -131,7 +131,7 @@ def _shared_problems(
                 f"{one.where.get(name, path)}: launcher: {config.launcher} can't be used for "
                 f"nodes={config.nodes} here; {WAYS.get(executor, 'one node at a time')}"
             )
-        work = (_work(found.config), found.protocol)
+        work = _work(found)
         if work in first:
             place = max(one.where.values(), key=_line, default=path)
             both = f"{first[work]}; and {_label(parameters, varied)}"
@@ -169,16 +169,15 @@ def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str
     one written last if there are several; what was imported is none. Unless it runs
     `elsewhere`, only one that was made in the environment and with the data of now: any other
     would be measured anew."""
-    stored: dict[tuple[Config, Protocol], list[Measurement]] = {}
+    stored: dict[str, list[Measurement]] = {}
     for folder in folders(outputs):
         found = _read(folder, written(folder))
         if found and not found.result.imported:
-            config, protocol = found.result.config, found.result.protocol
-            stored.setdefault((_work(config), protocol), []).append(found)
+            stored.setdefault(_work(found.result), []).append(found)
     matched = {}
     for job in jobs:
         config = job.plan.config
-        candidates = stored.get((_work(config), job.plan.protocol), [])
+        candidates = stored.get(_work(job.plan), [])
         if not elsewhere and candidates:
             here = _environment(config.framework, config.data_folder)
             data = digest(config)
@@ -188,11 +187,9 @@ def measured(jobs: Iterable[Job], outputs: Path, *, elsewhere: bool) -> dict[str
     return matched
 
 
-def _work(config: Config) -> Config:
-    """`config` without what does not make it another measurement."""
-    return config.model_copy(
-        update={name: type(config).model_fields[name].default for name in WHERE_AND_HOW_LONG}
-    )
+def _work(asked: Plan | Result) -> str:
+    """The same for two of which the second would not be measured anew."""
+    return json.dumps([asked.config.identity, asked.protocol.model_dump()])
 
 
 def _made_here(measurement: Measurement, here: dict[str, Any], data: str | None) -> bool:

@@ -182,7 +182,7 @@ def title(result: Result) -> str:
     c = result.config
     batch = _("batch %(size)s") % {"size": c.batch_size}
     words = [MODELS[c.model].short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
-    words += [c.topology if c.ranks > 1 else "", str(c.input), *traits(c), c.label]
+    words += [c.topology if c.ranks > 1 else "", c.input, *traits(c), c.label]
     return " · ".join(filter(None, words))
 
 
@@ -207,7 +207,8 @@ def command(result: Result) -> str:
         return shlex.join(["perfkit", "import", *logs, *options])
     usual = {name: default for name, (default, _meaning) in config.parameters().items()}
     usual |= config.Protocol.named(p.name).model_dump()
-    unused = ("outputs_dir", "gpus" if c.device == "cpu" else "processes")
+    unused = [*config.select(is_path=True, identifies=False)]
+    unused += [n for n, about in config.ABOUT.items() if not about.is_for("device", c.device)]
     given = {
         name: value
         for name, value in result.parameters.items()

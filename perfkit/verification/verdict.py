@@ -105,7 +105,6 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 def _arithmetic(base: Account, other: Account, config: Config) -> Iterator[Check]:
     """Of a sample: multiply-adds as they were counted, and what follows for a training step."""
-    assert config.batch_size
     expected = multiply_adds(config)
     counts = [_divided(one.multiply_adds, config.batch_size) for one in (base, other)]
     yield _exact("multiply_adds", counts, expected)

@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from perfkit.config import Config, Protocol, parameters, portable, resolved_path
+from perfkit.config import FIELDS, Config, Protocol, portable, resolved_path, select
 from perfkit.driver.task import TaskError, perform
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
@@ -21,11 +21,8 @@ from perfkit.results.schema import Reading
 from perfkit.results.store import write_atomically
 from perfkit.verification.stored import FOLDER, SCHEMA_VERSION, Against, Side, Verification
 from perfkit.verification.verdict import Account, judged
-from perfkit.worker.trace import KEPT, STEPS
+from perfkit.worker.trace import COPIES, STEPS
 
-WORK = ("optimizer", "image_size", "sequence_length", "batch_size", "seed")
-FREE = (*WORK, "cpu_tuning", "timeout", "outputs_dir")
-"""The parameters that a verification takes; the sides say framework, execution and layout."""
 FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
 WITNESSES, LOCK = ".witnesses-", ".lock"
 FACTS = ("cpu", "suite", "suite_source", "suite_commit", "suite_modified")
@@ -39,8 +36,8 @@ def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Conf
     for name in values:
         if name in ("framework", "execution", "layout"):
             problems.append(f"{name}: is said by --frameworks, as in paddle,torch:static:NCHW")
-        elif name in parameters() and name not in FREE:
-            problems.append(f"{name}: a verification has its own; it takes {', '.join(FREE)}")
+        elif name in FIELDS and name not in (takes := select(verified=True)):
+            problems.append(f"{name}: a verification has its own; it takes {', '.join(takes)}")
     optimizer = values.get("optimizer") or (
         MODELS[model].optimizers[0] if model in MODELS else ""
     )
@@ -77,7 +74,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     """Compare the work of the first of these configurations with that of each other, and store
     what comes out; `say` is told which of them begins.
 
-    Takes disk room for KEPT copies of the parameters until it ends. Raises TaskError where a
+    Takes disk room for COPIES copies of the parameters until it ends. Raises TaskError where a
     framework fails, or the room is not there.
     """
     base = configs[0]
@@ -97,7 +94,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     made = Verification(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        **base.model_dump(include={"model", *WORK}),
+        **base.model_dump(include={*Verification.model_fields}),
         steps=STEPS,
         base=_side(base),
         against=[
@@ -133,7 +130,7 @@ def _side(config: Config) -> Side:
 
 
 def _see_room(config: Config, folder: Path) -> None:
-    needed = KEPT * 4 * MODELS[config.model].parameters
+    needed = COPIES * 4 * MODELS[config.model].parameters
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TaskError(

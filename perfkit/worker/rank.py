@@ -1,8 +1,8 @@
 """One rank of one repeat: `python -m perfkit.worker.rank JOB`, started by a launcher.
 
-Reads the file JOB for what to do and appends what happens to its own raw file; of a repeat
-start, effective, batch, step, loss, window, evaluation, peak, end, or failure.
-`docs/results.md` describes the events.
+Reads the task from the file JOB and appends events to this rank's raw file; for a repeat start,
+effective, batch, step, loss, window, evaluation, peak, end, or failure. `docs/results.md`
+describes the events.
 """
 
 import errno
@@ -10,6 +10,7 @@ import faulthandler
 import json
 import math
 import os
+import re
 import resource
 import signal
 import sys
@@ -18,35 +19,28 @@ import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic_core import to_json
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import Backend, Batch, Device, backend
+from perfkit.frameworks.base import Backend, Batch, Device, Trainer, backend
 from perfkit.inputs import InputError
 from perfkit.results.schema import FailureCode
 from perfkit.results.store import NO_ROOM, rank_file
 from perfkit.system.processes import end_with_parent
-from perfkit.worker.loop import LossNotFiniteError, seconds_alone, train
+from perfkit.worker.loop import LossNotFiniteError, compute_seconds, train
 from perfkit.worker.peak import measure_peak
-from perfkit.worker.trace import witness
+from perfkit.worker.trace import write_trace
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
-"""How many batches at least, and for how long, the input is read alone."""
+"""The least number of batches and of seconds for which the input alone is read."""
 PROFILED_STEPS = 5
-OUT_OF_MEMORY = (
-    "out of memory",
-    "resourceexhausted",
-    "bad_alloc",
-    "unable to allocate",
-    "can't allocate memory",
-)
 
 
-class NotAsAskedError(RuntimeError):
-    """The framework does something other than what was asked for, without saying so."""
+class ConfigMismatchError(RuntimeError):
+    """The framework silently does something other than the configuration says."""
 
 
 class RawFile:
@@ -59,6 +53,7 @@ class RawFile:
         )
 
     def write(self, *events: dict[str, Any]) -> None:
+        """Append the events by one system call. Raises OSError where the disk is full."""
         # json.dumps takes eight times as long, in every step of the window.
         lines = b"".join([to_json(event) + b"\n" for event in events])
         if os.write(self.descriptor, lines) != len(lines):
@@ -66,21 +61,22 @@ class RawFile:
 
 
 def main(job_file: Path) -> None:
-    """Run this rank; ends with status 1 after a `failure` event."""
+    """Run this rank; exits with status 1 after a `failure` event."""
     end_with_parent()
-    # The driver asks for it when a rank hangs: the log then shows where each one is.
+    # The driver sends this signal when a rank hangs: the log then shows each rank's stacks.
     faulthandler.register(signal.SIGUSR1)
     job = json.loads(job_file.read_text())
     config = Config.model_validate(job["config"])
-    # A launcher sets it; its absence means one process, started without one.
-    rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
     protocol = Protocol.model_validate(job["protocol"])
+    # Set by a launcher; a single process is started without one.
+    rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
     raw = RawFile(rank_file(Path(job["raw_folder"]), rank))
     try:
         raw.write({"event": "start", "pid": os.getpid()})
-        TASKS[job["task"]](config, protocol, rank, raw)
+        end = TASKS[job["task"]](config, protocol, rank, raw)
+        raw.write({"event": "end", **end})
     except BaseException as error:
-        code, message = failure(error)
+        code, message = classify(error)
         traceback.print_exc()
         sys.stderr.flush()
         try:
@@ -91,26 +87,32 @@ def main(job_file: Path) -> None:
             os._exit(1)
 
 
-def opened(config: Config, rank: int) -> tuple[Backend, Device, Iterator[Batch]]:
-    """The framework, this rank's device, and the batches of its input on that."""
-    training = backend(config.framework)
-    device = training.open_device(config)
+def open_input(config: Config, rank: int) -> tuple[Backend, Device, Iterator[Batch]]:
+    """The framework, this rank's device, and the batches of the input on it."""
+    framework = backend(config.framework)
+    device = framework.open_device(config)
     batches = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    return training, device, training.tensors(batches, config)
+    return framework, device, framework.tensors(batches, config)
 
 
-def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
+def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
     """Train under the protocol: a repeat."""
-    training, device, batches = opened(config, rank)
-    trainer = training.Trainer(config)
+    framework, device, batches = open_input(config, rank)
+    trainer = framework.Trainer(config)
     # The first batch starts the input's own workers and shows whether the data can be read.
-    effective = training.effective(trainer, next(batches))
-    check(config, effective)
+    effective = framework.effective(trainer, next(batches))
+    check_effective(config, effective)
     raw.write({"event": "effective", **effective})
-    counted = SampleCounter(batches)
+    sizes: list[int] = []
+
+    def counted() -> Iterator[Batch]:
+        for batch in batches:
+            sizes.append(batch[0].shape[0])
+            yield batch
+
     window = train(
         trainer,
-        counted,
+        counted(),
         device,
         raw.write,
         samples_per_step=config.samples_per_step,
@@ -121,32 +123,32 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
         announce=config.ranks > 1,
     )
     # A short batch must not count as a full one.
-    in_window = sum(counted.counts[-protocol.measured_steps * config.accumulate :])
-    raw.write({"event": "window", **window._asdict(), "samples": in_window})
-    skipped = trainer.skipped_steps if effective["loss_scaling"] else None
-    end = {"skipped_steps": skipped, "loss_scale": trainer.loss_scale}
-    end["samples_seen"] = sum(counted.counts)
+    samples = sum(sizes[-protocol.measured_steps * config.accumulate :])
+    raw.write({"event": "window", **window._asdict(), "samples": samples})
+    end = {
+        "skipped_steps": trainer.skipped_steps if effective["loss_scaling"] else None,
+        "loss_scale": trainer.loss_scale,
+        "samples_seen": sum(sizes),
+    }
     if config.ranks > 1:
-        end["compute_seconds"] = seconds_alone(
-            trainer, batches, device, accumulate=config.accumulate
-        )
-    end["memory_bytes"] = training.memory_bytes(config)
+        end["compute_seconds"] = compute_seconds(trainer, batches, device, config.accumulate)
+    # Before the work below, which takes memory of its own.
+    end["memory_bytes"] = framework.memory_bytes(config)
     if end["memory_bytes"] is None:
         end["memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    raw.write({"event": "evaluation", **or_why_not(lambda: evaluation(trainer, batches))})
-    workloads = training.Workloads(config)
-    raw.write({"event": "peak", **or_why_not(lambda: measure_peak(workloads, device))})
-    raw.write({"event": "end", **end})
+    raw.write({"event": "evaluation", **try_measure(lambda: evaluate(trainer, next(batches)))})
+    peak = try_measure(lambda: measure_peak(framework.Workloads(config), device))
+    raw.write({"event": "peak", **peak})
+    return end
 
 
-def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> None:
-    """Take batches as fast as the input gives them, and train on none."""
-    _training, device, batches = opened(config, rank)
-    # What was made ahead, while nobody asked, says nothing. A DataLoader keeps two batches
-    # for each of its processes.
+def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
+    """Take batches as fast as the input gives them, without training."""
+    _framework, device, batches = open_input(config, rank)
+    # Batches prepared in advance say nothing of the input's speed. A DataLoader keeps two for
+    # each of its processes.
     dali = config.input == "dali"
-    ahead = config.dali_prefetch if dali else 2 * config.dataloader_workers
-    for _ in range(ahead + 2):
+    for _ in range((config.dali_prefetch if dali else 2 * config.dataloader_workers) + 2):
         next(batches)
     intervals: list[float] = []
     while len(intervals) < READ_BATCHES or sum(intervals) < READ_SECONDS:
@@ -155,13 +157,13 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
         device.synchronize()
         intervals.append(time.perf_counter() - began)
     raw.write({"event": "input", "intervals": intervals})
-    raw.write({"event": "end"})
+    return {}
 
 
-def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None:
+def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
     """Train some steps under the framework's own profiler, which makes them slower."""
-    training, _device, batches = opened(config, rank)
-    trainer = training.Trainer(config)
+    framework, _device, batches = open_input(config, rank)
+    trainer = framework.Trainer(config)
 
     def step() -> None:
         for micro_batch in range(1, config.accumulate + 1):
@@ -170,87 +172,79 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> None
 
     for _ in range(max(1, protocol.warmup_steps)):
         step()
-    seconds = training.profile(step, PROFILED_STEPS)
-    raw.write({"event": "profile", "seconds": seconds})
-    raw.write({"event": "end"})
+    raw.write({"event": "profile", "seconds": framework.profile(step, PROFILED_STEPS)})
+    return {}
 
 
-def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> None:
-    """Tell what this framework does, beside the others; see perfkit.worker.trace."""
-    witness(config, raw.path.parent.parent, raw.write)
-    raw.write({"event": "end"})
+def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> dict[str, Any]:
+    """Trace this framework's work, for a comparison with others."""
+    write_trace(config, raw.path.parent.parent, raw.write)
+    return {}
 
 
 TASKS = {"measure": measure, "read_input": read_input, "profile": profile, "verify": verify}
-"""What a worker can be started for."""
+"""What a worker can be started for; each returns the fields of its `end` event."""
 
 
-class SampleCounter:
-    """Batches, and how many samples were really in each so far: `counts`."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self.batches = batches
-        self.counts: list[int] = []
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self.batches)
-        self.counts.append(batch[0].shape[0])
-        return batch
-
-
-def evaluation(trainer: Any, batches: Iterator[Any]) -> dict[str, float]:
-    """Loss and accuracy on one more batch. Raises LossNotFiniteError: the training has come to
-    nothing with its last update."""
-    loss, accuracy = trainer.evaluate(next(batches))
+def evaluate(trainer: Trainer, batch: Batch) -> dict[str, float]:
+    """Loss and accuracy on one more batch. Raises LossNotFiniteError where the last update
+    ruined the training."""
+    loss, accuracy = trainer.evaluate(batch)
     if not math.isfinite(loss):
         raise LossNotFiniteError(f"the loss is {loss} after the last step")
     return {"loss": loss, "accuracy": accuracy}
 
 
-def or_why_not(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
-    """What `read` gives or, in `missing`, why it could not be had: what was measured before
-    stays a result. Raises LossNotFiniteError, since that was no training."""
+def try_measure(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
+    """What `read` returns or, as `missing`, why it failed: the window stays a result. Raises
+    LossNotFiniteError, since that was no training."""
     try:
         return read()
     except LossNotFiniteError:
         raise
     except Exception as error:
-        return {"missing": failure(error)[1]}
+        return {"missing": classify(error)[1]}
 
 
-def check(config: Config, effective: dict[str, Any]) -> None:
-    """Raises NotAsAskedError where the training would not be what was asked for."""
-    asked: dict[str, Any] = {"device": config.device, "tf32": config.tf32}
-    if config.precision != "auto":
-        asked["precision"] = config.precision
-    if config.precision != "fp32":
-        # With lower precisions, TF32 is beside the point.
-        del asked["tf32"]
-    for name, value in asked.items():
+def check_effective(config: Config, effective: dict[str, Any]) -> None:
+    """Raises ConfigMismatchError where the training differs from the configuration."""
+    expected: dict[str, Any] = {"device": config.device, "precision": config.precision}
+    if config.precision == "auto":
+        del expected["precision"]
+    if config.precision == "fp32":
+        # With lower precisions, TF32 does not matter.
+        expected["tf32"] = config.tf32
+    for name, value in expected.items():
         if effective[name] != value:
-            seen = ", ".join(f"{n} layers {d}" for d, n in effective["dtypes"].items())
-            raise NotAsAskedError(
+            layers = ", ".join(f"{n} layers {d}" for d, n in effective["dtypes"].items())
+            raise ConfigMismatchError(
                 f"{name}={value} was asked for, and the training has {name}={effective[name]} "
-                f"({seen}): {config.framework} ignores it on this device"
+                f"({layers}): {config.framework} ignores it on this device"
             )
 
 
-def failure(error: BaseException) -> tuple[FailureCode, str]:
-    """A code and a sentence for what ended the training."""
-    message = portable(" ".join(str(error).split()))[:600] or type(error).__name__
-    if isinstance(error, LossNotFiniteError):
-        return "loss_not_finite", message
-    if isinstance(error, NotAsAskedError):
-        return "config_mismatch", message
-    if isinstance(error, MemoryError) or any(sign in message.lower() for sign in OUT_OF_MEMORY):
-        return "out_of_memory", message
-    if isinstance(error, InputError):
-        return "bad_input", message
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return "disk_full", message
+FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
+    ("loss_not_finite", LossNotFiniteError, ""),
+    ("config_mismatch", ConfigMismatchError, ""),
+    ("out_of_memory", MemoryError, ""),
+    (
+        "out_of_memory",
+        BaseException,
+        "out of memory|resourceexhausted|bad_alloc|unable to allocate|can't allocate memory",
+    ),
+    ("bad_input", InputError, ""),
+    ("disk_full", OSError, rf"^\[Errno ({'|'.join(map(str, NO_ROOM))})\]"),
+)
+"""Codes by the exception's class and a pattern in its message; the first that fits counts."""
+
+
+def classify(error: BaseException) -> tuple[FailureCode, str]:
+    """The failure's code, and the exception's message in one line."""
+    text = " ".join(str(error).split()).encode(errors="replace").decode()
+    message = portable(text)[:600] or type(error).__name__
+    for code, kind, pattern in FAILURES:
+        if isinstance(error, kind) and re.search(pattern, message, re.IGNORECASE):
+            return code, message
     return "worker_error", f"{type(error).__name__}: {message}"
 
 

@@ -1,20 +1,20 @@
-"""What a framework does with given weights and one batch, told so that others can be compared.
+"""Traces a framework's work with given weights and one batch, for a comparison with others.
 
-All witnesses train on the same batch, and begin each step with the same weights: those that
-the first one has come to. So a difference does not grow from step to step, as in a deep network
-even that of a last bit would. What the optimizer has gathered, each keeps for itself.
+All frameworks train on the same batch and begin each step with the same weights, those of the
+first framework (the reference): so a difference does not grow from step to step, as in a deep
+network even that of the last bit would. Optimizer states are each framework's own.
 
-The first leaves weights, gradients and updates in a folder; the others tell how far theirs are
-from these. They do so twice: in float32, as they are measured, and in float64, in which
-rounding can neither be taken for a difference nor hide one.
+The reference leaves weights, gradients and updates in a folder; the others measure distances
+from them, in float32, which is what is benchmarked, and in float64, in which rounding can
+neither be mistaken for a difference nor hide one.
 """
 
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,47 +23,38 @@ from perfkit.frameworks.base import Batch, Trainer, backend
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
 from perfkit.results.store import write_atomically
+from perfkit.worker.loop import Write
 
 PRECISIONS = {"fp32": np.float32, "fp64": np.float64}
-"""In this order: doubles, once in use, are in use for what comes."""
+"""In this order: float64, once enabled, stays enabled."""
 STEPS = 5
-KEPT = STEPS + 3 * len(PRECISIONS)
-"""How many float32 copies of all parameters the first witness leaves: the weights that each
-step begins with and, by precision, the first step's gradients, the first and last update."""
+COPIES = STEPS + 3 * len(PRECISIONS)
+"""Float32 copies of all parameters that the reference leaves: the weights that each step begins
+with and, by precision, the first step's gradients, the first and last update."""
 PARAMETERS = "parameters.json"
 
-Write = Callable[[dict[str, Any]], None]
+Tensors = Iterable[tuple[str, np.ndarray]]
 
 
-class Distance(NamedTuple):
-    """From a tensor of the first witness to this one's: Euclidean norms of the difference, of
-    the first's, of this one's."""
-
-    apart: float
-    first: float
-    own: float
-
-
-def witness(config: Config, folder: Path, write: Write) -> None:
-    """Tell of this framework; `folder` is that of all witnesses."""
-    training = backend(config.framework)
-    training.open_device(config)
+def write_trace(config: Config, folder: Path, write: Write) -> None:
+    """Trace the framework of `config`; `folder` is shared with the reference."""
+    framework = backend(config.framework)
+    framework.open_device(config)
     for precision, dtype in PRECISIONS.items():
         if precision == "fp64":
-            training.enable_float64()
-        batches = training.tensors(repeat(one_batch(config, dtype)), config)
-        testify(training.Trainer(config), next(batches), precision, folder, write)
+            framework.enable_float64()
+        batches = framework.tensors(repeat(fixed_batch(config, dtype)), config)
+        trace_steps(framework.Trainer(config), next(batches), precision, folder, write)
 
 
-def one_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
-    """The batch of synthetic input, the same images in each layout. The first
-    sequence is made to end after three quarters: else nothing would tell who computes with
-    padding, or counts predictions that are none."""
+def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
+    """The batch of synthetic input, the same images in each layout. The first sequence ends
+    after three quarters: that shows who computes with padding, or counts predictions beyond
+    the end."""
     if MODELS[config.model].sample == "sequence":
-        assert config.sequence_length
         arrays = tuple(array.copy() for array in next(synthetic.batches(config, 0)))
         *tokens, positions, words, _next_sentence = arrays
-        end = config.sequence_length * 3 // 4
+        end = config.sample_size * 3 // 4
         for array in tokens:
             array[0, end:] = 0
         words[0, positions[0] >= end] = 0
@@ -75,15 +66,28 @@ def one_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
     return np.ascontiguousarray(images, dtype), labels
 
 
-def testify(trainer: Trainer, batch: Batch, precision: str, folder: Path, write: Write) -> None:
-    """Write down what `trainer` does with `batch` in STEPS steps, unless it has parameters of
-    other names or shapes than the first witness.
+def trace_steps(
+    trainer: Trainer, batch: Batch, precision: str, folder: Path, write: Write
+) -> None:
+    """Write the events of STEPS steps of `trainer` with `batch`, unless names or shapes of its
+    parameters differ from the reference's.
 
-    Events: `work`, the `loss` of each step and, unless it is the first, the `distances` of the
-    first step's gradients and of the first and the last update.
+    Events: `work`, the `loss` of each step and, unless it is the reference, the `distances` of
+    the first step's gradients and of the first and the last update.
     """
+
+    def compare(name: str, tensors: Tensors) -> None:
+        """Keep the tensors as the reference's, or write their distances from those."""
+        path = folder / f"{precision}-{name}.npz"
+        if not path.exists():
+            save(path, tensors)
+            return
+        with np.load(path) as reference:
+            distances = {key: distance(reference[key], array) for key, array in tensors}
+        write({"event": "distances", "precision": precision, "of": name, "tensors": distances})
+
     trainer.disable_dropout()
-    weights: Mapping[str, np.ndarray] = trainer.weights()
+    weights = trainer.weights()
     shapes = {name: [*array.shape] for name, array in weights.items()}
     counted = trainer.multiply_adds(batch)
     write({"event": "work", "parameters": shapes, "multiply_adds": counted})
@@ -95,52 +99,28 @@ def testify(trainer: Trainer, batch: Batch, precision: str, folder: Path, write:
     for step in range(1, STEPS + 1):
         start = folder / f"weights-{step}.npz"
         if not start.exists():
-            _keep(start, weights.items())
-        with np.load(start) as given:
-            trainer.load_weights(given)
+            save(start, weights.items())
+        with np.load(start) as before:
+            trainer.load_weights(before)
             loss = float(trainer.backward(batch, sync_gradients=True))
             write({"event": "loss", "precision": precision, "step": step, "loss": loss})
             if step == 1:
-                _tell(folder, precision, "gradients", trainer.gradients().items(), write)
+                compare("gradients", trainer.gradients().items())
             trainer.update()
             weights = trainer.weights()
-            if name := {1: "first_update", STEPS: "last_update"}.get(step):
-                _tell(folder, precision, name, _minus(weights, given), write)
+            if step in (1, STEPS):
+                # float64, so that the subtraction rounds nothing away; a tensor at a time.
+                updates = ((k, a.astype(np.float64) - before[k]) for k, a in weights.items())
+                compare("first_update" if step == 1 else "last_update", updates)
 
 
-def _tell(
-    folder: Path,
-    precision: str,
-    what: str,
-    tensors: Iterable[tuple[str, np.ndarray]],
-    write: Write,
-) -> None:
-    """Keep these for the others or, if the first has kept its own, tell how far they are."""
-    kept = folder / f"{precision}-{what}.npz"
-    if kept.exists():
-        found = dict(_distances(kept, tensors))
-        write({"event": "distances", "precision": precision, "of": what, "tensors": found})
-    else:
-        _keep(kept, tensors)
+def distance(reference: np.ndarray, own: np.ndarray) -> tuple[float, ...]:
+    """Euclidean norms of the difference, of the reference, of this framework's tensor."""
+    own, reference = own.astype(np.float64), reference.astype(np.float64)
+    return tuple(float(np.linalg.norm(array)) for array in (own - reference, reference, own))
 
 
-def _minus(
-    weights: Mapping[str, np.ndarray], before: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, np.ndarray]]:
-    for name, array in weights.items():
-        yield name, array.astype(np.float64) - before[name]
-
-
-def _distances(
-    kept: Path, tensors: Iterable[tuple[str, np.ndarray]]
-) -> Iterator[tuple[str, Distance]]:
-    with np.load(kept) as firsts:
-        for name, array in tensors:
-            own, first = array.astype(np.float64), firsts[name].astype(np.float64)
-            yield name, Distance(*(float(np.linalg.norm(x)) for x in (own - first, first, own)))
-
-
-def _keep(path: Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+def save(path: Path, tensors: Tensors) -> None:
     """As np.savez in float32, a tensor at a time: all copies at once would fill the memory."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in tensors:

@@ -1,19 +1,19 @@
 """The sides of a live comparison: what each is asked to do, judged before anything starts."""
 
 import hashlib
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from perfkit.config import PROTOCOL_PARAMETERS, portable
-from perfkit.driver.measure import WHERE_AND_HOW_LONG
+from perfkit.config import PROTOCOL_PARAMETERS, portable, select
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan, typed
 from perfkit.statistics import fewest_values
 
-SHARED = {*PROTOCOL_PARAMETERS, "label", *WHERE_AND_HOW_LONG}
+SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)}
 """Parameters that no side can have for itself."""
 
 
@@ -143,8 +143,7 @@ def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 def _label(sides: Sequence[Side]) -> str:
     """The same for the same sides under the same protocol, whichever is the base."""
     parts = sorted(
-        side.plan.config.model_dump_json(exclude=WHERE_AND_HOW_LONG)
-        + side.plan.protocol.model_dump_json()
+        json.dumps([side.plan.config.identity, side.plan.protocol.model_dump()])
         for side in sides
     )
     return f"live-{hashlib.sha256(''.join(parts).encode()).hexdigest()[:6]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.analysis.utilization import utilization
-from perfkit.comparison.keys import TOLD_BY, Differences, allowed, differing
+from perfkit.comparison.keys import ALIASES, Differences, allowed, differing
 from perfkit.comparison.live.stored import (
     SCHEMA_VERSION,
     JudgedInTurn,
@@ -45,7 +45,7 @@ class Asked:
     @property
     def meant(self) -> set[str]:
         """The keys in which sides are meant to differ."""
-        return {TOLD_BY.get(name, name) for name in self.named}
+        return {ALIASES.get(name, name) for name in self.named}
 
 
 def judged_in_turn(asked: Asked, measurements: Sequence[Measurement]) -> LiveComparison:

@@ -1,0 +1,161 @@
+"""A series of measurements shows where its level changes, and nothing that noise makes."""
+
+import json
+from random import Random
+
+import pytest
+import simulations
+from click.testing import CliRunner
+from made import measured, write_all
+
+from perfkit.analysis.series import segment
+from perfkit.cli import main
+from perfkit.comparison.history import history
+from perfkit.report.site import write_summary
+from perfkit.report.summary import Summary
+from perfkit.results.frames import load
+
+
+def series(levels, seed=0, *, facts=None, labels=None, **parameters):
+    """Results of 7 repeats with a noise of 0.5 %, a day after the other, at these levels."""
+    random = Random(seed)
+    results = []
+    for day, level in enumerate(levels):
+        values = [random.gauss(level, 0.005 * level) for _repeat in range(7)]
+        label = labels[day] if labels else ""
+        changed = facts[day] if facts else None
+        result = measured(values, facts=changed, label=label, **parameters)
+        created = f"2026-01-{day + 1:02}T00:00:00+00:00"
+        results.append(result.model_copy(update={"created": created}))
+    return results
+
+
+def history_of(tmp_path, *results, **options):
+    return history(load(write_all(tmp_path / "outputs", *results)), **options)
+
+
+# What is claimed of it, in short; `benchmarks/simulations.py` shows more.
+
+
+@pytest.mark.parametrize("noise", simulations.NOISE)
+def test_noise_alone_changes_no_level(noise):
+    assert simulations.false_changes(noise, simulations=25) <= 0.05
+
+
+@pytest.mark.parametrize("noise", simulations.NOISE)
+def test_a_fall_by_three_times_the_noise_is_found_within_two_measurements(noise):
+    assert simulations.found_changes(noise, simulations=20) >= 0.9
+
+
+def test_several_changes_are_found_where_they_are():
+    random = Random(1)
+    levels = [100.0] * 6 + [90.0] * 5 + [105.0] * 8
+    found = segment([[random.gauss(level, 0.5) for _ in range(7)] for level in levels])
+    assert [change.start for change in found.change_points] == [6, 11]
+    assert found.change_points[0].ratio.value == pytest.approx(0.9, rel=0.01)
+    assert found.test_level == pytest.approx(0.05 / (20 * 19 * 18 / 6))
+
+
+def test_repeats_that_are_too_few_show_no_change_however_large():
+    assert segment([[100.0], [100.1], [50.0]]).change_points == []
+
+
+def test_equal_throughputs_are_no_change():
+    assert segment([[100.0] * 7] * 10).change_points == []
+
+
+def test_a_series_joins_versions_and_labels_but_not_configurations_or_hardware(tmp_path):
+    facts = [{"paddle": "3.2.0"}, {"paddle": "3.3.0"}, {"paddle": "3.3.1"}]
+    found = history_of(
+        tmp_path,
+        *series([100] * 3, facts=facts, labels=["a", "b", "c"]),
+        *series([100] * 3, batch_size=64),
+        *series([100] * 3, facts=[{"cpu": "another"}] * 3),
+        *series([100] * 2, model="vgg16"),
+    )
+    names = [one.name for one in found.series]
+    assert len({*names}) == 3 and found.left_out == 2
+    assert sum("another" in name for name in names) == 1
+    assert all(len(one.points) == 3 for one in found.series)
+
+
+def test_a_change_names_what_changed_in_the_environment_there(tmp_path):
+    facts = [{"paddle": "3.2.0"}] * 5 + [{"paddle": "3.3.1"}] * 5
+    (found,) = history_of(tmp_path, *series([100] * 5 + [94] * 5, facts=facts)).series
+    (change,) = found.changes
+    assert change.start == 5 and change.interval[0] < 0.94 < change.interval[1]
+    assert found.points[5].changes == {"paddle": ("3.2.0", "3.3.1")}
+    assert not any(point.changes for point in found.points if point is not found.points[5])
+
+
+@pytest.mark.parametrize(
+    ("levels", "regressed"),
+    [
+        ([100] * 8 + [94], True),
+        ([100] * 8 + [94] * 2, True),
+        ([100] * 8 + [94] * 3, False),
+        ([100] * 8 + [106], False),
+        ([100] * 9, False),
+    ],
+)
+def test_a_series_regressed_if_its_newest_two_measurements_began_a_lower_level(
+    tmp_path, levels, regressed
+):
+    found = history_of(tmp_path, *series(levels))
+    assert found.regressed == found.series[0].regressed == regressed
+
+
+def test_a_fall_within_the_threshold_is_a_change_but_no_regression(tmp_path):
+    (found,) = history_of(tmp_path, *series([100] * 8 + [97] * 2), threshold=0.05).series
+    assert found.changes and not found.regressed
+
+
+def test_the_newest_measurement_is_judged_against_the_one_before(tmp_path):
+    (found,) = history_of(tmp_path, *series([100] * 3 + [90])).series
+    assert found.newest.verdict == "slower"
+    assert found.newest.interval[0] < 0.9 < found.newest.interval[1]
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["history", *map(str, arguments)])
+
+
+def test_check_ends_with_1_for_a_regression_and_the_text_fits_in_80_columns(tmp_path):
+    outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94]))
+    assert run(outputs).exit_code == 0
+    checked = run(outputs, "--check")
+    assert checked.exit_code == 1
+    assert "REGRESSED" in checked.output and "1 series, 1 regressed" in checked.output
+    assert max(map(len, checked.output.splitlines())) <= 80
+    assert run(outputs, "--check", "--threshold", "10").exit_code == 0
+
+
+def test_json_has_what_the_text_says(tmp_path):
+    outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94]))
+    file = tmp_path / "history.json"
+    assert run(outputs, "--json", file).exit_code == 0
+    content = json.loads(file.read_text())
+    assert content["regressed"] and len(content["series"][0]["points"]) == 9
+    assert content["series"][0]["changes"][0]["start"] == 8
+
+
+def test_a_folder_without_a_series_says_what_it_takes(tmp_path):
+    assert "measured three times" in run(write_all(tmp_path / "outputs", *series([1.0]))).output
+    missing = run(tmp_path / "nowhere")
+    assert missing.exit_code == 2 and "no folder" in missing.output
+
+
+def test_the_page_shows_each_series_with_its_changes(tmp_path):
+    outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94]))
+    write_summary(Summary.read(outputs), "en")
+    page = (outputs / "history" / "report.html").read_text()
+    assert "1 of 1 series regressed" in page and page.count("<svg") == 1
+    assert "× 0.94" in page
+
+
+def test_names_from_elsewhere_stay_text_on_page_and_terminal(tmp_path):
+    facts = [{"paddle": "1"}, {"paddle": "<b>\x1b[31m"}, {"paddle": "1"}]
+    outputs = write_all(tmp_path / "outputs", *series([100, 50, 100], facts=facts))
+    write_summary(Summary.read(outputs), "en")
+    page = (outputs / "history" / "report.html").read_text()
+    assert "<b>\x1b" not in page and "\x1b" not in run(outputs).output
