@@ -268,6 +268,11 @@ class Config(BaseModel):
         return self.hosts.split(",") if self.hosts else []
 
     @property
+    def listen_port(self) -> int:
+        """`port` as the system takes it: 0 for any free one."""
+        return self.port or 0
+
+    @property
     def data_folder(self) -> Path:
         """`data_dir` as an absolute path."""
         return resolved_path(self.data_dir)

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from perfkit.cli import main
 from perfkit.driver.manifest import NAME_LENGTH
+from perfkit.request.plan import plan
 
 PLACES = ["--image", "registry.example/perfkit:1", "--claim", "shared-files"]
 TWO = ["-p", "nodes", "2", "-p", "gpus", "8", "-p", "data_dir", "/shared/data"]
@@ -121,3 +122,17 @@ def test_a_request_that_no_job_can_be_made_of_is_refused(words, told):
     assert done.exit_code == 2
     assert told in done.stderr
     assert done.stdout == ""
+
+
+def test_a_request_for_another_machine_touches_nothing_here(tmp_path):
+    mount = str(tmp_path / "shared")
+    places = ["-p", "data_dir", f"{mount}/data", "-p", "outputs_dir", f"{mount}/results"]
+    done = manifest("resnet50", *TWO[:-3], *places, "--mount", mount)
+    assert done.exit_code == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+    planned = plan(
+        "resnet50",
+        {"gpus": 64, "outputs_dir": "/proc/no/such/folder", "data_dir": "/proc/none"},
+        skip_checks=("machine", "data"),
+    )
+    assert (planned.config.topology, planned.protocol.name) == ("1x64", "published")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import perfkit
 from perfkit.cli import main
 from perfkit.cli.options import separated, typed_values
 from perfkit.config import (
@@ -18,6 +19,8 @@ from perfkit.config import (
     resolved_path,
     typed_path,
 )
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.models import MODELS
 from perfkit.request.checks import problems as problems_here
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
@@ -370,3 +373,60 @@ def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path, monkeypatch):
     assert done.exit_code == 2
     *_progress, line = done.stderr.splitlines()
     assert line.endswith(": Not a directory; name another one")
+
+
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [("resnet50", "paddle"), ("vgg16", "torch"), ("bert", "jax"), ("bert", "paddle")],
+)
+def test_every_field_is_set_but_those_that_the_model_the_launcher_or_the_port_has_none_of(
+    model, framework
+):
+    config = resolve({"model": model, "framework": framework, "input": "synthetic"})
+    images = {"image_size", "layout"}
+    none = {name for name, value in config.model_dump().items() if value is None}
+    assert none == {"hosts", "port"} | (images if model == "bert" else {"sequence_length"})
+
+
+@pytest.mark.parametrize(
+    ("name", "models"),
+    [
+        ("image_size", ("resnet50", "vgg16")),
+        ("sequence_length", ("bert",)),
+        ("optimizer", MODELS),
+        ("execution", MODELS),
+        ("layout", ("resnet50", "vgg16")),
+        ("input", MODELS),
+        ("data_dir", MODELS),
+        ("launcher", MODELS),
+    ],
+)
+def test_what_a_parameter_says_of_none_is_what_it_is_resolved_to(name, models):
+    _default, meaning = parameters()[name]
+    said = meaning.partition("None: ")[2]
+    for model in models:
+        for framework in FRAMEWORKS:
+            value = getattr(resolve({"model": model, "framework": framework}), name)
+            # JAX has no DataLoader.
+            assert str(value) in said or (name, framework) == ("input", "jax")
+
+
+def test_by_hand_the_nodes_meet_at_one_port_and_else_at_any():
+    two = {"model": "resnet50", "nodes": 2, "hosts": "a,b"}
+    assert resolve(two | {"launcher": "manual"}).port == 29400
+    assert resolve(two | {"launcher": "mpirun"}).port is None
+
+
+def test_none_and_auto_leave_open_what_they_are_the_default_of():
+    given = {name: default for name, (default, _meaning) in parameters().items()}
+    assert plan("resnet50", given | {"input": "synthetic"}) == plan(
+        "resnet50", {"input": "synthetic"}
+    )
+    assert problems(seed=None) == ["seed: None is of the wrong type; allowed: a whole number"]
+
+
+def test_a_configuration_that_this_machine_can_not_run_is_refused_by_measure(monkeypatch):
+    monkeypatch.setattr("perfkit.driver.measure.visible_gpus", list)
+    given = {"model": "resnet50", "input": "synthetic", "gpus": 2}
+    with pytest.raises(RequestError, match="2 asked for, and this machine shows 0 GPUs"):
+        perfkit.measure(resolve(given), Protocol.named("quick"))

@@ -30,7 +30,6 @@ from perfkit.driver.connection import (
     Message,
     shared_secret,
 )
-from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
@@ -107,7 +106,7 @@ class ClusterLauncher(Launcher):
         """Listen, and start the nodes; `opened` undoes it."""
         config = self.config
         address = _rendezvous_address(config)
-        port = config.port or (MANUAL_PORT if config.launcher == "manual" else 0)
+        port = config.listen_port
         try:
             self.listener = Listener(address, port, config.nodes, self.secret, self.inbox)
         except OSError as error:

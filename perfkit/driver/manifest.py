@@ -7,9 +7,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import Config, run_command
+from perfkit.config import Config, run_command, select
 from perfkit.driver.connection import SECRET
-from perfkit.driver.node_agent import MANUAL_PORT
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
 
@@ -41,7 +40,7 @@ def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
         problems.append(f"--mount: {mount!r} must begin with a slash")
     problems += [
         f"{name}: {values[name]!r} is not below {mount}, where the claim is"
-        for name in ("data_dir", "outputs_dir")
+        for name in select(is_path=True)
         if name in values and not Path(str(values[name])).is_relative_to(mount)
     ]
     if problems:
@@ -79,7 +78,7 @@ def objects(
         "metadata": {"name": name, "labels": dict(labels)},
         "stringData": {"secret": secrets.token_hex(16)},
     }
-    port = config.port or MANUAL_PORT
+    port = config.listen_port
     service = {
         "apiVersion": "v1",
         "kind": "Service",

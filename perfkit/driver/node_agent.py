@@ -43,7 +43,6 @@ NODE_VARIABLES = {
     "mpirun": ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
 }
 """Variables that tell a task its node; by hand, the driver starts its own node 0 alone."""
-MANUAL_PORT = 29400
 
 
 def main(launcher: str, address: str, port: int) -> None:
@@ -69,7 +68,7 @@ def join(config: Config, protocol: Protocol, node: int) -> str | None:
     secret = shared_secret(config.host_list, node)
     print(f"Waiting for {first}, up to {config.timeout} s", file=sys.stderr, flush=True)
     try:
-        agent = NodeAgent(first, config.port or MANUAL_PORT, secret, config.timeout)
+        agent = NodeAgent(first, config.listen_port, secret, config.timeout)
     except RejectedError as error:
         raise RequestError([f"hosts: {first} closed the connection: {error}"]) from None
     except LostError as error:

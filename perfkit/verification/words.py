@@ -12,6 +12,7 @@ from rich.text import Text
 from perfkit.config import Config
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
+from perfkit.request.resolve import resolve
 from perfkit.results.schema import Result
 from perfkit.text.format import number
 from perfkit.text.language import gettext as _
@@ -82,13 +83,7 @@ def _figure(check: Check, value: float | None) -> str:
 def command(one: Config, other: Config | None = None) -> str:
     """The `perfkit verify` command for these two or, of one, for its framework and another;
     empty if no other framework does this work."""
-    model = MODELS[one.model]
-    given = {
-        "image_size": (one.image_size, model.default_image_size),
-        "sequence_length": (one.sequence_length, model.default_sequence_length),
-        "optimizer": (one.optimizer, model.optimizers[0]),
-        "outputs_dir": (one.outputs_dir, "outputs"),
-    }
+    usual = resolve({"model": one.model})
     words = ["perfkit", "verify", one.model]
     partners = [
         name
@@ -101,19 +96,21 @@ def command(one: Config, other: Config | None = None) -> str:
     named = [_named(one), _named(other) if other else partners[0]]
     if other or named[0] != one.framework:
         words += ["--frameworks", ",".join(named)]
-    for name, (value, usual) in given.items():
-        if value not in (None, usual):
+    for name in ("image_size", "sequence_length", "optimizer", "outputs_dir"):
+        if (value := getattr(one, name)) != getattr(usual, name):
             words += ["-p", name, str(value)]
     return shlex.join(words)
 
 
 def _named(config: Config) -> str:
     """A framework as `--frameworks` takes it."""
-    usual = FRAMEWORKS[config.framework]
-    ways = ((config.execution, usual.execution), (config.layout, usual.layout))
-    return ":".join(
-        [config.framework, *(str(way) for way, its in ways if way not in (None, its))]
-    )
+    usual = resolve(config.model_dump(include={"model", "framework"}))
+    ways = [
+        name
+        for name in ("execution", "layout")
+        if getattr(config, name) != getattr(usual, name)
+    ]
+    return ":".join([config.framework, *(getattr(config, name) for name in ways)])
 
 
 def text(verification: Verification) -> str:
