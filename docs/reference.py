@@ -112,7 +112,7 @@ def allowed(name: str) -> str:
 def meaning(name: str) -> str:
     """What a parameter is for, without the list of words that `parameters` adds."""
     field = Config.model_fields.get(name)
-    return " ".join(str(field.description).split()) if field else parameters()[name][1]
+    return str(field.description) if field else parameters()[name][1]
 
 
 def applies(name: str) -> tuple[str, str]:
@@ -455,7 +455,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    return text.replace("|", r"\|").replace("<", "&lt;").replace("\n", " ")
+    return text.replace("\n", " ").replace("|", r"\|").replace("<", "&lt;")
 
 
 def block(text: str) -> str:
