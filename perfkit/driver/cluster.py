@@ -35,7 +35,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.results.schema import Failure, FailureCode, NodeSeen
 from perfkit.results.store import rank_file
-from perfkit.system.environment import LIBRARY_VARIABLES, suite_source
+from perfkit.system.environment import LIBRARY_VARIABLES, package_source
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
 """Facts that must be alike on all nodes, besides the framework's. Others may differ and are
@@ -299,7 +299,7 @@ class ClusterLauncher(Launcher):
         """In what a node differs before it is asked anything: its perfkit and, where it was
         started by hand, what it was asked for."""
         name = self.node_name(node)
-        if source != suite_source():
+        if source != package_source():
             detail = f"this perfkit differs from the one on {name}; make them alike"
             return NodeError("nodes_differ", detail)
         own = self.config.identity | self.protocol.model_dump()

@@ -15,7 +15,6 @@ from perfkit.config import Config, Protocol
 from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
 from perfkit.driver.workers import ExitInfo, Launcher, find_supervisor
-from perfkit.results.numbers import numbers
 from perfkit.results.schema import Effective, Failure, Repeat
 from perfkit.results.store import (
     Events,
@@ -24,6 +23,7 @@ from perfkit.results.store import (
     read_events,
     write_atomically,
 )
+from perfkit.results.summarize import summarize
 from perfkit.system.telemetry import Telemetry
 
 POLL_SECONDS = 0.5
@@ -81,7 +81,7 @@ def _run_repeat(
         failed = Repeat(index=index, status="failed", failure=why, wall_seconds=outcome.seconds)
         return failed, effective
     telemetry = _events(store.telemetry_file(index))
-    repeat = numbers(index, protocol, events, outcome.seconds, telemetry)
+    repeat = summarize(index, protocol, events, outcome.seconds, telemetry)
     progress.show(index, protocol.steps, repeat.throughput, outcome.seconds, last=True)
     return repeat, effective
 

@@ -15,9 +15,9 @@ import pandas as pd
 from perfkit.config import select
 from perfkit.models import MODELS
 from perfkit.results.frames import load_steps
-from perfkit.results.numbers import disagreements
 from perfkit.results.schema import Repeat, Result
 from perfkit.results.store import Measurement, ResultError, write_atomically
+from perfkit.results.summarize import check_against_raw
 
 FOLDER = "exported"
 """Where exported files lie in a measurement's folder."""
@@ -58,7 +58,7 @@ def _trainings(measurement: Measurement) -> Iterator[Training]:
         raise ExportError(f"{result.id}: was imported itself, from {files}")
     if not result.complete_repeats:
         raise ExportError(f"{result.id}: has no complete repeat")
-    if wrong := disagreements(measurement):
+    if wrong := check_against_raw(measurement):
         raise ExportError(f"{result.id}: the raw steps are not its own: {wrong[0]}")
     try:
         every = load_steps(measurement.folder)

@@ -24,7 +24,6 @@ from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.request.errors import RequestError, suggest, validated
 from perfkit.request.plan import typed
-from perfkit.results.numbers import disagreements
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Imported,
@@ -34,14 +33,15 @@ from perfkit.results.schema import (
     Throughput,
 )
 from perfkit.results.store import Measurement, Store, write_atomically, write_last_result
+from perfkit.results.summarize import check_against_raw
 from perfkit.results.windows import (
     FIELDS,
     Basis,
     Window,
     by_rank,
     covering,
-    numbers_of_windows,
     rated_samples,
+    summarize_windows,
 )
 from perfkit.statistics import median
 from perfkit.system.environment import FACTS
@@ -100,7 +100,7 @@ def import_logs(
     kept = [[w for w in one.windows if w["last"] <= protocol.steps] for one in trainings]
     try:
         repeats = [
-            numbers_of_windows(index, config, protocol, imported, windows)
+            summarize_windows(index, config, protocol, imported, windows)
             for index, windows in enumerate(kept, 1)
         ]
     except (ValueError, ArithmeticError) as error:
@@ -308,7 +308,7 @@ def _trainings(log: Log) -> Iterator[Training]:
     for (run, epoch), rows in log.windows[:PRINTS].groupby(["run", "epoch"], sort=False):
         windows = [
             {name: value if isfinite(value) else None for name, value in row.items()}
-            for row in rows[[*FIELDS]].to_dict("records")
+            for row in rows[FIELDS].to_dict("records")
         ]
         yield Training(log, int(run), int(epoch), windows)
 
@@ -459,7 +459,7 @@ def _stored(folder: Path, result: Result, kept: Sequence[Sequence[Window]]) -> M
     """What is there already stays, unless its windows do not give its numbers. Raises
     RequestError where the folder can't be written to."""
     there = Store(folder).result_file.exists()
-    if not there or disagreements(Measurement.read(folder)):
+    if not there or check_against_raw(Measurement.read(folder)):
         for index, windows in enumerate(kept, 1):
             path = Store(folder).windows_file(index)
             try:
