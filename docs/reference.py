@@ -455,7 +455,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    return text.replace("|", r"\|").replace("<", "&lt;")
+    return text.replace("\n", " ").replace("|", r"\|").replace("<", "&lt;")
 
 
 def block(text: str) -> str:

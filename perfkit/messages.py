@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-STRICT = ConfigDict(extra="forbid")
+STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+"""Of all that is stored: nothing unknown is in it, and docstrings describe the fields."""
 
 
 def _revived(value: Any) -> Any:
@@ -21,6 +22,7 @@ def _revived(value: Any) -> Any:
 class Message:
     """A code and the parameters of its sentence, which may be messages themselves."""
 
+    # Described here, where subclasses have it too.
     code: Annotated[str, Field(description="which sentence it is")]
     params: Annotated[
         dict[str, Annotated[Any, BeforeValidator(_revived)]],

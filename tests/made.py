@@ -7,7 +7,6 @@ from pathlib import Path
 from perfkit.config import Protocol
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.request.resolve import resolve
-from perfkit.results.numbers import numbers
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Effective,
@@ -20,6 +19,7 @@ from perfkit.results.schema import (
     Throughput,
 )
 from perfkit.results.store import Measurement, Store, write_result
+from perfkit.results.summarize import summarize
 from perfkit.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
@@ -219,7 +219,11 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
             for k, s in zip(steps, seconds, strict=True)
         ),
         *({"event": "loss", "step": k, "value": 10.0 - k} for k in steps),
-        {"event": "window", "samples": samples * len(window), "seconds": sum(window)},
+        {
+            "event": "window",
+            "samples": samples * len(window),
+            "seconds": sum(window),
+        },
         {
             "event": "end",
             "memory_bytes": 1,
@@ -234,7 +238,7 @@ def with_raw_files(folder, result, events):
     """Store in `folder` a result as `result`, with the numbers of `events`, which are those of
     each rank of each repeat, and with them as raw files."""
     protocol = result.protocol
-    repeats = [numbers(k, protocol, ranks, 9.5) for k, ranks in enumerate(events, 1)]
+    repeats = [summarize(k, protocol, ranks, 9.5) for k, ranks in enumerate(events, 1)]
     changes = {"id": folder.name, "repeats": repeats}
     changes["throughput"] = Throughput.of(repeats, result.throughput.unit)
     folder.mkdir(parents=True)

@@ -22,8 +22,8 @@ from perfkit.analysis.sanity import check
 from perfkit.driver import workers as launch
 from perfkit.models.architecture import training_flops
 from perfkit.report import publish
-from perfkit.results.numbers import disagreements
 from perfkit.results.store import Measurement, read_events
+from perfkit.results.summarize import check_against_raw
 from perfkit.text.messages import sentence
 
 PLANTED = (
@@ -206,7 +206,7 @@ def test_a_peak_that_can_not_be_measured_costs_no_repeat(measure, plant):
         event for event in read_events(measurement.rank_file(1, 0)) if event["event"] == "peak"
     ]
     assert event["missing"] == "out of memory: planted"
-    assert disagreements(measurement) == []
+    assert check_against_raw(measurement) == []
 
 
 def test_a_loss_that_comes_to_nothing_with_the_last_step_is_told(measure, plant):

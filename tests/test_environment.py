@@ -2,13 +2,22 @@
 
 import os
 import re
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from perfkit.request.environment import read_environment
-from perfkit.system.environment import MissingError, _reading, identity
+from perfkit.system.environment import (
+    MEASURING,
+    PACKAGE,
+    MissingError,
+    _reading,
+    identity,
+    package_source,
+    suite_source,
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +76,47 @@ def test_identity_ignores_the_commit_but_not_the_source_that_measures(environmen
     facts = identity(environment)
     assert "suite_source" in facts
     assert "suite_commit" not in facts
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A copy of the package, whose digests are taken instead."""
+    copy = tmp_path / "perfkit"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("perfkit.system.environment.PACKAGE", copy)
+    return copy
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_a_comment_a_docstring_or_a_page_makes_no_other_measurement(package):
+    before, everywhere = suite_source(), package_source()
+    loop = package / "worker" / "loop.py"
+    loop.write_text(f"# A comment.\n{loop.read_text()}")
+    change(loop, '"""', '"""Put otherwise: ')
+    change(package / "inputs" / "__init__.py", '"""', '"""Put otherwise: ')
+    change(package / "report" / "steps.py", "MOST_RANKS = 8", "MOST_RANKS = 9")
+    change(package / "driver" / "repeat.py", "POLL_SECONDS = 0.5", "POLL_SECONDS = 0.6")
+    assert suite_source() == before
+    assert package_source() != everywhere
+
+
+@pytest.mark.parametrize("room", MEASURING)
+def test_a_statement_that_a_number_depends_on_makes_another_measurement(package, room):
+    before = suite_source()
+    path = sorted((package / room).rglob("[a-z]*.py"))[-1]
+    path.write_text(f"{path.read_text()}\nADDED = 1\n")
+    assert suite_source() != before
+
+
+def test_the_loop_is_code_that_a_number_depends_on(package):
+    before = suite_source()
+    change(package / "worker" / "loop.py", "range(", "range(0 + ")
+    assert suite_source() != before
 
 
 def test_a_folder_that_does_not_exist_yet_still_tells_its_disk(tmp_path):

@@ -10,8 +10,8 @@ from perfkit.comparison.live.stored import read_comparison
 from perfkit.comparison.live.verdict import disagreements as disagreements_in_turn
 from perfkit.config import ROOT
 from perfkit.report.site import write_site
-from perfkit.results.numbers import disagreements
 from perfkit.results.store import Measurement
+from perfkit.results.summarize import check_against_raw
 
 EXAMPLES = ROOT / "outputs" / "examples"
 
@@ -55,7 +55,7 @@ def test_every_raw_step_of_the_examples_is_there(measurements):
 
 def test_the_examples_numbers_follow_from_their_raw_files(measurements):
     for folder in measurements["folder"]:
-        assert disagreements(Measurement.read(EXAMPLES / folder)) == []
+        assert check_against_raw(Measurement.read(EXAMPLES / folder)) == []
 
 
 def test_the_examples_were_measured_by_a_commit_without_changes(measurements):

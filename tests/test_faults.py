@@ -23,8 +23,8 @@ from test_driver import wait_for
 import perfkit
 from perfkit.analysis.sanity import window_disagrees
 from perfkit.report import publish
-from perfkit.results.numbers import disagreements
 from perfkit.results.store import Measurement
+from perfkit.results.summarize import check_against_raw
 
 REPEATS = 2
 AT_BATCH_2 = (
@@ -116,7 +116,7 @@ def outcome(measure, outputs):
     if result.status == "complete":
         assert result.failure is None
         assert len(result.complete_repeats) == REPEATS
-        assert disagreements(measured) == []
+        assert check_against_raw(measured) == []
         logs = {path.name for path in (measured.folder / "logs").iterdir()}
         assert logs == {f"{k}-launcher.log" for k in range(1, REPEATS + 1)}
     else:
@@ -221,7 +221,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_a_code_of_its_own_and_nothing_else_
     assert row["status"] == ("failed" if "nodes" in changes else "partial")
     assert len(row["repeat_throughputs"]) == ("nodes" not in changes)
     assert list(frame.loc[frame["status"] == "complete", "label"]) == ["other"]
-    assert disagreements(begun) == []
+    assert check_against_raw(begun) == []
 
 
 @pytest.mark.usefixtures("processes")
@@ -258,7 +258,7 @@ def test_of_two_that_start_the_same_measurement_at_one_moment_one_measures(
                 assert f"{folder.name} is being measured by another process" in err
         measurement = Measurement.read(folder)
         assert measurement.result.status == "complete"
-        assert disagreements(measurement) == []
+        assert check_against_raw(measurement) == []
     print(f"{ended[0]} measured or were shown what was, {ended[2]} were refused")
     assert ended[2] > 0
 
@@ -316,7 +316,7 @@ def test_the_wall_clock_set_by_an_hour_during_a_run_changes_nothing(
     assert (max(jumps), min(jumps)) == pytest.approx((3600, -7200), abs=60)
     result = measurement.result
     assert (result.status, result.failure) == ("complete", None)
-    assert disagreements(measurement) == []
+    assert check_against_raw(measurement) == []
     (repeat,) = result.repeats
     window = repeat.ranks[0].window_seconds
     assert repeat.throughput == 2 * 30 / window

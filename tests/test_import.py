@@ -23,8 +23,8 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_site
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.results.numbers import disagreements
 from perfkit.results.store import Measurement
+from perfkit.results.summarize import check_against_raw
 from perfkit.sweep import jobs
 from perfkit.sweep.jobs import Job
 from perfkit.text.language import in_language
@@ -317,7 +317,7 @@ def test_single_steps_with_others_between_are_timed_by_the_logs_clock(log, impor
     result = imported(log(ends=ends, meaning=meaning, at=1000 + ends * 0.25)).result
     assert result.imported.basis == "clock"
     assert result.throughput.value == pytest.approx(32 * 8 / 0.25)
-    assert disagreements(Measurement.read(_folder(result, imported))) == []
+    assert check_against_raw(Measurement.read(_folder(result, imported))) == []
 
 
 def _folder(result, imported):
@@ -373,19 +373,19 @@ def test_windows_that_were_damaged_are_mended_by_importing_again(log, imported):
 
 def test_numbers_are_derived_from_the_windows_again(log, imported):
     measurement = imported(log())
-    assert disagreements(measurement) == []
+    assert check_against_raw(measurement) == []
     file = measurement.windows_file(1)
     text = file.read_text()
     file.write_text(text.replace('"seconds": 5.0', '"seconds": 6.0'))
-    assert disagreements(measurement) == [
+    assert check_against_raw(measurement) == [
         "repeat 1: the raw files give another throughput, steps_per_second"
     ]
     file.write_text("".join(text.splitlines(keepends=True)[:-1]))
-    assert disagreements(measurement) == [
+    assert check_against_raw(measurement) == [
         "repeat 1: the raw files are not those of a finished repeat"
     ]
     file.unlink()
-    assert "No such file" in disagreements(measurement)[0]
+    assert "No such file" in check_against_raw(measurement)[0]
 
 
 def test_what_nobody_told_is_unknown_and_says_why(log, imported, tmp_path):

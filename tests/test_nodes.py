@@ -43,7 +43,7 @@ from perfkit.driver.connection import (
 from perfkit.request.hosts import own_index
 from perfkit.results.frames import load_steps
 from perfkit.results.store import Measurement
-from perfkit.system.environment import suite_source
+from perfkit.system.environment import package_source
 from perfkit.text.messages import sentence
 
 pytestmark = pytest.mark.timeout(300)
@@ -593,7 +593,7 @@ def test_a_stranger_who_sends_nothing_or_too_slowly_is_closed_and_holds_up_nobod
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
     with stranger(by_mpirun), stranger(by_mpirun) as slow:
         wait_for(lambda: len(by_mpirun.listener.unauthenticated) == 2)
-        with node(by_mpirun, {"type": "hello", "node": 1, "source": suite_source()}):
+        with node(by_mpirun, {"type": "hello", "node": 1, "source": package_source()}):
             poll(by_mpirun)
             assert [*by_mpirun.nodes] == [1]
             assert len(by_mpirun.listener.unauthenticated) == 2
@@ -629,7 +629,7 @@ def test_a_message_that_is_too_large_malformed_or_half_loses_its_node_alone(
     by_mpirun, monkeypatch, sent, told
 ):
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
-    hellos = [{"type": "hello", "node": n, "source": suite_source()} for n in (0, 1)]
+    hellos = [{"type": "hello", "node": n, "source": package_source()} for n in (0, 1)]
     with node(by_mpirun, hellos[0]) as good, node(by_mpirun, hellos[1]) as bad:
         poll(by_mpirun, 3)
         assert {*by_mpirun.nodes} == {0, 1}
@@ -645,7 +645,7 @@ def test_a_message_that_is_too_large_malformed_or_half_loses_its_node_alone(
 
 def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpirun):
     with contextlib.ExitStack() as stack:
-        for number, source in ((0, "other"), (1, suite_source())):
+        for number, source in ((0, "other"), (1, package_source())):
             hello = {"type": "hello", "node": number, "source": source}
             stack.enter_context(node(by_mpirun, hello))
             poll(by_mpirun, 2)

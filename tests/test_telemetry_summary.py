@@ -15,10 +15,10 @@ from made import measured, stored
 
 from perfkit import report
 from perfkit.analysis.disturbances import Disturbance, disturbances
-from perfkit.results.numbers import disagreements
 from perfkit.results.schema import TelemetrySummary
 from perfkit.results.store import read_events
-from perfkit.results.telemetry import summarize
+from perfkit.results.summarize import check_against_raw
+from perfkit.results.telemetry import summarize_telemetry
 from perfkit.text import language
 
 BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {}}
@@ -36,7 +36,7 @@ def looks(count=7, **of):
 
 def summary(*, began=1.5, seconds=3.0, samples=(30,), begin=None, **of):
     """Of a window from 1.5 s to 4.5 s, if not told otherwise."""
-    return summarize([BEGIN | (begin or {}), *looks(**of)], began, seconds, samples)
+    return summarize_telemetry([BEGIN | (begin or {}), *looks(**of)], began, seconds, samples)
 
 
 def test_load_is_what_counters_rose_by_between_the_windows_ends():
@@ -82,8 +82,8 @@ def test_a_window_that_was_not_looked_at_from_both_ends_has_no_conditions(began,
 
 def test_a_machine_on_which_the_measurement_does_not_run_has_no_conditions():
     lines = [{"event": "sample", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
-    assert summarize([BEGIN, *lines], 1.5, 3.0, [30]) is None
-    assert summarize([], 1.5, 3.0, [30]) is None
+    assert summarize_telemetry([BEGIN, *lines], 1.5, 3.0, [30]) is None
+    assert summarize_telemetry([], 1.5, 3.0, [30]) is None
 
 
 def test_ways_to_count_that_differ_by_a_tick_make_no_load_below_zero():
@@ -263,4 +263,4 @@ def test_a_busy_process_beside_is_other_load_and_one_below_a_rank_is_not(measure
     assert 0.8 * own < last < own + 0.1
     # While the training wants all cores, the busy process gets less of them than on average.
     assert seen.other_load_cores > 0.25 * (used.user + used.system) / wall
-    assert disagreements(measurement) == []
+    assert check_against_raw(measurement) == []

@@ -17,9 +17,9 @@ from perfkit.analysis.utilization import (
 from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.results.frames import load_steps
-from perfkit.results.numbers import disagreements
 from perfkit.results.schema import STOPPING_LEVEL, Result
 from perfkit.results.store import Measurement, ResultError
+from perfkit.results.summarize import check_against_raw
 from perfkit.statistics import median, outliers, relative_width
 from perfkit.text.messages import worst_first
 
@@ -74,7 +74,7 @@ def check(measurement: Measurement) -> Checks:
     found = warnings_of(result, went)
     # Of nodes that were started by hand, only the first has raw files.
     elsewhere = result.config.launcher == "manual" and not measurement.raw_files()
-    differ = None if elsewhere else disagreements(measurement)
+    differ = None if elsewhere else check_against_raw(measurement)
     if differ:
         found.append(Message("raw_files_differ", {"reasons": differ}))
     if problem:

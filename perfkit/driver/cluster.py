@@ -36,7 +36,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.results.schema import NodeSeen
 from perfkit.results.store import rank_file
-from perfkit.system.environment import LIBRARY_VARIABLES, suite_source
+from perfkit.system.environment import LIBRARY_VARIABLES, package_source
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
 """Facts that must be alike on all nodes, besides the framework's. Others may differ and are
@@ -291,7 +291,7 @@ class ClusterLauncher(Launcher):
     def _mismatch(self, node: int, asked: dict[str, Any], source: object) -> NodeError | None:
         """In what a node differs before it is asked anything: its perfkit and, where it was
         started by hand, what it was asked for."""
-        if source != suite_source():
+        if source != package_source():
             name = self.node_name(node)
             return NodeError("nodes_differ", node=name, suite_source=str(source))
         own = self.config.identity | self.protocol.model_dump()

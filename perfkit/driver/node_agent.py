@@ -33,7 +33,7 @@ from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_addresses
 from perfkit.results.store import rank_file
-from perfkit.system.environment import identity, suite_source
+from perfkit.system.environment import identity, package_source
 from perfkit.system.gpus import visible_gpus
 
 POLL_SECONDS = 0.2
@@ -52,7 +52,7 @@ def main(launcher: str, address: str, port: int) -> None:
         if launcher == "srun":
             address = os.environ["SLURM_LAUNCH_NODE_IPADDR"]
         agent = NodeAgent(address, port, os.environ[SECRET], seconds=0)
-        agent.serve(node=node, source=suite_source())
+        agent.serve(node=node, source=package_source())
     except KeyError as error:
         sys.exit(f"{launcher} did not pass on the variable {error}")
     except LostError as error:
@@ -78,7 +78,7 @@ def join(config: Config, protocol: Protocol, node: int) -> str | None:
             ]
         ) from None
     request = {"config": config.model_dump(), "protocol": protocol.model_dump()}
-    return agent.serve(node=node, source=suite_source(), **request)
+    return agent.serve(node=node, source=package_source(), **request)
 
 
 class NodeAgent:

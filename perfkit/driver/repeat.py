@@ -14,7 +14,6 @@ import psutil
 from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
 from perfkit.driver.workers import ExitInfo, Launcher, find_supervisor
-from perfkit.results.numbers import numbers
 from perfkit.results.schema import Effective, Failure, Repeat
 from perfkit.results.store import (
     Events,
@@ -23,6 +22,7 @@ from perfkit.results.store import (
     read_events,
     write_atomically,
 )
+from perfkit.results.summarize import summarize
 from perfkit.system.telemetry import Telemetry
 
 POLL_SECONDS = 0.5
@@ -63,7 +63,7 @@ def run_repeat(
             repeat = Repeat(index=index, status="failed", failure=why, wall_seconds=seconds)
         else:
             telemetry = _events(store.telemetry_file(index))
-            repeat = numbers(index, launcher.protocol, events, outcome.seconds, telemetry)
+            repeat = summarize(index, launcher.protocol, events, outcome.seconds, telemetry)
             progress.show(index, launcher.protocol.steps, repeat.throughput, last=True)
     except OSError as error:
         repeat = Repeat(index=index, status="failed", failure=unwritten(error))

@@ -2,8 +2,8 @@
 
 schema.py      result.json, as models
 store.py       its folder: paths, atomic writes, strict reading
-numbers.py     a repeat's numbers, derived from the raw events of its ranks
+summarize.py   a repeat's numbers, derived from the raw events of its ranks
 windows.py     the same for an imported repeat, from what its log prints
-telemetry.py   what the machine did meanwhile
+telemetry.py   the machine in a repeat's window, from samples of it
 frames.py      measurements as pandas DataFrames
 """

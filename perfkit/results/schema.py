@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from math import isclose
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values
@@ -16,6 +16,8 @@ from perfkit.messages import STRICT, Message
 from perfkit.statistics import Interval, median, median_interval, relative_width
 
 SCHEMA_VERSION: Literal[3] = 3
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 STOPPING_LEVEL = 0.98
 """Of the interval by whose width repeats end. A rule that ends when an interval happens to be
 narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
@@ -43,7 +45,7 @@ FailureCode = Literal[
 class Stored(BaseModel):
     """A part of what is stored as JSON: nothing unknown in it, and it never changes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STRICT | {"frozen": True}
 
 
 def in_utc(text: str, timespec: str) -> str:
@@ -58,195 +60,146 @@ def in_utc(text: str, timespec: str) -> str:
 class Failure(Message):
     """What ended a run before its time."""
 
-    code: Annotated[FailureCode, Field(description="what it was, in a word")]
+    code: FailureCode
+    """what it was, in a word"""
 
 
 class Reading(Stored):
     """One fact about the environment, or why it could not be read."""
 
-    value: Annotated[
-        str | int | float | bool | list[str] | None,
-        Field(description="the fact; None if missing"),
-    ]
-    missing: Annotated[str | None, Field(description="why there is no value")] = None
+    value: str | int | float | bool | list[str] | None
+    """the fact; None if missing"""
+    missing: str | None = None
+    """why there is no value"""
 
 
 class Rank(Stored):
     """One rank's window within a repeat."""
 
-    rank: Annotated[int, Field(description="its number, from 0 over all nodes")]
-    samples: Annotated[int, Field(description="its own samples in the window")]
-    window_seconds: Annotated[
-        float, Field(description="wall time between the window's synchronized ends")
-    ]
-    data_wait_seconds: Annotated[float, Field(description="of it, waiting for input")]
-    memory_bytes: Annotated[
-        int | None,
-        Field(description="the peak: of the device on a GPU, of the process on a CPU"),
-    ] = None
-    compute_seconds: Annotated[
-        float | None,
-        Field(
-            description="a step's batches, forward and backward without waiting for other "
-            "ranks, the median of three after the window; None for a single rank"
-        ),
-    ] = None
-    samples_seen: Annotated[
-        int | None, Field(description="samples really in the batches, warm-up included")
-    ] = None
+    rank: int
+    """its number, from 0 over all nodes"""
+    samples: int
+    """its own samples in the window"""
+    window_seconds: float
+    """wall time between the window's synchronized ends"""
+    data_wait_seconds: float
+    """of it, waiting for input"""
+    memory_bytes: int | None = None
+    """the peak: of the device on a GPU, of the process on a CPU"""
+    compute_seconds: float | None = None
+    """a step's batches, forward and backward without waiting for other ranks, the median of
+    three after the window; None for a single rank"""
+    samples_seen: int | None = None
+    """samples really in the batches, warm-up included"""
 
 
 class Peak(Stored):
     """What all ranks' devices can do at most, by the framework's own product and copy."""
 
-    matmul_flops_per_second: Annotated[
-        float,
-        Field(gt=0, allow_inf_nan=False, description="a multiply-add being two operations"),
-    ]
-    copy_bytes_per_second: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="read and written")
-    ]
+    matmul_flops_per_second: Positive
+    """a multiply-add being two operations"""
+    copy_bytes_per_second: Positive
+    """read and written"""
 
 
 class Evaluation(Stored):
     """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
 
-    loss: Annotated[float, Field(allow_inf_nan=False, description="as training has it")]
-    accuracy: Annotated[
-        float,
-        Field(allow_inf_nan=False, description="share of labels or masked words guessed"),
-    ]
+    loss: Finite
+    """as training has it"""
+    accuracy: Finite
+    """share of labels or masked words guessed"""
 
 
 class StepSeconds(Stored):
     """Summary of the window's step times over all ranks, seconds."""
 
-    minimum: Annotated[float, Field(description="the shortest step")]
-    p25: Annotated[float, Field(description="25th percentile")]
-    median: Annotated[float, Field(description="50th percentile")]
-    p75: Annotated[float, Field(description="75th percentile")]
-    maximum: Annotated[float, Field(description="the longest step")]
+    minimum: float
+    """the shortest step"""
+    p25: float
+    """25th percentile"""
+    median: float
+    """50th percentile"""
+    p75: float
+    """75th percentile"""
+    maximum: float
+    """the longest step"""
 
 
 class TelemetrySummary(Stored):
     """What the machine did in the window of a repeat, seen from outside the training; of
     several nodes, the driver's. What it does not tell is None, or not in the dict."""
 
-    samples: Annotated[
-        int,
-        Field(
-            description="samples in the window; of a window without one, the two around it tell"
-        ),
-    ]
-    cores: Annotated[int, Field(description="usable ones; figures of cores are of these")]
-    process_cores: Annotated[
-        float, Field(description="CPU time of the measurement's processes / seconds")
-    ]
-    other_load_cores: Annotated[
-        float | None,
-        Field(
-            description="busy time of the usable cores less that of the measurement's "
-            "processes / seconds; the driver's own is in it"
-        ),
-    ]
-    steal_share: Annotated[
-        float | None,
-        Field(
-            description="of the usable cores' time, what the hypervisor gave to others; None "
-            "if none has been counted since the machine started, since not all hypervisors tell"
-        ),
-    ]
-    clock_mhz: Annotated[
-        dict[str, tuple[float, float]], Field(description="device -> lowest, highest seen")
-    ]
-    temperature_celsius: Annotated[
-        dict[str, float], Field(description="device -> highest seen")
-    ]
-    throttled: Annotated[
-        dict[str, dict[str, int]],
-        Field(
-            description="device -> reason for a lower clock -> samples that showed it; thermal "
-            "is the CPU's count risen since the sample before"
-        ),
-    ]
-    energy_joules: Annotated[
-        dict[str, float], Field(description="GPU, package or memory -> energy in the window")
-    ]
-    energy_joules_per_sample: Annotated[
-        float | None,
-        Field(
-            description="of the ranks' GPUs or, measured on a CPU, of all packages and memory, "
-            "which others may use too / samples of the ranks on this machine"
-        ),
-    ]
-    missing: Annotated[dict[str, str], Field(description="what is not told -> why")]
+    samples: int
+    """samples in the window; of a window without one, the two around it tell"""
+    cores: int
+    """usable ones; figures of cores are of these"""
+    process_cores: float
+    """CPU time of the measurement's processes / seconds"""
+    other_load_cores: float | None
+    """busy time of the usable cores less that of the measurement's processes / seconds; the
+    driver's own is in it"""
+    steal_share: float | None
+    """of the usable cores' time, what the hypervisor gave to others; None if none has been
+    counted since the machine started, since not all hypervisors tell"""
+    clock_mhz: dict[str, tuple[float, float]]
+    """device -> lowest, highest seen"""
+    temperature_celsius: dict[str, float]
+    """device -> highest seen"""
+    throttled: dict[str, dict[str, int]]
+    """device -> reason for a lower clock -> samples that showed it; thermal is the CPU's count
+    risen since the sample before"""
+    energy_joules: dict[str, float]
+    """GPU, package or memory -> energy in the window"""
+    energy_joules_per_sample: float | None
+    """of the ranks' GPUs or, measured on a CPU, of all packages and memory, which others may
+    use too / samples of the ranks on this machine"""
+    missing: dict[str, str]
+    """what is not told -> why"""
 
 
 class Repeat(Stored):
     """One fresh run of the worker processes. Numbers are None unless it is complete."""
 
-    index: Annotated[int, Field(ge=1, description="its number, and its folder in repeats")]
-    status: Annotated[
-        Literal["complete", "failed"], Field(description="whether it came to its end")
-    ]
-    failure: Annotated[Failure | None, Field(description="what ended it; None if complete")] = (
-        None
-    )
-    throughput: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            allow_inf_nan=False,
-            description="samples of all ranks in the window / the slowest rank's seconds",
-        ),
-    ] = None
-    steps_per_second: Annotated[
-        float | None, Field(description="optimizer steps / the slowest rank's seconds")
-    ] = None
-    step_seconds: Annotated[
-        StepSeconds | None, Field(description="summary of the window's step times")
-    ] = None
-    data_wait_share: Annotated[
-        float | None,
-        Field(description="time waiting for input / window, over all ranks; 0 to 1"),
-    ] = None
-    loss_first: Annotated[float | None, Field(description="rank 0's loss at step 1")] = None
-    loss_last: Annotated[float | None, Field(description="rank 0's loss at the last step")] = (
-        None
-    )
-    skipped_steps: Annotated[
-        int | None, Field(description="steps of rank 0 skipped by loss scaling; None without")
-    ] = None
-    loss_scale: Annotated[float | None, Field(description="loss scale at the end")] = None
-    straggler: Annotated[
-        int | None,
-        Field(
-            description="the rank with over 1.1 times the compute_seconds of the others' "
-            "median; None if none has"
-        ),
-    ] = None
-    evaluation: Annotated[
-        Evaluation | None, Field(description="rank 0's, after the window")
-    ] = None
-    peak: Annotated[
-        Peak | None, Field(description="of all ranks; None where a rank has none")
-    ] = None
-    ranks: Annotated[list[Rank], Field(description="each rank's window")] = []
-    telemetry: Annotated[
-        TelemetrySummary | None,
-        Field(description="None where a window is too short for it"),
-    ] = None
-    nodes: Annotated[list[str], Field(description="names of the nodes, if several")] = []
-    began: Annotated[
-        str | None,
-        Field(
-            description="when the launcher was started, by the clock of the first node, UTC, "
-            "ISO 8601"
-        ),
-    ] = None
-    wall_seconds: Annotated[
-        float | None, Field(description="from starting the launcher to its end")
-    ] = None
+    index: Annotated[int, Field(ge=1)]
+    """its number, and its folder in repeats"""
+    status: Literal["complete", "failed"]
+    """whether it came to its end"""
+    failure: Failure | None = None
+    """what ended it; None if complete"""
+    throughput: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+    """samples of all ranks in the window / the slowest rank's seconds"""
+    steps_per_second: float | None = None
+    """optimizer steps / the slowest rank's seconds"""
+    step_seconds: StepSeconds | None = None
+    """summary of the window's step times"""
+    data_wait_share: float | None = None
+    """time waiting for input / window, over all ranks; 0 to 1"""
+    loss_first: float | None = None
+    """rank 0's loss at step 1"""
+    loss_last: float | None = None
+    """rank 0's loss at the last step"""
+    skipped_steps: int | None = None
+    """steps of rank 0 skipped by loss scaling; None without"""
+    loss_scale: float | None = None
+    """loss scale at the end"""
+    straggler: int | None = None
+    """the rank with over 1.1 times the compute_seconds of the others' median; None if none
+    has"""
+    evaluation: Evaluation | None = None
+    """rank 0's, after the window"""
+    peak: Peak | None = None
+    """of all ranks; None where a rank has none"""
+    ranks: list[Rank] = []
+    """each rank's window"""
+    telemetry: TelemetrySummary | None = None
+    """None where a window is too short for it"""
+    nodes: list[str] = []
+    """names of the nodes, if several"""
+    began: str | None = None
+    """when the launcher was started, by the clock of the first node, UTC, ISO 8601"""
+    wall_seconds: float | None = None
+    """from starting the launcher to its end"""
 
     @field_validator("began")
     @classmethod
@@ -285,20 +238,20 @@ def derived_median(values: Sequence[float]) -> dict[str, Any]:
 class Throughput(Stored):
     """The number: a statistic over the complete repeats."""
 
-    value: Annotated[float, Field(gt=0, allow_inf_nan=False, description="the number, in unit")]
-    unit: Annotated[Literal["images/s", "sequences/s"], Field(description="samples per second")]
-    statistic: Annotated[
-        Literal["median"], Field(description="what the number is of the repeats' throughputs")
-    ]
-    interval: Annotated[
-        tuple[float, float] | None,
-        Field(description="lowest and highest, two order statistics; None of a single repeat"),
-    ]
-    interval_level: Annotated[float | None, Field(description="coverage achieved, 0 to 1")]
-    n: Annotated[int, Field(ge=1, description="repeats that the statistic is over")]
-    steps_per_second: Annotated[
-        float, Field(description="optimizer steps per second, the same statistic")
-    ]
+    value: Positive
+    """the number, in unit"""
+    unit: Literal["images/s", "sequences/s"]
+    """samples per second"""
+    statistic: Literal["median"]
+    """what the number is of the repeats' throughputs"""
+    interval: tuple[float, float] | None
+    """lowest and highest, two order statistics; None of a single repeat"""
+    interval_level: float | None
+    """coverage achieved, 0 to 1"""
+    n: Annotated[int, Field(ge=1)]
+    """repeats that the statistic is over"""
+    steps_per_second: float
+    """optimizer steps per second, the same statistic"""
 
     @classmethod
     def of(cls, complete: Sequence[Repeat], unit: Literal["images/s", "sequences/s"]) -> Self:
@@ -323,169 +276,153 @@ class Throughput(Stored):
 class Option(Stored):
     """One option of a strategy and what became of it."""
 
-    value: Annotated[bool | int | float | str, Field(description="as the strategy sets it")]
-    state: Annotated[
-        Literal["applied", "ignored", "missing"], Field(description="what became of it")
-    ]
-    how: Annotated[str, Field(description="by what it was applied, or why it was not")]
+    value: bool | int | float | str
+    """as the strategy sets it"""
+    state: Literal["applied", "ignored", "missing"]
+    """what became of it"""
+    how: str
+    """by what it was applied, or why it was not"""
 
 
 class Effective(Stored):
     """What the run really did, read from inside the workers."""
 
-    precision: Annotated[str, Field(description="by the dtypes that the layers produced")]
-    device: Annotated[Literal["cpu", "gpu"], Field(description="what trained")]
-    dtypes: Annotated[dict[str, int], Field(description="dtype -> layers that produced it")]
-    threads: Annotated[dict[str, int], Field(description="thread pool -> threads")]
-    variables: Annotated[
-        dict[str, str | None], Field(description="CPU settings as the worker saw them")
-    ]
-    parameters: Annotated[int, Field(description="trainable parameters of the model")]
-    optimizer_settings: Annotated[
-        str, Field(description="optimizer and loss with their settings")
-    ]
-    tf32: Annotated[bool, Field(description="whether fp32 products are rounded to TF32")]
-    loss_scaling: Annotated[
-        float | None, Field(description="initial loss scale, adapted as it goes; None without")
-    ]
-    strategy: Annotated[
-        dict[str, Option], Field(description="option of the strategy -> what became of it")
-    ] = {}
+    precision: str
+    """by the dtypes that the layers produced"""
+    device: Literal["cpu", "gpu"]
+    """what trained"""
+    dtypes: dict[str, int]
+    """dtype -> layers that produced it"""
+    threads: dict[str, int]
+    """thread pool -> threads"""
+    variables: dict[str, str | None]
+    """CPU settings as the worker saw them"""
+    parameters: int
+    """trainable parameters of the model"""
+    optimizer_settings: str
+    """optimizer and loss with their settings"""
+    tf32: bool
+    """whether fp32 products are rounded to TF32"""
+    loss_scaling: float | None
+    """initial loss scale, adapted as it goes; None without"""
+    strategy: dict[str, Option] = {}
+    """option of the strategy -> what became of it"""
 
 
 class InputData(Stored):
     """The data set behind the input; None of it for synthetic input."""
 
-    samples: Annotated[int, Field(description="how many there are")]
-    sha256: Annotated[
-        str, Field(description="of train_list.txt, or of names, sizes and beginnings of shards")
-    ]
+    samples: int
+    """how many there are"""
+    sha256: str
+    """of train_list.txt, or of names, sizes and beginnings of shards"""
 
 
 class NodeSeen(Stored):
     """One node of several, as it showed itself to the driver."""
 
-    node: Annotated[int, Field(description="its number, from 0")]
-    name: Annotated[str, Field(description="as people call it, with its host; foreign text")]
-    interface: Annotated[str, Field(description="network interface of the workers")]
-    differs: Annotated[
-        dict[str, str], Field(description="facts of the environment that differ from node 0's")
-    ]
+    node: int
+    """its number, from 0"""
+    name: str
+    """as people call it, with its host; foreign text"""
+    interface: str
+    """network interface of the workers"""
+    differs: dict[str, str]
+    """facts of the environment that differ from node 0's"""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Finding(Message):
     """What was found in a log, and where."""
 
-    file: Annotated[str, Field(description="the log's name; empty for several logs")] = ""
-    line: Annotated[int | None, Field(description="None: no single line")] = None
+    file: str = ""
+    """the log's name; empty for several logs"""
+    line: int | None = None
+    """None: no single line"""
 
 
 class ImportedLog(Stored):
     """The log of another suite that one repeat was made of."""
 
-    file: Annotated[str, Field(description="its name, without folders; foreign text")]
-    sha256: Annotated[str, Field(description="of the file")]
-    lines: Annotated[
-        tuple[int, int],
-        Field(description="those of the first and the last print in the window"),
-    ]
-    epoch: Annotated[int, Field(description="as the log counts; steps are counted in it")]
-    run: Annotated[int, Field(description="of the trainings in the file, from 0")]
+    file: str
+    """its name, without folders; foreign text"""
+    sha256: str
+    """of the file"""
+    lines: tuple[int, int]
+    """those of the first and the last print in the window"""
+    epoch: int
+    """as the log counts; steps are counted in it"""
+    run: int
+    """of the trainings in the file, from 0"""
 
 
 class Imported(Stored):
     """What a measurement was made of that perfkit has not made itself, and what the printed
     figures mean, as the importer of their format declares it."""
 
-    format: Annotated[str, Field(description="of the logs, by its name")]
-    rate_of: Annotated[
-        Literal["device", "all"], Field(description="whose samples a printed rate counts")
-    ]
-    covers: Annotated[
-        Literal["window", "running", "step"],
-        Field(
-            description="what a print is of: the steps since the last one, all since step "
-            "`since` of the epoch, or one step"
-        ),
-    ]
-    since: Annotated[int | None, Field(description="of running, the first step of it")] = None
-    step: Annotated[
-        Literal["update", "batch"],
-        Field(description="what the log counts as a step, an update or a micro-batch of it"),
-    ]
-    counts_from: Annotated[int, Field(description="what the log calls the first step")]
-    reader: Annotated[
-        Literal["in", "apart"] | None,
-        Field(
-            description="whether a step's time has its wait for input in it; None if nothing "
-            "tells"
-        ),
-    ]
-    source: Annotated[str, Field(description="where this meaning is known from")]
-    basis: Annotated[
-        Literal["seconds", "own_rate", "clock"],
-        Field(
-            description="what the time of the window follows from: printed times of steps, "
-            "rates of the steps of each print, or the clock at two prints"
-        ),
-    ]
-    logs: Annotated[list[ImportedLog], Field(description="one for each repeat, in order")]
-    facts: Annotated[
-        dict[str, str],
-        Field(
-            description="parameter, or environment.<fact> -> who says it: a line, the file's "
-            "name, or a hand, and what the log says instead; no other is known"
-        ),
-    ]
-    given: Annotated[
-        dict[str, str], Field(description="what was said by hand, as it was typed")
-    ]
-    findings: Annotated[
-        list[Finding], Field(description="what an audit finds in the logs: docs/results.md")
-    ] = []
+    format: str
+    """of the logs, by its name"""
+    rate_of: Literal["device", "all"]
+    """whose samples a printed rate counts"""
+    covers: Literal["window", "running", "step"]
+    """what a print is of: the steps since the last one, all since step `since` of the epoch, or
+    one step"""
+    since: int | None = None
+    """of running, the first step of it"""
+    step: Literal["update", "batch"]
+    """what the log counts as a step, an update or a micro-batch of it"""
+    counts_from: int
+    """what the log calls the first step"""
+    reader: Literal["in", "apart"] | None
+    """whether a step's time has its wait for input in it; None if nothing tells"""
+    source: str
+    """where this meaning is known from"""
+    basis: Literal["seconds", "own_rate", "clock"]
+    """what the time of the window follows from: printed times of steps, rates of the steps of
+    each print, or the clock at two prints"""
+    logs: list[ImportedLog]
+    """one for each repeat, in order"""
+    facts: dict[str, str]
+    """parameter, or environment.<fact> -> who says it: a line, the file's name, or a hand, and
+    what the log says instead; no other is known"""
+    given: dict[str, str]
+    """parameters and --options given by hand, as they were typed"""
+    findings: list[Finding] = []
+    """what an audit finds in the logs: docs/results.md"""
 
 
 class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Annotated[
-        Literal[3], Field(description="a reader refuses any other by name")
-    ]
-    id: Annotated[str, Field(description="the name of its folder")]
-    created: Annotated[str, Field(description="UTC, ISO 8601; when begun, or imported")]
-    status: Annotated[
-        Literal["complete", "partial", "failed"],
-        Field(
-            description="complete: all repeats that the protocol asks for (with "
-            "interval_target, as many as that or budget leave); partial: some, or still "
-            "running; failed: none"
-        ),
-    ]
-    failure: Annotated[
-        Failure | None, Field(description="what ended the last run; None if nothing did")
-    ] = None
-    config: Annotated[
-        Config, Field(description="the model and its parameters, nothing left open")
-    ]
-    protocol: Annotated[Protocol, Field(description="the rest of the parameters")]
-    environment: Annotated[
-        dict[str, Reading], Field(description="facts by name; of several nodes, of node 0")
-    ]
-    effective: Annotated[
-        Effective | None, Field(description="None before a worker has told it, or if imported")
-    ] = None
-    input_data: Annotated[InputData | None, Field(description="None for synthetic input")] = (
-        None
-    )
-    nodes: Annotated[list[NodeSeen], Field(description="empty for a single node")] = []
-    repeats: Annotated[list[Repeat], Field(description="in their order, failed ones too")] = []
-    throughput: Annotated[
-        Throughput | None, Field(description="None without a complete repeat")
-    ] = None
-    imported: Annotated[
-        Imported | None, Field(description="None of what perfkit has measured itself")
-    ] = None
+    schema_version: Literal[3]
+    """a reader refuses any other by name"""
+    id: str
+    """the name of its folder"""
+    created: str
+    """UTC, ISO 8601; when begun, or imported"""
+    status: Literal["complete", "partial", "failed"]
+    """complete: all repeats that the protocol asks for (with interval_target, as many as that
+    or budget leave); partial: some, or still running; failed: none"""
+    failure: Failure | None = None
+    """what ended the last run; None if nothing did"""
+    config: Config
+    """the model and its parameters, nothing left open"""
+    protocol: Protocol
+    """the rest of the parameters"""
+    environment: dict[str, Reading]
+    """facts by name; of several nodes, of node 0"""
+    effective: Effective | None = None
+    """None before a worker has told it, or if imported"""
+    input_data: InputData | None = None
+    """None for synthetic input"""
+    nodes: list[NodeSeen] = []
+    """empty for a single node"""
+    repeats: list[Repeat] = []
+    """in their order, failed ones too"""
+    throughput: Throughput | None = None
+    """None without a complete repeat"""
+    imported: Imported | None = None
+    """None of what perfkit has measured itself"""
 
     @field_validator("created")
     @classmethod

@@ -14,11 +14,11 @@ Series = list[tuple[float, Any]]
 """Moment and value of a figure in each sample that has it."""
 
 
-def summarize(
+def summarize_telemetry(
     events: Sequence[Sample], began: float, seconds: float, trained: Sequence[int]
 ) -> TelemetrySummary | None:
-    """What the machine did in the window of `seconds` that began when the monotonic clock read
-    `began`; None unless the measurement's processes were seen both before and after it.
+    """The machine in the window of `seconds` that began when the monotonic clock read `began`;
+    None unless the measurement's processes were seen both before and after it.
 
     `events` are the lines of a telemetry file, `trained` the samples that each rank has trained
     on in the window. A counter's value where the window begins or ends lies on the straight
@@ -31,22 +31,23 @@ def summarize(
     within = [sample for sample in samples if began <= sample["at"] <= ended]
     before = [sample for sample in samples if sample["at"] < began][-1:]
     after = [sample for sample in samples if sample["at"] > ended][:1]
-    around, seen = [*before, *within, *after], within or [*before, *after]
+    around = [*before, *within, *after]
+    seen = within or around
 
     def increase(series: Series) -> float | None:
         first, last = _at(began, series), _at(ended, series)
         return None if first is None or last is None else last - first
 
-    own, busy, stolen = (
+    own, busy, steal = (
         increase([(sample["at"], sample[field]) for sample in around if field in sample])
         for field in ("process_seconds", "busy_seconds", "steal_seconds")
     )
     if own is None:
         return None
     missing = dict(begin["missing"])
-    if stolen is not None and not around[-1]["steal_seconds"]:
-        # What hides it from its guests looks the same as no hypervisor.
-        stolen, missing["steal_time"] = None, "none was counted since the machine started"
+    if steal is not None and not around[-1]["steal_seconds"]:
+        # A hypervisor that hides it looks the same as none.
+        steal, missing["steal_time"] = None, "none was counted since the machine started"
     wraps = begin["energy_wraps_joules"]
     energy = {
         device: joules
@@ -60,7 +61,7 @@ def summarize(
         process_cores=own / seconds,
         # Two ways to count: where there is no other load, the difference may be below zero.
         other_load_cores=None if busy is None else max(0.0, busy - own) / seconds,
-        steal_share=None if stolen is None else stolen / seconds / begin["cores"],
+        steal_share=None if steal is None else steal / seconds / begin["cores"],
         clock_mhz={device: (min(values), max(values)) for device, values in clocks.items()},
         temperature_celsius={device: max(values) for device, values in temperatures.items()},
         throttled=_throttled(around, seen),
@@ -91,8 +92,8 @@ def _values(field: str, samples: list[Sample]) -> dict[str, list[Any]]:
 
 
 def _unwrapped(series: Series, wrap: float | None) -> Series:
-    """A counter that begins at 0 again after `wrap`, as if it went on. Nothing is left of one
-    that fell without: its driver was loaded anew."""
+    """A counter that begins at 0 again after `wrap`, as if it went on; nothing of a counter
+    that fell and has no `wrap`: its driver was loaded anew."""
     passed, unwrapped = 0.0, series[:1]
     for (_, low), (moment, high) in pairwise(series):
         if high < low and wrap is None:
@@ -117,11 +118,9 @@ def _throttled(around: list[Sample], seen: list[Sample]) -> dict[str, dict[str, 
 def _per_sample(
     energy: dict[str, float], begin: Sample, trained: Sequence[int]
 ) -> float | None:
-    """Joules of what computes: of the ranks' GPUs, or else of all packages and memory."""
+    """Joules of the devices that compute: the ranks' GPUs, or else all packages and memory."""
     if begin["device"] == "gpu":
-        energy = {
-            device: joules for device, joules in energy.items() if device.startswith("gpu")
-        }
+        energy = {name: joules for name, joules in energy.items() if name.startswith("gpu")}
         if len(energy) < begin["ranks"]:
             return None
     return sum(energy.values()) / sum(trained[: begin["ranks"]]) if energy else None

@@ -14,21 +14,12 @@ from perfkit.results.schema import Imported, Repeat
 
 Window = dict[str, Any]
 Basis = Literal["seconds", "own_rate", "clock"]
-FIELDS = (
-    "line",
-    "rank",
-    "first",
-    "last",
-    "seconds",
-    "reader",
-    "rate",
-    "own_rate",
-    "loss",
-    "at",
-)
+FIELDS = ["line", "rank", "first", "last", "seconds"]
+FIELDS += ["reader", "rate", "own_rate", "loss", "at"]
+"""The columns of perfkit.logs.log.WINDOW that are kept."""
 
 
-def numbers_of_windows(
+def summarize_windows(
     index: int,
     config: Config,
     protocol: Protocol,

@@ -5,11 +5,12 @@ and no home path gets into it. What can't be read says why. Nothing is imported 
 trains: versions are read from the installed packages' files.
 """
 
+import ast
 import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,9 +29,9 @@ Value = str | int | float | bool | list[str]
 LIBRARY_VARIABLES = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
 """How the names of variables begin by which users steer the libraries."""
 CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
-MEASURING = ["config.py", "statistics.py", "system", "models", "training", "backends"]
-MEASURING += ["inputs", "request", "results", "nodes", "worker", "driver"]
-"""What a number depends on; the other rooms only show, compare or read."""
+PACKAGE = ROOT / "perfkit"
+MEASURING = ("frameworks", "inputs", "models", "worker")
+"""The rooms whose code a number depends on, besides the resolved configuration."""
 
 
 class MissingError(LookupError):
@@ -67,14 +68,34 @@ def cpu_vendor() -> str:
 
 
 def suite_source() -> str:
-    """SHA-256 over the code that measures."""
-    package = ROOT / "perfkit"
+    """Digest of the code that a number depends on, without comments and docstrings."""
+    files = [path for room in MEASURING for path in (PACKAGE / room).rglob("*.py")]
+    return _digest(files, _statements)
+
+
+def package_source() -> str:
+    """Digest of all code of the suite, which nodes must have in common."""
+    return _digest(PACKAGE.rglob("*.py"), Path.read_bytes)
+
+
+def _digest(files: Iterable[Path], read: Callable[[Path], bytes]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package)
-        if name.parts[0] in MEASURING:
-            digest.update(str(name).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + read(path) + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _statements(path: Path) -> bytes:
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [statement for statement in node.body if not _is_text(statement)]
+    return ast.dump(tree).encode()
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Whether it is a docstring, of a module, a class, a function or an attribute."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _cpuinfo(key: str) -> str:

@@ -10,8 +10,8 @@ from made import measured, rank_events, with_raw_files
 from perfkit import report
 from perfkit.analysis.sanity import window_disagrees
 from perfkit.config import Protocol
-from perfkit.results.numbers import disagreements, numbers
 from perfkit.results.store import read_events
+from perfkit.results.summarize import check_against_raw, summarize
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 
@@ -21,15 +21,15 @@ def rank(window_seconds, compute_seconds=None):
 
 
 def test_throughput_is_all_samples_over_the_slowest_ranks_window():
-    repeat = numbers(1, PROTOCOL, [rank(2.0), rank(2.5), rank(2.4)], 9.0)
+    repeat = summarize(1, PROTOCOL, [rank(2.0), rank(2.5), rank(2.4)], 9.0)
     assert repeat.throughput == 3 * 8 / 2.5
     assert repeat.steps_per_second == 2 / 2.5
 
 
 def test_one_of_two_ranks_that_is_20_percent_slower_costs_what_arithmetic_says():
     """All ranks wait for it: the throughput is that of its pace for every sample."""
-    alike = numbers(1, PROTOCOL, [rank(2.0, 1.0), rank(2.0, 1.0)], 9.0)
-    slower = numbers(1, PROTOCOL, [rank(2.4, 1.0), rank(2.4, 1.2)], 9.0)
+    alike = summarize(1, PROTOCOL, [rank(2.0, 1.0), rank(2.0, 1.0)], 9.0)
+    slower = summarize(1, PROTOCOL, [rank(2.4, 1.0), rank(2.4, 1.2)], 9.0)
     assert slower.throughput / alike.throughput == pytest.approx(1 / 1.2)
     assert (alike.straggler, slower.straggler) == (None, 1)
 
@@ -40,13 +40,13 @@ def test_one_of_two_ranks_that_is_20_percent_slower_costs_what_arithmetic_says()
 )
 def test_a_straggler_is_named_only_if_it_takes_a_tenth_longer_than_the_others(alone, straggler):
     events = [rank(2.0, seconds) for seconds in alone]
-    assert numbers(1, PROTOCOL, events, 9.0).straggler == straggler
+    assert summarize(1, PROTOCOL, events, 9.0).straggler == straggler
 
 
 def test_steps_of_the_warm_up_are_not_in_the_numbers():
     events = rank(2.0)
     events[1] |= {"seconds": 100.0, "data_wait_seconds": 100.0}
-    repeat = numbers(1, PROTOCOL, [events], 9.0)
+    repeat = summarize(1, PROTOCOL, [events], 9.0)
     assert repeat.step_seconds.maximum == 1.0
     assert repeat.data_wait_share == pytest.approx(0.2 / 2.0)
     assert (repeat.loss_first, repeat.loss_last) == (9.0, 7.0)
@@ -72,7 +72,7 @@ def change(path, old, new):
 
 
 def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
-    assert disagreements(measurement) == []
+    assert check_against_raw(measurement) == []
     assert "of the 2 repeats were derived from their raw files again" in raw_section(
         measurement
     )
@@ -92,7 +92,7 @@ def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
 )
 def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, told):
     change(measurement.rank_file(1, 1), old, new)
-    (line,) = disagreements(measurement)
+    (line,) = check_against_raw(measurement)
     assert line.startswith("repeat 1: ") and told in line
     assert line in raw_section(measurement)
 
@@ -104,10 +104,10 @@ def test_a_raw_file_cut_off_at_any_byte_never_gives_the_stored_numbers(measureme
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         assert read_events(path) == events[: whole.count(b"\n", 0, length)]
-        (line,) = disagreements(measurement)
+        (line,) = check_against_raw(measurement)
         assert line == "repeat 1: the raw files are not those of a finished repeat"
     path.write_bytes(whole + b'{"event": "mo')
-    assert disagreements(measurement) == []
+    assert check_against_raw(measurement) == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_window_agrees_with_its_steps_to_2_percent(window, steps, disagrees):
 
 def test_a_repeat_whose_raw_file_is_gone_is_named(measurement):
     measurement.rank_file(2, 0).unlink()
-    assert disagreements(measurement) == [
+    assert check_against_raw(measurement) == [
         "repeat 2: repeats/2/rank0.jsonl: No such file or directory"
     ]
 
@@ -151,7 +151,7 @@ def looked_at(tmp_path):
     measurement = with_raw_files(tmp_path / "m", result, [[events]])
     lines = "".join(json.dumps(line) + "\n" for line in looks)
     measurement.telemetry_file(1).write_text(lines)
-    repeat = numbers(1, PROTOCOL, [events], 9.5, looks)
+    repeat = summarize(1, PROTOCOL, [events], 9.5, looks)
     path = measurement.folder / "result.json"
     content = json.loads(path.read_text()) | {"repeats": [repeat.model_dump(mode="json")]}
     path.write_text(json.dumps(content))
@@ -161,10 +161,10 @@ def looked_at(tmp_path):
 def test_the_conditions_of_a_repeat_are_derived_from_its_file_again(looked_at):
     (repeat,) = looked_at.result.repeats
     assert (repeat.telemetry.process_cores, repeat.telemetry.other_load_cores) == (1.5, 0.25)
-    assert disagreements(looked_at) == []
+    assert check_against_raw(looked_at) == []
     # The third look, of those in the window.
     change(looked_at.telemetry_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
-    assert disagreements(looked_at) == ["repeat 1: the raw files give another telemetry"]
+    assert check_against_raw(looked_at) == ["repeat 1: the raw files give another telemetry"]
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ def test_the_conditions_of_a_repeat_are_derived_from_its_file_again(looked_at):
 )
 def test_a_telemetry_file_that_is_none_is_named(looked_at, old, new, told):
     change(looked_at.telemetry_file(1), old, new)
-    (line,) = disagreements(looked_at)
+    (line,) = check_against_raw(looked_at)
     assert line.startswith("repeat 1: ") and told in line
 
 
 def test_conditions_whose_file_is_gone_are_named(looked_at):
     looked_at.telemetry_file(1).unlink()
-    assert disagreements(looked_at) == [
+    assert check_against_raw(looked_at) == [
         "repeat 1: repeats/1/telemetry.jsonl: No such file or directory"
     ]
 
@@ -194,6 +194,6 @@ def test_a_repeat_that_names_no_ranks_is_named(measurement):
     content = json.loads(path.read_text())
     content["repeats"][0]["ranks"] = []
     path.write_text(json.dumps(content))
-    assert disagreements(type(measurement).read(measurement.folder)) == [
+    assert check_against_raw(type(measurement).read(measurement.folder)) == [
         "repeat 1: its ranks are not named"
     ]
