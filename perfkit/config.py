@@ -62,9 +62,9 @@ class About:
     measurements must agree in it, may differ and the difference is shown, or is ignored; `key`
     is its name in comparisons, where that is another; `follows` the parameter along with which
     it may differ. `only`: parameter, or `sample` of the model -> the values without which it
-    has no effect. `in_log`:
-    whether a log can't be imported without it. `verified`: whether `perfkit verify` takes it.
-    `private`: whether it is left out of what is exported. `is_path`: whether it is a folder.
+    has no effect. `in_log`: whether a log can't be imported without it. `verified`: whether
+    `perfkit verify` takes it. `private`: whether it is left out of what is exported. `is_path`:
+    whether it is a folder.
     """
 
     unset: str | None = None
@@ -90,6 +90,8 @@ OWN_CHOICE = About(follows="framework")
 OF_IMAGES, OF_SEQUENCES = {"sample": ("image",)}, {"sample": ("sequence",)}
 ON_GPU, ON_CPU = {"device": ("gpu",)}, {"device": ("cpu",)}
 BY_DALI = About(only={"input": ("dali",)})
+BY_DATALOADER = About(only={"input": ("dataloader",)})
+STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 ModelName = Literal["resnet50", "vgg16", "bert"]
 FrameworkName = Literal["paddle", "torch", "jax", "tensorflow", "mxnet", "oneflow"]
@@ -116,135 +118,94 @@ class Config(BaseModel):
     that the log does not tell. `request.resolve` chooses where a request has None or "auto".
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = STRICT
 
-    model: Annotated[ModelName, About(in_log=True)] = Field(description="the model to train")
-    framework: Annotated[FrameworkName, About(in_log=True)] = Field(
-        "paddle",
-        description="the framework that trains; of imported logs, the last three too",
-    )
-    precision: Annotated[Precision, About(in_log=True)] = Field(
-        "fp32",
-        description="number format of the training: amp is O1 and pure_fp16 O2 with float16, "
-        "bf16 is O1 with bfloat16; auto leaves it to strategy=fleetx-auto",
-    )
-    tf32: Annotated[bool, About(only=ON_GPU)] = Field(
-        False, description="let a GPU's tensor cores round fp32 factors to TF32"
-    )
-    execution: Annotated[Execution | None, OWN_CHOICE] = Field(
-        description="dynamic graph, or compiled by to_static, torch.compile or jit; None: "
-        "dynamic, static for jax",
-    )
-    strategy: Annotated[Strategy, OWN_CHOICE] = Field(
-        "none", description="preset of distributed-training options"
-    )
-    optimizer: Annotated[Optimizer | None, About(verified=True)] = Field(
-        description="None: momentum for images, adamw for bert; lamb is for bert too"
-    )
-    layout: Annotated[Layout | None, replace(OWN_CHOICE, only=OF_IMAGES)] = Field(
-        description="memory layout of images; None: NCHW, NHWC for torch and jax",
-    )
-    batch_size: Annotated[int, About(in_log=True, verified=True)] = Field(
-        ge=1,
-        le=65536,
-        description="samples per device and micro-batch; None: chosen by model and device",
-    )
-    accumulate: Annotated[int, About(in_log=True)] = Field(
-        1, ge=1, le=65536, description="micro-batches per optimizer step"
-    )
-    image_size: Annotated[int | None, About(verified=True, only=OF_IMAGES)] = Field(
-        ge=32, le=1024, description="height and width of the images, pixels; None: 224"
-    )
-    sequence_length: Annotated[int | None, About(verified=True, only=OF_SEQUENCES)] = Field(
-        ge=16, le=512, description="tokens per sequence of bert; None: 128"
-    )
-    seed: Annotated[int, About(verified=True)] = Field(
-        0,
-        ge=0,
-        lt=2**31,
-        description="of the weights and, with DALI, of the images' order and crops",
-    )
+    model: Annotated[ModelName, About(in_log=True)]
+    """the model to train"""
+    framework: Annotated[FrameworkName, About(in_log=True)] = "paddle"
+    """the framework that trains; of imported logs, the last three too"""
+    precision: Annotated[Precision, About(in_log=True)] = "fp32"
+    """number format of the training: amp is O1 and pure_fp16 O2 with float16, bf16 is O1 with
+    bfloat16; auto leaves it to strategy=fleetx-auto"""
+    tf32: Annotated[bool, About(only=ON_GPU)] = False
+    """let a GPU's tensor cores round fp32 factors to TF32"""
+    execution: Annotated[Execution | None, OWN_CHOICE]
+    """dynamic graph, or compiled by to_static, torch.compile or jit; None: dynamic, static for
+    jax"""
+    strategy: Annotated[Strategy, OWN_CHOICE] = "none"
+    """preset of distributed-training options"""
+    optimizer: Annotated[Optimizer | None, About(verified=True)]
+    """None: momentum for images, adamw for bert; lamb is for bert too"""
+    layout: Annotated[Layout | None, replace(OWN_CHOICE, only=OF_IMAGES)]
+    """memory layout of images; None: NCHW, NHWC for torch and jax"""
+    batch_size: Annotated[int, Field(ge=1, le=65536), About(in_log=True, verified=True)]
+    """samples per device and micro-batch; None: chosen by model and device"""
+    accumulate: Annotated[int, Field(ge=1, le=65536), About(in_log=True)] = 1
+    """micro-batches per optimizer step"""
+    image_size: Annotated[
+        int | None, Field(ge=32, le=1024), About(verified=True, only=OF_IMAGES)
+    ]
+    """height and width of the images, pixels; None: 224"""
+    sequence_length: Annotated[
+        int | None, Field(ge=16, le=512), About(verified=True, only=OF_SEQUENCES)
+    ]
+    """tokens per sequence of bert; None: 128"""
+    seed: Annotated[int, Field(ge=0, lt=2**31), About(verified=True)] = 0
+    """of the weights and, with DALI, of the images' order and crops"""
 
-    device: Annotated[Literal["cpu", "gpu"], About(unset="auto", in_log=True)] = Field(
-        description="what trains; auto: the GPUs, or the CPU where there are none"
-    )
-    gpus: Annotated[int, About(key="topology", only=ON_GPU)] = Field(
-        ge=0,
-        le=64,
-        description="GPUs per node; None: all visible, or the CPU where there are none",
-    )
-    processes: Annotated[int, About(key="topology", only=ON_CPU)] = Field(
-        ge=1, le=256, description="worker processes per node on the CPU; None: 1"
-    )
-    nodes: Annotated[int, About(key="topology")] = Field(
-        1, ge=1, le=512, description="number of nodes"
-    )
-    launcher: Annotated[Launcher | None, About(compared="show")] = Field(
-        description="what starts the workers: srun in a Slurm allocation, mpirun on hosts over "
-        "ssh, manual: you, by this same command on every host; None: local for one node, srun "
-        "for several",
-    )
+    device: Annotated[Literal["cpu", "gpu"], About(unset="auto", in_log=True)]
+    """what trains; auto: the GPUs, or the CPU where there are none"""
+    gpus: Annotated[int, Field(ge=0, le=64), About(key="topology", only=ON_GPU)]
+    """GPUs per node; None: all visible, or the CPU where there are none"""
+    processes: Annotated[int, Field(ge=1, le=256), About(key="topology", only=ON_CPU)]
+    """worker processes per node on the CPU; None: 1"""
+    nodes: Annotated[int, Field(ge=1, le=512), About(key="topology")] = 1
+    """number of nodes"""
+    launcher: Annotated[Launcher | None, About(compared="show")]
+    """what starts the workers: srun in a Slurm allocation, mpirun on hosts over ssh, manual:
+    you, by this same command on every host; None: local for one node, srun for several"""
     hosts: Annotated[
         str | None,
+        Field(pattern=HOSTS),
         About(compared="show", private=True, only={"launcher": ("mpirun", "manual")}),
-    ] = Field(
-        None,
-        pattern=HOSTS,
-        description="names or addresses of the nodes, comma-separated, this one first; for "
-        "mpirun and manual",
-    )
-    port: Annotated[int | None, RUN] = Field(
-        None,
-        ge=1024,
-        le=65534,
-        description="TCP port of the first node, where the nodes meet; the workers use the "
-        "next port; None: any free port, 29400 for manual",
-    )
-    cpu_tuning: Annotated[bool, About(verified=True, only=ON_CPU)] = Field(
-        True,
-        description="set threads and MKL path on a CPU; False: the framework as installed",
-    )
+    ] = None
+    """names or addresses of the nodes, comma-separated, this one first; for mpirun and
+    manual"""
+    port: Annotated[int | None, Field(ge=1024, le=65534), RUN] = None
+    """TCP port of the first node, where the nodes meet; the workers use the next port; None:
+    any free port, 29400 for manual"""
+    cpu_tuning: Annotated[bool, About(verified=True)] = True
+    """set threads and MKL path on a CPU; False: the framework as installed"""
 
-    input: Annotated[Literal["dali", "dataloader", "synthetic"], About(in_log=True)] = Field(
-        description="where batches come from; None: dali for images, dataloader for bert",
-    )
-    data_dir: Annotated[str, About(compared="show", key="input_sha256", is_path=True)] = Field(
-        min_length=1,
-        description="folder with train/ and train_list.txt, or with HDF5 shards for bert; "
-        "None: data/samples, data/sequences for bert",
-    )
-    dali_threads: Annotated[int, BY_DALI] = Field(
-        4, ge=1, le=256, description="DALI's CPU threads per device"
-    )
-    dali_prefetch: Annotated[int, BY_DALI] = Field(
-        2, ge=1, le=64, description="batches that DALI prepares ahead"
-    )
-    dali_crop_attempts: Annotated[int, BY_DALI] = Field(
-        100, ge=1, le=1000, description="tries for a random crop of wanted area and aspect"
-    )
-    dali_device_padding: Annotated[int, BY_DALI] = Field(
-        211_025_920, ge=0, le=2**33, description="nvJPEG device memory set aside, bytes (GPU)"
-    )
-    dali_host_padding: Annotated[int, BY_DALI] = Field(
-        140_544_512, ge=0, le=2**33, description="nvJPEG pinned memory set aside, bytes (GPU)"
-    )
+    input: Annotated[Literal["dali", "dataloader", "synthetic"], About(in_log=True)]
+    """where batches come from; None: dali for images, dataloader for bert"""
+    data_dir: Annotated[
+        str, Field(min_length=1), About(compared="show", key="input_sha256", is_path=True)
+    ]
+    """folder with train/ and train_list.txt, or with HDF5 shards for bert; None: data/samples,
+    data/sequences for bert"""
+    dali_threads: Annotated[int, Field(ge=1, le=256), BY_DALI] = 4
+    """DALI's CPU threads per device"""
+    dali_prefetch: Annotated[int, Field(ge=1, le=64), BY_DALI] = 2
+    """batches that DALI prepares ahead"""
+    dali_crop_attempts: Annotated[int, Field(ge=1, le=1000), BY_DALI] = 100
+    """tries for a random crop of wanted area and aspect"""
+    dali_device_padding: Annotated[int, Field(ge=0, le=2**33), BY_DALI] = 211_025_920
+    """nvJPEG device memory set aside, bytes (GPU)"""
+    dali_host_padding: Annotated[int, Field(ge=0, le=2**33), BY_DALI] = 140_544_512
+    """nvJPEG pinned memory set aside, bytes (GPU)"""
     # Not 0: without processes of its own, Paddle's DataLoader waits for ever after an error.
-    dataloader_workers: Annotated[int, About(only={"input": ("dataloader",)})] = Field(
-        4, ge=1, le=256, description="processes of the framework's DataLoader"
-    )
+    dataloader_workers: Annotated[int, Field(ge=1, le=256), BY_DATALOADER] = 4
+    """processes of the framework's DataLoader"""
 
-    timeout: Annotated[int, replace(RUN, verified=True)] = Field(
-        1800,
-        ge=1,
-        le=7 * 24 * 3600,
-        description="seconds after which a repeat is ended, and a missing node is given up",
-    )
-    outputs_dir: Annotated[str, replace(RUN, verified=True, is_path=True)] = Field(
-        "outputs", min_length=1, description="folder that receives the results"
-    )
-    label: Annotated[str, About(compared="show")] = Field(
-        "", pattern=LABEL, description="a name of your own; a new one starts a new measurement"
-    )
+    timeout: Annotated[int, Field(ge=1, le=7 * 24 * 3600), replace(RUN, verified=True)] = 1800
+    """seconds after which a repeat is ended, and a missing node is given up"""
+    outputs_dir: Annotated[
+        str, Field(min_length=1), replace(RUN, verified=True, is_path=True)
+    ] = "outputs"
+    """folder that receives the results"""
+    label: Annotated[str, Field(pattern=LABEL), About(compared="show")] = ""
+    """a name of your own; a new one starts a new measurement"""
 
     @property
     def samples_per_step(self) -> int:
@@ -306,39 +267,24 @@ IGNORED = About(compared="ignore")
 class Protocol(BaseModel):
     """How it is measured. A step is one optimizer step; a repeat, fresh worker processes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = STRICT
 
-    name: Annotated[Literal["published", "quick"], replace(IGNORED, unset="auto")] = Field(
-        description="whose values it began with"
-    )
-    warmup_steps: int = Field(
-        ge=0, le=10**6, description="steps dropped at the start of a repeat"
-    )
-    measured_steps: int = Field(
-        ge=1, le=10**6, description="steps in the window, after the warm-up"
-    )
-    repeats: Annotated[int, IGNORED] = Field(
-        ge=1,
-        le=1000,
-        description="fresh runs of the workers; auto: as many as interval_target needs",
-    )
-    interval_target: Annotated[float | None, IGNORED] = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="end early, once the interval is narrower than this share of the median; "
-        "None: make all repeats, for repeats=auto 0.02",
-    )
-    budget: Annotated[int | None, IGNORED] = Field(
-        None,
-        ge=1,
-        le=30 * 24 * 3600,
-        description="with interval_target, begin no repeat after so many seconds of measuring; "
-        "None: no limit, for repeats=auto 3600",
-    )
-    statistic: Literal["median"] = Field(
-        "median", description="what the number is of the repeats' throughputs"
-    )
+    name: Annotated[Literal["published", "quick"], replace(IGNORED, unset="auto")]
+    """whose values it began with"""
+    warmup_steps: Annotated[int, Field(ge=0, le=10**6)]
+    """steps dropped at the start of a repeat"""
+    measured_steps: Annotated[int, Field(ge=1, le=10**6)]
+    """steps in the window, after the warm-up"""
+    repeats: Annotated[int, Field(ge=1, le=1000), IGNORED]
+    """fresh runs of the workers; auto: as many as interval_target needs"""
+    interval_target: Annotated[float | None, Field(gt=0, lt=1), IGNORED] = None
+    """end early, once the interval is narrower than this share of the median; None: make all
+    repeats, for repeats=auto 0.02"""
+    budget: Annotated[int | None, Field(ge=1, le=30 * 24 * 3600), IGNORED] = None
+    """with interval_target, begin no repeat after so many seconds of measuring; None: no limit,
+    for repeats=auto 3600"""
+    statistic: Literal["median"] = "median"
+    """what the number is of the repeats' throughputs"""
 
     @property
     def steps(self) -> int:
@@ -419,7 +365,7 @@ def parameters() -> dict[str, tuple[Any, str]]:
     """Every notebook parameter: name -> (default, meaning with the words it may have)."""
     known = {}
     for name, field in FIELDS.items():
-        meaning, words = str(field.description), choices(name)
+        meaning, words = " ".join(str(field.description).split()), choices(name)
         if name == "protocol":
             meaning = "auto: published on a GPU, quick on the CPU" + "".join(
                 f"; {key}: {p['warmup_steps']} + {p['measured_steps']} steps x {p['repeats']}"

@@ -3,8 +3,10 @@
 import json
 from random import Random
 
+import pandas as pd
 import pytest
 import simulations
+import yaml
 from click.testing import CliRunner
 from made import measured, write_all
 
@@ -137,6 +139,21 @@ def test_json_has_what_the_text_says(tmp_path):
     content = json.loads(file.read_text())
     assert content["regressed"] and len(content["series"][0]["points"]) == 9
     assert content["series"][0]["changes"][0]["start"] == 8
+
+
+def test_series_are_exported_with_the_configuration_that_apache_otava_reads(tmp_path):
+    outputs = write_all(
+        tmp_path / "outputs", *series([100] * 4), *series([50] * 3, model="vgg16")
+    )
+    done = CliRunner().invoke(main, ["export", str(outputs), "--as", "otava"])
+    assert done.exit_code == 0, done.output
+    folder = outputs / "history" / "otava"
+    tests = yaml.safe_load((folder / "otava.yaml").read_text())["tests"]
+    assert len(tests) == 2
+    for test in tests.values():
+        frame = pd.read_csv(folder / test["file"], parse_dates=[test["time_column"]])
+        assert {*test["attributes"], "throughput"} < {*frame.columns}
+        assert frame["time"].is_monotonic_increasing and len(frame) in (3, 4)
 
 
 def test_a_folder_without_a_series_says_what_it_takes(tmp_path):

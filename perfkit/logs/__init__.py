@@ -15,5 +15,6 @@ audit.py         an audit as it is stored
 auditing.py      files to an audit
 wording.py       an audit in words
 importing.py     logs as a measurement
+otava.py        series of measurements as Apache Otava reads them
 export.py        measurements as other tools write theirs
 """

@@ -37,6 +37,7 @@ FEW = 10
 Located = Iterator[tuple[int | None, Message]]
 
 
+@np.errstate(all="ignore")
 def findings_of(log: Log, name: str, figures: Figures) -> list[Finding]:
     """What one log shows."""
     found = [(line or None, Message(m.code, _plain(m.params))) for line, m in log.notes]

@@ -382,7 +382,7 @@ class Imported(Stored):
     """parameter, or environment.<fact> -> its source: a line, the file's name, or a hand, and
     the log's own value if that differs; nothing else is known"""
     given: dict[str, str]
-    """given by hand, as typed"""
+    """parameters and --options given by hand, as typed"""
     findings: list[Finding] = []
     """findings of an audit of the logs: docs/results.md"""
 
