@@ -20,7 +20,7 @@ from made import forget_repeats
 import perfkit
 from perfkit.analysis.sanity import check
 from perfkit.driver import workers as launch
-from perfkit.models.architecture import training_flops
+from perfkit.models import training_flops
 from perfkit.report import publish
 from perfkit.results.store import Measurement, read_events
 from perfkit.results.summarize import check_against_raw

@@ -14,7 +14,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import examine
 from perfkit.models import MODELS
-from perfkit.models.data import predictions
+from perfkit.models.bert import predictions
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
