@@ -17,7 +17,7 @@ from perfkit.comparison.verdict import Verdict
 from perfkit.config import ROOT, parameters
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.config_facts import RULES
-from perfkit.logs.wording import SENTENCES
+from perfkit.logs.wording import LABELS, SENTENCES
 from perfkit.reference.cells import SHAPES
 from perfkit.reference.table import published
 from perfkit.report import style
@@ -96,6 +96,7 @@ def looked_up():
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*looked_at(measured([1.0]), ())}
     messages |= {*Verdict.__args__, *SEVERITIES, *RULES, *SENTENCES.values()} - {"%(how)s"}
+    messages |= {words for kind in LABELS.values() for words in kind.values()}
     messages |= {warning["sentence"] for warning in WARNINGS.values()}
     messages |= {part for parts in FAILURES.values() for part in parts} - {"%(detail)s"}
     return messages | {"complete", "partial", "failed", "not stated"}

@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import re
+import shlex
 import time
 
 import numpy as np
@@ -31,6 +32,7 @@ from perfkit.logs.wording import claim_state, explained_value
 from perfkit.reference.cells import cells_of
 from perfkit.report.measurement import write_measurement
 from perfkit.request.errors import RequestError
+from perfkit.text.format import command
 
 STEADY = np.full(140, 0.5)
 
@@ -486,6 +488,18 @@ def test_the_prints_of_a_format_are_read_with_its_semantics(read, name):
         assert log.windows["rate"].to_numpy() == pytest.approx(rate)
 
 
+def test_a_print_that_says_where_it_begins_covers_its_steps_also_alone_or_after_a_lost_print(
+    read,
+):
+    line, _rate = PRINTS["TensorFlow official models"]
+    for ends in ([10], [10, 40]):
+        texts = [line.format(before=k - 10, k=k) for k in ends]
+        log = read("".join(f"{one}\n" for one in texts))
+        assert [*log.windows["first"]] == [k - 9 for k in ends]
+        assert [*log.windows["last"]] == ends
+        assert log.windows["seconds"].to_numpy() == pytest.approx(5.0)
+
+
 def test_every_format_of_lines_is_tried_by_a_test():
     folder = reader.Path(__file__).parent
     code = "".join(path.read_text() for path in folder.glob("test_log*.py"))
@@ -666,6 +680,27 @@ def test_an_unknown_log_is_read_by_a_format_that_is_given(write):
     done = CliRunner().invoke(main, [*words, "rate_of=all reader=in unit=images/s"])
     assert done.exit_code == 0, done.output
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
+
+
+def test_the_command_that_imports_a_log_again_has_the_format_that_was_given(write, tmp_path):
+    regex, options = r"it <step> \| <milliseconds> ms \| <rate> img/s", "rate_of=all reader=in"
+    known = {"model": "resnet50", "framework": "paddle", "precision": "fp32", "nodes": "1"}
+    known |= {"accumulate": "1", "input": "dali", "device": "gpu"}
+    known |= {"gpus": "1", "batch_size": "26"}
+    path = write(mine())
+    measurement = import_logs([path], known, tmp_path, user_format(regex, options))
+    words = shlex.split(command(measurement.result))
+    assert words[words.index("--format-regex") + 1] == regex
+    assert words[words.index("--format-options") + 1] == options
+    assert {words[k + 1]: words[k + 2] for k, w in enumerate(words) if w == "-p"} == known
+
+
+def test_a_line_of_braces_takes_no_longer_than_another_line(write):
+    path = write(("{" * 99_000 + '"data"\n') * 3)
+    began = time.process_time()
+    with pytest.raises(LogError):
+        read_logs(path)
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 import resource
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pynvml
@@ -12,6 +13,7 @@ import pytest
 from perfkit.request.resolve import resolve
 from perfkit.results.store import read_events
 from perfkit.system.environment import MissingError
+from perfkit.system.gpus import visible_names
 from perfkit.system.telemetry import Telemetry, core_seconds, cpu_readers
 
 CPU = resolve(
@@ -242,6 +244,17 @@ def test_what_one_gpu_does_not_support_is_missing_with_nvmls_reason(tmp_path, nv
     begin, look = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
     assert begin["missing"]["gpu_energy"] == "NVML: Not Supported"
     assert "energy_joules" not in look and "clock_mhz" in look
+
+
+def test_a_gpu_that_does_not_tell_its_memory_keeps_its_name(nvml, monkeypatch):
+    def memory(handle):
+        if handle:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return SimpleNamespace(total=80 * 2**30)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda handle: f"GPU {handle}")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", memory)
+    assert visible_names() == ["GPU 0, 80 GiB", "GPU 1"]
 
 
 def test_gpus_that_may_not_be_asked_are_missing_and_the_rest_is_sampled(tmp_path, nvml):

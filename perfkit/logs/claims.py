@@ -55,17 +55,14 @@ class ClaimInput:
     def claim(self, log: AuditedLog | None, state: State, **found: Any) -> Claim:
         cell: Cell = self.cell or {}
         keys = ("table", "gpu", "framework", "precision", "topology")
-        known: dict[str, Any] = {key: cell.get(key) for key in keys}
-        known["batch_size"] = cell.get("batch_per_gpu")
-        name = log.name if log else None
-        value = self.value or None
+        found |= {key: cell.get(key) for key in keys}
         return Claim(
             text=self.text,
-            value=value,
+            value=self.value or None,
             place=self.place,
-            log=name,
+            log=log.name if log else None,
             state=state,
-            **known,
+            batch_size=cell.get("batch_per_gpu"),
             **found,
         )
 
@@ -182,27 +179,20 @@ def waterfall(
 ) -> list[WaterfallStage]:
     """From the claim over what explains it and samples / time of the protocol's steps to all
     steady steps, each with its difference from the one before; as far as the log gives them."""
-    best = explanations[0] if explanations else None
-    found: list[tuple[Stage, float | None, Figure | None]] = [
-        ("claimed", claimed, None),
-        ("explained", best.value if best else None, best.figure if best else None),
-    ]
-    figures: list[tuple[Stage, Figure | None]] = [
-        ("protocol", log.figure("samples/time", "protocol") or log.figure("clock", "protocol")),
-        ("steady", log.steady),
-    ]
-    found += [(stage, one.throughput, one) for stage, one in figures if one]
-    known = [(stage, value, figure) for stage, value, figure in found if value]
-    befores = [None, *(value for _stage, value, _figure in known)]
-    return [
-        WaterfallStage(
-            stage=stage,
-            value=value,
-            difference=value / before - 1 if before else None,
-            figure=figure,
-        )
-        for (stage, value, figure), before in zip(known, befores, strict=False)
-    ]
+    stages: list[tuple[Stage, float | None, Figure | None]] = [("claimed", claimed, None)]
+    if explanations:
+        stages.append(("explained", explanations[0].value, explanations[0].figure))
+    protocol = log.figure("samples/time", "protocol") or log.figure("clock", "protocol")
+    stages.append(("protocol", protocol.throughput if protocol else None, protocol))
+    stages.append(("steady", log.steady.throughput if log.steady else None, log.steady))
+    found: list[WaterfallStage] = []
+    for stage, value, figure in stages:
+        if value:
+            difference = value / found[-1].value - 1 if found else None
+            found.append(
+                WaterfallStage(stage=stage, value=value, difference=difference, figure=figure)
+            )
+    return found
 
 
 def _findings(claim: Claim, log: AuditedLog, ambiguous: bool) -> Iterator[Message]:

@@ -60,7 +60,7 @@ def dllogger_figures(lines: list[tuple[int, str]]) -> Iterator[ReportedFigure]:
             where = match["where"].strip("():")
             for name, text in FIGURE.findall(match["figures"]):
                 yield from _summary(where, name, text, number)
-        elif '"data"' in line and (record := _record(line)):
+        elif '"data"' in line and (record := record_of(line)):
             step = record.get("step")
             if step in ([], "", None) or (isinstance(step, list) and len(step) == 1):
                 where = f"Epoch: {step[0]}" if step and isinstance(step, list) else ""
@@ -72,11 +72,17 @@ def dllogger_figures(lines: list[tuple[int, str]]) -> Iterator[ReportedFigure]:
     yield from _closing_tables(lines)
 
 
-def _record(line: str) -> dict[str, Any] | None:
+def parsed(text: str) -> Any:
+    """The JSON in a text; None if it is none, or nested too deeply."""
     try:
-        record = json.loads(line[line.index("{") :])
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def record_of(line: str) -> dict[str, Any] | None:
+    """The JSON object that begins in a line of DLLogger's file; None without its `data`."""
+    record = parsed(line[max(line.find("{"), 0) :])
     known = isinstance(record, dict) and isinstance(record.get("data"), dict)
     return record if known else None
 
@@ -126,18 +132,11 @@ def read(path: Path, text: str) -> Contents | None:
     except RecursionError as error:
         raise LogError(f"{path} begins like JSON, but is not: nested too deeply.") from error
     except ValueError as error:
-        if _is_json(text.lstrip().partition("\n")[0]) or "'" in text[:200]:
+        if isinstance(parsed(text.lstrip().partition("\n")[0]), dict) or "'" in text[:200]:
             return None  # JSON lines of no known keys, or a printed Python dict
         raise LogError(f"{path} begins like JSON, but is not: {error}.") from error
     found = (one(document) for one in (_torchbench, _optimum))
     return next((one for one in found if one), None)
-
-
-def _is_json(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _torchbench(document: dict[str, Any]) -> Contents | None:

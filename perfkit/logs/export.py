@@ -1,11 +1,10 @@
-"""Measurements in the words of other tools, a file for each complete repeat: NVIDIA's DLLogger,
-MLPerf's mllog, optimum-benchmark."""
+"""Measurements in the formats of other tools, a file for each complete repeat: NVIDIA's
+DLLogger, MLPerf's mllog, optimum-benchmark."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
@@ -30,26 +29,19 @@ class ExportError(ValueError):
     """A measurement can't be exported; the message names it and says why."""
 
 
-class Step(NamedTuple):
-    """A step as the rank saw it whose window was the longest; `number` counts from 1. `at` is
-    when it ended, were the first step begun at the moment at which the repeat was: how long
-    the processes took to start is not in it."""
-
-    number: int
-    seconds: float
-    wait_seconds: float
-    loss: float | None
-    at: datetime
-
-
 @dataclass(frozen=True)
 class Training:
-    """A complete repeat of a measurement; `steps` are all of it, warm-up included."""
+    """A complete repeat of a measurement, warm-up included.
+
+    `steps` are those of the rank with the longest window: step (from 1), seconds,
+    data_wait_seconds, loss (None if there is none), and `at`, when it ended, were the first
+    step begun when the repeat was: how long the processes took to start is not in it.
+    """
 
     result: Result
     repeat: Repeat
     begin: datetime
-    steps: list[Step]
+    steps: list[dict[str, Any]]
 
     @property
     def step_samples(self) -> int:
@@ -57,7 +49,7 @@ class Training:
         return self.result.config.global_batch
 
 
-def _trainings(measurement: Measurement) -> list[Training]:
+def _trainings(measurement: Measurement) -> Iterator[Training]:
     """The complete repeats. Raises ExportError where there are none, or where the raw steps are
     not those of the numbers."""
     result = measurement.result
@@ -69,35 +61,20 @@ def _trainings(measurement: Measurement) -> list[Training]:
     if wrong := check_against_raw(measurement):
         raise ExportError(f"{result.id}: the raw steps are not its own: {wrong[0]}")
     try:
-        steps = load_steps(measurement.folder)
+        every = load_steps(measurement.folder)
     except ResultError as error:
         raise ExportError(f"{result.id}: {error}") from error
-    return [
-        _training(result, repeat, steps[steps["repeat"] == repeat.index])
-        for repeat in result.complete_repeats
-    ]
-
-
-def _training(result: Result, repeat: Repeat, steps: pd.DataFrame) -> Training:
-    slowest = max(repeat.ranks, key=lambda rank: rank.window_seconds).rank
-    own, of_first = steps[steps["rank"] == slowest], steps[steps["rank"] == 0]
-    losses = of_first.set_index("step")["loss"].dropna().to_dict()
-    begin = datetime.fromisoformat(repeat.began or result.created)
-    return Training(
-        result,
-        repeat,
-        begin,
-        [
-            Step(
-                row.step,
-                row.seconds,
-                row.data_wait_seconds,
-                losses.get(row.step),
-                begin + timedelta(seconds=end),
-            )
-            for row, end in zip(own.itertuples(), accumulate(own["seconds"]), strict=True)
-        ],
-    )
+    for repeat in result.complete_repeats:
+        slowest = max(repeat.ranks, key=lambda rank: rank.window_seconds).rank
+        of_repeat = every[every["repeat"] == repeat.index].set_index("step")
+        steps = of_repeat[of_repeat["rank"] == slowest]
+        losses = of_repeat[of_repeat["rank"] == 0]["loss"].astype(object)
+        begin = datetime.fromisoformat(repeat.began or result.created)
+        moments = [begin + timedelta(seconds=end) for end in steps["seconds"].cumsum()]
+        steps = steps.assign(
+            loss=losses.where(losses.notna(), None), at=pd.Series(moments, steps.index, object)
+        )
+        yield Training(result, repeat, begin, steps.reset_index().to_dict("records"))
 
 
 def dllogger(training: Training) -> str:
@@ -113,13 +90,13 @@ def dllogger(training: Training) -> str:
     units["train_throughput"] = unit
 
     def line(at: datetime, kind: str, **content: Any) -> str:
-        stamps: Mapping[str, Any] = {
+        stamps = {
             "timestamp": str(at.timestamp()),
             "datetime": at.replace(tzinfo=None).isoformat(" ", "microseconds"),
             "elapsedtime": str((at - begin).total_seconds()),
             "type": kind,
         }
-        return f"DLLL {json.dumps({**stamps, **content})}\n"
+        return f"DLLL {json.dumps(stamps | content)}\n"
 
     lines = [
         line(begin, "METADATA", metric=name, metadata={"unit": unit})
@@ -128,42 +105,28 @@ def dllogger(training: Training) -> str:
     lines.append(line(begin, "LOG", step="PARAMETER", data=parameters))
     for step in training.steps:
         data = {
-            "train.step_time": step.seconds,
-            "train.data_time": step.wait_seconds,
-            "train.total_ips": training.step_samples / step.seconds,
+            "train.step_time": step["seconds"],
+            "train.data_time": step["data_wait_seconds"],
+            "train.total_ips": training.step_samples / step["seconds"],
         }
-        data |= {} if step.loss is None else {"train.loss": step.loss}
-        lines.append(line(step.at, "LOG", step=[0, step.number], data=data))
+        data |= {} if step["loss"] is None else {"train.loss": step["loss"]}
+        lines.append(line(step["at"], "LOG", step=[0, step["step"]], data=data))
     total = {"train_throughput": training.repeat.throughput}
-    lines.append(line(training.steps[-1].at, "LOG", step=[], data=total))
+    lines.append(line(training.steps[-1]["at"], "LOG", step=[], data=total))
     return "".join(lines)
 
 
 def mlperf(training: Training) -> str:
     """As MLPerf's mllog writes: of a training that was no submission, its sizes, where it
     begins and ends, and the throughput of each step in `tracked_stats`."""
-    return "".join(
-        ":::MLLOG "
-        + json.dumps(
-            {
-                "namespace": "",
-                "time_ms": round(at.timestamp() * 1000),
-                "event_type": kind,
-                "key": key,
-                "value": value,
-                "metadata": metadata,
-            }
-        )
-        + "\n"
-        for at, kind, key, value, metadata in _events(training)
-    )
-
-
-def _events(
-    training: Training,
-) -> Iterator[tuple[datetime, str, str, Any, dict[str, Any]]]:
-    """When, event type, key, value, metadata."""
     config, protocol = training.result.config, training.result.protocol
+    lines: list[str] = []
+
+    def event(at: datetime, kind: str, key: str, value: Any, **metadata: Any) -> None:
+        content = {"namespace": "", "time_ms": round(at.timestamp() * 1000)}
+        content |= {"event_type": kind, "key": key, "value": value, "metadata": metadata}
+        lines.append(f":::MLLOG {json.dumps(content)}\n")
+
     start, stop, point = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
     sizes = {
         "global_batch_size": training.step_samples,
@@ -171,66 +134,61 @@ def _events(
         "max_sequence_length": config.sequence_length,
         "seed": config.seed,
     }
+    end = training.begin
     for key, value in sizes.items():
         if value is not None:
-            yield training.begin, point, key, value, {}
-    end = training.begin
-    yield end, start, "run_start", None, {}
+            event(end, point, key, value)
+    event(end, start, "run_start", None)
     for step in training.steps:
-        if step.number == protocol.warmup_steps + 1:
-            yield end, start, "block_start", None, {"step": step.number}
-        end, stats = step.at, {"throughput": training.step_samples / step.seconds}
-        if step.loss is not None:
-            stats["loss"] = step.loss
-        yield end, point, "tracked_stats", stats, {"step": step.number}
-    yield end, stop, "block_stop", None, {"step": protocol.steps}
-    yield end, stop, "run_stop", None, {"status": "success"}
+        if step["step"] == protocol.warmup_steps + 1:
+            event(end, start, "block_start", None, step=step["step"])
+        end, stats = step["at"], {"throughput": training.step_samples / step["seconds"]}
+        if step["loss"] is not None:
+            stats["loss"] = step["loss"]
+        event(end, point, "tracked_stats", stats, step=step["step"])
+    event(end, stop, "block_stop", None, step=protocol.steps)
+    event(end, stop, "run_stop", None, status="success")
+    return "".join(lines)
 
 
 def optimum(training: Training) -> str:
     """As optimum-benchmark reports a training: the latencies of its steps, one JSON object, of
     one device. Where that tool divides the samples of all steps by the mean of one step, this
     is samples / time."""
-    steps, warmup = training.steps, training.result.protocol.warmup_steps
-    parts = {"overall": steps, "warmup": steps[:warmup], "train": steps[warmup:]}
-    report = {name: _part(some, training) for name, some in parts.items()}
-    return json.dumps(report) + "\n"
-
-
-def _part(steps: Sequence[Step], training: Training) -> dict[str, Any] | None:
-    """None of no steps, as of a protocol without a warm-up."""
-    if not steps:
-        return None
-    seconds = [step.seconds for step in steps]
-    mean, ranks = fmean(seconds), training.result.config.ranks
-    spread = pstdev(seconds)
-    percentiles = {f"p{k}": float(np.percentile(seconds, k)) for k in (50, 90, 95, 99)}
-    return {
-        "memory": _memory(training),
-        "latency": {
-            "unit": "s",
-            "values": seconds,
-            "count": len(seconds),
-            "total": sum(seconds),
-            "mean": mean,
-            **percentiles,
-            "stdev": spread,
-            "stdev_": spread / mean * 100,
-        },
-        "throughput": {"unit": "samples/s", "value": training.step_samples / ranks / mean},
-        "energy": None,
-        "efficiency": None,
-    }
-
-
-def _memory(training: Training) -> dict[str, Any] | None:
-    """The peak of all ranks: of the processes on a CPU, of what is allocated on GPUs."""
+    seconds = [step["seconds"] for step in training.steps]
+    warmup = training.result.protocol.warmup_steps
+    # The peak of the processes on a CPU; of GPUs the tool wants more than is known.
     peaks = [rank.memory_bytes for rank in training.repeat.ranks]
-    total = sum(peak or 0 for peak in peaks) / 1e6
-    if training.result.config.device == "gpu" or None in peaks:
-        return None
-    none = ("max_global_vram", "max_process_vram", "max_reserved", "max_allocated")
-    return {"unit": "MB", "max_ram": total, **dict.fromkeys(none)}
+    memory: dict[str, Any] | None = None
+    if training.result.config.device == "cpu" and None not in peaks:
+        unknown = ("max_global_vram", "max_process_vram", "max_reserved", "max_allocated")
+        memory = {"unit": "MB", "max_ram": sum(peak or 0 for peak in peaks) / 1e6}
+        memory |= dict.fromkeys(unknown)
+
+    def part(seconds: list[float]) -> dict[str, Any] | None:
+        if not seconds:
+            return None
+        mean, spread = fmean(seconds), pstdev(seconds)
+        rate = training.step_samples / training.result.config.ranks / mean
+        return {
+            "memory": memory,
+            "latency": {
+                "unit": "s",
+                "values": seconds,
+                "count": len(seconds),
+                "total": sum(seconds),
+                "mean": mean,
+                **{f"p{k}": float(np.percentile(seconds, k)) for k in (50, 90, 95, 99)},
+                "stdev": spread,
+                "stdev_": spread / mean * 100,
+            },
+            "throughput": {"unit": "samples/s", "value": rate},
+            "energy": None,
+            "efficiency": None,
+        }
+
+    parts = {"overall": seconds, "warmup": seconds[:warmup], "train": seconds[warmup:]}
+    return json.dumps({name: part(some) for name, some in parts.items()}) + "\n"
 
 
 class Exporter(NamedTuple):

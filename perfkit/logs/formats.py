@@ -4,7 +4,7 @@ command line is made in the same way."""
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,10 +24,11 @@ COLUMNS = {
     "samples": "samples of a step",
     **{"loss": "loss", "accuracy": "accuracy", "at": "date and time", "clock": "UNIX time"},
     "since_index": "steps since the means began anew, from 0",
+    "begin": "the last step before those that the print covers",
 }
 """What a group of a pattern may hold: name -> meaning, with the unit."""
 TIMES = ("seconds", "milliseconds", "steps_per_second", "window_seconds")
-WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1}
+WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1}
 """Columns of whole numbers, and what stands for those that are not printed."""
 Prints = dict[str, np.ndarray]
 """Arrays by column, with a value for each print: whole numbers of `line`, WHOLE and `since`
@@ -75,7 +76,8 @@ class LogFormat:
     """A format of lines. `key` is fixed text in each print, `line` matches one, `extra` a
     further line of the same step. `has_steps`: whether prints name steps. `reported`: patterns
     of the log's own figures, each with its unit. `infer` gives the semantics that only the
-    figures of a log tell, from its first prints."""
+    figures of a log tell, from its first prints. `options` are those that gave the format on
+    the command line."""
 
     name: str
     semantics: Semantics
@@ -87,6 +89,7 @@ class LogFormat:
     has_steps: bool = True
     reported: tuple[tuple[Unit, re.Pattern[str]], ...] = ()
     infer: Callable[[Semantics, Prints], Semantics] = lambda semantics, prints: semantics
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def match(self, line: str) -> re.Match[str] | None:
         return self.line.search(line) if self.key in line else None
@@ -260,4 +263,5 @@ def user_format(regex: str, options: str = "") -> LogFormat:
         line=pattern,
         framework=given.get("framework", ""),
         unit=given.get("unit", "samples/s"),
+        options={"--format-regex": regex} | ({"--format-options": options} if options else {}),
     )

@@ -7,7 +7,7 @@ the protocol `published` where prints end there, else the nearest that they allo
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -93,7 +93,8 @@ def import_logs(
         raise RequestError(problems)
     asked = {name: known[name][0] for name in STEPS if name in known}
     basis, protocol, trainings = window_of(logs, asked)
-    imported = _imported(trainings, basis, protocol, known, given)
+    options = form.options if form else {}
+    imported = _imported(trainings, basis, protocol, known, {**given, **options})
     if problems := _odd_batch(trainings, config, imported):
         raise RequestError(problems)
     kept = [[w for w in one.windows if w["last"] <= protocol.steps] for one in trainings]
@@ -402,46 +403,38 @@ def _imported(
     given: Mapping[str, str],
 ) -> Imported:
     log = trainings[0].log
-    semantics = log.semantics
+    semantics = {k: v for k, v in asdict(log.semantics).items() if k in Imported.model_fields}
+    if log.semantics.covers == "step":
+        semantics["since"] = None
+    logs, findings = [], []
+    for training in trainings:
+        lines = [
+            window["line"]
+            for window in training.windows
+            if protocol.warmup_steps < window["last"] <= protocol.steps
+        ]
+        logs.append(
+            ImportedLog(
+                file=_file(training.log),
+                sha256=training.log.sha256,
+                lines=(min(lines), max(lines)),
+                epoch=training.epoch,
+                run=training.run,
+            )
+        )
+        findings += findings_of(training.log, _file(training.log), figures_of(training.log))
     return Imported(
+        **semantics,
         format=log.format,
-        rate_of=semantics.rate_of,
-        covers=semantics.covers,
-        since=None if semantics.covers == "step" else semantics.since,
-        step=semantics.step,
-        counts_from=semantics.counts_from,
-        reader=semantics.reader,
-        source=semantics.source,
         basis=basis,
-        logs=[_log(training, protocol) for training in trainings],
+        logs=logs,
         facts={
             name: by
             for name, (_value, by) in known.items()
             if name in Config.model_fields or name.startswith(ENVIRONMENT)
         },
         given={name: plain(value) for name, value in given.items()},
-        findings=[
-            finding
-            for training in trainings
-            for finding in findings_of(
-                training.log, _file(training.log), figures_of(training.log)
-            )
-        ],
-    )
-
-
-def _log(training: Training, protocol: Protocol) -> ImportedLog:
-    lines = [
-        window["line"]
-        for window in training.windows
-        if protocol.warmup_steps < window["last"] <= protocol.steps
-    ]
-    return ImportedLog(
-        file=_file(training.log),
-        sha256=training.log.sha256,
-        lines=(min(lines), max(lines)),
-        epoch=training.epoch,
-        run=training.run,
+        findings=findings,
     )
 
 

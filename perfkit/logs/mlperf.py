@@ -1,12 +1,11 @@
 """MLPerf's events: `:::MLLOG {"time_ms": …, "key": …}`, v0.6's `:::MLL`, and v0.5's
 `:::MLP`."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from perfkit.logs.documents import figure
+from perfkit.logs.documents import figure, parsed
 from perfkit.logs.formats import Prints, Unit
 from perfkit.logs.log import ReportedFigure
 from perfkit.logs.windows import prints_of
@@ -39,14 +38,14 @@ def events(lines: list[tuple[int, str]]) -> list[Event]:
         if ":::ML" not in line:
             continue
         if match := MLLOG.search(line):
-            record = _json(match[1])
+            record = parsed(match[1])
             if isinstance(record, dict) and _is_moment(record.get("time_ms")):
                 meta = record.get("metadata")
                 meta = meta if isinstance(meta, dict) else {}
                 at, key = record["time_ms"] / 1000, str(record.get("key"))
                 found.append(Event(number, at, key, record.get("value"), meta))
         elif match := OLDER.search(line):
-            value = _json(match["value"] or "null")
+            value = parsed(match["value"] or "null")
             meta = value.get("metadata") if isinstance(value, dict) else None
             value = value.get("value") if isinstance(meta, dict) else value
             at = float(match["at"])
@@ -64,13 +63,6 @@ def _is_moment(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 < value < MOST
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _spans(found: list[Event], name: str) -> Iterator[tuple[Event, Event]]:

@@ -7,15 +7,15 @@ middle of one.
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import re
 import stat
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import pandas as pd
 
 from perfkit.logs import documents, mlperf
 from perfkit.logs.config_facts import Facts
-from perfkit.logs.formats import FORMATS, SUMMARIES, WHOLE, LogFormat, Prints, Semantics
+from perfkit.logs.formats import FORMATS, SUMMARIES, WHOLE, LogFormat, Prints
 from perfkit.logs.log import Log, LogError, ReportedFigure
 from perfkit.logs.windows import prints_of, windows_of
 from perfkit.messages import Message
@@ -56,6 +56,8 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 Lines = list[tuple[int, str]]
 
 
+# Numbers of any size may be printed, and divided by.
+@np.errstate(all="ignore")
 def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     """The trainings of a file: several if their configurations differ, else one. With `given`,
     prints are those of this format. Raises LogError where the file can't be read, is empty, too
@@ -126,11 +128,8 @@ def _lines(text: str, notes: list[tuple[int, Message]]) -> Iterator[tuple[int, s
 
 
 def _parameters(line: str) -> str:
-    try:
-        record = json.loads(line[line.index("{") :])
-    except (ValueError, RecursionError):
-        return line
-    if not (isinstance(record, dict) and isinstance(record.get("data"), dict)):
+    record = documents.record_of(line)
+    if record is None:
         return line
     return "PARAMETER " + " ".join(f"{name} : {v} " for name, v in record["data"].items())
 
@@ -180,31 +179,35 @@ def _of_lines(
     # Each training with its first print, in which there may be facts.
     begins = {*firsts} if form.has_steps else set()
     of_runs = [one for one in lines if one[0] in begins] if begins else []
-    rest = sorted([*rest, *of_runs], key=lambda one: one[0])
-    segments = _segments(form, windows, rest)
+    segments = _segments(form, windows, sorted([*rest, *of_runs], key=itemgetter(0)))
     for _runs, facts in segments:
-        facts.read_name(path)
-        facts.derive()
-    logs = []
-    for part, (runs, facts) in enumerate(segments, 1):
-        own = windows[windows["run"].isin(runs)] if len(segments) > 1 else windows
-        figures = _own(
-            reported, [s for s in segments if s[1] is not facts], facts, firsts, runs
+        facts.complete(path)
+    known_ranks = {facts.number("ranks") for _runs, facts in segments} - {0}
+    starts, several = [*firsts], len(segments) > 1
+
+    def is_own(one: ReportedFigure, runs: Sequence[int], facts: Facts) -> bool:
+        """Whether a figure is of these runs: of as many devices or, of those that don't say how
+        many, behind their first print."""
+        if one.ranks in known_ranks:
+            return one.ranks == facts.number("ranks")
+        return max(bisect_left(starts, one.line) - 1, 0) in runs
+
+    return [
+        Log(
+            path=path,
+            format=form.name,
+            sha256="",
+            semantics=semantics,
+            windows=windows[windows["run"].isin(runs)].reset_index(drop=True)
+            if several
+            else windows,
+            facts=facts.found,
+            reported=[one for one in reported if not several or is_own(one, runs, facts)],
+            notes=[*notes, *facts.notes],
+            part=part if several else 0,
         )
-        logs.append(
-            Log(
-                path=path,
-                format=form.name,
-                sha256="",
-                semantics=semantics,
-                windows=own.reset_index(drop=True),
-                facts=facts.found,
-                reported=figures if len(segments) > 1 else reported,
-                notes=[*notes, *facts.notes],
-                part=part if len(segments) > 1 else 0,
-            )
-        )
-    return logs
+        for part, (runs, facts) in enumerate(segments, 1)
+    ]
 
 
 def _one_count_of_runs(windows: pd.DataFrame) -> pd.DataFrame:
@@ -263,13 +266,15 @@ def _prints(form: LogFormat, rows: Sequence[tuple[Any, ...]]) -> Prints:
             found[name] = np.nan_to_num(found[name], nan=not_printed).astype("int64")
     if "since_index" in found:
         found["since"] = found.pop("since_index") + 1
+    if "begin" in found:
+        begin = found.pop("begin")
+        found["since"] = np.where(begin >= 0, found["step"] - begin, 0)
     tags = np.array(texts["tag"])
     named = found.get("rank", tags)
     found["rank"] = np.where(named >= 0, named, tags)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inverse = 1 / found.pop("steps_per_second", np.array([np.nan]))
-        milliseconds = found.pop("milliseconds", np.array([np.nan])) / 1000
-        found["seconds"] = np.fmax(np.fmax(found.get("seconds", np.nan), milliseconds), inverse)
+    inverse = 1 / found.pop("steps_per_second", np.array([np.nan]))
+    milliseconds = found.pop("milliseconds", np.array([np.nan])) / 1000
+    found["seconds"] = np.fmax(np.fmax(found.get("seconds", np.nan), milliseconds), inverse)
     if "loss" in found:
         # Infinite is what is printed and no number.
         is_printed = np.array([text is not None for text in texts["loss"]])
@@ -320,10 +325,7 @@ def _segments(
     cuts = [0, *(bisect_right(numbers, end) for end in ends[:-1]), len(rest)]
     found: list[tuple[list[int], Facts]] = []
     for run, (begin, end) in enumerate(pairwise(cuts)):
-        facts = Facts()
-        for name, value in (("framework", form.framework), ("unit", form.unit)):
-            if value:
-                facts.add(name, value, Message("by_format", {}))
+        facts = Facts(framework=form.framework, unit=form.unit)
         facts.read(rest[begin:end])
         before = found[-1][1].found if found else {}
         if found and all(
@@ -342,39 +344,14 @@ def _segments(
     return found
 
 
-def _own(
-    reported: Iterable[ReportedFigure],
-    others: Sequence[tuple[list[int], Facts]],
-    facts: Facts,
-    firsts: pd.Series,
-    runs: Sequence[int],
-) -> list[ReportedFigure]:
-    """Of a file's own figures those of one of its trainings: of so many devices as it has or,
-    of those that don't say how many, those behind its first print."""
-    ranks, elsewhere = facts.number("ranks"), {other.number("ranks") for _r, other in others}
-    begins = [*firsts]
-    found = []
-    for one in reported:
-        run = max(bisect_left(begins, one.line) - 1, 0)
-        mine = (
-            one.ranks == ranks if one.ranks in {ranks, *elsewhere} - {0, None} else run in runs
-        )
-        if mine:
-            found.append(one)
-    return found
-
-
 def _of_document(path: Path, text: str) -> list[Log]:
     """A file that is one JSON object or a table."""
     contents = documents.read(path, text)
     if contents is None:
         known = "; ".join([*(form.name for form in FORMATS), *documents.NAMES])
         raise LogError(f"{path} is in no known format. Known are: {known}.")
-    facts = Facts()
-    for name, value in contents.facts.items():
-        facts.add(name, value, Message("by_format", {}))
-    facts.read_name(path)
-    facts.derive()
-    semantics: Semantics = replace(contents.semantics)
-    windows = windows_of(contents.prints, semantics)
-    return [Log(path, contents.name, "", semantics, windows, facts.found, contents.reported)]
+    facts = Facts(**contents.facts)
+    facts.complete(path)
+    windows = windows_of(contents.prints, contents.semantics)
+    told = (contents.semantics, windows, facts.found, contents.reported)
+    return [Log(path, contents.name, "", *told)]

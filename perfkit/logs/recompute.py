@@ -102,8 +102,7 @@ def rank_of(windows: pd.DataFrame) -> int:
     the ranks of a step wait for each other; the first of those that took as long."""
     ranks, places = np.unique(windows["rank"].to_numpy(), return_inverse=True)
     steps = (windows["last"] - windows["first"] + 1).to_numpy()
-    with np.errstate(divide="ignore"):
-        took = windows["seconds"].fillna(steps / windows["own_rate"]).to_numpy()
+    took = windows["seconds"].fillna(steps / windows["own_rate"]).to_numpy()
     sums = np.bincount(places, np.where(np.isfinite(took), took, 0.0))
     counts = np.bincount(places, steps)
     most = [at for at in range(len(ranks)) if counts[at] == counts.max()]
@@ -192,6 +191,7 @@ class Figures:
         return [*_Period(self.windows, "all", RateScope.of(self.windows.log)).skipping()]
 
 
+@np.errstate(all="ignore")
 def figures_of(log: Log) -> Figures:
     """All throughputs of a log; of several ranks that print, those of the slowest."""
     scope = RateScope.of(log)
@@ -369,8 +369,7 @@ class _Period:
         """The print that took longest; None where nothing tells the times."""
         times = self.rows["seconds"]
         if not self.timed.any():
-            with np.errstate(divide="ignore"):
-                times = self.row_steps / self.rows["own_rate"]
+            times = self.row_steps / self.rows["own_rate"]
         times = np.where(np.isfinite(times), times, 0.0)
         if not times.sum() > 0:
             return None

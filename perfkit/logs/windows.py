@@ -15,7 +15,7 @@ FLOATS = ("seconds", "window_seconds", "reader", "rate", "samples", "loss", "acc
 def prints_of(count: int, **columns: np.ndarray | list[float] | float) -> Prints:
     """`count` prints with these columns; the others were not printed."""
     known = {"line": 1, **WHOLE, "since": 0} | dict.fromkeys(FLOATS, NOT_PRINTED) | columns
-    known.pop("since_index")
+    del known["since_index"], known["begin"]
     return {
         name: np.broadcast_to(
             np.asarray(value, float if name in FLOATS else "int64"), (count,)
@@ -109,10 +109,7 @@ def _of_rank(prints: Prints, semantics: Semantics) -> Prints:
         first = np.where(step >= semantics.since, first.clip(min=semantics.since), first)
     steps = step - first + 1
     window_seconds = prints["window_seconds"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        windows["printed_seconds"] = np.where(
-            np.isnan(seconds), window_seconds / steps, seconds
-        )
+    windows["printed_seconds"] = np.where(np.isnan(seconds), window_seconds / steps, seconds)
     windows["seconds"] = np.where(np.isnan(window_seconds), seconds * steps, window_seconds)
     if semantics.mean_of == "rates":
         windows["own_rate"] = np.where(steps == 1, prints["rate"], NOT_PRINTED)
@@ -131,8 +128,7 @@ def _running(windows: Prints, opens: np.ndarray, semantics: Semantics) -> Prints
         return sums - np.where(anew, 0.0, np.roll(sums, 1))
 
     first = earlier + 1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        own_rate = (step - earlier) / of_window(steps / windows["rate"])
+    own_rate = (step - earlier) / of_window(steps / windows["rate"])
     if not semantics.restarts:
         first = np.where((epoch != epoch[0]) & (step < semantics.since), step + 1, first)
     sums = {name: of_window(windows[name] * steps) for name in ("seconds", "reader")}

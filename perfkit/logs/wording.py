@@ -27,18 +27,17 @@ from perfkit.text.language import gettext as _
 from perfkit.text.messages import filled
 from perfkit.text.terminal import table_lines, wrapped
 
-SENTENCES: dict[str, str] = tomllib.loads(
+_DATA: dict[str, Any] = tomllib.loads(
     (Path(__file__).parent / "findings.toml").read_text(encoding="utf-8")
 )
+LABELS: dict[str, dict[str, str]] = _DATA.pop("labels")
+"""Kind -> value -> its words: of states, statistics, stages and the like."""
+SENTENCES: dict[str, str] = _DATA
 """Code -> sentence."""
 DIGITS = 6
 """Significant digits of a rate; logs print about as many."""
-SHOWN = 5
-"""So many explanations of a number are shown; the JSON has all."""
-
-
-REPORTED = 12
-"""So many other figures of a log are shown, the last ones."""
+SHOWN, REPORTED = 5, 12
+"""So many explanations of a number and other figures of a log are shown; the JSON has all."""
 
 
 def sentence(message: Message, short: Mapping[str, str] | None = None) -> str:
@@ -67,21 +66,16 @@ def _shown(name: str, value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-def state_words(state: str) -> str:
-    return {
-        "reproduced": _("reproduced"),
-        "near": _("near"),
-        "not reproduced": _("not reproduced"),
-        "no number": _("no number in the log"),
-        "no log": _("no log"),
-    }[state]
+def label(kind: str, value: str, /, **shown: Any) -> str:
+    """The words of LABELS in the current language."""
+    return _(LABELS[kind][value]) % shown
 
 
 def claim_state(claim: Claim) -> str:
     """The state, and whether the digits were truncated."""
     cut = any(one.truncated for one in claim.explanations[:1])
-    words = state_words(claim.state)
-    return _("%(state)s, truncated") % {"state": words} if cut else words
+    words = label("state", claim.state)
+    return label("figure", "truncated", state=words) if cut else words
 
 
 def part_words(claim: Claim) -> str:
@@ -91,38 +85,22 @@ def part_words(claim: Claim) -> str:
 
 def method_words(figure: Figure) -> str:
     """The statistic of a figure."""
-    words = {
-        "reported": _("the log's own “%(name)s”"),
-        "samples/time": _("samples / time"),
-        "clock": _("samples / time by the lines' timestamps"),
-        "mean of rates": _("mean of printed rates"),
-        "harmonic mean": _("harmonic mean of printed rates"),
-        "median": _("median of printed rates"),
-        "last print": _("last printed rate"),
-        "first print": _("first printed rate"),
-        "maximum": _("highest printed rate"),
-        "mean after skipping": _("mean of printed rates without the first %(skipped)d"),
-    }
-    return words[figure.statistic] % {"name": figure.name, "skipped": figure.skipped}
+    return label("statistic", figure.statistic, name=figure.name, skipped=figure.skipped)
 
 
 def range_words(figure: Figure) -> str:
     """The steps of a figure, or its line in the log."""
     if figure.statistic == "reported":
-        return _("line %(line)d") % {"line": figure.line}
+        return label("figure", "line", line=figure.line)
     if figure.statistic in ("last print", "first print", "maximum"):
-        return _("one line")
-    prints = _("%(prints)d lines") % {"prints": figure.prints}
-    if figure.first is None:
-        return prints
-    shown = {"first": figure.first, "last": figure.last, "epochs": figure.epochs}
-    steps = _("steps %(first)d–%(last)d") % shown
-    if figure.epochs > 1:
-        steps = _("steps %(first)d–%(last)d of %(epochs)d epochs") % shown
-    if figure.period in ("warm", "steady"):
-        kind = _("without the warm-up") if figure.period == "warm" else _("steady")
-        return f"{steps}, {kind}, {prints}"
-    return f"{steps}, {prints}"
+        return label("figure", "one line")
+    words = []
+    if figure.first is not None:
+        steps = "steps of epochs" if figure.epochs > 1 else "steps"
+        words.append(label("figure", steps, **figure.model_dump()))
+        if figure.period in LABELS["period"]:
+            words.append(label("period", figure.period))
+    return ", ".join([*words, label("figure", "lines", prints=figure.prints)])
 
 
 def figure_words(figure: Figure) -> str:
@@ -132,10 +110,9 @@ def figure_words(figure: Figure) -> str:
 def explanation_words(one: Explanation) -> str:
     """A figure that is the claimed number, and of how many devices."""
     words = figure_words(one.figure)
-    if one.devices is not None:
-        shown = {"figure": words, "devices": one.devices}
-        words = _("%(figure)s of one device × %(devices)d") % shown
-    return words
+    if one.devices is None:
+        return words
+    return label("figure", "of devices", figure=words, devices=one.devices)
 
 
 def explained_value(claim: Claim, one: Explanation) -> str:
@@ -160,34 +137,14 @@ def wait_words(figure: Figure | None) -> str:
     return percent(figure.wait_share if figure else None, 2)
 
 
-def stage_words(stage: str) -> str:
-    """A stage on the way from a published number to the steady throughput."""
-    return {
-        "claimed": _("published"),
-        "explained": _("the statistic that explains it"),
-        "protocol": _("samples / time, protocol's steps"),
-        "steady": _("samples / time, steady steps"),
-    }[stage]
-
-
 def covers_words(log: AuditedLog) -> str:
-    """Which steps a print tells of."""
-    words = {
-        "step": _("the last step"),
-        "running": _("a running mean since step %(step)s"),
-        "window": _("the steps since the last print, from step %(step)s on"),
-    }
-    return words[log.covers] % {"step": log.since}
+    """Which steps a print covers."""
+    return label("covers", log.covers, step=log.since)
 
 
 def chance_words(claim: Claim) -> str:
     """How many figures were tried, and how many equally simple ones match by chance."""
-    shown = {"tried": claim.tried, "chance": number(claim.chance, 2)}
-    words = _(
-        "%(tried)d statistics tried; %(chance)s equally simple ones are expected to match by "
-        "chance"
-    )
-    return words % shown
+    return label("figure", "chance", tried=claim.tried, chance=number(claim.chance, 2))
 
 
 def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
@@ -303,7 +260,7 @@ def _claim(claim: Claim, names: dict[str, str]) -> Iterator[str]:
     for stage in claim.waterfall[1:]:
         steps = f" ({range_words(stage.figure)})" if stage.figure else ""
         value = f"{number(stage.value, DIGITS)}, {difference_words(stage.difference)}"
-        yield wrapped(f"-> {stage_words(stage.stage)}{steps}: {value}", "    ")
+        yield wrapped(f"-> {label('stage', stage.stage)}{steps}: {value}", "    ")
     if claim.reference and claim.reference.wait_share is not None:
         yield f"    data wait in these steps: {wait_words(claim.reference)}"
     yield from _seen(claim.findings, names)

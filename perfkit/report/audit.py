@@ -73,7 +73,7 @@ def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
     )
     widest = points["share"].abs().groupby(points["label"]).max().nlargest(MOST_ROWS).index
     points = points[points["label"].isin(widest)]
-    names = {stage: wording.stage_words(stage) for stage in get_args(Stage)}
+    names = {stage: wording.label("stage", stage) for stage in get_args(Stage)}
     points, rows = points.assign(stage=points["stage"].map(names)), points["label"].unique()
     order = [name for name in names.values() if name in {*points["stage"]}]
     look: dict[str, Any] = {"hue_order": order, "style_order": order, "s": 55}

@@ -8,7 +8,7 @@ import pandas as pd
 
 from perfkit.comparison.live.stored import comparison_folders, read_comparison
 from perfkit.logs.audit import State, audit_folders, read_audit
-from perfkit.logs.wording import state_words
+from perfkit.logs.wording import label
 from perfkit.report.pages import TEMPLATES, page_warnings, site_links
 from perfkit.results.frames import measurements
 from perfkit.results.store import RESULT, Measurement, ResultError, Store, write_atomically
@@ -45,7 +45,7 @@ def write_index(outputs: Path, broken: Sequence[str] = ()) -> Path:
                 unreadable=[*unreadable, *reasons, *broken],
                 stale=summary.exists() and summary.stat().st_mtime < newest,
                 other=other,
-                states={state: state_words(state) for state in get_args(State)},
+                states={state: label("state", state) for state in get_args(State)},
                 has=lambda path: (outputs / path).exists(),
             )
         write_atomically(outputs / file_name("index", language), page)

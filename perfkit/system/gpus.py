@@ -116,5 +116,10 @@ def _visible() -> dict[str, Any]:
 
 
 def _name(handle: Any) -> str:
-    memory = round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30)
-    return f"{pynvml.nvmlDeviceGetName(handle)}, {memory} GiB"
+    name = pynvml.nvmlDeviceGetName(handle)
+    try:
+        memory = round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30)
+    except pynvml.NVMLError_NotSupported:
+        # Of GPUs that share the host's memory.
+        return str(name)
+    return f"{name}, {memory} GiB"

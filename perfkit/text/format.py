@@ -203,7 +203,9 @@ def command(result: Result) -> str:
     c, p = result.config, result.protocol
     if imported := result.imported:
         logs = [log.file for log in imported.logs]
-        options = [word for given in imported.given.items() for word in ("-p", *given)]
+        options: list[str] = []
+        for name, value in imported.given.items():
+            options += [name, value] if name.startswith("--") else ["-p", name, value]
         return shlex.join(["perfkit", "import", *logs, *options])
     usual = {name: default for name, (default, _meaning) in config.parameters().items()}
     usual |= config.Protocol.named(p.name).model_dump()
