@@ -136,9 +136,9 @@ def of_models() -> list[tuple[str, ...]]:
 
 
 def of_frameworks() -> str:
-    names = sorted({name for one in FRAMEWORKS.values() for name in one.takes})
+    names = sorted({name for one in FRAMEWORKS.values() for name in one.supports})
     rows = [
-        (f"`{name}`", *(words(one.takes.get(name, ())) for one in FRAMEWORKS.values()))
+        (f"`{name}`", *(words(one.supports.get(name, ())) for one in FRAMEWORKS.values()))
         for name in names
     ]
     return table(("parameter", *(f"`{name}`" for name in FRAMEWORKS)), rows)

@@ -86,6 +86,19 @@ class Trainer:
     def evaluate(self, batch):
         return 7.0 - self.step / self.steps, 0.0
 
+    def effective(self, batch):
+        return {
+            "precision": "fp32",
+            "device": "cpu",
+            "dtypes": {},
+            "threads": {},
+            "variables": {},
+            "parameters": 1,
+            "optimizer_settings": "none: a fake",
+            "tf32": False,
+            "loss_scaling": None,
+        }
+
 
 class Workloads:
     """None: measuring peaks takes time."""
@@ -105,17 +118,6 @@ def backend(seconds, steps):
         Workloads=Workloads,
         tensors=lambda batches, _config: (tuple(map(np.asarray, b)) for b in batches),
         memory_bytes=lambda _config: 1,
-        effective=lambda _trainer, _batch: {
-            "precision": "fp32",
-            "device": "cpu",
-            "dtypes": {},
-            "threads": {},
-            "variables": {},
-            "parameters": 1,
-            "optimizer_settings": "none: a fake",
-            "tf32": False,
-            "loss_scaling": None,
-        },
     )
 
 

@@ -342,7 +342,7 @@ FALLING = np.linspace(7, 6, 12)
     [
         ("negative_accuracy", windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]), {"count": 2}),
         ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.nan] * 4]), {}),
-        ("loss_standing", windows(loss=6.9), {"count": 12}),
+        ("constant_loss", windows(loss=6.9), {"count": 12}),
         ("loss_not_falling", windows(loss=FALLING[::-1]), {}),
         ("first_loss", windows(loss=FALLING / 2), {}),
         ("last_loss", windows(loss=[7, *[11] * 11]), {}),

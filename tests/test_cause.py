@@ -10,6 +10,7 @@ from perfkit.driver.workers import ExitInfo
 from perfkit.text.messages import sentence
 from perfkit.worker import rank as worker
 
+NODES = ["node 0 (a)", "node 1 (b)"]
 NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
 CONNECTION_LOST = {
     "event": "failure",
@@ -28,7 +29,7 @@ def came_to(done, begun=None, *further):
 def found(events, exited_at=None, idle_seconds=(0, 0), **changes):
     exit_info = {"status": 250, "exited_at": exited_at or {}, "killed_for_memory": False}
     exit_info |= {"free_bytes": 2**30, "logs": {}} | changes
-    return cause(events, NAMES, ExitInfo(**exit_info), list(idle_seconds))
+    return cause(events, NODES, ExitInfo(**exit_info), list(idle_seconds))
 
 
 def test_a_named_cause_comes_before_a_peers_lost_connection():
@@ -43,14 +44,16 @@ def test_a_rank_killed_at_the_same_look_as_its_aborted_peer_is_the_one_that_left
         logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
         told = found(events, exited_at={0: 5.0, 1: 5.0}, logs=logs)
         assert told.code == "worker_died"
-        assert sentence(told).startswith(f"{NAMES[killed]} ended without a word after step 3")
+        assert sentence(told).startswith(
+            f"{NAMES[killed]} exited without reporting an error after step 3"
+        )
 
 
 def test_a_rank_that_was_gone_first_comes_before_a_peer_that_complains():
     told = found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], exited_at={1: 5.0, 0: 5.4})
     assert told.code == "worker_died"
     assert sentence(told) == (
-        f"{NAMES[1]} ended without a word after step 3, with the batch of step 4; "
+        f"{NAMES[1]} exited without reporting an error after step 3, with the batch of step 4; "
         f"{NAMES[0]}: connection closed"
     )
 
@@ -75,18 +78,20 @@ def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(
     exited_at = {0: 5.0, 1: ended_by_launcher_at}
     told = found([patient, came_to(3, 3)], exited_at, idle_seconds=(30, 31))
     assert told.code == "worker_stalled"
-    assert sentence(told).startswith(f"{NAMES[1]} did not go on after step 3; then {NAMES[0]}")
+    assert sentence(told).startswith(f"{NAMES[1]} stalled after step 3; then {NAMES[0]}")
 
 
 def test_a_rank_that_is_behind_for_a_moment_has_not_stalled():
     told = found(
         [came_to(3, 4), came_to(3, 3)], exited_at={0: 5.0, 1: 6.5}, idle_seconds=(0.3, 0.3)
     )
-    assert sentence(told).startswith(f"{NAMES[0]} ended without a word after step 3")
+    assert sentence(told).startswith(
+        f"{NAMES[0]} exited without reporting an error after step 3"
+    )
 
 
 def test_an_error_of_a_node_comes_before_what_its_peers_make_of_it():
-    lost = failure("node_lost", "node 1 (b): it closed the connection")
+    lost = failure("node_lost", node="node 1 (b)", detail="it closed the connection")
     assert found([came_to(3, 4, CONNECTION_LOST), came_to(3, 4)], error=lost) == lost
 
 
@@ -101,27 +106,40 @@ def test_what_the_machine_lacked_is_told_where_no_rank_could(changes, code):
 def test_ranks_that_ended_well_are_not_blamed():
     well = came_to(9, 9, {"event": "end"})
     told = found([well, came_to(9, 9)], exited_at={0: 5.0, 1: 5.2})
-    assert sentence(told).startswith(f"{NAMES[1]} ended without a word after step 9")
+    assert sentence(told).startswith(
+        f"{NAMES[1]} exited without reporting an error after step 9"
+    )
 
 
 def test_workers_that_never_came_to_a_first_word_are_told_with_their_last_lines():
     told = found([[], []], logs={"launcher": "the first\nthe\nlast\nlines"})
     assert told.code == "worker_died"
     assert sentence(told) == (
-        "a worker ended without a word; the launcher's status was 250; "
-        "last lines: the last lines"
+        "one of 2 workers exited without reporting an error; "
+        "the launcher's exit status was 250; last lines: the last lines"
     )
+
+
+def at_a_time_out(events, nodes):
+    return sentence(
+        failure("timeout", repeat=1, seconds=20, **furthest_behind(events, nodes))
+    ).removeprefix("repeat 1 took over 20 s; ")
 
 
 def test_at_a_time_out_the_rank_that_is_waited_for_is_named_as_far_as_that_can_be_seen():
-    assert furthest_behind([came_to(3, 4), came_to(3, 3)], NAMES) == (
-        f"furthest behind: {NAMES[1]}, after step 3"
+    assert at_a_time_out([came_to(3, 4), came_to(3, 3)], NODES) == (
+        f"furthest behind: {NAMES[1]} after step 3"
     )
-    assert furthest_behind([came_to(3, 4), []], NAMES) == (
-        f"furthest behind: {NAMES[1]}, after being started"
+    assert at_a_time_out([came_to(3, 4), []], NODES) == f"furthest behind: {NAMES[1]}"
+    assert at_a_time_out([came_to(3, 4), came_to(3), came_to(3)], [*NODES, NODES[1]]) == (
+        "furthest behind: ranks 1, 2 on node 1 (b) after step 3"
     )
-    assert furthest_behind([came_to(3, 4), came_to(3, 4)], NAMES) == (
-        "all ranks came to step 3, with the batch of step 4; the logs show where each one was"
+    assert at_a_time_out([came_to(3, 4), came_to(3), came_to(3)], [None] * 3) == (
+        "furthest behind: ranks 1, 2 after step 3"
+    )
+    assert at_a_time_out([came_to(3, 4), came_to(3, 4)], NODES) == (
+        "all 2 ranks stopped after step 3, with the batch of step 4; "
+        "the logs show where each rank was"
     )
 
 

@@ -34,7 +34,7 @@ def problems(framework, **given):
 
 def command(framework, place=None, **changes):
     values = {"model": "resnet50", "framework": framework, "device": "cpu", "batch_size": 4}
-    launch = FRAMEWORKS[framework].command
+    launch = FRAMEWORKS[framework].launch_command
     return launch(
         resolve(values | changes), place or NodeRank(), Path("/logs"), "job", ["worker"]
     )
@@ -60,7 +60,7 @@ def test_a_framework_that_perfkit_cannot_run_is_refused_beside_all_else(framewor
 
 def test_what_a_framework_takes_are_values_that_the_parameters_have():
     for framework in FRAMEWORKS.values():
-        for name, values in framework.takes.items():
+        for name, values in framework.supports.items():
             assert {*values} <= {*choices(name)}
 
 

@@ -10,25 +10,35 @@ from jax import numpy as jnp
 
 from perfkit.frameworks.base import CpuDevice
 from perfkit.frameworks.jax import backend
-from perfkit.frameworks.jax import bert as bert_jax
-from perfkit.frameworks.jax import resnet50 as resnet50_jax
-from perfkit.frameworks.jax import vgg16 as vgg16_jax
 from perfkit.frameworks.jax.backend import (
+    NETWORKS,
     Trainer,
-    build_model,
-    effective,
     open_device,
     profile,
     tensors,
 )
-from perfkit.frameworks.jax.layers import Forward, first_values, held, told
+from perfkit.frameworks.jax.bert import Bert
+from perfkit.frameworks.jax.layers import (
+    Forward,
+    declarations,
+    first_values,
+    from_canonical,
+    to_canonical,
+)
 from perfkit.frameworks.jax.optimizers import adamw, momentum
 from perfkit.frameworks.jax.program import factor_dtypes
+from perfkit.frameworks.jax.vgg16 import _averaged
 from perfkit.frameworks.paddle import backend as paddle_backend
 from perfkit.inputs import synthetic
-from perfkit.models import MODELS
-from perfkit.models.architecture import training_flops
-from perfkit.models.recipes import Recipe, recipe
+from perfkit.models import (
+    MODELS,
+    OptimizerSettings,
+    bert,
+    optimizer_settings,
+    resnet50,
+    training_flops,
+    vgg16,
+)
 from perfkit.request.resolve import resolve
 
 NAMES = tuple(MODELS)
@@ -49,13 +59,12 @@ def compiled_once(tmp_path_factory):
 def narrow(monkeypatch):
     """Fewer layers, words and channels: what they show is the same."""
     for name, value in {"LAYERS": 1, "WIDTH": 64, "HEADS": 2, "INNER": 128}.items():
-        monkeypatch.setattr(bert_jax, name, value)
-    monkeypatch.setattr(bert_jax, "VOCABULARY", WORDS)
-    monkeypatch.setattr(synthetic, "VOCABULARY", WORDS)
+        monkeypatch.setattr(bert, name, value)
+    monkeypatch.setattr(bert, "VOCABULARY", WORDS)
     stages = ((16, 2), (32, 1), (32, 1), (32, 1), (32, 1))
-    monkeypatch.setattr(vgg16_jax, "STAGES", stages)
-    monkeypatch.setattr(vgg16_jax, "DENSE", DENSE)
-    monkeypatch.setattr(resnet50_jax, "BLOCKS", (1, 1, 1, 1))
+    monkeypatch.setattr(vgg16, "STAGES", stages)
+    monkeypatch.setattr(vgg16, "DENSE", DENSE)
+    monkeypatch.setattr(resnet50, "STAGES", ((64, 1), (128, 1), (256, 1), (512, 1)))
 
 
 def config(model="resnet50", **changes):
@@ -80,25 +89,26 @@ def step(trainer, arrays):
 @pytest.mark.parametrize("model", NAMES)
 def test_parameters_have_the_names_and_shapes_of_paddles(model):
     with paddle.LazyGuard():
-        network = paddle_backend.build_model(config(model, layout="NCHW"))
-    held_by_paddle = dict(network.named_parameters())
-    trained = {n: tuple(p.shape) for n, p in held_by_paddle.items() if not p.stop_gradient}
-    kept = {n: tuple(p.shape) for n, p in held_by_paddle.items() if p.stop_gradient}
-    ours = build_model(config(model))
-    assert {name: first.shape for name, first in ours.parameters().items()} == trained
-    assert {name: first.shape for name, first in ours.statistics().items()} == kept
+        network = paddle_backend.NETWORKS[model](config(model, layout="NCHW"))
+    theirs = dict(network.named_parameters())
+    trained = {n: tuple(p.shape) for n, p in theirs.items() if not p.stop_gradient}
+    kept = {n: tuple(p.shape) for n, p in theirs.items() if p.stop_gradient}
+    parameters, statistics = declarations(NETWORKS[model](), "NHWC")
+    assert {name: declared.shape for name, declared in parameters.items()} == trained
+    assert {name: declared.shape for name, declared in statistics.items()} == kept
 
 
 @pytest.mark.parametrize("model", NAMES)
 def test_first_values_are_spread_as_paddles(model):
     paddle.seed(0)
-    ours = first_values(build_model(config(model)).parameters(), seed=0)
+    ours = first_values(declarations(NETWORKS[model](), "NHWC")[0], seed=0)
     if model == "bert":
-        theirs = {"word.weight": bert_jax.DEVIATION, "pool.weight": bert_jax.DEVIATION}
+        names = ("word_embeddings.weight", "pooler.weight")
+        theirs = dict.fromkeys(names, bert.DEVIATION)
     elif model == "vgg16":
-        theirs = {"classify.3.weight": 0.01, "features.28.weight": (2 / (9 * 512)) ** 0.5}
+        theirs = {"classifier.3.weight": 0.01, "features.28.weight": (2 / (9 * 512)) ** 0.5}
     else:
-        network = paddle_backend.build_model(config(model, layout="NCHW"))
+        network = paddle_backend.NETWORKS[model](config(model, layout="NCHW"))
         theirs = {n: p.numpy() for n, p in network.named_parameters()}
     for name, expected in theirs.items():
         if name not in ours:
@@ -108,7 +118,7 @@ def test_first_values_are_spread_as_paddles(model):
             assert values.std() == pytest.approx(expected, rel=0.02), name
         elif expected.ndim > 1:
             assert values.std() == pytest.approx(expected.std(), rel=0.05), name
-            if name == "classify.weight":
+            if name == "fc.weight":
                 assert abs(values).max() == pytest.approx(abs(expected).max(), rel=1e-3)
         else:
             assert np.array_equal(values, expected), name
@@ -205,7 +215,7 @@ def test_weights_are_copies_with_paddles_axes_that_can_be_loaded_again(narrow):
     # The step has given up the memory that these were copied from.
     assert all(np.array_equal(before[name], array) for name, array in weights.items())
     assert not np.array_equal(
-        trainer.weights()["classify.0.weight"], before["classify.0.weight"]
+        trainer.weights()["classifier.0.weight"], before["classifier.0.weight"]
     )
     trainer.load_weights(before)
     for name, array in trainer.weights().items():
@@ -216,17 +226,17 @@ def test_weights_are_copies_with_paddles_axes_that_can_be_loaded_again(narrow):
 def test_weights_of_another_network_are_refused_by_name(narrow, change):
     trainer = Trainer(config("bert"))
     weights = trainer.weights()
-    bias = weights.pop("pool.bias")
+    bias = weights.pop("pooler.bias")
     if change != "missing":
-        weights["pool.bias" if change == "shape" else "pools.bias"] = bias[:-1]
-    with pytest.raises(ValueError, match=r"pool\.bias"):
+        weights["pooler.bias" if change == "shape" else "poolers.bias"] = bias[:-1]
+    with pytest.raises(ValueError, match=r"pooler\.bias"):
         trainer.load_weights(weights)
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
 def test_an_optimizer_takes_the_steps_of_paddles(optimizer):
     random = np.random.default_rng(0)
-    chosen = Recipe(optimizer, 0.05, 0.1, "")
+    chosen = OptimizerSettings(optimizer, 0.05, 0.1)
     first = {"dense": random.standard_normal((3, 4)), "bias": random.standard_normal(4)}
     network = paddle.nn.Layer()
     for name, value in first.items():
@@ -288,7 +298,7 @@ def test_batch_norm_keeps_the_statistics_that_paddle_keeps():
 def test_features_are_averaged_as_paddle_does(size):
     features = np.random.default_rng(0).standard_normal((1, 2, size, size), np.float32)
     expected = paddle.nn.functional.adaptive_avg_pool2d(paddle.to_tensor(features), 7)
-    found = vgg16_jax._averaged(vgg16_jax._averaged(jnp.asarray(features), 2), 3)
+    found = _averaged(_averaged(jnp.asarray(features), 2), 3)
     assert np.allclose(found, expected.numpy(), atol=1e-6)
 
 
@@ -314,10 +324,13 @@ def test_places_without_a_masked_word_do_not_count_in_loss_and_accuracy():
     pairs, answer = jnp.zeros((2, 2)), jnp.asarray([[0], [1]])
     best = int(words[0].argmax())
     used, padded = jnp.asarray([[best, 5]]), jnp.asarray([[best, 5, 0, 0]])
-    network = bert_jax.Bert
+    network = Bert()
     expected = network.loss((words[:2], pairs), used, answer)
     assert float(network.loss((words, pairs), padded, answer)) == pytest.approx(float(expected))
-    assert float(network.accuracy((words, pairs), padded, answer)) == 0.5
+    trainer = object.__new__(Trainer)
+    trainer.config, trainer.network = config("bert"), network
+    trainer.predict = lambda batch: (0.0, (words, pairs))
+    assert trainer.evaluate((None, None, None, None, padded, answer)) == (0.0, 0.5)
     uniform = network.loss((jnp.zeros((4, 50)), pairs), padded, answer)
     assert float(uniform) == pytest.approx(np.log(50) + np.log(2))
 
@@ -326,13 +339,13 @@ def test_places_without_a_masked_word_do_not_count_in_loss_and_accuracy():
 def test_what_is_multiplied_is_what_the_architecture_says(model):
     # Traced alone: no weight is filled, nothing is computed.
     chosen = config(model, batch_size=1, image_size=None if model == "bert" else 224)
-    network = build_model(chosen)
+    network = NETWORKS[model]()
     trainer = object.__new__(Trainer)
     trainer.network, trainer.dtype, trainer.layout = network, jnp.float32, "NHWC"
     trainer.key = None
     trainer.values, trainer.statistics = (
-        {name: held_shape(first.shape) for name, first in firsts.items()}
-        for firsts in (network.parameters(), network.statistics())
+        {name: own_shape(declared.shape) for name, declared in group.items()}
+        for group in declarations(network, "NHWC")
     )
     forward = trainer.multiply_adds(batch(model, size=1, image_size=chosen.image_size))
     flops = training_flops(chosen)
@@ -340,9 +353,8 @@ def test_what_is_multiplied_is_what_the_architecture_says(model):
     assert 6 * forward - 2 * stem == flops
 
 
-def held_shape(shape):
-    shape = tuple(shape[axis] for axis in (2, 3, 1, 0)) if len(shape) == 4 else shape
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
+def own_shape(shape):
+    return jax.ShapeDtypeStruct(from_canonical(np.empty(shape)).shape, jnp.float32)
 
 
 def late(array):
@@ -384,7 +396,7 @@ def test_a_batch_is_copied_and_a_peaks_work_is_done_when_they_are_handed_out():
 def test_bf16_is_told_by_the_factors_that_xla_really_multiplies(narrow):
     for precision, dtypes in (("fp32", {"float32"}), ("bf16", {"bfloat16", "float32"})):
         trainer = Trainer(config("bert", precision=precision))
-        found = effective(trainer, batch("bert"))
+        found = trainer.effective(batch("bert"))
         assert found["precision"] == precision
         assert set(found["dtypes"]) <= dtypes
         assert found["device"] == "cpu"
@@ -403,14 +415,14 @@ def test_looking_at_what_is_multiplied_changes_no_training(narrow):
     for look in (False, True):
         trainer = Trainer(config("bert"))
         if look:
-            effective(trainer, batch("bert"))
+            trainer.effective(batch("bert"))
             trainer.multiply_adds(batch("bert"))
         after.append([step(trainer, batch("bert")) for _ in range(2)])
     assert after[0] == after[1]
 
 
 def test_threads_are_those_that_xla_has(narrow):
-    found = effective(Trainer(config("bert")), batch("bert"))
+    found = Trainer(config("bert")).effective(batch("bert"))
     assert found["threads"] == {"tf_XLAEigen": len(os.sched_getaffinity(0))}
 
 
@@ -435,9 +447,9 @@ def test_dalis_batches_are_taken_by_dlpack():
     assert np.array_equal(taken[1], labels)
 
 
-def test_held_and_told_undo_each_other():
+def test_canonical_axes_are_turned_and_turned_back():
     kernel = np.arange(2 * 3 * 5 * 5, dtype=np.float32).reshape(2, 3, 5, 5)
-    assert held(kernel).shape == (5, 5, 3, 2)
-    assert np.array_equal(told(held(kernel)), kernel)
-    assert recipe(config()).words == Trainer(config()).recipe
+    assert from_canonical(kernel).shape == (5, 5, 3, 2)
+    assert np.array_equal(to_canonical(from_canonical(kernel)), kernel)
+    assert Trainer(config()).optimizer_settings == optimizer_settings(config())
     assert backend.memory_bytes(config()) is None

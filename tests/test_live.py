@@ -1,11 +1,12 @@
 """Live comparisons: sides measured in turn, judged pair by pair, shown, and gone on with."""
 
+import contextlib
+import io
 import json
 import re
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from itertools import chain
@@ -195,10 +196,10 @@ def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measur
 def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypatch, tmp_path):
     real = perfkit.driver.measure.run_repeat
 
-    def interrupted(crew, config, protocol, folder, index, progress):
+    def interrupted(launcher, store, index, progress):
         if index == 2:
             raise KeyboardInterrupt
-        return real(crew, config, protocol, folder, index, progress)
+        return real(launcher, store, index, progress)
 
     monkeypatch.setattr("perfkit.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")
@@ -474,15 +475,57 @@ def test_every_field_of_comparison_json_is_documented():
 # Progress.
 
 
-def test_the_time_left_is_judged_by_each_sides_own_repeats(monkeypatch):
-    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    with Progress(3, 10, "images/s", sides=["a", "b"]) as progress:
-        assert progress._remaining(1, 0, 1.0) is None
-        assert progress._remaining(1, 5, 10.0) == 10 + 2 * 20 + 3 * 20
-        progress.finished = {"a": [10.0], "b": [20.0]}
-        progress.turn_to("a")
-        assert progress._remaining(2, 5, 4.0) == 6 + 1 * 10 + 2 * 20
+def test_the_time_left_is_judged_by_the_steps_of_all_variants_so_far(clock):
+    with clock.start(Progress(3, 10, "images/s", variants=["a", "b"])) as progress:
+        progress.show(1, 0, None)
+        assert clock.left == "--:--"
+        clock.now = 10.0
+        progress.show(1, 5, 2.0)
+        assert clock.left == "01:50"
         progress.turn_to("b")
-        assert progress._remaining(2, 10, 20.0) == 0 + 1 * 10 + 1 * 20
-        progress.leave("a")
-        assert progress._remaining(2, 10, 20.0) == 1 * 20
+        clock.now = 60.0
+        progress.show(1, 10, 2.0, last=True)
+        assert clock.left == "02:00"
+    assert clock.terminal.getvalue().rstrip("\n").endswith("02:00 left")
+    assert "b repeat 1/3 step 10/10 2 images/s |" in clock.terminal.getvalue()
+
+
+def test_the_time_left_is_at_most_the_budget_and_not_judged_by_repeats_of_before(clock):
+    with clock.start(Progress(100, 10, "images/s", budget=60)) as progress:
+        progress.show(11, 0, None)
+        clock.now = 20.0
+        progress.show(11, 5, None)
+        assert clock.left == "00:40"
+    with clock.start(Progress(11, 10, "images/s")) as progress:
+        progress.show(11, 0, None)
+        clock.now = 20.0
+        progress.show(11, 5, None)
+        assert clock.left == "00:20"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Starts a progress on a terminal; its time is `now`, and `left` what it shows of it."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    class Clock:
+        terminal = Terminal()
+
+        @contextlib.contextmanager
+        def start(self, progress):
+            self.now = 0.0
+            monkeypatch.setattr("sys.stderr", self.terminal)
+            with progress:
+                self.bar = progress.bar
+                self.bar.start_t = self.bar.last_print_t = 0.0
+                self.bar._time = lambda: self.now
+                yield progress
+
+        @property
+        def left(self):
+            return self.bar.format_dict["left"]
+
+    return Clock()

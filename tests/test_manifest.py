@@ -90,6 +90,17 @@ def test_each_pod_runs_the_same_command_and_finds_the_others_by_name():
     assert pod["initContainers"][0]["env"][0]["value"] == given["hosts"].replace(",", " ")
 
 
+def test_no_text_from_outside_becomes_a_field():
+    text = "\"}\nkind: Pod\n---\n{{ name }} \u2028 <&'>"
+    words = ["manifest", "resnet50", *TWO, "--image", text, "--claim", text]
+    secret, service, job = yaml.safe_load_all(CliRunner().invoke(main, words).stdout)
+    assert [secret["kind"], service["kind"], job["kind"]] == ["Secret", "Service", "Job"]
+    pod = job["spec"]["template"]["spec"]
+    containers = [*pod["containers"], *pod["initContainers"]]
+    assert [container["image"] for container in containers] == [text, text]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == text
+
+
 def test_each_manifest_has_a_name_and_a_secret_of_its_own_that_no_command_line_shows():
     one, other = (objects("resnet50", *TWO) for _time in range(2))
     assert one["Job"]["metadata"]["name"] != other["Job"]["metadata"]["name"]

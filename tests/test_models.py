@@ -5,23 +5,18 @@ import paddle
 import pytest
 from paddle import nn
 
-from perfkit.frameworks.paddle import bert as bert_paddle
-from perfkit.frameworks.paddle import resnet50 as resnet50_paddle
-from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
 from perfkit.frameworks.paddle.backend import (
+    NETWORKS,
     DenseTensor,
     Trainer,
     as_tensors,
-    build_model,
-    effective,
     open_device,
 )
 from perfkit.frameworks.paddle.bert import Bert
 from perfkit.frameworks.paddle.resnet50 import Bottleneck, ResNet50
 from perfkit.frameworks.paddle.vgg16 import VGG16
 from perfkit.inputs import synthetic
-from perfkit.models import MODELS
-from perfkit.models.architecture import training_flops
+from perfkit.models import MODELS, bert, resnet50, training_flops, vgg16
 from perfkit.request.resolve import resolve
 
 NAMES = tuple(MODELS)
@@ -32,17 +27,16 @@ DENSE = 128
 @pytest.fixture
 def narrow(monkeypatch):
     """BERT with fewer and thinner layers and fewer words, VGG-16 with a quarter of its
-    channels, ResNet-50 with a block in each of two stages: training them whole shows no more
+    channels, ResNet-50 with one thin block in each stage: training them whole shows no more
     and takes minutes."""
-    monkeypatch.setattr(resnet50_paddle, "BLOCKS", (1, 1))
-    monkeypatch.setattr(resnet50_paddle, "WIDTHS", (16, 32))
+    monkeypatch.setattr(resnet50, "STEM", 16)
+    monkeypatch.setattr(resnet50, "STAGES", ((16, 1), (32, 1), (32, 1), (32, 1)))
     for name, value in (("LAYERS", 2), ("WIDTH", 192), ("INNER", 384), ("HEADS", 4)):
-        monkeypatch.setattr(bert_paddle, name, value)
-    monkeypatch.setattr(bert_paddle, "VOCABULARY", WORDS)
-    monkeypatch.setattr(synthetic, "VOCABULARY", WORDS)
-    stages = tuple((width // 4, count) for width, count in vgg16_paddle.STAGES)
-    monkeypatch.setattr(vgg16_paddle, "STAGES", stages)
-    monkeypatch.setattr(vgg16_paddle, "DENSE", DENSE)
+        monkeypatch.setattr(bert, name, value)
+    monkeypatch.setattr(bert, "VOCABULARY", WORDS)
+    stages = tuple((width // 4, count) for width, count in vgg16.STAGES)
+    monkeypatch.setattr(vgg16, "STAGES", stages)
+    monkeypatch.setattr(vgg16, "DENSE", DENSE)
 
 
 @pytest.fixture
@@ -105,16 +99,14 @@ def places(*rows):
 def test_a_model_has_exactly_as_many_trainable_parameters_as_published(model, layout, count):
     # Shapes alone: filling this many weights takes seconds.
     with paddle.LazyGuard():
-        parameters = build_model(config(model, layout=layout)).parameters()
+        parameters = NETWORKS[model](config(model, layout=layout)).parameters()
     assert sum(p.size for p in parameters if not p.stop_gradient) == count
     assert MODELS[model].parameters == count
 
 
 def test_the_stride_is_in_the_3x3_convolution_as_v1_5_has_it():
     block = Bottleneck(256, 128, 2, "NCHW")
-    strides = {
-        part[0].weight.shape[-1]: part[0]._stride for part in (block.reduce, block.spatial)
-    }
+    strides = {part.weight.shape[-1]: part._stride for part in (block.conv1, block.conv2)}
     assert strides == {1: [1, 1], 3: [2, 2]}
 
 
@@ -139,7 +131,7 @@ def test_vgg16_has_thirteen_convolutions_and_7x7_features_at_224_pixels():
     convolutions = [part for part in network.features if isinstance(part, nn.Conv2D)]
     halvings = [part for part in network.features if isinstance(part, nn.MaxPool2D)]
     assert len(convolutions) == 13
-    assert 224 // 2 ** len(halvings) == vgg16_paddle.POOLED
+    assert 224 // 2 ** len(halvings) == vgg16.POOLED
 
 
 def test_padding_changes_no_output_of_the_real_tokens(narrow):
@@ -181,8 +173,8 @@ def test_a_words_score_is_made_with_its_own_embedding(narrow):
     unused = WORDS - 1
     assert unused not in inputs[0].tolist()[0]
     with paddle.no_grad():
-        network.word.weight[unused] = 0.0
-        network.word_bias[unused] = 0.25
+        network.word_embeddings.weight[unused] = 0.0
+        network.decoder_bias[unused] = 0.25
         scores, _ = network(*inputs, places([1, 2]))
     assert scores[:, unused].tolist() == [0.25, 0.25]
     assert 0.25 not in scores[:, :unused].numpy()
@@ -303,7 +295,7 @@ def test_accumulated_micro_batches_are_one_step_on_the_joined_batch(narrow, doub
 
 @pytest.mark.parametrize("execution", ["dynamic", "static"])
 def test_effective_precision_is_read_from_what_the_layers_produce(execution):
-    found = effective(Trainer(config(execution=execution)), batch())
+    found = Trainer(config(execution=execution)).effective(batch())
     assert found["precision"] == "fp32"
     assert found["dtypes"] == {"float32": 109}
     assert found["parameters"] == 25_557_032
@@ -329,7 +321,7 @@ def test_looking_at_the_layers_does_not_change_the_training(narrow, model, execu
         paddle.seed(0)
         trainer = Trainer(config(model, execution=execution))
         if look:
-            trainer.produced_dtypes(batch(model))
+            trainer.computed_dtypes(batch(model))
         after.append([step(trainer, batch(model)) for _ in range(2)])
     assert after[0] == after[1]
 
@@ -354,7 +346,9 @@ def counted_multiply_adds(network, *inputs):
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
 @pytest.mark.parametrize("size", [64, 75])
 def test_the_arithmetic_of_a_step_is_that_of_the_networks_own_layers(model, size):
-    found = counted_multiply_adds(build_model(config(model)), paddle.randn([1, 3, size, size]))
+    found = counted_multiply_adds(
+        NETWORKS[model](config(model)), paddle.randn([1, 3, size, size])
+    )
     # Two operations each, in the forward pass and in both parts of the backward pass; the
     # first convolution has no gradient of the images.
     assert training_flops(config(model, image_size=size)) == 6 * sum(found) - 2 * found[0]
@@ -364,8 +358,8 @@ def test_the_arithmetic_of_bert_is_that_of_its_layers_attention_and_words():
     length, words = 32, 20
     one = batch("bert", size=1, sequence_length=length)
     layers = counted_multiply_adds(Bert(), *one[:4])
-    attention = bert_paddle.LAYERS * 2 * length * length * bert_paddle.WIDTH
-    scores = words * bert_paddle.WIDTH * bert_paddle.VOCABULARY
+    attention = bert.LAYERS * 2 * length * length * bert.WIDTH
+    scores = words * bert.WIDTH * bert.VOCABULARY
     expected = 6 * (sum(layers) + attention + scores)
     assert training_flops(config("bert", sequence_length=length)) == expected
 

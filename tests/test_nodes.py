@@ -304,7 +304,7 @@ def measuring(cluster):
     ("fault", "code", "told"),
     [
         ("raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_died", "ended without a word"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_died", "without reporting an error"),
     ],
     ids=["raises", "killed"],
 )
@@ -334,7 +334,7 @@ def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_w
     assert time.monotonic() - began < request["timeout"] + 20  # ten are the interpreters'
     failure = result_of(request).failure
     assert failure.code == "timeout"
-    who = f"furthest behind: rank 1 on node 1 ({pair.nodes[1].address}), after step 1"
+    who = f"furthest behind: rank 1 on node 1 ({pair.nodes[1].address}) after step 1"
     assert who in sentence(failure)
     (log,) = (tmp_path / "outputs").glob("*/logs/1-rank1.log")
     assert "sitecustomize.py" in log.read_text()

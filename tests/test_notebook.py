@@ -6,12 +6,14 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from bs4 import BeautifulSoup
 from click.testing import CliRunner
@@ -20,6 +22,7 @@ from fake_trainer import launcher_command, planted
 from nbclient import NotebookClient
 from papermill import inspect_notebook
 from PIL import Image
+from test_driver import started_steps, wait_for
 
 import perfkit
 from perfkit.cli import main
@@ -110,6 +113,7 @@ def test_the_last_output_and_the_last_line_logged_is_the_outcome(
     (last,) = re.findall(rf"^{value}.*", done.stderr, re.MULTILINE)
     begun, ended = re.findall(r"(?:Executing|Ending) Cell", done.stderr)[-2:]
     assert re.search(f"{begun} .*\n{re.escape(last)}\n{ended} ", done.stderr)
+    assert re.search(r"^\s*repeat 1/1 step 3/3 .* images/s .* left", done.stderr, re.MULTILINE)
     assert "warning" in last
     assert last.endswith(page)
     *_, output = nbformat.read(tmp_path / "executed.ipynb", 4).cells[-1].outputs
@@ -127,7 +131,7 @@ def in_terminal(command):
         text = b"".join(chunks).decode()
     os.close(reader)
     assert process.returncode == 0, text
-    lines = text.replace("\r\n", "\n").splitlines()
+    lines = text.replace("\r\n", "\n").split("\n")
     return [line.rpartition("\r")[2] for line in lines if line.strip()]
 
 
@@ -139,17 +143,11 @@ def _read(terminal):
         return b""
 
 
-def test_a_terminal_ends_with_the_outcome_but_for_papermills_own_bar(
-    papermill, small, fake_trainer
-):
-    request = small(input="synthetic")
-    lines = in_terminal([*papermill, *as_options(request)])
-    value, page = outcome_line(measured(request["outputs_dir"]))
-    (place,) = (k for k, line in enumerate(lines) if line.startswith(value))
-    assert lines[place].endswith(page)
-    # And what the kernel logs of being ended, if it does.
-    assert any(line.startswith("Executing: 100%") for line in lines[place + 1 :])
-    assert [line for line in lines[place + 1 :] if "images/s" in line] == []
+def test_a_terminal_has_papermills_own_bar_alone(papermill, small, fake_trainer):
+    """Nothing else writes to it; `--log-output` shows more."""
+    lines = in_terminal([*papermill, *as_options(small(input="synthetic"))])
+    assert any(line.startswith("Executing: 100%") for line in lines)
+    assert [line for line in lines if "images/s" in line] == []
 
 
 def test_a_terminal_has_the_last_lines_of_perfkit_run_once(small, fake_trainer):
@@ -160,7 +158,41 @@ def test_a_terminal_has_the_last_lines_of_perfkit_run_once(small, fake_trainer):
     )
     value, page = outcome_line(measured(request["outputs_dir"]))
     assert lines[-1].endswith(page)
+    (progress,) = (line for line in lines if line.startswith("repeat 1/1 step 3/3"))
+    assert re.search(r"images/s \|#+\| 00:00 left$", progress)
     assert len([line for line in lines if line.startswith(value)]) == 1
+
+
+def test_ctrl_c_ends_perfkit_run_with_what_was_measured_without_a_stack_or_a_process(
+    small, plant, worker_processes
+):
+    plant(planted(60))
+    request = small(input="synthetic", measured_steps=100)
+    outputs = Path(request["outputs_dir"])
+    command = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command += "from perfkit.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", command, "run", "resnet50", *as_options(request)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        wait_for(lambda: started_steps(outputs))
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert any("ipykernel_launcher" in child.cmdline() for child in children)
+        # As a terminal does it, for a whole group of processes.
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    measuring, interrupted, page = said.splitlines()
+    assert measuring.startswith("Measuring ")
+    assert interrupted.startswith("Interrupted; finished repeats are kept")
+    assert page.endswith("report.html")
+    assert measured(outputs).result.failure.code == "interrupted"
+    assert not worker_processes()
+    assert [child for child in children if child.is_running()] == []
 
 
 def test_an_executed_notebook_stands_by_itself_in_nbconverts_own_template(
@@ -240,9 +272,9 @@ def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(small,
     cells["parameters"].source += "\n" + lines
     client = NotebookClient(notebook, resources={"metadata": {"path": str(NOTEBOOK.parent)}})
     client.execute()
-    (progress,) = cells["measure"].outputs
-    assert "repeat 1/1 step 3/3" in progress.data["text/plain"]
-    assert "images/s" in progress.data["text/plain"]
+    progress = "".join(output.text for output in cells["measure"].outputs)
+    assert {output.name for output in cells["measure"].outputs} == {"stdout"}
+    assert re.search(r"\rrepeat 1/1 step 3/3 .* images/s .* left\n$", progress)
     assert measured(request["outputs_dir"]).result.status == "complete"
     # Running the planning cell again must not trip over what the notebook itself defined.
     client = NotebookClient(notebook)

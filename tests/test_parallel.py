@@ -39,18 +39,15 @@ from perfkit.frameworks.paddle.backend import Trainer, as_tensors, open_device
 from perfkit.request.resolve import resolve
 from perfkit.inputs import synthetic
 from perfkit.worker.loop import compute_seconds
-from perfkit.models import MODELS
-from perfkit.frameworks.paddle import bert as bert_paddle
-from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
+from perfkit.models import MODELS, bert, vgg16
 
 RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
 rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 ranks = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 # As they are, only smaller; in float64, where rounding can't be taken for a difference.
-bert_paddle.LAYERS, bert_paddle.WIDTH, bert_paddle.INNER, bert_paddle.HEADS = 2, 32, 64, 4
-bert_paddle.VOCABULARY = synthetic.VOCABULARY = 1100
-vgg16_paddle.STAGES, vgg16_paddle.DENSE = ((8, 2), (16, 2), (16, 1)), 32
+bert.LAYERS, bert.WIDTH, bert.INNER, bert.HEADS, bert.VOCABULARY = 2, 32, 64, 4, 1100
+vgg16.STAGES, vgg16.DENSE = ((8, 2), (16, 2), (16, 1)), 32
 paddle.set_default_dtype("float64")
 
 

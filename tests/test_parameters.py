@@ -71,7 +71,9 @@ def test_every_configuration_of_a_file_can_be_asked_for_on_the_hardware_it_needs
     file, monkeypatch, tmp_path
 ):
     """On a Slurm allocation of 8 nodes with 8 GPUs each, with a GPU build of Paddle."""
-    monkeypatch.setattr("perfkit.frameworks.constants", lambda *_: {"cuda_version": "12.6"})
+    monkeypatch.setattr(
+        "perfkit.frameworks.paddle.constants", lambda *_: {"cuda_version": "12.6"}
+    )
     monkeypatch.setattr("perfkit.request.plan.visible_gpus", lambda: [str(n) for n in range(8)])
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")

@@ -6,7 +6,7 @@ import paddle
 import pytest
 
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.paddle.backend import Trainer, as_tensors, effective
+from perfkit.frameworks.paddle.backend import Trainer, as_tensors
 from perfkit.frameworks.precision import effective_precision
 from perfkit.inputs import synthetic
 from perfkit.request.resolve import resolve
@@ -104,7 +104,7 @@ def test_a_cpu_does_not_train_in_lower_precisions_and_its_layers_say_so(precisio
     if paddle.is_compiled_with_cuda():
         pytest.skip("a GPU build of Paddle trains on the GPU here")
     asked = config(precision=precision)
-    found = effective(Trainer(asked), as_tensors(next(synthetic.batches(asked, 0))))
+    found = Trainer(asked).effective(as_tensors(next(synthetic.batches(asked, 0))))
     assert found["precision"] == "fp32"
     # Loss scaling is off as well.
     assert found["loss_scaling"] is None

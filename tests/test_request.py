@@ -184,7 +184,9 @@ def test_without_gpus_auto_is_the_cpu_under_the_quick_protocol():
 
 @pytest.fixture
 def gpu_build(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.constants", lambda *_: {"cuda_version": "12.6"})
+    monkeypatch.setattr(
+        "perfkit.frameworks.paddle.constants", lambda *_: {"cuda_version": "12.6"}
+    )
 
 
 def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch, gpu_build):

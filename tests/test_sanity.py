@@ -63,7 +63,7 @@ def test_an_outlier_is_named_with_its_distance_and_still_counts():
     [
         ("first_loss", {"loss_first": 30.0}),
         ("first_loss", {"loss_first": 0.1}),
-        ("loss_standing", {"loss_first": 6.9078, "loss_last": 6.90775}),
+        ("constant_loss", {"loss_first": 6.9078, "loss_last": 6.90775}),
         ("last_loss", {"loss_last": 44.8}),
         ("accuracy", {"evaluation": Evaluation(loss=0.01, accuracy=0.5)}),
         ("accuracy", {"evaluation": Evaluation(loss=5.0, accuracy=1.2)}),
@@ -257,7 +257,7 @@ def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
             event["seconds"] = 60.0
     found = with_raw_files(tmp_path / "m", result, [[events]])
     told = names(found.result, courses(load_steps(found.folder)))
-    assert "window_not_its_steps" in told
+    assert "window_mismatch" in told
 
 
 def test_every_warning_has_a_sentence_and_stands_in_the_docs():

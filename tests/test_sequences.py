@@ -15,7 +15,7 @@ from perfkit.inputs import InputError, dataloader, synthetic
 from perfkit.inputs import samples as sample
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.sequences import FIELDS, SHARDS_CHECKED, Row, Sequences, stretch
-from perfkit.models.data import FIRST_WORD, VOCABULARY, predictions
+from perfkit.models.bert import FIRST_WORD, VOCABULARY, predictions
 from perfkit.request.resolve import resolve
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"

@@ -15,15 +15,11 @@ torch = pytest.importorskip("torch")
 
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
-from perfkit.frameworks.launchers import torchrun
-from perfkit.frameworks.torch import bert as bert_torch
-from perfkit.frameworks.torch import resnet50 as resnet50_torch
-from perfkit.frameworks.torch import vgg16 as vgg16_torch
+from perfkit.frameworks.torch import launch_command
 from perfkit.frameworks.torch.backend import (
     Trainer,
     Workloads,
     data_loader,
-    effective,
     open_device,
     profile,
     tensors,
@@ -32,7 +28,7 @@ from perfkit.frameworks.torch.bert import Bert
 from perfkit.frameworks.torch.resnet50 import Bottleneck, ResNet50
 from perfkit.frameworks.torch.vgg16 import VGG16
 from perfkit.inputs import InputError, dataloader, synthetic
-from perfkit.models import MODELS, architecture
+from perfkit.models import MODELS, bert, multiply_adds, resnet50, training_flops, vgg16
 from perfkit.request.resolve import resolve
 from perfkit.worker import rank as worker
 
@@ -67,9 +63,7 @@ from perfkit.frameworks.torch.backend import Trainer, open_device, profile, tens
 from perfkit.request.resolve import resolve
 from perfkit.inputs import synthetic
 from perfkit.worker.loop import compute_seconds
-from perfkit.models import MODELS
-from perfkit.frameworks.torch import bert as bert_torch
-from perfkit.frameworks.torch import vgg16 as vgg16_torch
+from perfkit.models import MODELS, bert, vgg16
 
 STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
 rank = int(os.environ.get("RANK", "0"))
@@ -77,9 +71,8 @@ ranks = int(os.environ.get("WORLD_SIZE", "1"))
 print("this is rank", rank)
 
 # As they are, only smaller; in float64, where rounding can't be taken for a difference.
-bert_torch.LAYERS, bert_torch.WIDTH, bert_torch.INNER, bert_torch.HEADS = 2, 32, 64, 4
-bert_torch.VOCABULARY = synthetic.VOCABULARY = 1100
-vgg16_torch.STAGES, vgg16_torch.DENSE = ((8, 2), (16, 2), (16, 1)), 32
+bert.LAYERS, bert.WIDTH, bert.INNER, bert.HEADS, bert.VOCABULARY = 2, 32, 64, 4, 1100
+vgg16.STAGES, vgg16.DENSE = ((8, 2), (16, 2), (16, 1)), 32
 torch.set_default_dtype(torch.float64)
 
 
@@ -136,17 +129,16 @@ for name, case in CASES.items():
 @pytest.fixture
 def narrow(monkeypatch):
     """BERT with fewer and thinner layers and fewer words, VGG-16 with a quarter of its
-    channels, ResNet-50 with a block in each of two stages: training them whole shows no more
+    channels, ResNet-50 with one thin block in each stage: training them whole shows no more
     and takes minutes."""
-    monkeypatch.setattr(resnet50_torch, "BLOCKS", (1, 1))
-    monkeypatch.setattr(resnet50_torch, "WIDTHS", (16, 32))
+    monkeypatch.setattr(resnet50, "STEM", 16)
+    monkeypatch.setattr(resnet50, "STAGES", ((16, 1), (32, 1), (32, 1), (32, 1)))
     for name, value in (("LAYERS", 2), ("WIDTH", 192), ("INNER", 384), ("HEADS", 4)):
-        monkeypatch.setattr(bert_torch, name, value)
-    monkeypatch.setattr(bert_torch, "VOCABULARY", WORDS)
-    monkeypatch.setattr(synthetic, "VOCABULARY", WORDS)
-    stages = tuple((width // 4, count) for width, count in vgg16_torch.STAGES)
-    monkeypatch.setattr(vgg16_torch, "STAGES", stages)
-    monkeypatch.setattr(vgg16_torch, "DENSE", DENSE)
+        monkeypatch.setattr(bert, name, value)
+    monkeypatch.setattr(bert, "VOCABULARY", WORDS)
+    stages = tuple((width // 4, count) for width, count in vgg16.STAGES)
+    monkeypatch.setattr(vgg16, "STAGES", stages)
+    monkeypatch.setattr(vgg16, "DENSE", DENSE)
 
 
 def config(model="resnet50", **changes):
@@ -184,7 +176,7 @@ def test_a_model_has_exactly_as_many_trainable_parameters_as_published(model, bu
 
 def test_the_stride_is_in_the_3x3_convolution_as_v1_5_has_it():
     block = Bottleneck(256, 128, 2)
-    strides = {part[0].kernel_size: part[0].stride for part in (block.reduce, block.spatial)}
+    strides = {part.kernel_size: part.stride for part in (block.conv1, block.conv2)}
     assert strides == {(1, 1): (1, 1), (3, 3): (2, 2)}
 
 
@@ -250,7 +242,7 @@ def test_looking_at_the_layers_does_not_change_the_training(narrow, model):
         torch.manual_seed(0)
         trainer = Trainer(config(model))
         if look:
-            trainer.produced_dtypes(batch(model))
+            trainer.computed_dtypes(batch(model))
             trainer.multiply_adds(batch(model))
         after.append([step(trainer, batch(model)) for _ in range(2)])
     assert after[0] == after[1]
@@ -262,7 +254,7 @@ def test_looking_at_the_layers_does_not_change_the_training(narrow, model):
 @pytest.mark.parametrize("model", NAMES)
 def test_a_precision_is_what_the_layers_produce_also_on_a_cpu(narrow, model, precision, low):
     trainer = Trainer(config(model, precision=precision))
-    found = effective(trainer, batch(model))
+    found = trainer.effective(batch(model))
     assert found["precision"] == precision
     assert {*found["dtypes"]} - {"float32"} == ({low} if low else set())
     products = sum(
@@ -368,24 +360,24 @@ def test_weights_taken_from_one_trainer_make_another_compute_the_same(narrow, mo
 def test_dense_weights_are_told_as_inputs_x_outputs_and_convolutions_as_they_are(narrow):
     trainer = Trainer(config("vgg16"))
     told = trainer.weights()
-    first = trainer.network.classify[0].weight
-    assert np.array_equal(told["classify.0.weight"], first.detach().T)
+    first = trainer.network.classifier[0].weight
+    assert np.array_equal(told["classifier.0.weight"], first.detach().T)
     assert told["features.0.weight"].shape == (16, 3, 3, 3)
     assert all(array.flags.c_contiguous for array in told.values())
     # A copy: the next step must not change it.
-    before = told["classify.0.weight"].copy()
+    before = told["classifier.0.weight"].copy()
     step(trainer, batch("vgg16"))
-    assert np.array_equal(told["classify.0.weight"], before)
+    assert np.array_equal(told["classifier.0.weight"], before)
 
 
 def test_weights_of_another_network_are_refused_and_nothing_is_changed(narrow):
     trainer = Trainer(config("vgg16"))
     before = trainer.weights()
-    turned = before | {"classify.6.weight": before["classify.6.weight"].T.copy()}
-    with pytest.raises(ValueError, match=r"classify.6.weight: expected \(128, 1000\), found"):
+    turned = before | {"classifier.6.weight": before["classifier.6.weight"].T.copy()}
+    with pytest.raises(ValueError, match=r"classifier.6.weight: expected \(128, 1000\), found"):
         trainer.load_weights(turned)
     fewer = {name: array for name, array in before.items() if "bias" not in name}
-    with pytest.raises(ValueError, match=r"classify.0.bias: expected .*, found None, and 15"):
+    with pytest.raises(ValueError, match=r"classifier.0.bias: expected .*, found None, and 15"):
         trainer.load_weights(fewer)
     after = trainer.weights()
     assert all(np.array_equal(before[name], after[name]) for name in before)
@@ -396,16 +388,14 @@ def test_weights_of_another_network_are_refused_and_nothing_is_changed(narrow):
 def test_the_counted_multiply_adds_of_an_image_are_those_of_the_arithmetic(model, layout):
     chosen = config(model, image_size=64, layout=layout)
     counted = Trainer(chosen).multiply_adds(batch(model, size=2, image_size=64, layout=layout))
-    network = {"resnet50": architecture._resnet50, "vgg16": architecture._vgg16}[model]
-    assert counted == 2 * sum(network(64))
+    assert counted == 2 * multiply_adds(chosen)
 
 
 def test_the_counted_multiply_adds_of_a_sequence_are_those_of_the_arithmetic(monkeypatch):
     chosen = config("bert", sequence_length=32)
-    monkeypatch.setattr(bert_torch, "LAYERS", 2)
-    monkeypatch.setattr(architecture, "BERT_LAYERS", 2)
+    monkeypatch.setattr(bert, "LAYERS", 2)
     counted = Trainer(chosen).multiply_adds(batch("bert", size=3, sequence_length=32))
-    assert 6 * counted == 3 * architecture.training_flops(chosen)
+    assert 6 * counted == 3 * training_flops(chosen)
 
 
 def test_an_image_batch_of_dali_is_read_where_it_lies(samples):
@@ -479,10 +469,6 @@ def test_dropout_acts_at_the_same_places_and_rates_as_in_paddle(narrow, monkeypa
     from perfkit.frameworks.paddle import bert as bert_paddle
     from perfkit.frameworks.paddle import vgg16 as vgg16_paddle
 
-    for name in ("LAYERS", "WIDTH", "INNER", "HEADS", "VOCABULARY"):
-        monkeypatch.setattr(bert_paddle, name, getattr(bert_torch, name))
-    for name in ("STAGES", "DENSE"):
-        monkeypatch.setattr(vgg16_paddle, name, getattr(vgg16_torch, name))
     seen = {"paddle": [], "torch": []}
 
     def counting(framework, drop):
@@ -503,8 +489,8 @@ def test_dropout_acts_at_the_same_places_and_rates_as_in_paddle(narrow, monkeypa
     monkeypatch.setattr(functional, "scaled_dot_product_attention", attending)
     arrays = next(synthetic.batches(config(model, layout="NCHW"), 0))
     networks = {
-        "vgg16": (vgg16_paddle.VGG16, vgg16_torch.VGG16),
-        "bert": (lambda _: bert_paddle.Bert(), lambda _: bert_torch.Bert()),
+        "vgg16": (vgg16_paddle.VGG16, VGG16),
+        "bert": (lambda _: bert_paddle.Bert(), lambda _: Bert()),
     }
     theirs, ours = (build("NCHW") for build in networks[model])
     theirs(*map(paddle.to_tensor, arrays[: theirs.inputs]))
@@ -520,7 +506,7 @@ def trained(processes, tmp_path_factory):
     script = folder / "train.py"
     script.write_text(SCRIPT)
     run = [sys.executable, str(script), json.dumps([STEPS, SAMPLES, CASES, str(folder)])]
-    together = torchrun(config(processes=2), NodeRank(), folder / "logs", "job", run)
+    together = launch_command(config(processes=2), NodeRank(), folder / "logs", "job", run)
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     for command in (together, run):
         subprocess.run(command, env=env, check=True, capture_output=True, timeout=120)
@@ -549,7 +535,7 @@ def test_two_ranks_train_as_one_process_does_on_the_joined_batch(trained, case):
 
 
 def test_the_output_of_every_rank_is_where_the_driver_looks_for_it(trained):
-    place = FRAMEWORKS["torch"].logs
+    place = FRAMEWORKS["torch"].log_pattern
     for rank in (0, 1):
         files = sorted((trained / "logs").glob(place.format(index=rank)))
         assert f"this is rank {rank}\n" in "".join(file.read_text() for file in files)

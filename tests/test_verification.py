@@ -13,9 +13,10 @@ from conftest import IN_WORKER
 from filelock import FileLock
 from made import measured
 
+from perfkit import models
 from perfkit.cli import main
 from perfkit.comparison import compare
-from perfkit.models import MODELS, architecture
+from perfkit.models import MODELS
 from perfkit.report.measurement import work_equivalence
 from perfkit.request.errors import RequestError
 from perfkit.request.resolve import resolve
@@ -41,31 +42,27 @@ from perfkit.frameworks.torch import bert as bert_torch  # noqa: E402
 from perfkit.frameworks.torch import resnet50 as resnet50_torch  # noqa: E402
 
 NARROW = {
-    "RESNET50_BLOCKS": (2, 1),
-    "RESNET50_WIDTHS": (8, 16),
-    "VGG16_STAGES": ((8, 1), (16, 2)),
-    "VGG16_DENSE": 32,
-    "BERT_LAYERS": 1,
-    "BERT_WIDTH": 32,
-    "BERT_HEADS": 4,
-    "BERT_INNER": 64,
-    "VOCABULARY": 1100,
+    "resnet50": {"STEM": 8, "STAGES": ((8, 2), (16, 1), (16, 1), (16, 1))},
+    "vgg16": {"STAGES": ((8, 1), (16, 2)), "DENSE": 32},
+    "bert": {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 64, "VOCABULARY": 1100},
 }
 """Networks with all kinds of layers that the real ones have, in seconds."""
 
 
 @pytest.fixture(scope="module")
 def narrow():
-    """Narrow networks in all frameworks that are imported here."""
+    """Narrow networks in all frameworks."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in NARROW.items():
-            model, _, own = name.partition("_")
-            for path, module in list(sys.modules.items()):
-                of_model = path.startswith(f"perfkit.models.{model.lower()}_")
-                spelt = own if own and of_model else name
-                if path.startswith("perfkit.") and hasattr(module, spelt):
-                    patch.setattr(module, spelt, value)
+        for model, sizes in NARROW.items():
+            for name, value in sizes.items():
+                patch.setattr(getattr(models, model), name, value)
         yield
+
+
+def with_facts(monkeypatch, network, **facts):
+    """Give one framework's network facts that the others don't have."""
+    changed = SimpleNamespace(**vars(network.facts) | facts)
+    monkeypatch.setattr(network, "facts", changed)
 
 
 def config(model, framework="paddle", **changes):
@@ -149,7 +146,7 @@ def test_a_stride_in_another_convolution_is_found_though_the_parameters_are_the_
 
         def __init__(self, inputs, width, stride):
             super().__init__(inputs, width, stride)
-            self.reduce[0].stride, self.spatial[0].stride = (stride, stride), (1, 1)
+            self.conv1.stride, self.conv2.stride = (stride, stride), (1, 1)
 
     monkeypatch.setattr(resnet50_torch, "Bottleneck", Original)
     checks = against_paddle("resnet50")
@@ -163,12 +160,12 @@ def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
     class Bare(bert_torch.Layer):
         def __init__(self):
             super().__init__()
-            self.join = torch.nn.Linear(32, 32, bias=False)
+            self.out_proj = torch.nn.Linear(32, 32, bias=False)
 
     monkeypatch.setattr(bert_torch, "Layer", Bare)
     checks = against_paddle("bert")
     assert amiss(checks) == {("parameters", None)}
-    assert "layers.0.join.bias 32 | none" in checks["parameters", None].where
+    assert "layers.0.out_proj.bias 32 | none" in checks["parameters", None].where
     # Nothing was trained from weights that don't fit.
     assert set(checks) == {(name, None) for name in ("parameters", "multiply_adds")} | {
         ("training_flops", None)
@@ -177,18 +174,14 @@ def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.2e-5])
 def test_another_epsilon_of_batch_norm_is_found(against_paddle, monkeypatch, epsilon):
-    class Other(resnet50_torch.ConvNorm):
-        def __init__(self, *values):
-            super().__init__(*values)
-            self[1].eps = epsilon
-
-    monkeypatch.setattr(resnet50_torch, "ConvNorm", Other)
+    usual = torch.nn.BatchNorm2d
+    monkeypatch.setattr(torch.nn, "BatchNorm2d", lambda width: usual(width, eps=epsilon))
     assert {("first_loss", "fp64"), ("gradients", "fp64")} <= amiss(against_paddle("resnet50"))
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-8])
 def test_another_epsilon_of_layer_norm_is_found(against_paddle, monkeypatch, epsilon):
-    monkeypatch.setattr(bert_torch, "EPSILON", epsilon)
+    with_facts(monkeypatch, bert_torch, EPSILON=epsilon)
     assert ("gradients", "fp64") in amiss(against_paddle("bert"))
 
 
@@ -238,7 +231,7 @@ def test_another_reduction_of_the_loss_is_found(against_paddle, monkeypatch, los
 
 
 def test_attention_to_padding_is_found(against_paddle, monkeypatch):
-    monkeypatch.setattr(bert_torch, "MASKED", 0.0)
+    with_facts(monkeypatch, bert_torch, MASKED=0.0)
     assert ("first_loss", "fp64") in amiss(against_paddle("bert"))
 
 
@@ -263,7 +256,7 @@ PARAMETERS = {"a.weight": (4, 2), "a.bias": (2,)}
 
 
 def made(**changes):
-    count = architecture.multiply_adds(config("resnet50"))
+    count = models.multiply_adds(config("resnet50"))
     near = dict.fromkeys(PARAMETERS, (1e-09, 1.0, 1.0))
     values = {
         "parameters": PARAMETERS,
@@ -490,8 +483,9 @@ def in_workers(narrow, plant):
     """Narrow networks in the workers as here, and then `code`."""
 
     def planted(code=""):
-        lines = ["import perfkit.models.architecture as architecture"]
-        lines += [f"architecture.{n} = {v!r}" for n, v in NARROW.items() if n != "VOCABULARY"]
+        lines = ["from perfkit import models"]
+        for model, sizes in NARROW.items():
+            lines += [f"models.{model}.{name} = {value!r}" for name, value in sizes.items()]
         lines += code.splitlines()
         plant(IN_WORKER + "".join(f"    {line}\n" for line in lines))
 
@@ -526,7 +520,7 @@ import perfkit.frameworks.torch.resnet50 as network
 class Original(network.Bottleneck):
     def __init__(self, inputs, width, stride):
         super().__init__(inputs, width, stride)
-        self.reduce[0].stride, self.spatial[0].stride = (stride, stride), (1, 1)
+        self.conv1.stride, self.conv2.stride = (stride, stride), (1, 1)
 network.Bottleneck = Original
 """
 

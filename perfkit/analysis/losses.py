@@ -3,7 +3,8 @@
 from math import log
 
 from perfkit.models import MODELS
-from perfkit.models.data import CLASSES, VOCABULARY
+from perfkit.models.bert import VOCABULARY
+from perfkit.models.model import CLASSES
 from perfkit.results.schema import Evaluation
 
 NEAR_CHANCE = (0.75, 1.5)

@@ -181,7 +181,7 @@ def _about_courses(result: Result, every: Iterable[Course]) -> Iterator[Message]
         and window_disagrees(windows[course.repeat, rank], seconds)
     }
     if apart:
-        yield Message("window_not_its_steps", {"repeats": sorted(apart)})
+        yield Message("window_mismatch", {"repeats": sorted(apart)})
     warmup = result.protocol.warmup_steps
     late = [(r, seen.begin) for r, seen in known if seen.settled and seen.begin > warmup]
     if late:
@@ -237,7 +237,7 @@ def _about_losses(result: Result) -> Iterator[Message]:
         and abs(repeat.loss_last - repeat.loss_first) < STANDING
     ]
     if standing:
-        yield Message("loss_standing", {"repeats": standing})
+        yield Message("constant_loss", {"repeats": standing})
     odd_repeats = [
         repeat.index
         for repeat in repeats

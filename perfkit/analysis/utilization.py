@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.models.architecture import training_flops
+from perfkit.models import training_flops
 from perfkit.results.schema import Repeat, Result
 
 FILE = Path(__file__).parent / "gpu_peaks.csv"

@@ -27,16 +27,14 @@ def manifest(model: str, given: Given, image: str, claim: str, mount: str) -> No
     a Secret that lets them in, so the output is not for others. Nothing is asked of a cluster:
     say how many nodes and, unless it is on the CPU, gpus.
     """
-    import yaml
-
-    from perfkit.driver.manifest import objects
+    from perfkit.driver.manifest import manifest as text_of
 
     values = typed_values(given)
     try:
-        documents = objects(model, values, image=image, claim=claim, mount=mount)
+        name, text = text_of(model, values, image=image, claim=claim, mount=mount)
     except RequestError as error:
         refuse(error)
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
-    selector = f"app.kubernetes.io/instance={documents[-1]['metadata']['name']}"
+    click.echo(text)
+    selector = f"app.kubernetes.io/instance={name}"
     click.echo(f"Follow it: kubectl logs --follow --prefix --selector {selector}", err=True)
     click.echo(f"Remove it: kubectl delete job,service,secret --selector {selector}", err=True)

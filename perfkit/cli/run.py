@@ -1,14 +1,16 @@
 """`perfkit run`: one measurement, through papermill."""
 
 import ast
-import os
 import re
+import signal
+import sys
 import tempfile
 import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import psutil
 
 from perfkit.cli.options import EPILOG, PARAMETER_LIST, PARAMETERS, Given, typed_values
 from perfkit.cli.telling import complain, refuse
@@ -181,20 +183,46 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from perfkit.driver.progress import ANNOUNCED_BY_PARENT
     from perfkit.results.store import write_atomically
 
-    os.environ[ANNOUNCED_BY_PARENT] = "1"
+    interrupted = (
+        KeyboardInterrupt.__name__,
+        "Interrupted; finished repeats are kept, and the same command goes on.",
+    )
+    usual = signal.getsignal(signal.SIGINT)
+
+    def interrupt(*_: object) -> None:
+        # A second one ends papermill, and the kernel with it.
+        signal.signal(signal.SIGINT, usual)
+        for kernel in psutil.Process().children():
+            kernel.send_signal(signal.SIGINT)
+
+    def handle_interrupts(**_: object) -> None:
+        # Once the kernel takes them: else papermill hangs up on it in the middle of an answer.
+        if usual is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
+
     try:
-        papermill.execute_notebook(notebook, executed, values, progress_bar=False)
+        papermill.execute_notebook(
+            notebook,
+            executed,
+            values,
+            progress_bar=False,
+            # Where the kernel writes its progress, which the notebook then keeps once.
+            stdout_file=sys.stderr if sys.stderr.isatty() else None,
+            coalesce_streams=True,
+            on_cell_execute=handle_interrupts,
+        )
     except PapermillExecutionError as error:
+        if error.ename == KeyboardInterrupt.__name__:
+            return interrupted
         return error.ename, error.evalue
     except DeadKernelError as error:
         return type(error).__name__, "The notebook's kernel died."
     except KeyboardInterrupt:
-        said = "Interrupted; finished repeats are kept, and the same command goes on."
-        return KeyboardInterrupt.__name__, said
+        return interrupted
     finally:
+        signal.signal(signal.SIGINT, usual)
         if executed.exists():
             write_atomically(executed, portable(executed.read_text()))
     return "", ""

@@ -30,10 +30,11 @@ from perfkit.driver.connection import (
     Message,
     shared_secret,
 )
+from perfkit.driver.failures import NodeError
 from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
-from perfkit.results.schema import Failure, FailureCode, NodeSeen
+from perfkit.results.schema import NodeSeen
 from perfkit.results.store import rank_file
 from perfkit.system.environment import LIBRARY_VARIABLES, package_source
 
@@ -46,14 +47,6 @@ GRACE_SECONDS = 2.0
 """For nodes that were told to end, and for the launcher to end those that don't."""
 LOG = "launcher.log"
 EXIT_INFO = TypeAdapter(ExitInfo)
-
-
-class NodeError(Exception):
-    """The nodes can't do what was asked of them."""
-
-    def __init__(self, code: FailureCode, message: str) -> None:
-        super().__init__(message)
-        self.failure = Failure(code, {"detail": portable(message)})
 
 
 class NodeFacts(BaseModel):
@@ -97,9 +90,8 @@ class ClusterLauncher(Launcher):
             try:
                 self._open(opened)
             except OSError as error:
-                raise NodeError(
-                    "node_timeout", f"the nodes can't be started: {error}"
-                ) from error
+                launcher = str(config.launcher)
+                raise NodeError("node_timeout", launcher=launcher, detail=str(error)) from error
             self.opened = opened.pop_all()
 
     def _open(self, opened: contextlib.ExitStack) -> None:
@@ -111,11 +103,7 @@ class ClusterLauncher(Launcher):
             self.listener = Listener(address, port, config.nodes, self.secret, self.inbox)
         except OSError as error:
             reason = os.strerror(error.errno or 0)
-            raise NodeError(
-                "port_taken",
-                f"port {port} of this machine can't be had: {reason}; "
-                "another one, the same on all nodes: -p port NUMBER",
-            ) from error
+            raise NodeError("port_taken", port=port, detail=reason) from error
         opened.callback(self.listener.close)
         self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
         opened.callback(shutil.rmtree, self.scratch, ignore_errors=True)
@@ -156,20 +144,25 @@ class ClusterLauncher(Launcher):
         deadline = time.monotonic() + self.config.timeout
         while not self._all(lambda node: node.facts):
             self.poll(POLL_SECONDS)
-            absent = [n for n in range(self.config.nodes) if n not in self.nodes]
-            names = ", ".join(map(self.node_name, absent))
-            show_status(f"waiting for {names or 'the facts of the nodes'}")
+            absent = [
+                self.node_name(number)
+                for number in range(self.config.nodes)
+                if number not in self.nodes or not self.nodes[number].facts
+            ]
+            show_status(f"waiting for {', '.join(absent) or 'nobody'}")
             if self.error:
                 raise self.error
             if self.process.poll() is not None:
-                raise NodeError(
-                    "node_timeout", f"{self.config.launcher} ended: {self._output()}"
-                )
+                launcher = str(self.config.launcher)
+                raise NodeError("node_timeout", launcher=launcher, detail=self._output())
             if time.monotonic() > deadline:
-                detail = f"{names or 'a node'} did not come within {self.config.timeout} s"
-                if rejected := ", ".join(sorted(self.listener.rejected)):
-                    detail += f"; rejected, for want of the right {SECRET}: {rejected}"
-                raise NodeError("node_timeout", detail)
+                rejected = sorted(self.listener.rejected)
+                raise NodeError(
+                    "node_timeout",
+                    nodes=absent,
+                    seconds=self.config.timeout,
+                    **({"rejected": rejected} if rejected else {}),
+                )
         return [self._checked(node) for node in range(self.config.nodes)]
 
     def _checked(self, node: int) -> NodeSeen:
@@ -180,14 +173,14 @@ class ClusterLauncher(Launcher):
             if fact in differs:
                 raise NodeError(
                     "nodes_differ",
-                    f"{fact}: {first.get(fact)!r} on {self.node_name(0)}, "
-                    f"{differs[fact]!r} on {self.node_name(node)}; make them alike",
+                    fact=fact,
+                    here=first.get(fact),
+                    first_node=self.node_name(0),
+                    there=differs[fact],
+                    node=self.node_name(node),
                 )
-        if seen.gpus < (wanted := self.config.gpus):
-            raise NodeError(
-                "nodes_differ",
-                f"gpus: {wanted} asked for, {self.node_name(node)} shows {seen.gpus}",
-            )
+        if seen.gpus < self.config.gpus:
+            raise self._not_as_here("gpus", self.config.gpus, seen.gpus, node)
         return NodeSeen(
             node=node,
             name=self.node_name(node),
@@ -218,7 +211,7 @@ class ClusterLauncher(Launcher):
         for node in self.nodes.values():
             self.send(node, "reach", ports=ports)
         problems = [
-            f"{self.node_name(number)}: {reply['error']}"
+            f"{self.node_name(number)}: port {reply['port']} can't be used: {reply['error']}"
             for number, reply in listening.items()
             if reply["error"]
         ]
@@ -250,9 +243,9 @@ class ClusterLauncher(Launcher):
             return self.refused
         for number, node in self.nodes.items():
             if node.lost:
-                output = self._output()
-                detail = f"{self.node_name(number)}: {node.lost}"
-                return NodeError("node_lost", detail + (output and f"; output: {output}"))
+                name, output = self.node_name(number), self._output()
+                printed = {"output": output} if output else {}
+                return NodeError("node_lost", node=name, detail=node.lost, **printed)
         return None
 
     def poll(self, seconds: float) -> None:
@@ -298,16 +291,18 @@ class ClusterLauncher(Launcher):
     def _mismatch(self, node: int, asked: dict[str, Any], source: object) -> NodeError | None:
         """In what a node differs before it is asked anything: its perfkit and, where it was
         started by hand, what it was asked for."""
-        name = self.node_name(node)
         if source != package_source():
-            detail = f"this perfkit differs from the one on {name}; make them alike"
-            return NodeError("nodes_differ", detail)
+            name = self.node_name(node)
+            return NodeError("nodes_differ", node=name, suite_source=str(source))
         own = self.config.identity | self.protocol.model_dump()
         for key, value in asked.items():
             if key in own and own[key] != value:
-                detail = f"{key}: {own[key]!r} asked for here, {value!r} on {name}"
-                return NodeError("nodes_differ", detail)
+                return self._not_as_here(key, own[key], value, node)
         return None
+
+    def _not_as_here(self, parameter: str, here: object, there: object, node: int) -> NodeError:
+        name = self.node_name(node)
+        return NodeError("nodes_differ", parameter=parameter, here=here, there=there, node=name)
 
     def _take(self, node: Node, message: Message) -> None:
         match message["type"]:
@@ -315,7 +310,7 @@ class ClusterLauncher(Launcher):
                 node.facts = NodeFacts.model_validate(message)
             case "refused":
                 name = self.node_name(node.number)
-                error = NodeError(message["code"], f"{name}: {message['detail']}")
+                error = NodeError(message["code"], **message["params"], refused_by=name)
                 self.refused = self.refused or error
             case "listening" | "reached":
                 node.reply = message

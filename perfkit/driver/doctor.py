@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
-from perfkit.driver.cluster import ClusterLauncher, NodeError
+from perfkit.driver.cluster import ClusterLauncher
 from perfkit.driver.connection import LostError
+from perfkit.driver.failures import NodeError
 from perfkit.driver.node_agent import join
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import examine
 from perfkit.models import MODELS
-from perfkit.models.data import predictions
+from perfkit.models.bert import predictions
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index

@@ -2,33 +2,46 @@
 
 When one rank fails, its peers report an error of their own, the lost connection, or are aborted
 by it; a launcher's status is that of the first process it looks at. So the culprit is looked
-for in what ranks reported, how far each one came, and which of them was gone first.
+for in what ranks reported, how far each one came, and which of them exited first.
 """
 
 import os
+from typing import Any
 
 from perfkit.config import portable
 from perfkit.driver.workers import ExitInfo
 from perfkit.results.schema import Failure, FailureCode
 from perfkit.results.store import NO_ROOM, Events
+from perfkit.text.messages import sentence
 
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for so long has stalled; gloo waits for it for 30 seconds."""
 SAME_SECONDS = 1.0
-"""Processes seen to be gone within it may have gone in any order."""
-LAST_WORDS = ("FatalError", "Traceback (most recent call last)")
+"""Processes seen to have exited within it may have exited in any order."""
+LOG_CHARACTERS = 300
+ABORTED = ("FatalError", "Traceback (most recent call last)")
 """What Paddle's or Python's handlers write into the log of a process that aborts."""
 
 
-def failure(code: FailureCode, message: str) -> Failure:
-    """A Failure whose message gives away no path of this machine."""
-    return Failure(code, {"detail": portable(message)})
+class NodeError(Exception):
+    """The nodes can't do what was asked of them."""
+
+    def __init__(self, code: FailureCode, **params: Any) -> None:
+        self.failure = failure(code, **params)
+        super().__init__(sentence(self.failure))
+
+
+def failure(code: FailureCode, **params: Any) -> Failure:
+    """A Failure whose parameters give away no path of this machine."""
+    return Failure(
+        code, {k: portable(v) if isinstance(v, str) else v for k, v in params.items()}
+    )
 
 
 def unwritten(error: OSError) -> Failure:
     """The driver itself could not write a file, make a folder or start a process."""
     code: FailureCode = "disk_full" if error.errno in NO_ROOM else "worker_error"
-    return failure(code, str(error))
+    return failure(code, detail=str(error))
 
 
 def finished(events: Events) -> bool:
@@ -38,18 +51,18 @@ def finished(events: Events) -> bool:
 
 def cause(
     events: list[Events],
-    names: list[str],
+    nodes: list[str | None],
     exit_info: ExitInfo,
     idle_seconds: list[float],
 ) -> Failure:
     """What ended the workers: a named cause that one of them reported, an error besides them,
     the machine's want of something, or the rank that went silent first.
 
-    `names` and `idle_seconds` are by rank: how people call it, and the seconds since its last
-    event.
+    `events`, `nodes` and `idle_seconds` are by rank: its events, the name of its node if there
+    are several, and the seconds since its last event.
     """
     reported = {
-        rank: failure(event["code"], f"{names[rank]}: {event['params']['detail']}")
+        rank: failure(event["code"], **event["params"] | _place(rank, nodes))
         for rank, rank_events in enumerate(events)
         for event in rank_events
         if event["event"] == "failure"
@@ -60,12 +73,12 @@ def cause(
     if exit_info.error:
         return exit_info.error
     if exit_info.free_bytes < os.sysconf("SC_PAGE_SIZE"):
-        return failure("disk_full", "no space left where the results are written")
+        return failure("disk_full", free_bytes=exit_info.free_bytes)
     if line := _no_room(exit_info.logs):
-        return failure("disk_full", line)
+        return failure("disk_full", detail=line)
     if exit_info.killed_for_memory:
-        return failure("out_of_memory", "the kernel killed a worker for want of memory")
-    return _silent(events, names, exit_info, idle_seconds, reported)
+        return failure("out_of_memory", killed=True)
+    return _silent(events, nodes, exit_info, idle_seconds, reported)
 
 
 def _no_room(logs: dict[str, str]) -> str | None:
@@ -78,68 +91,83 @@ def _no_room(logs: dict[str, str]) -> str | None:
 
 def _silent(
     events: list[Events],
-    names: list[str],
+    nodes: list[str | None],
     exit_info: ExitInfo,
     idle_seconds: list[float],
     reported: dict[int, Failure],
 ) -> Failure:
-    """The rank that stopped without a word; a plain report if there is none."""
-    speechless = [
-        rank for rank, e in enumerate(events) if rank not in reported and not finished(e)
-    ]
-    first = min(exit_info.exited_at.values(), default=0.0)
-    gone = [rank for rank, at in exit_info.exited_at.items() if at - first < SAME_SECONDS]
-    reports = [report.params["detail"] for report in reported.values()]
+    """The rank that stopped without reporting an error; a plain report if there is none."""
+    silent = [r for r, e in enumerate(events) if r not in reported and not finished(e)]
+    earliest = min(exit_info.exited_at.values(), default=0.0)
+    first = [r for r, at in exit_info.exited_at.items() if at - earliest < SAME_SECONDS]
+    peer: dict[str, Any] = {}
+    if reported:
+        rank, report = next(iter(reported.items()))
+        peer = _place(rank, nodes, "peer") | {"peer_detail": report.params.get("detail", "")}
+    furthest = max(map(_progress, events))
     stalled = [
         rank
-        for rank in _behind(events)
-        if rank in speechless and gone != [rank] and idle_seconds[rank] > STALLED_SECONDS
+        for rank in silent
+        if _progress(events[rank]) < furthest
+        and first != [rank]
+        and idle_seconds[rank] > STALLED_SECONDS
     ]
     if stalled:
-        reports += [f"{names[r]} ended without a word" for r in gone if r != stalled[0]]
-        told = f"{names[stalled[0]]} did not go on after {_where(events[stalled[0]])}"
-        return failure("worker_stalled", "; then ".join([told, *reports[:1]]))
+        who = _place(stalled[0], nodes) | _step(events[stalled[0]])
+        exited = [rank for rank in first if rank != stalled[0]]
+        if exited and not peer:
+            peer = _place(exited[0], nodes, "peer") | {"peer_exited": True}
+        return failure("worker_stalled", **who, **peer)
     # A peer that was aborted, unlike the one that was killed, has its log to show for it.
     aborted = [
-        r for r in gone if any(w in exit_info.logs.get(f"rank{r}", "") for w in LAST_WORDS)
+        rank
+        for rank in first
+        if any(sign in exit_info.logs.get(f"rank{rank}", "") for sign in ABORTED)
     ]
-    killed = [rank for rank in gone if rank in speechless and rank not in aborted]
+    killed = [rank for rank in first if rank in silent and rank not in aborted]
     if not killed and reported:
         return next(iter(reported.values()))
-    killed = sorted(killed or aborted, key=lambda rank: _progressed(events[rank]))
-    who, where = (names[killed[0]], _where(events[killed[0]])) if killed else ("a worker", "")
-    last_lines = [line for log in exit_info.logs.values() for line in log.splitlines()[-3:]]
-    last = " ".join(" ".join(last_lines).split())[-300:]
-    reports = reports or [f"the launcher's status was {exit_info.status}; last lines: {last}"]
-    told = f"{who} ended without a word" + (f" after {where}" if where else "")
-    return failure("worker_died", f"{told}; {reports[0]}")
+    who = {"workers": len(events)}
+    if killed or aborted:
+        rank = min(killed or aborted, key=lambda rank: _progress(events[rank]))
+        who = _place(rank, nodes) | _step(events[rank])
+    if peer:
+        return failure("worker_died", **who, **peer)
+    lines = [line for log in exit_info.logs.values() for line in log.splitlines()[-3:]]
+    last = " ".join(" ".join(lines).split())[-LOG_CHARACTERS:]
+    return failure("worker_died", **who, status=exit_info.status, last_lines=last)
 
 
-def _progressed(events: Events) -> tuple[int, int]:
+def furthest_behind(events: list[Events], nodes: list[str | None]) -> dict[str, Any]:
+    """Parameters of a failure: which rank the others wait for, as far as the raw files tell."""
+    least = min(map(_progress, events))
+    behind = [rank for rank, e in enumerate(events) if _progress(e) == least]
+    if len(behind) == len(events):
+        who: dict[str, Any] = {"world_size": len(events)}
+    elif len(behind) == 1:
+        who = _place(behind[0], nodes)
+    else:
+        names = dict.fromkeys(node for rank in behind if (node := nodes[rank]))
+        who = {"ranks": behind} | ({"nodes": [*names]} if names else {})
+    return who | _step(events[behind[0]])
+
+
+def _place(rank: int, nodes: list[str | None], name: str = "rank") -> dict[str, Any]:
+    """The parameters that name a rank and, of several, its node."""
+    node = "node" if name == "rank" else f"{name}_node"
+    return {name: rank} | ({node: nodes[rank]} if nodes[rank] else {})
+
+
+def _progress(events: Events) -> tuple[int, int]:
     """How far a rank came: its last step with batches, and its last finished step."""
     begun = [e["step"] for e in events if e["event"] == "batch"]
     done = [e["step"] for e in events if e["event"] == "step"]
     return max(begun, default=0), max(done, default=0)
 
 
-def _behind(events: list[Events]) -> list[int]:
-    """The ranks that came less far than another one."""
-    furthest = max(map(_progressed, events))
-    return [rank for rank, e in enumerate(events) if _progressed(e) < furthest]
-
-
-def _where(events: Events) -> str:
-    begun, done = _progressed(events)
+def _step(events: Events) -> dict[str, int]:
+    """The same as parameters of a failure; none if the rank has not even started."""
+    begun, done = _progress(events)
     if not events:
-        return "being started"
-    return f"step {done}" + (f", with the batch of step {begun}" if begun > done else "")
-
-
-def furthest_behind(events: list[Events], names: list[str]) -> str:
-    """Which rank the others wait for, as far as the raw files tell."""
-    least = min(map(_progressed, events))
-    behind = [names[rank] for rank, e in enumerate(events) if _progressed(e) == least]
-    if len(behind) == len(events):
-        return f"all ranks came to {_where(events[0])}; the logs show where each one was"
-    first = names.index(behind[0])
-    return f"furthest behind: {', '.join(behind)}, after {_where(events[first])}"
+        return {}
+    return {"step": done} | ({"next_step": begun} if begun > done else {})

@@ -7,23 +7,16 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from jinja2 import StrictUndefined, Template
+
 from perfkit.config import Config, run_command, select
 from perfkit.driver.connection import SECRET
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
 
+TEMPLATE = Path(__file__).parent / "manifest.yaml.j2"
 NAME_LENGTH = 50
 """A pod adds its index, and a host name has up to 63 characters."""
-WAIT = """\
-end=$(($(date +%s) + TIMEOUT))
-for host in $HOSTS; do
-  until getent hosts "$host" >/dev/null; do
-    [ "$(date +%s)" -lt $end ] || { echo "$host has not come within TIMEOUT s"; exit 1; }
-    sleep 2
-  done
-done
-"""
-"""Until all pods have an address; before that, perfkit would refuse their names."""
 
 
 def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
@@ -60,101 +53,30 @@ def _job_name(config: Config) -> str:
     return f"{text.rstrip('-')}-{secrets.token_hex(3)}"
 
 
-def objects(
+def manifest(
     model: str, values: dict[str, Any], *, image: str, claim: str, mount: str
-) -> list[dict[str, Any]]:
-    """The Secret, the Service and the Job that measure `model` with the parameters `values`.
+) -> tuple[str, str]:
+    """The name of a Job that measures `model` with the parameters `values`; and, as YAML, that
+    Job with its Secret and its Service.
 
     `image` has perfkit installed; the PersistentVolumeClaim `claim`, which all pods can mount
     at once, is at `mount`: data and results are below it. Raises RequestError.
     """
     config = _planned(model, values, mount)
     name = _job_name(config)
-    # Copied below: the same one twice would be an anchor in YAML.
-    labels = {"app.kubernetes.io/name": "perfkit", "app.kubernetes.io/instance": name}
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "labels": dict(labels)},
-        "stringData": {"secret": secrets.token_hex(16)},
-    }
-    port = config.listen_port
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "labels": dict(labels)},
-        "spec": {
-            # No address of its own: it only gives each pod a name, also before it is ready.
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {"app.kubernetes.io/instance": name},
-            "ports": [
-                {"name": "meeting", "port": port},
-                {"name": "workers", "port": port + 1},
-            ],
-        },
-    }
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": dict(labels)},
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": config.nodes,
-            "parallelism": config.nodes,
-            # A pod that fails has said why, and the others end with it.
-            "backoffLimit": 0,
-            "template": {
-                "metadata": {"labels": dict(labels)},
-                "spec": _pod(config, name, values, image, claim, mount),
-            },
-        },
-    }
-    return [secret, service, job]
-
-
-def _pod(
-    config: Config, name: str, values: dict[str, Any], image: str, claim: str, mount: str
-) -> dict[str, Any]:
     # <pod>.<service>
     hosts = [f"{name}-{index}.{name}" for index in range(config.nodes)]
-    given = {"outputs_dir": f"{mount}/outputs"} | values
-    given |= {"launcher": "manual", "hosts": ",".join(hosts)}
-    container: dict[str, Any] = {
-        "name": "perfkit",
-        "image": image,
-        "command": run_command(config.model, given),
-        "env": [
-            {"name": SECRET, "valueFrom": {"secretKeyRef": {"name": name, "key": "secret"}}}
-        ],
-        "volumeMounts": [
-            {"name": "shared", "mountPath": mount},
-            {"name": "memory", "mountPath": "/dev/shm"},
-        ],
-    }
-    if config.device == "gpu":
-        container["resources"] = {"limits": {"nvidia.com/gpu": config.gpus}}
-    waiting = {
-        "name": "wait-for-all",
-        "image": image,
-        "command": ["sh", "-c", WAIT.replace("TIMEOUT", str(config.timeout))],
-        "env": [{"name": "HOSTS", "value": " ".join(hosts)}],
-    }
-    own_node = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": name}},
-    }
-    return {
-        "restartPolicy": "Never",
-        "subdomain": name,
-        "affinity": {
-            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own_node]}
-        },
-        "initContainers": [waiting],
-        "containers": [container],
-        "volumes": [
-            {"name": "shared", "persistentVolumeClaim": {"claimName": claim}},
-            # The 64 MiB that a container has of its own are too few for NCCL and loaders.
-            {"name": "memory", "emptyDir": {"medium": "Memory"}},
-        ],
-    }
+    typed = {"outputs_dir": f"{mount}/outputs"} | values
+    typed |= {"launcher": "manual", "hosts": ",".join(hosts)}
+    template = Template(TEMPLATE.read_text(encoding="utf-8"), undefined=StrictUndefined)
+    return name, template.render(
+        name=name,
+        config=config,
+        hosts=hosts,
+        command=run_command(config.model, typed),
+        secret=secrets.token_hex(16),
+        variable=SECRET,
+        image=image,
+        claim=claim,
+        mount=mount,
+    )

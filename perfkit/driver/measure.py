@@ -10,13 +10,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfkit.config import Config, Protocol, portable, resolved_path
-from perfkit.driver.cluster import ClusterLauncher, NodeError
+from perfkit.driver.cluster import ClusterLauncher
 from perfkit.driver.connection import LostError
-from perfkit.driver.failures import failure, unwritten
+from perfkit.driver.failures import NodeError, failure, unwritten
 from perfkit.driver.node_agent import join
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import run_repeat
-from perfkit.driver.workers import Launcher, LocalLauncher
+from perfkit.driver.workers import LocalLauncher
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
@@ -26,10 +26,12 @@ from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
 from perfkit.results.schema import (
     SCHEMA_VERSION,
+    Effective,
     Failure,
     InputData,
     NodeSeen,
     Reading,
+    Repeat,
     Result,
     Throughput,
 )
@@ -60,10 +62,10 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
         raise RequestError(wrong)
     if config.launcher == "manual" and (node := own_index(config.host_list)):
         return _serve(config, protocol, node)
-    return go_on(config, protocol, read_environment(config.framework, config.data_folder))
+    return resume(config, protocol, read_environment(config.framework, config.data_folder))
 
 
-def go_on(
+def resume(
     config: Config,
     protocol: Protocol,
     environment: dict[str, Reading],
@@ -149,6 +151,7 @@ def _measure(
     missing = [k for k in range(1, last + 1) if k not in done]
     if result.failure or not missing:
         return
+    interrupted = False
     try:
         result = _with_input_data(result)
         kind = ClusterLauncher if config.nodes > 1 else LocalLauncher
@@ -159,24 +162,25 @@ def _measure(
             kind(config, protocol) as launcher,
             nullcontext(shared) if shared else own as progress,
         ):
-            seen = launcher.wait_for_nodes(progress.say)
+            seen = launcher.wait_for_nodes(progress.show_status)
             _check_same_nodes(result, seen)
             result = result.model_copy(update={"nodes": seen})
             for index in missing:
-                result = _stored(
-                    folder, _with_repeat(result, config, launcher, folder, index, progress)
+                repeat, effective, interrupted = run_repeat(
+                    launcher, Store(folder), index, progress
                 )
+                result = _stored(folder, _with_repeat(result, repeat, effective))
                 launcher.result_json = result.model_dump_json(indent=1)
                 if result.failure or result.ended_by:
                     break
     except InputError as error:
-        _stored(folder, _concluded(result, failure("bad_input", str(error))))
+        _stored(folder, _concluded(result, failure("bad_input", detail=str(error))))
     except NodeError as error:
         _stored(folder, _concluded(result, error.failure))
     except KeyboardInterrupt:
-        _stored(folder, _concluded(result, failure("interrupted", "interrupted")))
+        _stored(folder, _concluded(result, failure("interrupted")))
         raise
-    if result.failure and result.failure.code == "interrupted":
+    if interrupted:
         raise KeyboardInterrupt
 
 
@@ -208,26 +212,14 @@ def _check_same_nodes(result: Result, seen: list[NodeSeen]) -> None:
     NodeError."""
     before = [node.differs for node in result.nodes]
     if result.complete_repeats and before != [node.differs for node in seen]:
-        names = ", ".join(node.name for node in result.nodes)
-        raise NodeError(
-            "nodes_differ",
-            f"repeats so far were made on {names}, which differ from the nodes of now; "
-            "give this one a label of its own: -p label NAME",
-        )
+        names = [node.name for node in result.nodes]
+        raise NodeError("nodes_differ", earlier_nodes=names)
 
 
-def _with_repeat(
-    result: Result,
-    config: Config,
-    launcher: Launcher,
-    folder: Path,
-    index: int,
-    progress: Progress,
-) -> Result:
-    """`result` with repeat `index`, measured now; `config` may have another time-out."""
-    repeat, effective = run_repeat(launcher, config, result.protocol, folder, index, progress)
+def _with_repeat(result: Result, repeat: Repeat, effective: Effective | None) -> Result:
+    """`result` with a repeat that was run now."""
     repeat = repeat.model_copy(update={"nodes": [node.name for node in result.nodes]})
-    kept = [r for r in result.repeats if r.index != index]
+    kept = [r for r in result.repeats if r.index != repeat.index]
     repeats = sorted([*kept, repeat], key=lambda r: r.index)
     update = {"repeats": repeats, "effective": effective or result.effective}
     return _concluded(result.model_copy(update=update), repeat.failure)

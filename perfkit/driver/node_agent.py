@@ -6,7 +6,6 @@ Whatever happens to the driver or the link, no worker is left.
 """
 
 import contextlib
-import errno
 import os
 import queue
 import socket
@@ -122,7 +121,7 @@ class NodeAgent:
                     self._prepare(message)
                 except (OSError, ValueError) as error:
                     detail = f"{type(error).__name__}: {error}"
-                    self.channel.send("refused", code="nodes_differ", detail=detail)
+                    self.channel.send("refused", code="nodes_differ", params={"detail": detail})
             case "run":
                 self._run(message)
             case "end" if self.workers:
@@ -160,7 +159,8 @@ class NodeAgent:
         place = NodeRank(**message["place"])
         address, _, port = place.master.rpartition(":")
         if place.node == 0 and (detail := _unavailable(address, int(port))):
-            self.channel.send("refused", code="port_taken", detail=detail)
+            params = {"port": int(port), "address": address, "detail": detail}
+            self.channel.send("refused", code="port_taken", params=params)
             return
         raw_folder = self.scratch / str(message["repeat"])
         raw_folder.mkdir(exist_ok=True)
@@ -231,9 +231,7 @@ def _unavailable(address: str, port: int) -> str | None:
     try:
         socket.create_server((address, port)).close()
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return f"port {port} of {address} is taken; another one: -p port NUMBER"
-        return f"port {port} of {address} can't be had: {error.strerror}"
+        return error.strerror or str(error)
     return None
 
 

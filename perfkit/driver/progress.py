@@ -1,13 +1,8 @@
-"""Progress of a measurement: one line of text, in the notebook and in the terminal."""
+"""Progress of a measurement: a bar in the terminal, or in the outputs of a notebook's cell."""
 
-import contextlib
-import os
 import sys
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import mean
-from typing import Any, Self, TextIO
+import threading
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -15,163 +10,101 @@ WIDTH = 79
 SECONDS_BETWEEN = 0.5
 
 
-def line(done: int, total: int, elapsed: float, remaining: float | None, text: str) -> str:
-    """The bar with `text`, WIDTH columns wide; times in seconds."""
-    left = "--:--" if remaining is None else tqdm.format_interval(remaining)
-    return tqdm.format_meter(
-        done,
-        total,
-        elapsed,
-        ncols=WIDTH,
-        bar_format=f"{text} |{{bar}}| {left} left",
-        ascii=True,
-    )
+class _Bar(tqdm):
+    """A bar whose time left is at most a budget of seconds."""
 
-
-def terminal() -> TextIO | None:
-    """Where the person who started this can see a line: the terminal, or None without one.
-
-    A notebook's kernel has no terminal of its own, but the papermill that started it has
-    one, as its standard error. Not so under a Jupyter server, whose terminal is its log.
-    """
-    if "JPY_SESSION_NAME" in os.environ:
-        return None
-    in_kernel = "JPY_PARENT_PID" in os.environ
-    path = Path(f"/proc/{os.getppid() if in_kernel else 'self'}/fd/2")
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY)
-    except OSError:
-        return None
-    if os.isatty(descriptor):
-        return os.fdopen(descriptor, "w")
-    os.close(descriptor)
-    return None
-
-
-ANNOUNCED_BY_PARENT = "PERFKIT_ANNOUNCED_BY_PARENT"
-"""The variable that `perfkit run` sets, which prints the last lines itself."""
-
-
-def announce(text: str) -> None:
-    """Write a line to the terminal of the papermill that runs this notebook, if there is one;
-    its own bar is redrawn below."""
-    if "JPY_PARENT_PID" not in os.environ or ANNOUNCED_BY_PARENT in os.environ:
-        return
-    if stream := terminal():
-        with contextlib.suppress(OSError), stream:
-            stream.write(f"\n{text}\n")
-
-
-def notebook_display() -> Any:
-    """A display of this notebook's that can be updated, or None outside a kernel."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    if shell is None or not hasattr(shell, "kernel"):
-        return None
-    return ipython.display.DisplayHandle()  # type: ignore[union-attr]
-
-
-@dataclass
-class Progress:
-    """Shows how far `repeats` of `steps` each are; time left is judged by repeats so far, and
-    is at most a `budget` of seconds. Of several `sides`, each makes all repeats, in turn."""
-
-    repeats: int
-    steps: int
-    unit: str
+    # No thread and no semaphore of its own beside what is measured.
+    monitor_interval = 0
+    _lock = threading.RLock()
     budget: int | None = None
-    sides: list[str] = field(default_factory=lambda: [""])
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        shown = super().format_dict
+        left, done = None, self.n - self.initial
+        if done > 0 and self.total:
+            left = shown["elapsed"] * (self.total - self.n) / done
+            if self.budget:
+                left = min(left, max(0.0, self.budget - shown["elapsed"]))
+        shown["left"] = "--:--" if left is None else self.format_interval(left)
+        return shown
+
+
+class Progress:
+    """Shows how far `repeats` of `steps` each are; the time left is judged by the steps so far,
+    and is at most a `budget` of seconds. Each of several `variants` makes all repeats, in
+    turn."""
+
+    def __init__(
+        self,
+        repeats: int,
+        steps: int,
+        unit: str,
+        budget: int | None = None,
+        variants: list[str] | None = None,
+    ) -> None:
+        self.repeats, self.steps, self.unit = repeats, steps, unit
+        self.budget = budget
+        self.variants = variants or [""]
+        self.variant = self.variants[0]
+        self.throughputs: dict[str, float] = {}
 
     def __enter__(self) -> Self:
-        self.terminal = terminal()
-        self._write_terminal("\n")
-        self.display = notebook_display()
-        self.displayed = False
-        self.throughputs: dict[str, float | None] = {}
-        self.began = time.monotonic()
-        self.side = self.sides[0]
-        self.finished: dict[str, list[float]] = {side: [] for side in self.sides}
-        self.shown_at = -SECONDS_BETWEEN
+        ipython = sys.modules.get("IPython")
+        self.in_kernel = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+        self.bar = _Bar(
+            total=self.repeats * len(self.variants) * self.steps,
+            # Notebooks show what comes by standard error as a warning.
+            file=sys.stdout if self.in_kernel else sys.stderr,
+            disable=not (self.in_kernel or sys.stderr.isatty()),
+            bar_format="{desc} |{bar}| {left} left",
+            desc="starting",
+            ncols=WIDTH,
+            ascii=True,
+            miniters=0,
+            mininterval=SECONDS_BETWEEN,
+        )
+        self.bar.budget = self.budget
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._write_terminal("\n")
-        if self.terminal:
-            self.terminal.close()
+        self.bar.close()
 
-    def turn_to(self, side: str) -> None:
-        """Show what comes as that of `side`."""
-        self.side = side
+    def turn_to(self, variant: str) -> None:
+        """Show what comes as that of `variant`."""
+        self.variant = variant
 
-    def leave(self, side: str) -> None:
-        """Expect no more repeats of `side`."""
-        self.sides.remove(side)
+    def leave(self, variant: str) -> None:
+        """Expect no more repeats of `variant`."""
+        self.variants.remove(variant)
 
-    def say(self, text: str) -> None:
+    def show_status(self, text: str) -> None:
         """Show `text` for what comes before the first repeat."""
-        if time.monotonic() - self.shown_at >= SECONDS_BETWEEN:
-            self.shown_at = time.monotonic()
-            self._write(f"{text[:WIDTH]:{WIDTH}}")
+        self._show(text, self.bar.n)
 
     def show(
-        self,
-        repeat: int,
-        step: int,
-        throughput: float | None,
-        repeat_seconds: float,
-        *,
-        last: bool = False,
+        self, repeat: int, step: int, throughput: float | None, *, last: bool = False
     ) -> None:
-        """Show that `repeat` has finished `step` steps in `repeat_seconds`."""
-        if last:
-            self.finished[self.side].append(repeat_seconds)
-        now = time.monotonic()
-        if not last and now - self.shown_at < SECONDS_BETWEEN:
-            return
-        self.shown_at = now
-        shown = throughput or self.throughputs.get(self.side)
-        self.throughputs[self.side] = shown
-        rate = f"{shown:.4g} {self.unit}" if shown else f"- {self.unit}"
+        """Show that `repeat` has finished `step` steps; with `last`, at once."""
+        if throughput:
+            self.throughputs[self.variant] = throughput
+        known = self.throughputs.get(self.variant)
+        rate = f"{known:.4g} {self.unit}" if known else f"- {self.unit}"
         text = f"repeat {repeat}/{self.repeats} step {step}/{self.steps} {rate}"
-        text = f"{self.side:.24} {text}".lstrip()
-        before = (repeat - 1) * len(self.sides) + self.sides.index(self.side)
-        done = before * self.steps + step
-        total = self.repeats * len(self.sides) * self.steps
-        remaining = self._remaining(repeat, step, repeat_seconds)
-        if remaining is not None and self.budget:
-            remaining = min(remaining, max(0.0, self.budget - (now - self.began)))
-        self._write(line(done, total, now - self.began, remaining, text))
+        before = (repeat - 1) * len(self.variants) + self.variants.index(self.variant)
+        self.bar.total = self.repeats * len(self.variants) * self.steps
+        if not self.throughputs and not step:
+            # Repeats of an earlier run tell nothing about the time left.
+            self.bar.initial = self.bar.n = before * self.steps
+        self._show(f"{self.variant:.24} {text}".lstrip(), before * self.steps + step)
+        if last:
+            self.bar.refresh()
 
-    def _remaining(self, repeat: int, step: int, repeat_seconds: float) -> float | None:
-        """Seconds left, from the mean repeat of each side so far or, in its first one, from the
-        steps of this."""
-        means = {side: mean(of) for side in self.sides if (of := self.finished[side])}
-        if self.side not in means and step:
-            means[self.side] = repeat_seconds * self.steps / step
-        if not means:
-            return None
-        usual = mean(means.values())
-        this_one = means.get(self.side, usual) - repeat_seconds
-        left = 0.0 if step == self.steps else max(0.0, this_one)
-        here = self.sides.index(self.side)
-        for position, side in enumerate(self.sides):
-            left += (self.repeats - repeat + (position > here)) * means.get(side, usual)
-        return left
-
-    def _write_terminal(self, text: str) -> None:
-        """Write to the terminal, and do without it once it has been closed."""
-        if self.terminal:
-            try:
-                self.terminal.write(text)
-                self.terminal.flush()
-            except OSError:
-                with contextlib.suppress(OSError):
-                    self.terminal.close()
-                self.terminal = None
-
-    def _write(self, text: str) -> None:
-        self._write_terminal(f"\r{text}")
-        if self.display:
-            show = self.display.update if self.displayed else self.display.display
-            show({"text/plain": text}, raw=True)
-            self.displayed = True
+    def _show(self, text: str, done: int) -> None:
+        if self.bar.disable:
+            return
+        if self.in_kernel:
+            # The notebook keeps every line: fewer of them, the longer it takes.
+            self.bar.mininterval = max(1.0, self.bar.format_dict["elapsed"] / 100)
+        self.bar.set_description_str(text, refresh=False)
+        self.bar.update(done - self.bar.n)

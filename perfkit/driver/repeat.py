@@ -7,11 +7,10 @@ import time
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import psutil
 
-from perfkit.config import Config, Protocol
 from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
 from perfkit.driver.workers import ExitInfo, Launcher, find_supervisor
@@ -34,7 +33,7 @@ class RunOutcome(NamedTuple):
     ended them, if it did; how long they took; by rank, the seconds since its last event; what
     kept their logs from being stored."""
 
-    ended: Failure | None
+    ended_by: Literal["timeout", "interrupt"] | None
     seconds: float
     idle_seconds: list[float]
     exit_info: ExitInfo
@@ -42,73 +41,56 @@ class RunOutcome(NamedTuple):
 
 
 def run_repeat(
-    launcher: Launcher,
-    config: Config,
-    protocol: Protocol,
-    folder: Path,
-    index: int,
-    progress: Progress,
-) -> tuple[Repeat, Effective | None]:
-    """Run repeat `index` of the measurement in `folder`; whatever happens becomes a Repeat.
+    launcher: Launcher, store: Store, index: int, progress: Progress
+) -> tuple[Repeat, Effective | None, bool]:
+    """Run repeat `index` of the measurement in `store`: the repeat, whatever happens, what the
+    training really did, and whether it was interrupted.
 
     Raw files of an earlier try at it are replaced.
     """
     began = datetime.now(UTC).isoformat(timespec="milliseconds")
+    effective, interrupted = None, False
     try:
-        repeat, effective = _run_repeat(launcher, config, protocol, folder, index, progress)
+        shutil.rmtree(store.raw_folder(index), ignore_errors=True)
+        store.raw_folder(index).mkdir(parents=True)
+        outcome = _run_workers(launcher, store, index, progress)
+        interrupted = outcome.ended_by == "interrupt"
+        ranks = range(launcher.config.ranks)
+        events = [_events(store.rank_file(index, rank)) for rank in ranks]
+        effective = _effective(events)
+        if why := _why_failed(outcome, launcher, index, events):
+            seconds = outcome.seconds
+            repeat = Repeat(index=index, status="failed", failure=why, wall_seconds=seconds)
+        else:
+            telemetry = _events(store.telemetry_file(index))
+            repeat = summarize(index, launcher.protocol, events, outcome.seconds, telemetry)
+            progress.show(index, launcher.protocol.steps, repeat.throughput, last=True)
     except OSError as error:
         repeat = Repeat(index=index, status="failed", failure=unwritten(error))
-        effective = None
-    return repeat.model_copy(update={"began": began}), effective
+    return repeat.model_copy(update={"began": began}), effective, interrupted
 
 
-def _run_repeat(
-    launcher: Launcher,
-    config: Config,
-    protocol: Protocol,
-    folder: Path,
-    index: int,
-    progress: Progress,
-) -> tuple[Repeat, Effective | None]:
-    store = Store(folder)
-    raw_folder = store.raw_folder(index)
-    shutil.rmtree(raw_folder, ignore_errors=True)
-    raw_folder.mkdir(parents=True)
-    outcome = _watched(launcher, config, protocol, folder, index, progress)
-    events = [_events(store.rank_file(index, rank)) for rank in range(config.ranks)]
-    effective = _effective(events)
-    if why := _why_failed(outcome, launcher, config, events):
-        failed = Repeat(index=index, status="failed", failure=why, wall_seconds=outcome.seconds)
-        return failed, effective
-    telemetry = _events(store.telemetry_file(index))
-    repeat = summarize(index, protocol, events, outcome.seconds, telemetry)
-    progress.show(index, protocol.steps, repeat.throughput, outcome.seconds, last=True)
-    return repeat, effective
-
-
-def _watched(
-    launcher: Launcher,
-    config: Config,
-    protocol: Protocol,
-    folder: Path,
-    index: int,
-    progress: Progress,
+def _run_workers(
+    launcher: Launcher, store: Store, index: int, progress: Progress
 ) -> RunOutcome:
+    config = launcher.config
     began = time.monotonic()
-    store = Store(folder)
-    raw_files = [store.rank_file(index, rank) for rank in range(config.ranks)]
-    ranks = [Follower(path, protocol.warmup_steps) for path in raw_files]
-    ended: Failure | None = None
+    ranks = [
+        Follower(store.rank_file(index, rank), launcher.protocol.warmup_steps)
+        for rank in range(config.ranks)
+    ]
+    ended_by: Literal["timeout", "interrupt"] | None = None
     exited = False
     supervisor: psutil.Process | None = None
     with (
-        launcher.start(index, store.raw_folder(index), f"{folder.name}-{index}") as workers,
+        launcher.start(
+            index, store.raw_folder(index), f"{store.folder.name}-{index}"
+        ) as workers,
         Telemetry(store.telemetry_file(index), config) as telemetry,
     ):
         try:
             while not exited:
                 exited = workers.wait(POLL_SECONDS)
-                seconds = time.monotonic() - began
                 for rank in ranks:
                     rank.read_on()
                 # Rank 0 is on this machine, also of several nodes.
@@ -116,13 +98,13 @@ def _watched(
                     supervisor = find_supervisor(ranks[0].pid)
                 telemetry.sample(supervisor)
                 so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
-                progress.show(index, ranks[0].step, so_far, seconds)
-                if not exited and seconds > config.timeout:
-                    ended = failure("timeout", f"repeat {index} took over {config.timeout} s")
+                progress.show(index, ranks[0].step, so_far)
+                if not exited and time.monotonic() - began > config.timeout:
+                    ended_by = "timeout"
                     workers.dump_stacks()
                     break
         except KeyboardInterrupt:
-            ended = failure("interrupted", f"interrupted during repeat {index}")
+            ended_by = "interrupt"
         # Before the end, which takes its time.
         idle_seconds = [time.monotonic() - rank.moved_at for rank in ranks]
         workers.end()
@@ -130,24 +112,24 @@ def _watched(
         exit_info = workers.exit_info()
         # Before the scratch folder goes, which may lie on the same disk.
         log_error = _store_logs(exit_info.logs, store, index)
-    return RunOutcome(ended, seconds, idle_seconds, exit_info, log_error)
+    return RunOutcome(ended_by, seconds, idle_seconds, exit_info, log_error)
 
 
 def _why_failed(
-    outcome: RunOutcome, launcher: Launcher, config: Config, events: list[Events]
+    outcome: RunOutcome, launcher: Launcher, index: int, events: list[Events]
 ) -> Failure | None:
     """None if all ranks came to their end and their logs are stored."""
-    names = [_rank_name(launcher, config, rank) for rank in range(config.ranks)]
-    late = outcome.ended is not None and outcome.ended.code == "timeout"
+    config = launcher.config
+    if outcome.ended_by == "interrupt":
+        return failure("interrupted", repeat=index)
     if all(map(finished, events)):
         # After a time-out, only the processes' own clearing up did not come to its end.
-        return outcome.log_error if late else outcome.ended or outcome.log_error
-    if not outcome.ended:
-        return cause(events, names, outcome.exit_info, outcome.idle_seconds)
-    if late and config.ranks > 1:
-        behind = furthest_behind(events, names)
-        return failure("timeout", f"{outcome.ended.params['detail']}; {behind}")
-    return outcome.ended
+        return outcome.log_error
+    nodes = [launcher.node_name(rank // config.devices) for rank in range(config.ranks)]
+    if outcome.ended_by == "timeout":
+        behind = furthest_behind(events, nodes) if config.ranks > 1 else {}
+        return failure("timeout", repeat=index, seconds=config.timeout, **behind)
+    return cause(events, nodes, outcome.exit_info, outcome.idle_seconds)
 
 
 def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
@@ -160,11 +142,6 @@ def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | No
     except OSError as error:
         return unwritten(error)
     return None
-
-
-def _rank_name(launcher: Launcher, config: Config, rank: int) -> str:
-    node = launcher.node_name(rank // config.devices)
-    return f"rank {rank} on {node}" if node else f"rank {rank}"
 
 
 def _effective(events: list[Events]) -> Effective | None:

@@ -26,7 +26,6 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     if not in_time:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
     if not all(map(finished, events)):
-        names = [f"rank {rank}" for rank in range(config.ranks)]
-        failure = cause(events, names, exit_info, [0.0] * config.ranks)
+        failure = cause(events, [None] * config.ranks, exit_info, [0.0] * config.ranks)
         raise TaskError(f"{task}: {coded(failure)}")
     return events

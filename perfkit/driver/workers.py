@@ -138,7 +138,7 @@ def launcher_command(
     config: Config, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
     """What starts the workers of one node; `worker` is the command of every rank."""
-    return FRAMEWORKS[config.framework].command(config, place, log_dir, job, worker)
+    return FRAMEWORKS[config.framework].launch_command(config, place, log_dir, job, worker)
 
 
 def find_supervisor(rank: int) -> psutil.Process | None:
@@ -261,7 +261,7 @@ class LocalWorkers(WorkerGroup):
     def _logs(self) -> dict[str, str]:
         launcher = "launcher" if self.place.nodes == 1 else f"launcher-node{self.place.node}"
         sources = {launcher: [self.scratch / "supervisor.log"]}
-        if place := FRAMEWORKS[self.config.framework].logs:
+        if place := FRAMEWORKS[self.config.framework].log_pattern:
             for index, rank in enumerate(self.ranks):
                 sources[f"rank{rank}"] = sorted(self.scratch.glob(place.format(index=index)))
         return {

@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from perfkit.config import Config
 from perfkit.inputs import InputError, raise_if_any
-from perfkit.models.data import CLASSES
+from perfkit.models.model import CLASSES
 
 LIST = "train_list.txt"
 HEADERS_READ = 10_000

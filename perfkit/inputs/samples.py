@@ -34,7 +34,7 @@ from PIL import Image, ImageDraw
 
 from perfkit.inputs.images import LIST
 from perfkit.inputs.sequences import FIELDS
-from perfkit.models.data import FIRST_WORD, predictions
+from perfkit.models.bert import FIRST_WORD, predictions
 
 SIZES = [(500, 375)] * 3 + [(375, 500), (500, 333), (500, 400), (480, 360), (640, 480)]
 LEAVES = 700

@@ -23,7 +23,7 @@ import numpy as np
 
 from perfkit.config import Config
 from perfkit.inputs import InputError, raise_if_any
-from perfkit.models.data import VOCABULARY
+from perfkit.models.bert import VOCABULARY
 
 SUFFIXES = (".hdf5", ".h5")
 FIELDS = dict.fromkeys(("input_ids", "segment_ids", "input_mask"), "token")

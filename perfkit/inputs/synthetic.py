@@ -6,8 +6,8 @@ from itertools import repeat
 import numpy as np
 
 from perfkit.config import Config
-from perfkit.models import MODELS
-from perfkit.models.data import CLASSES, FIRST_WORD, VOCABULARY, predictions
+from perfkit.models import MODELS, bert
+from perfkit.models.model import CLASSES
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
@@ -26,12 +26,12 @@ def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ..
 def _sequences(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Sequences without padding, of two segments of equal length, with all predictions used."""
     batch, length = config.batch_size, config.sample_size
-    masked = predictions(length)
-    ids = random.integers(FIRST_WORD, VOCABULARY, (batch, length), np.int64)
+    masked = bert.predictions(length)
+    ids = random.integers(bert.FIRST_WORD, bert.VOCABULARY, (batch, length), np.int64)
     segments = np.tile(np.arange(length, dtype=np.int64) * 2 // length, (batch, 1))
     mask = np.ones((batch, length), np.int64)
     shuffled = random.permuted(np.tile(np.arange(length, dtype=np.int64), (batch, 1)), axis=1)
     positions = np.sort(shuffled[:, :masked], axis=1)
-    labels = random.integers(FIRST_WORD, VOCABULARY, (batch, masked), np.int64)
+    labels = random.integers(bert.FIRST_WORD, bert.VOCABULARY, (batch, masked), np.int64)
     next_sentence = random.integers(0, 2, (batch, 1), np.int64)
     return ids, segments, mask, positions, labels, next_sentence

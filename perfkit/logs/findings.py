@@ -176,7 +176,7 @@ def _of_training(log: Log, rows: dict[str, np.ndarray]) -> Located:
             yield None, Message("last_loss", {"loss": last, "high": high})
     if len(losses) > 1 and losses.max() - losses.min() < STANDING:
         params = {"loss": float(losses.min()), "count": len(losses)}
-        yield None, Message("loss_standing", params)
+        yield None, Message("constant_loss", params)
     elif len(losses) > 1 and last >= first:
         yield None, Message("loss_not_falling", {"first": first, "last": last})
 

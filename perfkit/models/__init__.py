@@ -1,67 +1,78 @@
-"""What is true of a model whatever framework trains it. `<model>_<framework>.py` builds it."""
+"""What is true of a model whatever framework trains it; `frameworks/<framework>/<model>.py`
+builds it.
 
-from dataclasses import dataclass
-from typing import Literal
+model.py     the facts that each model has
+resnet50.py  those of ResNet-50
+vgg16.py     those of VGG-16
+bert.py      those of BERT
+"""
 
+from typing import NamedTuple, TypeVar
 
-@dataclass(frozen=True)
-class Model:
-    """Facts, choices that fit, and defaults. Batch sizes are samples per device, image sizes
-    pixels, sequence lengths tokens; None: its samples have none."""
+from perfkit.config import Config
+from perfkit.models import bert, resnet50, vgg16
+from perfkit.models.model import Model
 
-    name: str
-    short_name: str
-    parameters: int
-    sample: Literal["image", "sequence"]
-    inputs: tuple[str, ...]
-    optimizers: tuple[str, ...]
-    gpu_batch_size: int
-    cpu_batch_size: int
-    data_dir: str
-    default_image_size: int | None = None
-    default_sequence_length: int | None = None
-
-    @property
-    def unit(self) -> Literal["images/s", "sequences/s"]:
-        return "images/s" if self.sample == "image" else "sequences/s"
-
-
-MODELS = {
-    "resnet50": Model(
-        name="ResNet-50 v1.5",
-        short_name="ResNet-50",
-        parameters=25_557_032,
-        sample="image",
-        inputs=("dali", "dataloader", "synthetic"),
-        optimizers=("momentum",),
-        gpu_batch_size=128,
-        cpu_batch_size=4,
-        data_dir="data/samples",
-        default_image_size=224,
-    ),
-    "vgg16": Model(
-        name="VGG-16",
-        short_name="VGG-16",
-        parameters=138_357_544,
-        sample="image",
-        inputs=("dali", "dataloader", "synthetic"),
-        optimizers=("momentum",),
-        gpu_batch_size=64,
-        cpu_batch_size=2,
-        data_dir="data/samples",
-        default_image_size=224,
-    ),
-    "bert": Model(
-        name="BERT-base pre-training",
-        short_name="BERT-base",
-        parameters=110_106_428,
-        sample="sequence",
-        inputs=("dataloader", "synthetic"),
-        optimizers=("adamw", "lamb"),
-        gpu_batch_size=32,
-        cpu_batch_size=2,
-        data_dir="data/sequences",
-        default_sequence_length=128,
-    ),
+MODELS: dict[str, Model] = {
+    "resnet50": resnet50.MODEL,
+    "vgg16": vgg16.MODEL,
+    "bert": bert.MODEL,
 }
-"""The first entry of `inputs` and `optimizers` is the default."""
+
+MOMENTUM = 0.9
+"""Of momentum SGD."""
+DESCRIPTIONS = {
+    "momentum": f"momentum SGD {MOMENTUM}, learning rate {{rate:g}}, weight decay {{decay:g}}",
+    "adamw": "AdamW, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+    "lamb": "LAMB, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+}
+
+Number = TypeVar("Number", int, float)
+
+
+class OptimizerSettings(NamedTuple):
+    """`optimizer` is `momentum` (the decay is added to every gradient), `adamw` or `lamb`
+    (decay of parameters with more than one axis only); `description` names the loss too."""
+
+    optimizer: str
+    learning_rate: float
+    weight_decay: float
+    description: str = ""
+
+
+def optimizer_settings(config: Config) -> OptimizerSettings:
+    """Those that published trainings of the model use with this optimizer and global batch."""
+    optimizer = str(config.optimizer)
+    defaults = MODELS[config.model].optimizer_defaults[optimizer]
+    rate, decay = defaults.learning_rate(config.global_batch), defaults.weight_decay
+    words = DESCRIPTIONS[optimizer].format(rate=rate, decay=decay)
+    return OptimizerSettings(optimizer, rate, decay, f"{words}; rate constant; cross entropy")
+
+
+def training_flops(config: Config) -> int | None:
+    """Floating-point operations of forward and backward pass for one sample; None where the
+    configuration leaves its size open."""
+    if not config.sample_size:
+        return None
+    return flops_with_backward(config, multiply_adds(config))
+
+
+def flops_with_backward(config: Config, forward: Number) -> Number:
+    """Floating-point operations of forward and backward pass for one sample, of a forward pass
+    with so many multiply-adds.
+
+    A multiply-add is two operations. The backward pass has two products for each of the forward
+    pass, one for the gradient of the weights and one for that of the input (Chowdhery et al.,
+    PaLM, 2022, appendix B); the first convolution needs no gradient of the images. What is
+    recomputed does not count.
+    """
+    return 6 * forward - 2 * _multiply_adds(config)[0]
+
+
+def multiply_adds(config: Config) -> int:
+    """Those of one sample's forward pass."""
+    return sum(_multiply_adds(config))
+
+
+def _multiply_adds(config: Config) -> tuple[int, int]:
+    return MODELS[config.model].multiply_adds(config.sample_size)

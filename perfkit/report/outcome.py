@@ -3,7 +3,6 @@
 from markupsafe import Markup
 
 from perfkit.config import portable
-from perfkit.driver.progress import announce
 from perfkit.report.section import Section, markup
 from perfkit.report.steps import read_steps
 from perfkit.results.schema import Result
@@ -45,7 +44,7 @@ def warning_words(measurement: Measurement) -> str:
 
 
 def outcome(measurement: Measurement) -> Section:
-    """The last output of a model notebook; papermill's terminal shows it too. Raises
+    """The last output of a model notebook, which `papermill --log-output` prints. Raises
     MeasurementError if the measurement is not complete."""
     result, kept = measurement.result, len(measurement.result.complete_repeats)
     if result.status != "complete":
@@ -59,5 +58,4 @@ def outcome(measurement: Measurement) -> Section:
     shown, warned = number_words(measurement.result), warning_words(measurement)
     link = Markup('<a href="report.html">%s</a>') % portable(str(measurement.page_file))
     line = Markup("<strong>%s</strong> · %s · %s") % (shown, warned, link)
-    announce(line.striptags())
     return markup(f"<p>{line}</p>")

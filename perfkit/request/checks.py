@@ -46,7 +46,7 @@ def _contradictions(config: Config) -> Iterator[str]:
         ("launcher", launchers, f"nodes={config.nodes}"),
     ]
     by = f"framework={config.framework}"
-    limits += [(name, values, by) for name, values in framework.takes.items()]
+    limits += [(name, values, by) for name, values in framework.supports.items()]
     for name, allowed, of in limits:
         if getattr(config, name) not in allowed:
             words = ", ".join(allowed)

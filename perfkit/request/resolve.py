@@ -26,7 +26,7 @@ def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
 
     def first(name: str, values: tuple[str, ...]) -> str:
         """The model's usual value, of those that the framework takes."""
-        taken = framework.takes.get(name, values)
+        taken = framework.supports.get(name, values)
         return next((value for value in values if value in taken), values[0])
 
     values = {

@@ -45,7 +45,7 @@ def load(outputs: str | Path) -> pd.DataFrame:
     """
     unreadable: list[str] = []
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    with _without_looking_for_cycles():
+    with _without_cycle_search():
         for count, measurement in enumerate(measurements(outputs, unreadable)):
             row = row_of(measurement)
             for name in row.keys() - columns.keys():
@@ -61,14 +61,14 @@ def load(outputs: str | Path) -> pd.DataFrame:
 
 
 @contextmanager
-def _without_looking_for_cycles() -> Iterator[None]:
-    """Results have none, but so many parts that the search takes a quarter of reading them."""
-    was_enabled = gc.isenabled()
+def _without_cycle_search() -> Iterator[None]:
+    """Results have no cycles, but so many parts that the search takes a quarter of reading."""
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
+        if enabled:
             gc.enable()
 
 
@@ -94,52 +94,47 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
 def row_of(measurement: Measurement) -> dict[str, Any]:
     """The row of `load` for one measurement; what it lacks is not in it."""
     result = measurement.result
-    number = result.throughput
+    config, number, used = result.config, result.throughput, result.effective
     row = {
         "id": result.id,
         "folder": measurement.folder.name,
         "status": result.status,
         "failure": result.failure.code if result.failure else None,
         "created": result.created,
-        "model": result.config.model,
+        "model": config.model,
         **result.parameters,
-        "topology": result.config.topology,
-        "repeat_throughputs": tuple(r.throughput for r in result.complete_repeats),
+        "topology": config.topology,
+        "repeat_throughputs": tuple(result.throughputs),
         "data_wait_share": result.data_wait_share,
         "other_load_cores": result.other_load_cores,
         "energy_joules_per_sample": result.energy_joules_per_sample,
         "statistic": result.protocol.statistic,
-        "unit": MODELS[result.config.model].unit,
-        "nodes_differ": _differences_of_nodes(result),
+        "unit": MODELS[config.model].unit,
+        "nodes_differ": _node_differences(result),
         "input_sha256": result.input_data.sha256 if result.input_data else None,
         "imported": result.imported.format if result.imported else None,
     }
     if number:
         low, high = number.interval or (None, None)
-        row |= {
-            "throughput": number.value,
-            "throughput_low": low,
-            "throughput_high": high,
-            "interval_level": number.interval_level,
-            "n": number.n,
-            "steps_per_second": number.steps_per_second,
-        }
+        row |= {"throughput": number.value, "throughput_low": low, "throughput_high": high}
+        row |= {"interval_level": number.interval_level, "n": number.n}
+        row |= {"steps_per_second": number.steps_per_second}
     if result.imported:
-        row["effective.precision"] = result.config.precision
-        row["effective.tf32"] = row["tf32"]
-    if result.effective:
-        row["effective.precision"] = result.effective.precision
-        row["effective.tf32"] = result.effective.tf32
+        row |= {"effective.precision": config.precision, "effective.tf32": row["tf32"]}
+    if used:
+        row |= {"effective.precision": used.precision, "effective.tf32": used.tf32}
     for name, reading in result.environment.items():
         value = reading.value
         row[f"environment.{name}"] = "; ".join(value) if isinstance(value, list) else value
     return row
 
 
-def _differences_of_nodes(result: Result) -> str | None:
+def _node_differences(result: Result) -> str | None:
     """In what the nodes are not alike, each difference once."""
-    told = {f"{fact}: {value}" for node in result.nodes for fact, value in node.differs.items()}
-    return "; ".join(sorted(told)) or None
+    found = {
+        f"{fact}: {value}" for node in result.nodes for fact, value in node.differs.items()
+    }
+    return "; ".join(sorted(found)) or None
 
 
 def load_steps(folder: str | Path) -> pd.DataFrame:

@@ -1,9 +1,9 @@
-"""What is stored of a measurement, as models: `result.json` is a Result.
+"""Models of what is stored of a measurement: `result.json` is a Result.
 
 `docs/results.md` describes the format, `docs/result.schema.json` is Result's JSON Schema.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from math import isclose
 from typing import Annotated, Any, Literal, Self
@@ -23,7 +23,7 @@ STOPPING_LEVEL = 0.98
 narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
 (benchmarks/simulations.py)."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
-"""Facts that don't make it another measurement: `suite_source` tells whether code differs."""
+"""Facts that don't make it another measurement: `suite_source` has the code's digest."""
 FailureCode = Literal[
     "bad_input",
     "loss_not_finite",
@@ -43,7 +43,7 @@ FailureCode = Literal[
 
 
 class Stored(BaseModel):
-    """A part of what is stored as JSON: nothing unknown in it, and it never changes."""
+    """A part of what is stored as JSON; immutable, and without unknown fields."""
 
     model_config = STRICT | {"frozen": True}
 
@@ -61,11 +61,11 @@ class Failure(Message):
     """What ended a run before its time."""
 
     code: FailureCode
-    """what it was, in a word"""
+    """kind of failure"""
 
 
 class Reading(Stored):
-    """One fact about the environment, or why it could not be read."""
+    """One fact of the environment, or why it could not be read."""
 
     value: str | int | float | bool | list[str] | None
     """the fact; None if missing"""
@@ -77,38 +77,38 @@ class Rank(Stored):
     """One rank's window within a repeat."""
 
     rank: int
-    """its number, from 0 over all nodes"""
+    """number, from 0 over all nodes"""
     samples: int
-    """its own samples in the window"""
+    """samples of this rank in the window"""
     window_seconds: float
     """wall time between the window's synchronized ends"""
     data_wait_seconds: float
-    """of it, waiting for input"""
+    """time of the window spent waiting for input"""
     memory_bytes: int | None = None
-    """the peak: of the device on a GPU, of the process on a CPU"""
+    """peak memory: of the device on a GPU, of the process on a CPU"""
     compute_seconds: float | None = None
-    """a step's batches, forward and backward without waiting for other ranks, the median of
+    """batches, forward and backward pass of a step without waiting for other ranks: median of
     three after the window; None for a single rank"""
     samples_seen: int | None = None
-    """samples really in the batches, warm-up included"""
+    """samples counted in the batches, warm-up included"""
 
 
 class Peak(Stored):
-    """What all ranks' devices can do at most, by the framework's own product and copy."""
+    """Highest speed of all ranks' devices together, by the framework's own product and copy."""
 
     matmul_flops_per_second: Positive
-    """a multiply-add being two operations"""
+    """a multiply-add counts as two operations"""
     copy_bytes_per_second: Positive
-    """read and written"""
+    """bytes read and written"""
 
 
 class Evaluation(Stored):
     """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
 
     loss: Finite
-    """as training has it"""
+    """as in training"""
     accuracy: Finite
-    """share of labels or masked words guessed"""
+    """share of labels or masked words predicted"""
 
 
 class StepSeconds(Stored):
@@ -127,52 +127,52 @@ class StepSeconds(Stored):
 
 
 class TelemetrySummary(Stored):
-    """What the machine did in the window of a repeat, seen from outside the training; of
-    several nodes, the driver's. What it does not tell is None, or not in the dict."""
+    """The machine in the window of a repeat, seen from outside the training; of several nodes,
+    the driver's. Figures that it does not have are None, or not in the dict."""
 
     samples: int
-    """samples in the window; of a window without one, the two around it tell"""
+    """samples in the window; without any, the two around it are used"""
     cores: int
-    """usable ones; figures of cores are of these"""
+    """usable cores; other figures of cores are of these"""
     process_cores: float
     """CPU time of the measurement's processes / seconds"""
     other_load_cores: float | None
-    """busy time of the usable cores less that of the measurement's processes / seconds; the
-    driver's own is in it"""
+    """busy time of the usable cores less that of the measurement's processes / seconds;
+    includes the driver's own"""
     steal_share: float | None
-    """of the usable cores' time, what the hypervisor gave to others; None if none has been
-    counted since the machine started, since not all hypervisors tell"""
+    """share of the usable cores' time that the hypervisor gave to others; None if none has been
+    counted since the machine started: some hypervisors hide it"""
     clock_mhz: dict[str, tuple[float, float]]
-    """device -> lowest, highest seen"""
+    """device -> lowest and highest clock"""
     temperature_celsius: dict[str, float]
-    """device -> highest seen"""
+    """device -> highest temperature"""
     throttled: dict[str, dict[str, int]]
-    """device -> reason for a lower clock -> samples that showed it; thermal is the CPU's count
-    risen since the sample before"""
+    """device -> reason for a lower clock -> samples with it; thermal: the CPU's count rose
+    since the sample before"""
     energy_joules: dict[str, float]
     """GPU, package or memory -> energy in the window"""
     energy_joules_per_sample: float | None
-    """of the ranks' GPUs or, measured on a CPU, of all packages and memory, which others may
-    use too / samples of the ranks on this machine"""
+    """energy of the ranks' GPUs or, on a CPU, of all packages and memory, whoever used them
+    / samples of the ranks on this machine"""
     missing: dict[str, str]
-    """what is not told -> why"""
+    """figure that is missing -> reason"""
 
 
 class Repeat(Stored):
     """One fresh run of the worker processes. Numbers are None unless it is complete."""
 
     index: Annotated[int, Field(ge=1)]
-    """its number, and its folder in repeats"""
+    """number, and name of its folder in repeats"""
     status: Literal["complete", "failed"]
-    """whether it came to its end"""
+    """whether all ranks finished"""
     failure: Failure | None = None
-    """what ended it; None if complete"""
+    """None if complete"""
     throughput: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
     """samples of all ranks in the window / the slowest rank's seconds"""
     steps_per_second: float | None = None
     """optimizer steps / the slowest rank's seconds"""
     step_seconds: StepSeconds | None = None
-    """summary of the window's step times"""
+    """of the window's steps"""
     data_wait_share: float | None = None
     """time waiting for input / window, over all ranks; 0 to 1"""
     loss_first: float | None = None
@@ -180,20 +180,19 @@ class Repeat(Stored):
     loss_last: float | None = None
     """rank 0's loss at the last step"""
     skipped_steps: int | None = None
-    """steps of rank 0 skipped by loss scaling; None without"""
+    """steps of rank 0 that loss scaling skipped; None without loss scaling"""
     loss_scale: float | None = None
     """loss scale at the end"""
     straggler: int | None = None
-    """the rank with over 1.1 times the compute_seconds of the others' median; None if none
-    has"""
+    """the rank with over 1.1 times the median compute_seconds of the others, if any"""
     evaluation: Evaluation | None = None
-    """rank 0's, after the window"""
+    """of rank 0, after the window"""
     peak: Peak | None = None
-    """of all ranks; None where a rank has none"""
+    """of all ranks; None unless each has one"""
     ranks: list[Rank] = []
     """each rank's window"""
     telemetry: TelemetrySummary | None = None
-    """None where a window is too short for it"""
+    """None where the window is too short for it"""
     nodes: list[str] = []
     """names of the nodes, if several"""
     began: str | None = None
@@ -218,13 +217,12 @@ class Repeat(Stored):
         return self
 
 
-def _throughputs(complete: Sequence[Repeat]) -> list[float]:
-    return [one.throughput for one in complete if one.throughput is not None]
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def derived(value: float, interval: Interval | None, n: int) -> dict[str, Any]:
-    """What is stored of a statistic over `n` values: `value`, `interval`, `interval_level` and
-    `n`."""
+    """A statistic over `n` values as it is stored: value, interval, interval_level, n."""
     ends = (interval.low, interval.high) if interval else None
     level = interval.level if interval else None
     return {"value": value, "interval": ends, "interval_level": level, "n": n}
@@ -243,25 +241,24 @@ class Throughput(Stored):
     unit: Literal["images/s", "sequences/s"]
     """samples per second"""
     statistic: Literal["median"]
-    """what the number is of the repeats' throughputs"""
+    """of the repeats' throughputs"""
     interval: tuple[float, float] | None
-    """lowest and highest, two order statistics; None of a single repeat"""
+    """two order statistics; None of a single repeat"""
     interval_level: float | None
     """coverage achieved, 0 to 1"""
     n: Annotated[int, Field(ge=1)]
-    """repeats that the statistic is over"""
+    """repeats behind the statistic"""
     steps_per_second: float
-    """optimizer steps per second, the same statistic"""
+    """optimizer steps per second, by the same statistic"""
 
     @classmethod
     def of(cls, complete: Sequence[Repeat], unit: Literal["images/s", "sequences/s"]) -> Self:
         """The median over these repeats, all complete and at least one."""
-        steps = [one.steps_per_second for one in complete if one.steps_per_second is not None]
         return cls(
             unit=unit,
             statistic="median",
-            steps_per_second=median(steps),
-            **derived_median(_throughputs(complete)),
+            steps_per_second=median(_known(repeat.steps_per_second for repeat in complete)),
+            **derived_median(_known(repeat.throughput for repeat in complete)),
         )
 
     @property
@@ -281,22 +278,22 @@ class Option(Stored):
     state: Literal["applied", "ignored", "missing"]
     """what became of it"""
     how: str
-    """by what it was applied, or why it was not"""
+    """what applied it, or why it was not applied"""
 
 
 class Effective(Stored):
-    """What the run really did, read from inside the workers."""
+    """Effective settings of the run, read inside the workers."""
 
     precision: str
-    """by the dtypes that the layers produced"""
+    """from the dtypes that the layers produced"""
     device: Literal["cpu", "gpu"]
-    """what trained"""
+    """device that trained"""
     dtypes: dict[str, int]
     """dtype -> layers that produced it"""
     threads: dict[str, int]
     """thread pool -> threads"""
     variables: dict[str, str | None]
-    """CPU settings as the worker saw them"""
+    """CPU settings in the worker's environment"""
     parameters: int
     """trainable parameters of the model"""
     optimizer_settings: str
@@ -304,27 +301,27 @@ class Effective(Stored):
     tf32: bool
     """whether fp32 products are rounded to TF32"""
     loss_scaling: float | None
-    """initial loss scale, adapted as it goes; None without"""
+    """initial loss scale; None without loss scaling"""
     strategy: dict[str, Option] = {}
-    """option of the strategy -> what became of it"""
+    """option of the strategy -> whether it was applied"""
 
 
 class InputData(Stored):
-    """The data set behind the input; None of it for synthetic input."""
+    """The data set of the input."""
 
     samples: int
-    """how many there are"""
+    """samples in the data set"""
     sha256: str
-    """of train_list.txt, or of names, sizes and beginnings of shards"""
+    """of train_list.txt, or of the shards' names, sizes and first bytes"""
 
 
 class NodeSeen(Stored):
-    """One node of several, as it showed itself to the driver."""
+    """One of several nodes, as the driver knows it."""
 
     node: int
-    """its number, from 0"""
+    """number, from 0"""
     name: str
-    """as people call it, with its host; foreign text"""
+    """number and host, for people; foreign text"""
     interface: str
     """network interface of the workers"""
     differs: dict[str, str]
@@ -342,77 +339,76 @@ class Finding(Message):
 
 
 class ImportedLog(Stored):
-    """The log of another suite that one repeat was made of."""
+    """The log behind one repeat."""
 
     file: str
-    """its name, without folders; foreign text"""
+    """file name, without folders; foreign text"""
     sha256: str
     """of the file"""
     lines: tuple[int, int]
-    """those of the first and the last print in the window"""
+    """line numbers of the first and the last print in the window"""
     epoch: int
-    """as the log counts; steps are counted in it"""
+    """as the log counts; steps are counted within it"""
     run: int
-    """of the trainings in the file, from 0"""
+    """number of the training in the file, from 0"""
 
 
 class Imported(Stored):
-    """What a measurement was made of that perfkit has not made itself, and what the printed
-    figures mean, as the importer of their format declares it."""
+    """Origin of a measurement that another suite made, and the meaning of the printed figures,
+    as their format declares it."""
 
     format: str
-    """of the logs, by its name"""
+    """name of the logs' format"""
     rate_of: Literal["device", "all"]
-    """whose samples a printed rate counts"""
+    """the devices whose samples a printed rate counts"""
     covers: Literal["window", "running", "step"]
-    """what a print is of: the steps since the last one, all since step `since` of the epoch, or
-    one step"""
+    """steps of a print: those since the last print, all since `since` in the epoch, or one"""
     since: int | None = None
-    """of running, the first step of it"""
+    """for running, its first step"""
     step: Literal["update", "batch"]
-    """what the log counts as a step, an update or a micro-batch of it"""
+    """a step of the log: an update, or a micro-batch"""
     counts_from: int
-    """what the log calls the first step"""
+    """number of the first step in the log"""
     reader: Literal["in", "apart"] | None
-    """whether a step's time has its wait for input in it; None if nothing tells"""
+    """whether a step's time includes its wait for input; None if unknown"""
     source: str
     """where this meaning is known from"""
     basis: Literal["seconds", "own_rate", "clock"]
-    """what the time of the window follows from: printed times of steps, rates of the steps of
-    each print, or the clock at two prints"""
+    """source of the window's time: printed step times, rates of the steps of each print, or the
+    clock at two prints"""
     logs: list[ImportedLog]
-    """one for each repeat, in order"""
+    """one per repeat, in order"""
     facts: dict[str, str]
-    """parameter, or environment.<fact> -> who says it: a line, the file's name, or a hand, and
-    what the log says instead; no other is known"""
+    """parameter, or environment.<fact> -> its source: a line, the file's name, or a hand, and
+    the log's own value if that differs; nothing else is known"""
     given: dict[str, str]
-    """parameters and --options given by hand, as they were typed"""
+    """parameters and --options given by hand, as typed"""
     findings: list[Finding] = []
-    """what an audit finds in the logs: docs/results.md"""
+    """findings of an audit of the logs: docs/results.md"""
 
 
 class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
     schema_version: Literal[3]
-    """a reader refuses any other by name"""
+    """readers refuse any other"""
     id: str
-    """the name of its folder"""
+    """name of its folder"""
     created: str
-    """UTC, ISO 8601; when begun, or imported"""
+    """when it was started, or imported; UTC, ISO 8601"""
     status: Literal["complete", "partial", "failed"]
     """complete: all repeats that the protocol asks for (with interval_target, as many as that
     or budget leave); partial: some, or still running; failed: none"""
     failure: Failure | None = None
-    """what ended the last run; None if nothing did"""
+    """what ended the last run; None if nothing"""
     config: Config
-    """the model and its parameters, nothing left open"""
+    """the work, with every parameter set"""
     protocol: Protocol
-    """the rest of the parameters"""
+    """how it is measured"""
     environment: dict[str, Reading]
     """facts by name; of several nodes, of node 0"""
     effective: Effective | None = None
-    """None before a worker has told it, or if imported"""
+    """None before a worker has reported it, or if imported"""
     input_data: InputData | None = None
     """None for synthetic input"""
     nodes: list[NodeSeen] = []
@@ -422,7 +418,7 @@ class Result(Stored):
     throughput: Throughput | None = None
     """None without a complete repeat"""
     imported: Imported | None = None
-    """None of what perfkit has measured itself"""
+    """None if perfkit measured it"""
 
     @field_validator("created")
     @classmethod
@@ -443,12 +439,11 @@ class Result(Stored):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The values of all parameters; of an imported measurement, None for those that nobody
-        told."""
+        """The values of all parameters; None for those that an imported log does not have."""
         values = parameter_values(self.config, self.protocol)
         if self.imported:
-            told = {*self.imported.facts, *PROTOCOL_PARAMETERS, "label"}
-            values = {name: value if name in told else None for name, value in values.items()}
+            known = {*self.imported.facts, *PROTOCOL_PARAMETERS, "label"}
+            values = {name: value if name in known else None for name, value in values.items()}
         return values
 
     def fact(self, name: str) -> Any:
@@ -458,9 +453,8 @@ class Result(Stored):
 
     @property
     def data_wait_share(self) -> float | None:
-        """The largest share of a complete repeat's window that was waiting for input."""
-        shares = [repeat.data_wait_share for repeat in self.complete_repeats]
-        return max((share for share in shares if share is not None), default=None)
+        """The largest share of a complete repeat's window spent waiting for input."""
+        return max(_known(r.data_wait_share for r in self.complete_repeats), default=None)
 
     @property
     def telemetry(self) -> list[TelemetrySummary]:
@@ -469,16 +463,14 @@ class Result(Stored):
 
     @property
     def other_load_cores(self) -> float | None:
-        """The highest other load that a complete repeat met."""
-        loads = [telemetry.other_load_cores for telemetry in self.telemetry]
-        return max((load for load in loads if load is not None), default=None)
+        """The highest other load of a complete repeat."""
+        return max(_known(t.other_load_cores for t in self.telemetry), default=None)
 
     @property
     def energy_joules_per_sample(self) -> float | None:
-        """The median over the complete repeats that tell it."""
-        energies = [telemetry.energy_joules_per_sample for telemetry in self.telemetry]
-        told = [energy for energy in energies if energy is not None]
-        return median(told) if told else None
+        """The median of the complete repeats that have it."""
+        energies = _known(t.energy_joules_per_sample for t in self.telemetry)
+        return median(energies) if energies else None
 
     @property
     def complete_repeats(self) -> list[Repeat]:
@@ -487,11 +479,11 @@ class Result(Stored):
     @property
     def throughputs(self) -> list[float]:
         """Those of the complete repeats."""
-        return _throughputs(self.complete_repeats)
+        return _known(repeat.throughput for repeat in self.complete_repeats)
 
     @property
     def ended_by(self) -> Literal["repeats", "interval", "budget"] | None:
-        """Which part of the protocol says that no repeat is missing; None while one is."""
+        """The part of the protocol by which no repeat is missing; None while one is."""
         protocol, complete = self.protocol, self.complete_repeats
         if len(complete) == protocol.repeats:
             return "repeats"

@@ -76,8 +76,8 @@ def covering(windows: Sequence[Window], first: int, last: int, basis: Basis) -> 
     inside = [w for w in windows if first <= w["first"] and w["last"] <= last]
     begins = [first, *(window["last"] + 1 for window in inside)]
     joined = all(w["first"] == begin for w, begin in zip(inside, begins, strict=False))
-    told = all(w[basis] is not None and w[basis] > 0 for w in inside)
-    return inside if joined and told and begins[-1] == last + 1 else []
+    timed = all(w[basis] is not None and w[basis] > 0 for w in inside)
+    return inside if joined and timed and begins[-1] == last + 1 else []
 
 
 def _seconds(window: Window, config: Config, imported: Imported) -> float:

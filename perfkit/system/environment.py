@@ -38,6 +38,27 @@ class MissingError(LookupError):
     """This machine does not have it; the message says why."""
 
 
+UNAVAILABLE = (
+    *(MissingError, OSError, ValueError, IndexError, psutil.Error, pynvml.NVMLError),
+    *(subprocess.SubprocessError, PackageNotFoundError),
+)
+"""What is raised where this machine does not have a fact or a figure."""
+
+
+def reason(error: Exception) -> str:
+    """Why a fact or a figure is missing, without paths of this machine's user."""
+    match error:
+        case MissingError():
+            text = str(error)
+        case pynvml.NVMLError():
+            text = f"NVML: {error}"
+        case OSError(filename=str(path), strerror=str(problem)):
+            text = f"{path}: {problem}"
+        case _:
+            text = f"{type(error).__name__}: {error}"
+    return portable(text)[:200]
+
+
 def read_facts(data_dir: Path) -> dict[str, Reading]:
     """Every fact of FACTS by name, and the disk of `data_dir`, where the input lies."""
     readers = FACTS | {"data_disk": partial(_disk, data_dir)}
@@ -53,13 +74,8 @@ def _reading(read: Callable[[], Value]) -> Reading:
     """What `read` returns, or the reason why it can't."""
     try:
         return Reading(value=read())
-    except MissingError as error:
-        missing = str(error)
-    except pynvml.NVMLError as error:
-        missing = f"no NVIDIA driver answers (NVML: {error})"
-    except (OSError, subprocess.SubprocessError, PackageNotFoundError) as error:
-        missing = portable(f"{type(error).__name__}: {error}")[:200]
-    return Reading(value=None, missing=missing)
+    except UNAVAILABLE as error:
+        return Reading(value=None, missing=reason(error))
 
 
 def cpu_vendor() -> str:

@@ -20,18 +20,15 @@ from statistics import fmean
 from typing import Any, Self, TypeVar
 
 import psutil
-import pynvml
 
 from perfkit.config import Config
 from perfkit.system import gpus
-from perfkit.system.environment import MissingError
+from perfkit.system.environment import UNAVAILABLE, MissingError, reason
 
 CORES_SAMPLED = 8
 """So many of the usable cores, evenly chosen, are asked for clock and throttling."""
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 """Drivers of the processor's own sensor; the first input of each is the package's."""
-UNAVAILABLE = (MissingError, OSError, ValueError, IndexError, psutil.Error, pynvml.NVMLError)
-"""What is raised where the machine does not have a figure."""
 Readers = dict[str, Callable[[], Any]]
 """Device -> what reads a figure of it."""
 T = TypeVar("T")
@@ -81,11 +78,8 @@ def cpu_readers(sys: Path, cores: Sequence[int], name: str, file: str = "") -> R
 
 
 def _device(path: Path) -> str | None:
-    """What a file tells of: the CPU, one of its packages or that package's memory.
-
-    None of other sensors, and of RAPL's other zones: a package counts its cores in, and `psys`
-    the packages.
-    """
+    """The device of a file: the CPU, one of its packages or that package's memory. None for
+    other sensors and RAPL's other zones: a package includes its cores, `psys` the packages."""
     label = path.with_name("name")
     if not label.exists():
         return "cpu"
@@ -160,10 +154,8 @@ class ProcessTree:
 
 
 class Telemetry:
-    """Appends samples to `path`; a line that can't be written is the last.
-
-    A measurement goes on without it: of a full disk, its own raw files tell.
-    """
+    """Appends samples to `path`. A line that can't be written is the last; the measurement goes
+    on, and fails by its own raw files if the disk is full."""
 
     def __init__(self, path: Path, config: Config, sys: Path = Path("/sys")) -> None:
         self.path = path
@@ -199,8 +191,8 @@ class Telemetry:
         self.opened.close()
 
     def sample(self, top: psutil.Process | None) -> None:
-        """Write down how things stand. `top` is the process above the measurement's others on
-        this machine, or None before it is known."""
+        """Append a sample. `top` is the process above the measurement's others on this machine,
+        or None before it is known."""
         if not self.writing:
             return
         sample: dict[str, Any] = {"event": "sample", "at": time.monotonic()}
@@ -249,15 +241,9 @@ class Telemetry:
             return read()
         except UNAVAILABLE as error:
             if name:
-                self.missing[name] = _reason(error)
+                self.missing[name] = reason(error)
             return None
 
 
 def _read_all(readers: Readers) -> dict[str, Any]:
     return {device: read() for device, read in readers.items()}
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}"
-    return f"NVML: {error}" if isinstance(error, pynvml.NVMLError) else str(error)

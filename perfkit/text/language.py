@@ -1,8 +1,8 @@
 """The current language, and its catalogue.
 
 English text is the key; `languages/<language>.po` has its translation, for notebooks,
-templates and charts alike. What is stored in a result (failure messages, facts, labels) is
-shown as it is.
+templates and charts alike. Text from elsewhere in a result (facts, labels, the details of
+failures) is shown as it is.
 """
 
 import gettext as standard

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,15 @@ WARNINGS: dict[str, dict[str, str]] = _read("warnings.toml")
 FAILURES: dict[str, list[str]] = _read("failures.toml")
 """Failure code -> fragments of its sentence."""
 SEVERITIES = ("error", "caution")
+FORMATTERS: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("share", "share_limit"), percent),
+    "shares": changes,
+    **dict.fromkeys(("cores", "core_limit"), lambda value: number(value, 2)),
+    **dict.fromkeys(("loss", "low", "high"), lambda value: number(value, 3)),
+    **dict.fromkeys(("here", "there"), repr),
+    "port": str,
+}
+"""Name of a parameter -> its text, where the type alone does not say it."""
 
 
 def worst_first(codes: Iterable[str]) -> list[str]:
@@ -62,15 +71,8 @@ def filled(text: Sentence, shown: dict[str, str]) -> str:
 
 
 def _formatted(name: str, value: Any) -> str:
-    match name:
-        case "share" | "share_limit":
-            return percent(value)
-        case "shares":
-            return changes(value)
-        case "repeats" | "reasons":
-            return ", ".join(map(str, value))
-        case "cores" | "core_limit":
-            return number(value, 2)
-        case "loss" | "low" | "high":
-            return number(value, 3)
+    if name in FORMATTERS:
+        return FORMATTERS[name](value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -6,7 +6,7 @@ from math import inf, isfinite, prod, sqrt
 from typing import Any
 
 from perfkit.config import Config
-from perfkit.models.architecture import flops_with_backward, multiply_adds
+from perfkit.models import flops_with_backward, multiply_adds
 from perfkit.verification.stored import Check, Name, Precision
 
 TENSORS: tuple[Name, ...] = ("gradients", "first_update", "last_update")

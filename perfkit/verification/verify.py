@@ -44,7 +44,7 @@ def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Conf
     able = [
         name
         for name, framework in FRAMEWORKS.items()
-        if framework.version and optimizer in framework.takes.get("optimizer", (optimizer,))
+        if framework.version and optimizer in framework.supports.get("optimizer", (optimizer,))
     ]
     words = [side.split(":") for side in (able if named is None else named.split(","))]
     if len(words) < 2:

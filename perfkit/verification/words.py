@@ -89,7 +89,7 @@ def command(one: Config, other: Config | None = None) -> str:
         name
         for name, framework in FRAMEWORKS.items()
         if name != one.framework
-        and one.optimizer in framework.takes.get("optimizer", (one.optimizer,))
+        and one.optimizer in framework.supports.get("optimizer", (one.optimizer,))
     ]
     if not partners:
         return ""

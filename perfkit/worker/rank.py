@@ -100,7 +100,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     framework, device, batches = open_input(config, rank)
     trainer = framework.Trainer(config)
     # The first batch starts the input's own workers and shows whether the data can be read.
-    effective = framework.effective(trainer, next(batches))
+    effective = trainer.effective(next(batches))
     check_effective(config, effective)
     raw.write({"event": "effective", **effective})
     sizes: list[int] = []

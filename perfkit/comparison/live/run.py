@@ -18,7 +18,7 @@ from perfkit.comparison.live.stored import FOLDER, write_comparison
 from perfkit.comparison.live.verdict import Asked, judged_in_turn, must_not_differ
 from perfkit.comparison.pairs import Measured
 from perfkit.config import resolved_path
-from perfkit.driver.measure import go_on, measurement_folder
+from perfkit.driver.measure import measurement_folder, resume
 from perfkit.driver.progress import Progress
 from perfkit.models import MODELS
 from perfkit.request.environment import read_environment
@@ -41,7 +41,7 @@ class Live:
         """Make the repeats of side `number` that are missing up to `until`."""
         plan = self.sides[number].plan
         environment = self.environments[number]
-        return go_on(plan.config, plan.protocol, environment, until, progress)
+        return resume(plan.config, plan.protocol, environment, until, progress)
 
 
 def live(sides: Sides, level: float, threshold: float) -> Live:
@@ -89,7 +89,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     going = [*range(len(found.sides))]
     names = [side.name for side in found.sides]
     unit = MODELS[found.sides[0].plan.config.model].unit
-    with Progress(protocol.repeats, protocol.steps, unit, sides=names) as progress:
+    with Progress(protocol.repeats, protocol.steps, unit, variants=names) as progress:
         for repeat in range(1, protocol.repeats + 1):
             for number in [*going]:
                 progress.turn_to(found.sides[number].name)

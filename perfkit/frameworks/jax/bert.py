@@ -1,122 +1,96 @@
-"""BERT-base pre-training in JAX: what bert_paddle.py does, by the same names.
+"""BERT-base pre-training in JAX; perfkit.models.bert names the source.
 
 Paddle cuts the normal distribution of the first weights off at -2 and 2, which is as good as
 not at all.
 """
+
+from typing import Any
 
 import jax
 from jax import Array
 from jax import numpy as jnp
 
 from perfkit.frameworks.jax.layers import (
-    First,
-    Firsts,
     Forward,
+    constant,
     cross_entropies,
-    norm,
+    normal,
+    param_dtype,
     product,
-    wide_type,
 )
-from perfkit.models.architecture import BERT_DEVIATION as DEVIATION
-from perfkit.models.architecture import BERT_DROPOUT as DROPOUT
-from perfkit.models.architecture import BERT_EPSILON as EPSILON
-from perfkit.models.architecture import BERT_HEADS as HEADS
-from perfkit.models.architecture import BERT_INNER as INNER
-from perfkit.models.architecture import BERT_LAYERS as LAYERS
-from perfkit.models.architecture import BERT_MASKED as MASKED
-from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
-from perfkit.models.architecture import BERT_WIDTH as WIDTH
-from perfkit.models.data import PADDING, VOCABULARY
-
-
-def _dense(name: str, inputs: int, outputs: int) -> Firsts:
-    return {
-        f"{name}.weight": First.normal(DEVIATION, inputs, outputs),
-        f"{name}.bias": First.constant(0.0, outputs),
-    }
+from perfkit.models import bert as facts
 
 
 def _gelu(x: Array) -> Array:
     return jax.nn.gelu(x, approximate=False)
 
 
+def _dense(run: Forward, name: str, x: Array, outputs: int) -> Array:
+    return run.dense(name, x, outputs, normal(facts.DEVIATION))
+
+
+def _embedding(run: Forward, name: str, size: int) -> Array:
+    return run.parameter(f"{name}.weight", normal(facts.DEVIATION), size, facts.WIDTH)
+
+
 class Bert:
     """Ids, segments and mask of batch x length, and the positions of masked words of batch x P,
-    to the words' scores of (batch * P) x vocabulary and the pairs' scores of batch x 2."""
+    to logits of (batch * P) x vocabulary for the words and batch x 2 for the next sentence."""
 
     inputs = 4
 
-    def parameters(self) -> Firsts:
-        made = {"word_bias": First.constant(0.0, VOCABULARY)}
-        for name, size in (("word", VOCABULARY), ("position", POSITIONS), ("segment", 2)):
-            made[f"{name}.weight"] = First.normal(DEVIATION, size, WIDTH)
-        made |= norm("norm", WIDTH)
-        for number in range(LAYERS):
-            layer = f"layers.{number}"
-            for part in ("query", "key", "value", "join"):
-                made |= _dense(f"{layer}.{part}", WIDTH, WIDTH)
-            made |= norm(f"{layer}.norm_attention", WIDTH)
-            made |= _dense(f"{layer}.widen", WIDTH, INNER)
-            made |= _dense(f"{layer}.narrow", INNER, WIDTH)
-            made |= norm(f"{layer}.norm_dense", WIDTH)
-        made |= _dense("pool", WIDTH, WIDTH) | _dense("next_sentence", WIDTH, 2)
-        return made | _dense("transform", WIDTH, WIDTH) | norm("norm_transform", WIDTH)
+    def example(self, _layout: str) -> tuple[Any, ...]:
+        return (jax.ShapeDtypeStruct((1, 16), jnp.int32),) * self.inputs
 
-    def statistics(self) -> Firsts:
-        return {}
-
-    def forward(
+    def __call__(
         self, run: Forward, ids: Array, segments: Array, mask: Array, masked_positions: Array
     ) -> tuple[Array, Array]:
         batch, length = ids.shape
-        word, position, segment = (
-            run.parameters[f"{name}.weight"] for name in ("word", "position", "segment")
-        )
-        x = word[ids] + position[:length] + segment[segments]
-        x = run.dropout(run.layer_norm("norm", x, EPSILON), DROPOUT)
-        added = ((1 - mask.astype(x.dtype)) * MASKED).reshape(batch, 1, 1, length)
-        for number in range(LAYERS):
+        words = _embedding(run, "word_embeddings", facts.VOCABULARY)
+        positions = _embedding(run, "position_embeddings", facts.POSITIONS)
+        token_types = _embedding(run, "token_type_embeddings", 2)
+        x = words[ids] + positions[:length] + token_types[segments]
+        x = run.dropout(run.layer_norm("embedding_norm", x, facts.EPSILON), facts.DROPOUT)
+        added = ((1 - mask.astype(x.dtype)) * facts.MASKED).reshape(batch, 1, 1, length)
+        for number in range(facts.LAYERS):
             x = _layer(run, f"layers.{number}", x, added)
-        pairs = run.dense("next_sentence", jnp.tanh(run.dense("pool", x[:, 0])))
+        pooled = jnp.tanh(_dense(run, "pooler", x[:, 0], facts.WIDTH))
+        nsp_logits = _dense(run, "seq_relationship", pooled, 2)
 
-        words = jnp.take_along_axis(x, masked_positions[:, :, None], 1)
-        words = _gelu(run.dense("transform", words))
-        words = run.layer_norm("norm_transform", words, EPSILON).astype(run.dtype)
-        scores = product("bpi,vi->bpv", words, run.weight("word"))
-        scores = scores + run.parameters["word_bias"].astype(scores.dtype)
-        return scores.reshape(-1, VOCABULARY), pairs
-
-    @staticmethod
-    def loss(scores: tuple[Array, Array], masked_ids: Array, next_sentence: Array) -> Array:
-        """Mean over the masked words of the batch plus mean over its pairs."""
-        words, pairs = scores
-        used = masked_ids.reshape(-1) != PADDING
-        lost = jnp.where(used, cross_entropies(words, masked_ids), 0).sum()
-        return lost / jnp.maximum(used.sum(), 1) + cross_entropies(pairs, next_sentence).mean()
+        masked = jnp.take_along_axis(x, masked_positions[:, :, None], 1)
+        masked = _gelu(_dense(run, "transform", masked, facts.WIDTH))
+        masked = run.layer_norm("transform_norm", masked, facts.EPSILON).astype(run.dtype)
+        mlm_logits = product("bpi,vi->bpv", masked, words.astype(run.dtype))
+        bias = run.parameter("decoder_bias", constant(0.0), facts.VOCABULARY)
+        mlm_logits = mlm_logits + bias.astype(mlm_logits.dtype)
+        return mlm_logits.reshape(-1, facts.VOCABULARY), nsp_logits
 
     @staticmethod
-    def accuracy(
-        scores: tuple[Array, Array], masked_ids: Array, _next_sentence: Array
-    ) -> Array:
-        """The share of masked words that have the highest score."""
-        wanted = masked_ids.reshape(-1)
-        used = wanted != PADDING
-        return ((scores[0].argmax(-1) == wanted) & used).sum() / used.sum()
+    def loss(logits: tuple[Array, Array], masked_ids: Array, next_sentence: Array) -> Array:
+        """Mean over the masked words of the batch plus mean over its pairs of sentences."""
+        mlm_logits, nsp_logits = logits
+        counted = masked_ids.reshape(-1) != facts.PADDING
+        lost = jnp.where(counted, cross_entropies(mlm_logits, masked_ids), 0).sum()
+        mean = lost / jnp.maximum(counted.sum(), 1)
+        return mean + cross_entropies(nsp_logits, next_sentence).mean()
 
 
 def _layer(run: Forward, name: str, x: Array, mask: Array) -> Array:
     """Self-attention and a dense block of batch x length x width, each added and normalized."""
+    width = facts.WIDTH // facts.HEADS
     query, key, value = (
-        run.dense(f"{name}.{part}", x)
-        .reshape(*x.shape[:2], HEADS, WIDTH // HEADS)
+        _dense(run, f"{name}.{part}", x, facts.WIDTH)
+        .reshape(*x.shape[:2], facts.HEADS, width)
         .transpose(0, 2, 1, 3)
         for part in ("query", "key", "value")
     )
-    scores = product("bhqd,bhkd->bhqk", query * (WIDTH // HEADS) ** -0.5, key)
-    shares = run.dropout(jax.nn.softmax(scores.astype(wide_type()) + mask), DROPOUT)
+    scores = product("bhqd,bhkd->bhqk", query * width**-0.5, key)
+    shares = run.dropout(jax.nn.softmax(scores.astype(param_dtype()) + mask), facts.DROPOUT)
     attended = product("bhqk,bhkd->bhqd", shares.astype(run.dtype), value)
     attended = attended.transpose(0, 2, 1, 3).reshape(x.shape)
-    x = x + run.dropout(run.dense(f"{name}.join", attended), DROPOUT)
-    x = run.layer_norm(f"{name}.norm_attention", x, EPSILON)
-    y = run.dense(f"{name}.narrow", _gelu(run.dense(f"{name}.widen", x)))
-    return run.layer_norm(f"{name}.norm_dense", x + run.dropout(y, DROPOUT), EPSILON)
+    y = _dense(run, f"{name}.out_proj", attended, facts.WIDTH)
+    x = x + run.dropout(y, facts.DROPOUT)
+    x = run.layer_norm(f"{name}.attention_norm", x, facts.EPSILON)
+    y = _gelu(_dense(run, f"{name}.fc1", x, facts.INNER))
+    y = run.dropout(_dense(run, f"{name}.fc2", y, facts.WIDTH), facts.DROPOUT)
+    return run.layer_norm(f"{name}.output_norm", x + y, facts.EPSILON)

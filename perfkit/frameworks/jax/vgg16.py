@@ -1,76 +1,50 @@
-"""VGG-16 in JAX: what vgg16_paddle.py does, by the same names."""
-
-from collections.abc import Iterator
+"""VGG-16 in JAX; perfkit.models.vgg16 names the source."""
 
 import jax
 from jax import Array
 from jax import numpy as jnp
 
-from perfkit.frameworks.jax.layers import First, Firsts, Forward, image_accuracy, image_loss
-from perfkit.models.architecture import VGG16_DENSE as DENSE
-from perfkit.models.architecture import VGG16_POOLED as POOLED
-from perfkit.models.architecture import VGG16_STAGES as STAGES
-from perfkit.models.data import CLASSES
-
-
-def _convolutions() -> Iterator[tuple[str, int, int, bool]]:
-    """Name, inputs and outputs of each convolution, and whether a max-pool follows."""
-    place, inputs = 0, 3
-    for width, count in STAGES:
-        for number in range(1, count + 1):
-            yield f"features.{place}", inputs, width, number == count
-            # Behind it are a ReLU and, at the end of a stage, the pool.
-            place, inputs = place + (2 if number < count else 3), width
-
-
-def _dense() -> Iterator[tuple[str, int, int]]:
-    features = STAGES[-1][0] * POOLED**2
-    yield "classify.0", features, DENSE
-    yield "classify.3", DENSE, DENSE
-    yield "classify.6", DENSE, CLASSES
+from perfkit.frameworks.jax.layers import Forward, example_images, image_loss, normal
+from perfkit.models import vgg16 as facts
 
 
 class VGG16:
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to batch x classes."""
+    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
+    classes."""
 
     inputs = 1
+    example = staticmethod(example_images)
     loss = staticmethod(image_loss)
-    accuracy = staticmethod(image_accuracy)
 
-    def parameters(self) -> Firsts:
-        made = {}
-        for name, inputs, outputs, _pooled in _convolutions():
-            made[f"{name}.weight"] = First.kernel(inputs, outputs, 3)
-            made[f"{name}.bias"] = First.constant(0.0, outputs)
-        for name, inputs, outputs in _dense():
-            made[f"{name}.weight"] = First.normal(0.01, inputs, outputs)
-            made[f"{name}.bias"] = First.constant(0.0, outputs)
-        return made
-
-    def statistics(self) -> Firsts:
-        return {}
-
-    def forward(self, run: Forward, images: Array) -> Array:
-        x = images
-        for name, _inputs, _outputs, pooled in _convolutions():
-            x = run.convolution(name, x)
-            x = jax.nn.relu(x + run.along(run.parameters[f"{name}.bias"]).astype(x.dtype))
-            x = run.max_pool(x, 2, 2) if pooled else x
+    def __call__(self, run: Forward, images: Array) -> Array:
+        x, index = images, 0
+        for width, count in facts.STAGES:
+            for _ in range(count):
+                x = run.convolution(f"features.{index}", x, width, 3)
+                x = jax.nn.relu(run.channel_bias(f"features.{index}", x))
+                # A ReLU counts as a layer, as does the pool.
+                index += 2
+            x = run.max_pool(x, 2, 2)
+            index += 1
         for axis in "HW":
             x = _averaged(x, run.layout.index(axis))
         # The dense weights mean the same in both layouts.
         x = x.transpose([run.layout.index(axis) for axis in "NCHW"])
         x = x.reshape(x.shape[0], -1)
-        for name, _inputs, _outputs in list(_dense())[:-1]:
-            x = run.dropout(jax.nn.relu(run.dense(name, x)), 0.5)
-        return run.dense("classify.6", x)
+        *hidden, last = [outputs for _inputs, outputs in facts.dense_layers()]
+        for number, outputs in enumerate(hidden):
+            # Behind it are a ReLU and dropout.
+            x = run.dense(f"classifier.{3 * number}", x, outputs, normal(facts.DEVIATION))
+            x = run.dropout(jax.nn.relu(x), facts.DROPOUT)
+        return run.dense(f"classifier.{3 * len(hidden)}", x, last, normal(facts.DEVIATION))
 
 
 def _averaged(x: Array, axis: int) -> Array:
-    """POOLED means along an axis, over parts that overlap where it can't be divided evenly."""
-    size = x.shape[axis]
+    """facts.POOLED means along an axis, over parts that overlap where it can't be divided
+    evenly."""
+    size, count = x.shape[axis], facts.POOLED
     parts = [
-        jnp.arange(part * size // POOLED, -(-(part + 1) * size // POOLED))
-        for part in range(POOLED)
+        jnp.arange(part * size // count, -(-(part + 1) * size // count))
+        for part in range(count)
     ]
     return jnp.stack([x.take(part, axis).mean(axis) for part in parts], axis)

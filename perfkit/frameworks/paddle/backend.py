@@ -3,22 +3,23 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import paddle
-from threadpoolctl import threadpool_info
 
 from perfkit.config import Config
-from perfkit.frameworks.base import CpuDevice, Device
+from perfkit.frameworks import base
+from perfkit.frameworks.base import CpuDevice, Device, GpuDevice
 from perfkit.frameworks.paddle.bert import Bert
 from perfkit.frameworks.paddle.resnet50 import ResNet50
 from perfkit.frameworks.paddle.strategy import apply
 from perfkit.frameworks.paddle.vgg16 import VGG16
-from perfkit.frameworks.precision import effective_precision
-from perfkit.models.recipes import MOMENTUM, Recipe, recipe
+from perfkit.frameworks.precision import dtype_name
+from perfkit.models import MOMENTUM, OptimizerSettings
 from perfkit.system.processes import end_with_parent
 
 AUTO_CAST = {
@@ -26,32 +27,15 @@ AUTO_CAST = {
     "pure_fp16": ("O2", "float16"),
     "bf16": ("O1", "bfloat16"),
 }
-LOSS_SCALING = {"init_loss_scaling": 2.0**15, "decr_every_n_nan_or_inf": 1}
-VARIABLES = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
-TF32_SINCE = 8
-"""The first compute capability (Ampere) whose tensor cores know TF32."""
+NETWORKS: dict[str, Callable[[Config], paddle.nn.Layer]] = {
+    "resnet50": lambda config: ResNet50(str(config.layout)),
+    "vgg16": lambda config: VGG16(str(config.layout)),
+    "bert": lambda _config: Bert(),
+}
 DenseTensor = getattr(paddle.base.core, "DenseTensor", None) or paddle.base.core.LoDTensor
 """Paddle 3's name, or Paddle 2's, of the tensors that DALI's plugin fills."""
 
 Batch = tuple[paddle.Tensor, ...]
-
-
-class GpuDevice:
-    """The GPU that the launcher selected; events lie in its current stream."""
-
-    def synchronize(self) -> None:
-        paddle.device.synchronize()
-
-    def record_event(self) -> Any:
-        event = paddle.device.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def is_complete(self, event: Any) -> bool:
-        return bool(event.query())
-
-    def seconds_between(self, earlier: Any, later: Any) -> float:
-        return float(earlier.elapsed_time(later)) / 1e3
 
 
 def open_device(config: Config) -> Device:
@@ -66,7 +50,7 @@ def open_device(config: Config) -> Device:
     seed = config.seed + paddle.distributed.get_rank()
     paddle.seed(seed)
     np.random.seed(seed)
-    return GpuDevice() if config.device == "gpu" else CpuDevice()
+    return GpuDevice(paddle.device) if config.device == "gpu" else CpuDevice()
 
 
 def enable_float64() -> None:
@@ -74,24 +58,27 @@ def enable_float64() -> None:
     paddle.set_default_dtype("float64")
 
 
-class Trainer:
+class Trainer(base.Trainer):
     """Model, loss and optimizer of one rank."""
 
+    variables = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
+
     def __init__(self, config: Config) -> None:
-        self.accumulate = config.accumulate
-        self.network = build_model(config)
-        self.parameters = sum(p.size for p in self.network.parameters() if not p.stop_gradient)
-        chosen = recipe(config)
-        self.recipe = chosen.words
-        self.optimizer = build_optimizer(chosen, self.network)
+        super().__init__(config)
+        self.network = NETWORKS[config.model](config)
+        self.parameters = sum(p.size for _, p in self.named_parameters())
+        self.optimizer = build_optimizer(self.optimizer_settings, self.network)
         self.level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
         if self.level == "O2":
             self.network, self.optimizer = paddle.amp.decorate(
                 self.network, self.optimizer, level="O2", dtype=self.dtype, master_weight=True
             )
-        scaled = self.dtype == "float16"
-        self.scaler: Any = paddle.amp.GradScaler(**LOSS_SCALING) if scaled else None
-        self.skipped_steps = 0
+        self.scaler: Any = None
+        if self.dtype == "float16":
+            self.scaler = paddle.amp.GradScaler(
+                init_loss_scaling=base.INITIAL_LOSS_SCALE, decr_every_n_nan_or_inf=1
+            )
+        self.skipped = 0
         self.strategy = apply(config)
         self.forward: Any = self.network
         if config.execution == "static":
@@ -103,44 +90,38 @@ class Trainer:
             self.forward = paddle.DataParallel(self.forward, **self.strategy.data_parallel)
 
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> paddle.Tensor:
-        """Add a micro-batch's share to the gradients, and its share of the step's loss.
-
-        Ranks synchronize gradients only with `sync_gradients`: in a step's last micro-batch.
-        """
         with self.forward.no_sync() if self.parallel and not sync_gradients else nullcontext():
             with self._auto_cast():
-                scores = self.forward(*batch[: self.network.inputs])
-                loss = self.network.loss(scores, *batch[self.network.inputs :])
+                logits = self.forward(*batch[: self.network.inputs])
+                loss = self.network.loss(logits, *batch[self.network.inputs :])
             loss = loss / self.accumulate if self.accumulate > 1 else loss
             (self.scaler.scale(loss) if self.scaler else loss).backward()
         return loss.detach()
 
     def update(self) -> None:
-        """The optimizer's step on the gradients that have come together, which it uses up."""
         if self.scaler:
-            # This waits for the device: it reads whether a gradient overflowed.
+            # Waits for the device: it reads whether a gradient overflowed.
             self.scaler.step(self.optimizer)
             self.scaler.update()
-            self.skipped_steps += bool(self.optimizer._get_auxiliary_var("found_inf"))
+            self.skipped += bool(self.optimizer._get_auxiliary_var("found_inf"))
         else:
             self.optimizer.step()
         self.zero_grad()
 
     def zero_grad(self) -> None:
-        """Drop the gradients."""
         self.optimizer.clear_grad()
 
-    def evaluate(self, batch: Batch) -> tuple[float, float]:
-        """Loss and accuracy on a batch, from one forward pass as training makes it."""
-        targets = batch[self.network.inputs :]
+    def predict(self, batch: Batch) -> tuple[paddle.Tensor, Any]:
         with paddle.no_grad(), self._auto_cast():
-            scores = self.network(*batch[: self.network.inputs])
-            loss = self.network.loss(scores, *targets)
-        return float(loss), float(self.network.accuracy(scores, *targets))
+            logits = self.network(*batch[: self.network.inputs])
+            return self.network.loss(logits, *batch[self.network.inputs :]), logits
+
+    @property
+    def skipped_steps(self) -> int:
+        return self.skipped
 
     @property
     def loss_scale(self) -> float | None:
-        """The factor by which losses are multiplied; None without loss scaling."""
         if not self.scaler or not self.scaler.is_enable():
             return None
         return float(np.asarray(self.scaler.state_dict()["scale"]).item())
@@ -150,65 +131,57 @@ class Trainer:
             return nullcontext()
         return paddle.amp.auto_cast(level=self.level, dtype=self.dtype)
 
-    def produced_dtypes(self, batch: Batch) -> dict[str, int]:
-        """dtype -> how many layers produce it, seen in one forward pass outside of training.
-
-        Gradients are off and batch-norm statistics untouched, so training is not changed.
-        """
-        counts: dict[str, int] = {}
+    def computed_dtypes(self, batch: Batch) -> dict[str, int]:
+        """By the outputs of the layers in one forward pass outside of training."""
+        counts: Counter[str] = Counter()
 
         def count(_layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
-            name = _name(output.dtype)
-            counts[name] = counts.get(name, 0) + 1
+            counts[dtype_name(output.dtype)] += 1
 
-        self._look(batch, count)
-        return counts
+        self._run(batch, count)
+        return dict(counts)
 
-    def _look(self, batch: Batch, look: Callable[[Any, Any, paddle.Tensor], None]) -> None:
-        """Have `look` called with each layer that has none in it, its inputs and its output, in
-        one forward pass without gradients that leaves batch-norm statistics as they are."""
+    def _run(self, batch: Batch, hook: Callable[[Any, Any, paddle.Tensor], None]) -> None:
+        """A forward pass without gradients that leaves batch-norm statistics as they are;
+        `hook` is called with each layer that contains none, its inputs and its output."""
         leaves = [layer for layer in self.network.sublayers() if not layer.sublayers()]
-        hooks = [layer.register_forward_post_hook(look) for layer in leaves]
+        handles = [layer.register_forward_post_hook(hook) for layer in leaves]
         self.network.eval()
         with paddle.no_grad(), self._auto_cast():
             self.network(*batch[: self.network.inputs])
         self.network.train()
-        for hook in hooks:
-            hook.remove()
+        for handle in handles:
+            handle.remove()
 
-    # What follows is for perfkit.worker.trace, which says what work is done.
-
-    def weights(self) -> dict[str, np.ndarray]:
-        return {name: p.numpy() for name, p in self._trainable()}
-
-    def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        for name, parameter in self._trainable():
-            parameter.set_value(weights[name].astype(_name(parameter.dtype)))
-
-    def gradients(self) -> dict[str, np.ndarray]:
-        return {name: p.grad.numpy() for name, p in self._trainable()}
-
-    def _trainable(self) -> Iterator[tuple[str, Any]]:
+    def named_parameters(self) -> Iterator[tuple[str, paddle.Tensor]]:
         return ((name, p) for name, p in self.network.named_parameters() if not p.stop_gradient)
 
+    def named_gradients(self) -> Iterator[tuple[str, paddle.Tensor]]:
+        return ((name, parameter.grad) for name, parameter in self.named_parameters())
+
+    def assign(self, name: str, array: np.ndarray) -> None:
+        parameter = dict(self.named_parameters())[name]
+        parameter.set_value(array.astype(dtype_name(parameter.dtype)))
+
+    def array(self, tensor: paddle.Tensor) -> np.ndarray:
+        return tensor.numpy()
+
     def disable_dropout(self) -> None:
-        """Have dropout keep everything from now on; all else stays as in training."""
         for layer in self.network.sublayers():
             if isinstance(layer, paddle.nn.Dropout):
                 layer.p = 0.0
 
     def multiply_adds(self, batch: Batch) -> int:
-        """Those of the matrix products in one forward pass of this batch: convolutions, dense
-        layers, and paddle.matmul where a network calls it, by the shapes that they really have.
-        """
+        """Those of convolutions, dense layers, and paddle.matmul where a network calls it, by
+        the shapes that they really have."""
         counted, product = 0, paddle.matmul
 
-        def layer(one: Any, _inputs: Any, output: paddle.Tensor) -> None:
+        def count(layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
             nonlocal counted
-            if isinstance(one, paddle.nn.Conv2D):
-                counted += math.prod(output.shape) * math.prod(one.weight.shape[1:])
-            elif isinstance(one, paddle.nn.Linear):
-                counted += math.prod(output.shape) * one.weight.shape[0]
+            if isinstance(layer, paddle.nn.Conv2D):
+                counted += math.prod(output.shape) * math.prod(layer.weight.shape[1:])
+            elif isinstance(layer, paddle.nn.Linear):
+                counted += math.prod(output.shape) * layer.weight.shape[0]
 
         def matmul(
             x: paddle.Tensor,
@@ -225,22 +198,34 @@ class Trainer:
         paddle.jit.enable_to_static(False)
         paddle.matmul = matmul
         try:
-            self._look(batch, layer)
+            self._run(batch, count)
         finally:
             paddle.matmul = product
             paddle.jit.enable_to_static(True)
         return counted
 
+    @property
+    def device(self) -> str:
+        _name, parameter = next(self.named_parameters())
+        return "gpu" if parameter.place.is_gpu_place() else "cpu"
+
+    def tf32(self) -> bool:
+        """Paddle's default where the GPU can."""
+        return self.device == "gpu" and base.rounds_to_tf32(
+            paddle.device.cuda.get_device_capability()
+        )
+
+    def strategy_outcomes(self) -> dict[str, Any]:
+        return self.strategy.outcomes
+
 
 class Workloads:
-    """Pieces of work of known size, for perfkit.worker.peak."""
-
     def __init__(self, config: Config) -> None:
         _level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
 
     def matmul(self, size: int) -> Any:
-        one, other = (paddle.randn([size, size]).astype(self.dtype) for _ in range(2))
-        return lambda: paddle.matmul(one, other)
+        a, b = (paddle.randn([size, size]).astype(self.dtype) for _ in range(2))
+        return lambda: paddle.matmul(a, b)
 
     def copy(self, size_bytes: int) -> Any:
         source = paddle.zeros([size_bytes], "int8")
@@ -249,9 +234,7 @@ class Workloads:
 
 
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """Seconds of a `step` and of its parts, the mean of so many, by Paddle's own profiler: the
-    device's time on a GPU, else the host's. Communication may lie within the backward pass, and
-    overlap it; None where the profiler does not tell it."""
+    """See Backend. Communication may lie within the backward pass, and overlap it."""
     from paddle import profiler
     from paddle.profiler.profiler_statistic import StatisticData, sum_ranges
 
@@ -269,45 +252,40 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
     seconds = time.perf_counter() - began
     recorder.stop()
     result = recorder.profiler_result
-    seen = StatisticData(result.get_data(), result.get_extra_info())
+    events = StatisticData(result.get_data(), result.get_extra_info())
     parts = {"forward": "Forward", "backward": "Backward", "optimizer": "Optimization"}
-    found = {"step": seconds * 1e9}
+    spent = {"step": seconds * 1e9}
     for part, name in parts.items():
-        item = seen.event_summary.model_perspective_items.get(name)
-        found[part] = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
-    told = {part: nanoseconds / 1e9 / steps for part, nanoseconds in found.items()}
-    talked = sum_ranges(seen.distributed_summary.communication_range)
+        item = events.event_summary.model_perspective_items.get(name)
+        spent[part] = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
+    means = {part: nanoseconds / 1e9 / steps for part, nanoseconds in spent.items()}
+    exchange = sum_ranges(events.distributed_summary.communication_range)
     # It sees nothing of gloo, whose exchange is then within the backward pass.
-    quiet = paddle.distributed.get_world_size() > 1 and not talked
-    return {**told, "communication": None if quiet else talked / 1e9 / steps}
+    unseen = paddle.distributed.get_world_size() > 1 and not exchange
+    return {**means, "communication": None if unseen else exchange / 1e9 / steps}
 
 
-def build_model(config: Config) -> Any:
-    """The network: `inputs` says how many of a batch's tensors it takes; the rest go to its
-    `loss` and `accuracy`, after what it returned."""
-    if config.model == "bert":
-        return Bert()
-    return {"resnet50": ResNet50, "vgg16": VGG16}[config.model](str(config.layout))
-
-
-def build_optimizer(recipe: Recipe, network: Any) -> Any:
-    """The optimizer that the recipe asks for."""
+def build_optimizer(
+    settings: OptimizerSettings, network: paddle.nn.Layer
+) -> paddle.optimizer.Optimizer:
+    """The optimizer with these settings."""
     parameters = network.parameters()
-    if recipe.optimizer == "momentum":
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if settings.optimizer == "momentum":
         return paddle.optimizer.Momentum(
-            recipe.rate, MOMENTUM, parameters=parameters, weight_decay=recipe.weight_decay
+            rate, MOMENTUM, parameters=parameters, weight_decay=decay
         )
-    if recipe.optimizer == "adamw":
+    if settings.optimizer == "adamw":
         names = {p.name for p in parameters if p.ndim > 1}
         return paddle.optimizer.AdamW(
-            recipe.rate,
+            rate,
             parameters=parameters,
-            weight_decay=recipe.weight_decay,
+            weight_decay=decay,
             apply_decay_param_fun=names.__contains__,
         )
     return paddle.optimizer.Lamb(
-        recipe.rate,
-        lamb_weight_decay=recipe.weight_decay,
+        rate,
+        lamb_weight_decay=decay,
         parameters=parameters,
         exclude_from_weight_decay_fn=lambda parameter: parameter.ndim == 1,
     )
@@ -350,37 +328,7 @@ def _as_tensor(array: Any) -> paddle.Tensor:
     return paddle.utils.dlpack.from_dlpack(array.__dlpack__())
 
 
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("paddle.")
-
-
-def effective(trainer: Trainer, batch: Batch) -> dict[str, Any]:
-    """What the run really does, as results.Effective has it."""
-    dtypes = trainer.produced_dtypes(batch)
-    weights = [p for p in trainer.network.parameters() if p.ndim > 1]
-    gpu = weights[0].place.is_gpu_place()
-    return {
-        "precision": effective_precision(dtypes, (_name(p.dtype) for p in weights)),
-        "dtypes": dtypes,
-        "tf32": gpu and _tf32(),
-        "loss_scaling": trainer.loss_scale,
-        "device": "gpu" if gpu else "cpu",
-        "threads": {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()},
-        "variables": {name: os.environ.get(name) for name in VARIABLES},
-        "parameters": trainer.parameters,
-        "optimizer_settings": trainer.recipe,
-        "strategy": trainer.strategy.outcomes,
-    }
-
-
-def _tf32() -> bool:
-    """Whether fp32 products on this GPU are rounded to TF32: Paddle's default where it can."""
-    able = paddle.device.cuda.get_device_capability()[0] >= TF32_SINCE
-    return able and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
-
-
 def memory_bytes(config: Config) -> int | None:
-    """The device's peak memory of this rank; None on a CPU, where the process has one."""
     if config.device == "gpu":
         return int(paddle.device.cuda.max_memory_allocated())
     return None

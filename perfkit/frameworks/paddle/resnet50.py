@@ -1,39 +1,24 @@
-"""ResNet-50 v1.5 in Paddle: the stride of a stage's first block is in its 3x3 convolution.
-
-He et al., Deep residual learning for image recognition, 2015 (the network); "v1.5" moves the
-stride from the first 1x1 to the 3x3, as the published suites measure it.
-25,557,032 trainable parameters for 1000 classes.
-"""
+"""ResNet-50 in Paddle; perfkit.models.resnet50 names the source."""
 
 import paddle
 from paddle import nn
 from paddle.nn import functional
 
-from perfkit.models.architecture import RESNET50_BLOCKS as BLOCKS
-from perfkit.models.architecture import RESNET50_EXPANSION as EXPANSION
-from perfkit.models.architecture import RESNET50_WIDTHS as WIDTHS
-from perfkit.models.data import CLASSES
+from perfkit.models import resnet50 as facts
+from perfkit.models.model import CLASSES
 
 
-class ConvNorm(nn.Sequential):
-    """Convolution without bias, then batch norm."""
-
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int, stride: int, layout: str
-    ) -> None:
-        super().__init__(
-            nn.Conv2D(
-                inputs,
-                outputs,
-                kernel,
-                stride,
-                padding=kernel // 2,
-                bias_attr=False,
-                weight_attr=nn.initializer.KaimingNormal(),
-                data_format=layout,
-            ),
-            nn.BatchNorm2D(outputs, data_format=layout),
-        )
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int, layout: str) -> nn.Conv2D:
+    return nn.Conv2D(
+        inputs,
+        outputs,
+        kernel,
+        stride,
+        padding=kernel // 2,
+        bias_attr=False,
+        weight_attr=nn.initializer.KaimingNormal(),
+        data_format=layout,
+    )
 
 
 class Bottleneck(nn.Layer):
@@ -41,49 +26,49 @@ class Bottleneck(nn.Layer):
 
     def __init__(self, inputs: int, width: int, stride: int, layout: str) -> None:
         super().__init__()
-        outputs = width * EXPANSION
-        self.reduce = ConvNorm(inputs, width, 1, 1, layout)
-        self.spatial = ConvNorm(width, width, 3, stride, layout)
-        self.expand = ConvNorm(width, outputs, 1, 1, layout)
-        self.project = inputs != outputs or stride != 1
-        if self.project:
-            self.shortcut = ConvNorm(inputs, outputs, 1, stride, layout)
+        outputs = width * facts.EXPANSION
+        self.conv1 = _convolution(inputs, width, 1, 1, layout)
+        self.bn1 = nn.BatchNorm2D(width, data_format=layout)
+        self.conv2 = _convolution(width, width, 3, stride, layout)
+        self.bn2 = nn.BatchNorm2D(width, data_format=layout)
+        self.conv3 = _convolution(width, outputs, 1, 1, layout)
+        self.bn3 = nn.BatchNorm2D(outputs, data_format=layout)
+        self.downsample = None
+        if inputs != outputs or stride != 1:
+            self.downsample = nn.Sequential(
+                _convolution(inputs, outputs, 1, stride, layout),
+                nn.BatchNorm2D(outputs, data_format=layout),
+            )
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        shortcut = self.shortcut(x) if self.project else x
-        y = functional.relu(self.reduce(x))
-        y = functional.relu(self.spatial(y))
-        return functional.relu(self.expand(y) + shortcut)
+        shortcut = x if self.downsample is None else self.downsample(x)
+        y = functional.relu(self.bn1(self.conv1(x)))
+        y = functional.relu(self.bn2(self.conv2(y)))
+        return functional.relu(self.bn3(self.conv3(y)) + shortcut)
 
 
 class ResNet50(nn.Layer):
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to batch x classes."""
+    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
+    classes."""
 
     inputs = 1
 
     def __init__(self, layout: str) -> None:
         super().__init__()
-        self.stem = ConvNorm(3, WIDTHS[0], 7, 2, layout)
-        self.pool = nn.MaxPool2D(3, 2, padding=1, data_format=layout)
-        blocks = []
-        inputs = WIDTHS[0]
-        for stage, (width, count) in enumerate(zip(WIDTHS, BLOCKS, strict=True)):
-            for block in range(count):
-                stride = 2 if stage and not block else 1
-                blocks.append(Bottleneck(inputs, width, stride, layout))
-                inputs = width * EXPANSION
-        self.blocks = nn.Sequential(*blocks)
-        self.average = nn.AdaptiveAvgPool2D(1, data_format=layout)
-        self.classify = nn.Linear(inputs, CLASSES)
+        self.conv1 = _convolution(3, facts.STEM, 7, 2, layout)
+        self.bn1 = nn.BatchNorm2D(facts.STEM, data_format=layout)
+        self.maxpool = nn.MaxPool2D(3, 2, padding=1, data_format=layout)
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            nn.Sequential(*(Bottleneck(*sizes, layout) for sizes in stage))
+            for stage in facts.stages()
+        )
+        self.avgpool = nn.AdaptiveAvgPool2D(1, data_format=layout)
+        self.fc = nn.Linear(facts.features(), CLASSES)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        x = self.pool(functional.relu(self.stem(x)))
-        x = self.average(self.blocks(x))
-        return self.classify(x.flatten(1))
+        x = self.maxpool(functional.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(self.avgpool(x).flatten(1))
 
-    def loss(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        return functional.cross_entropy(scores, labels)
-
-    def accuracy(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """The share of images whose label has the highest score."""
-        return (scores.argmax(-1) == labels.flatten()).astype("float32").mean()
+    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        return functional.cross_entropy(logits, labels)

@@ -1,26 +1,24 @@
-"""VGG-16 in Paddle: thirteen 3x3 convolutions with bias, no batch norm, three dense layers.
-
-Simonyan and Zisserman, Very deep convolutional networks for large-scale image recognition,
-2014, configuration D. 138,357,544 trainable parameters for 1000 classes, most of them in the
-first dense layer.
-"""
+"""VGG-16 in Paddle; perfkit.models.vgg16 names the source."""
 
 import paddle
 from paddle import nn
 from paddle.nn import functional
 
-from perfkit.models.architecture import VGG16_DENSE as DENSE
-from perfkit.models.architecture import VGG16_POOLED as POOLED
-from perfkit.models.architecture import VGG16_STAGES as STAGES
-from perfkit.models.data import CLASSES
+from perfkit.models import vgg16 as facts
+
+
+def _convolution(inputs: int, outputs: int, layout: str) -> nn.Conv2D:
+    weight = nn.initializer.KaimingNormal()
+    return nn.Conv2D(inputs, outputs, 3, padding=1, weight_attr=weight, data_format=layout)
+
+
+def _dense(inputs: int, outputs: int) -> nn.Linear:
+    return nn.Linear(inputs, outputs, weight_attr=nn.initializer.Normal(std=facts.DEVIATION))
 
 
 class VGG16(nn.Layer):
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to batch x classes.
-
-    Before the dense layers, features are averaged to 7x7: at 224 pixels they have that size
-    already, so nothing changes there, and other sizes can be trained too.
-    """
+    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
+    classes."""
 
     inputs = 1
 
@@ -29,43 +27,24 @@ class VGG16(nn.Layer):
         self.channels_last = layout == "NHWC"
         layers: list[nn.Layer] = []
         channels = 3
-        for width, count in STAGES:
+        for width, count in facts.STAGES:
             for _ in range(count):
-                weight = nn.initializer.KaimingNormal()
-                layers.append(
-                    nn.Conv2D(
-                        channels, width, 3, padding=1, weight_attr=weight, data_format=layout
-                    )
-                )
-                layers.append(nn.ReLU())
+                layers += [_convolution(channels, width, layout), nn.ReLU()]
                 channels = width
             layers.append(nn.MaxPool2D(2, 2, data_format=layout))
         self.features = nn.Sequential(*layers)
-        self.average = nn.AdaptiveAvgPool2D(POOLED, data_format=layout)
-        self.classify = nn.Sequential(
-            _dense(channels * POOLED * POOLED, DENSE),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            _dense(DENSE, DENSE),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            _dense(DENSE, CLASSES),
-        )
+        self.avgpool = nn.AdaptiveAvgPool2D(facts.POOLED, data_format=layout)
+        layers = []
+        for sizes in facts.dense_layers():
+            layers += [_dense(*sizes), nn.ReLU(), nn.Dropout(facts.DROPOUT)]
+        self.classifier = nn.Sequential(*layers[:-2])
 
     def forward(self, images: paddle.Tensor) -> paddle.Tensor:
-        x = self.average(self.features(images))
+        x = self.avgpool(self.features(images))
         if self.channels_last:
             # The dense weights then mean the same in both layouts.
             x = x.transpose([0, 3, 1, 2])
-        return self.classify(x.flatten(1))
+        return self.classifier(x.flatten(1))
 
-    def loss(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        return functional.cross_entropy(scores, labels)
-
-    def accuracy(self, scores: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """The share of images whose label has the highest score."""
-        return (scores.argmax(-1) == labels.flatten()).astype("float32").mean()
-
-
-def _dense(inputs: int, outputs: int) -> nn.Linear:
-    return nn.Linear(inputs, outputs, weight_attr=nn.initializer.Normal(std=0.01))
+    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        return functional.cross_entropy(logits, labels)

@@ -1,7 +1,7 @@
-"""BERT-base pre-training in PyTorch, the network of bert_paddle.py, which names the source.
+"""BERT-base pre-training in PyTorch; perfkit.models.bert names the source.
 
-Attributes and initial distributions are Paddle's: a normal one of deviation 0.02, biases 0.
-Paddle and PyTorch cut it off at -2 and 2, which is as good as not at all.
+First weights are Paddle's: a normal distribution, biases 0. Paddle and PyTorch cut it off at -2
+and 2, which is as good as not at all.
 
 Attention is PyTorch's scaled_dot_product_attention, of which each device has its fastest form:
 scaled products of queries and keys, mask added, softmax, dropout, as Paddle's written out.
@@ -11,29 +11,24 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perfkit.models.architecture import BERT_DEVIATION as DEVIATION
-from perfkit.models.architecture import BERT_DROPOUT as DROPOUT
-from perfkit.models.architecture import BERT_EPSILON as EPSILON
-from perfkit.models.architecture import BERT_HEADS as HEADS
-from perfkit.models.architecture import BERT_INNER as INNER
-from perfkit.models.architecture import BERT_LAYERS as LAYERS
-from perfkit.models.architecture import BERT_MASKED as MASKED
-from perfkit.models.architecture import BERT_POSITIONS as POSITIONS
-from perfkit.models.architecture import BERT_WIDTH as WIDTH
-from perfkit.models.data import PADDING, VOCABULARY
+from perfkit.models import bert as facts
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    made = nn.Linear(inputs, outputs)
-    nn.init.trunc_normal_(made.weight, std=DEVIATION)
-    nn.init.zeros_(made.bias)
-    return made
+def _dense(inputs: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.trunc_normal_(layer.weight, std=facts.DEVIATION)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def _embedding(size: int) -> nn.Embedding:
-    made = nn.Embedding(size, WIDTH)
-    nn.init.trunc_normal_(made.weight, std=DEVIATION)
-    return made
+    layer = nn.Embedding(size, facts.WIDTH)
+    nn.init.trunc_normal_(layer.weight, std=facts.DEVIATION)
+    return layer
+
+
+def _norm() -> nn.LayerNorm:
+    return nn.LayerNorm(facts.WIDTH, facts.EPSILON)
 
 
 class Layer(nn.Module):
@@ -41,19 +36,19 @@ class Layer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.query = _linear(WIDTH, WIDTH)
-        self.key = _linear(WIDTH, WIDTH)
-        self.value = _linear(WIDTH, WIDTH)
-        self.join = _linear(WIDTH, WIDTH)
-        self.norm_attention = nn.LayerNorm(WIDTH, EPSILON)
-        self.widen = _linear(WIDTH, INNER)
-        self.narrow = _linear(INNER, WIDTH)
-        self.norm_dense = nn.LayerNorm(WIDTH, EPSILON)
-        self.dropout = nn.Dropout(DROPOUT)
+        self.query = _dense(facts.WIDTH, facts.WIDTH)
+        self.key = _dense(facts.WIDTH, facts.WIDTH)
+        self.value = _dense(facts.WIDTH, facts.WIDTH)
+        self.out_proj = _dense(facts.WIDTH, facts.WIDTH)
+        self.attention_norm = _norm()
+        self.fc1 = _dense(facts.WIDTH, facts.INNER)
+        self.fc2 = _dense(facts.INNER, facts.WIDTH)
+        self.output_norm = _norm()
+        self.dropout = nn.Dropout(facts.DROPOUT)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         query, key, value = (
-            part(x).unflatten(-1, (HEADS, WIDTH // HEADS)).transpose(1, 2)
+            part(x).unflatten(-1, (facts.HEADS, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
         attended = functional.scaled_dot_product_attention(
@@ -64,30 +59,30 @@ class Layer(nn.Module):
             dropout_p=self.dropout.p if self.training else 0.0,
         )
         attended = attended.transpose(1, 2).flatten(2)
-        x = self.norm_attention(x + self.dropout(self.join(attended)))
-        y = self.narrow(functional.gelu(self.widen(x)))
-        return self.norm_dense(x + self.dropout(y))
+        x = self.attention_norm(x + self.dropout(self.out_proj(attended)))
+        y = self.fc2(functional.gelu(self.fc1(x)))
+        return self.output_norm(x + self.dropout(y))
 
 
 class Bert(nn.Module):
     """Ids, segments and mask of batch x length, and the positions of masked words of batch x P,
-    to the words' scores of (batch * P) x vocabulary and the pairs' scores of batch x 2."""
+    to logits of (batch * P) x vocabulary for the words and batch x 2 for the next sentence."""
 
     inputs = 4
 
     def __init__(self) -> None:
         super().__init__()
-        self.word = _embedding(VOCABULARY)
-        self.position = _embedding(POSITIONS)
-        self.segment = _embedding(2)
-        self.norm = nn.LayerNorm(WIDTH, EPSILON)
-        self.dropout = nn.Dropout(DROPOUT)
-        self.layers = nn.ModuleList([Layer() for _ in range(LAYERS)])
-        self.pool = _linear(WIDTH, WIDTH)
-        self.next_sentence = _linear(WIDTH, 2)
-        self.transform = _linear(WIDTH, WIDTH)
-        self.norm_transform = nn.LayerNorm(WIDTH, EPSILON)
-        self.word_bias = nn.Parameter(torch.zeros(VOCABULARY))
+        self.word_embeddings = _embedding(facts.VOCABULARY)
+        self.position_embeddings = _embedding(facts.POSITIONS)
+        self.token_type_embeddings = _embedding(2)
+        self.embedding_norm = _norm()
+        self.dropout = nn.Dropout(facts.DROPOUT)
+        self.layers = nn.ModuleList([Layer() for _ in range(facts.LAYERS)])
+        self.pooler = _dense(facts.WIDTH, facts.WIDTH)
+        self.seq_relationship = _dense(facts.WIDTH, 2)
+        self.transform = _dense(facts.WIDTH, facts.WIDTH)
+        self.transform_norm = _norm()
+        self.decoder_bias = nn.Parameter(torch.zeros(facts.VOCABULARY))
 
     def forward(
         self,
@@ -97,38 +92,28 @@ class Bert(nn.Module):
         masked_positions: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         batch, length = ids.shape
-        order = torch.arange(length, device=ids.device)
-        x = self.word(ids) + self.position(order) + self.segment(segments)
-        x = self.dropout(self.norm(x))
-        added = (1 - mask.to(x.dtype)).reshape(batch, 1, 1, length) * MASKED
+        positions = self.position_embeddings(torch.arange(length, device=ids.device))
+        x = self.word_embeddings(ids) + positions + self.token_type_embeddings(segments)
+        x = self.dropout(self.embedding_norm(x))
+        added = (1 - mask.to(x.dtype)).reshape(batch, 1, 1, length) * facts.MASKED
         for layer in self.layers:
             x = layer(x, added)
-        pairs = self.next_sentence(torch.tanh(self.pool(x[:, 0])))
+        nsp_logits = self.seq_relationship(torch.tanh(self.pooler(x[:, 0])))
 
         rows = torch.arange(batch, device=ids.device).unsqueeze(1)
-        words = x[rows, masked_positions].flatten(0, 1)
-        words = self.norm_transform(functional.gelu(self.transform(words)))
-        return functional.linear(words, self.word.weight, self.word_bias), pairs
+        masked = x[rows, masked_positions].flatten(0, 1)
+        masked = self.transform_norm(functional.gelu(self.transform(masked)))
+        mlm_logits = functional.linear(masked, self.word_embeddings.weight, self.decoder_bias)
+        return mlm_logits, nsp_logits
 
     def loss(
         self,
-        scores: tuple[torch.Tensor, torch.Tensor],
+        logits: tuple[torch.Tensor, torch.Tensor],
         masked_ids: torch.Tensor,
         next_sentence: torch.Tensor,
     ) -> torch.Tensor:
-        """Mean over the masked words of the batch plus mean over its pairs."""
-        words, pairs = scores
+        """Mean over the masked words of the batch plus mean over its pairs of sentences."""
+        mlm_logits, nsp_logits = logits
         return functional.cross_entropy(
-            words, masked_ids.flatten(), ignore_index=PADDING
-        ) + functional.cross_entropy(pairs, next_sentence.flatten())
-
-    def accuracy(
-        self,
-        scores: tuple[torch.Tensor, torch.Tensor],
-        masked_ids: torch.Tensor,
-        _next_sentence: torch.Tensor,
-    ) -> torch.Tensor:
-        """The share of masked words that have the highest score."""
-        words, wanted = scores[0], masked_ids.flatten()
-        used = (wanted != PADDING).float()
-        return ((words.argmax(-1) == wanted).float() * used).sum() / used.sum()
+            mlm_logits, masked_ids.flatten(), ignore_index=facts.PADDING
+        ) + functional.cross_entropy(nsp_logits, next_sentence.flatten())

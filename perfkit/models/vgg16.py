@@ -1,0 +1,53 @@
+"""VGG-16: Simonyan and Zisserman, Very deep convolutional networks for large-scale image
+recognition, 2014, configuration D: thirteen 3x3 convolutions with bias, no batch norm, three
+dense layers, of which the first has most of the parameters.
+
+Before the dense layers, features are averaged to 7x7: at 224 pixels they have that size
+already, so nothing changes there, and other sizes can be trained too.
+"""
+
+from itertools import pairwise
+
+from perfkit.models.model import CLASSES, Model, OptimizerDefaults, linear_rate
+
+STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+"""Channels and number of convolutions; a 2x2 max-pool ends each stage."""
+POOLED = 7
+"""Height and width of the features that the dense layers get."""
+DENSE = 4096
+DROPOUT = 0.5
+DEVIATION = 0.01
+"""Of the normal distribution of the dense layers' first weights."""
+
+
+def dense_layers() -> list[tuple[int, int]]:
+    """Inputs and outputs of the dense layers."""
+    return list(pairwise((STAGES[-1][0] * POOLED**2, DENSE, DENSE, CLASSES)))
+
+
+def multiply_adds(size: int) -> tuple[int, int]:
+    """See Model."""
+    first = size**2 * 9 * 3 * STAGES[0][0]
+    others, inputs = -first, 3
+    for width, count in STAGES:
+        for _ in range(count):
+            others += size**2 * 9 * inputs * width
+            inputs = width
+        size //= 2
+    return first, others + sum(inputs * outputs for inputs, outputs in dense_layers())
+
+
+MODEL = Model(
+    name="VGG-16",
+    short_name="VGG-16",
+    parameters=138_357_544,
+    sample="image",
+    inputs=("dali", "dataloader", "synthetic"),
+    # Simonyan and Zisserman.
+    optimizer_defaults={"momentum": OptimizerDefaults(linear_rate(0.01), 5e-4)},
+    multiply_adds=multiply_adds,
+    gpu_batch_size=64,
+    cpu_batch_size=2,
+    data_dir="data/samples",
+    default_image_size=224,
+)
