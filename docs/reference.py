@@ -112,7 +112,7 @@ def allowed(name: str) -> str:
 def meaning(name: str) -> str:
     """What a parameter is for, without the list of words that `parameters` adds."""
     field = Config.model_fields.get(name)
-    return str(field.description) if field else parameters()[name][1]
+    return " ".join(str(field.description).split()) if field else parameters()[name][1]
 
 
 def applies(name: str) -> tuple[str, str]:
