@@ -302,7 +302,7 @@ def test_the_wall_clock_set_by_an_hour_during_a_run_changes_nothing(
     ) as driver:
         (raw,) = wait_for(lambda: [*tmp_path.glob("outputs/*/repeats/1/rank0.jsonl")])
         for step, offset in ((5, "+1h"), (15, "-1h")):
-            wait_for(lambda step=step: f'"step": {step},' in raw.read_text())
+            wait_for(lambda step=step: f'"step":{step},' in raw.read_text())
             clock.write_text(offset)
             with pytest.raises(perfkit.RequestError, match="measured by another process"):
                 perfkit.measure(planned.config, planned.protocol)
