@@ -21,7 +21,7 @@ from perfkit.config import ROOT
 from perfkit.logs import dlperf, wording
 from perfkit.logs.audit import Audit, Case, read_audit, write_audit
 from perfkit.logs.auditing import AuditError, audited, files_of
-from perfkit.logs.claims import ClaimInput, cells_for, claims_of_tables, differs, judged
+from perfkit.logs.claims import ClaimInput, cells_for, check_claim, claims_of_tables, differs
 from perfkit.logs.config_facts import Sourced, by_line
 from perfkit.logs.findings import first_losses, together
 from perfkit.logs.formats import Semantics
@@ -94,7 +94,7 @@ def seen(one):
 
 
 def claimed(text, one, tolerance=0.0):
-    return judged(ClaimInput(text, float(text), "--claim"), *recomputed(one), tolerance)
+    return check_claim(ClaimInput(text, float(text), "--claim"), *recomputed(one), tolerance)
 
 
 # Figures.
@@ -431,7 +431,7 @@ def test_different_statistics_on_the_two_sides_of_a_speed_up_are_told(cells):
         facts = FACTS | {"devices": devices, "ranks": devices}
         one = recomputed(log(windows(5, rate=values), facts=facts))
         given = ClaimInput(text, float(text), f"{devices} devices", cell)
-        claims.append(judged(given, *one))
+        claims.append(check_claim(given, *one))
     (found,) = finding_of("mixed_statistics", claims=claims)
     assert [*found["figures"]] == ["1x1, 256", "1x8, 256"]
     alike = [claims[0], claims[0].model_copy(update={"place": "elsewhere"})]

@@ -21,7 +21,7 @@ from perfkit.cli import main
 from perfkit.logs import reader
 from perfkit.logs.audit import read_audit
 from perfkit.logs.auditing import AuditError, audit, audited
-from perfkit.logs.claims import ClaimInput, cells_for, judged
+from perfkit.logs.claims import ClaimInput, cells_for, check_claim
 from perfkit.logs.config_facts import TEXT
 from perfkit.logs.formats import FORMATS, FormatError, user_format
 from perfkit.logs.importing import import_logs
@@ -71,7 +71,7 @@ def codes(log):
 
 def claimed(text, log):
     figures = figures_of(log)
-    return judged(ClaimInput(text, float(text), "--claim"), audited(log, figures), figures)
+    return check_claim(ClaimInput(text, float(text), "--claim"), audited(log, figures), figures)
 
 
 def figure(log, statistic, period):

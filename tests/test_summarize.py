@@ -133,38 +133,38 @@ def test_a_repeat_whose_raw_file_is_gone_is_named(measurement):
 
 
 @pytest.fixture
-def looked_at(tmp_path):
-    """A measurement of one repeat of one rank, whose machine was looked at once a second."""
+def sampled(tmp_path):
+    """A measurement of one repeat of one rank, whose machine was sampled once a second."""
     events = rank(2.0)
     next(e for e in events if e["event"] == "window")["began"] = 10.5
     begin = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 2, "missing": {}}
     begin["energy_wraps_joules"] = {}
-    looks = [begin]
+    samples = [begin]
     for at in range(9, 15):
         counters = {
             "process_seconds": 1.5 * at,
             "busy_seconds": 1.75 * at,
             "steal_seconds": 1.0,
         }
-        looks.append({"event": "sample", "at": float(at), **counters})
+        samples.append({"event": "sample", "at": float(at), **counters})
     result = measured([4.0], protocol="quick", warmup_steps=1, measured_steps=2)
     measurement = with_raw_files(tmp_path / "m", result, [[events]])
-    lines = "".join(json.dumps(line) + "\n" for line in looks)
+    lines = "".join(json.dumps(line) + "\n" for line in samples)
     measurement.telemetry_file(1).write_text(lines)
-    repeat = summarize(1, PROTOCOL, [events], 9.5, looks)
+    repeat = summarize(1, PROTOCOL, [events], 9.5, samples)
     path = measurement.folder / "result.json"
     content = json.loads(path.read_text()) | {"repeats": [repeat.model_dump(mode="json")]}
     path.write_text(json.dumps(content))
     return type(measurement).read(measurement.folder)
 
 
-def test_the_conditions_of_a_repeat_are_derived_from_its_file_again(looked_at):
-    (repeat,) = looked_at.result.repeats
+def test_the_telemetry_of_a_repeat_is_derived_from_its_file_again(sampled):
+    (repeat,) = sampled.result.repeats
     assert (repeat.telemetry.process_cores, repeat.telemetry.other_load_cores) == (1.5, 0.25)
-    assert check_against_raw(looked_at) == []
+    assert check_against_raw(sampled) == []
     # The third look, of those in the window.
-    change(looked_at.telemetry_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
-    assert check_against_raw(looked_at) == ["repeat 1: the raw files give another telemetry"]
+    change(sampled.telemetry_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
+    assert check_against_raw(sampled) == ["repeat 1: the raw files give another telemetry"]
 
 
 @pytest.mark.parametrize(
@@ -176,15 +176,15 @@ def test_the_conditions_of_a_repeat_are_derived_from_its_file_again(looked_at):
         ('"cores": 2', '"gores": 2', "not those of a finished repeat"),
     ],
 )
-def test_a_telemetry_file_that_is_none_is_named(looked_at, old, new, told):
-    change(looked_at.telemetry_file(1), old, new)
-    (line,) = check_against_raw(looked_at)
+def test_a_telemetry_file_that_is_none_is_named(sampled, old, new, told):
+    change(sampled.telemetry_file(1), old, new)
+    (line,) = check_against_raw(sampled)
     assert line.startswith("repeat 1: ") and told in line
 
 
-def test_conditions_whose_file_is_gone_are_named(looked_at):
-    looked_at.telemetry_file(1).unlink()
-    assert check_against_raw(looked_at) == [
+def test_telemetry_whose_file_is_gone_is_named(sampled):
+    sampled.telemetry_file(1).unlink()
+    assert check_against_raw(sampled) == [
         "repeat 1: repeats/1/telemetry.jsonl: No such file or directory"
     ]
 

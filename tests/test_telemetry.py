@@ -130,7 +130,7 @@ def test_this_machines_own_cpu_time_grows():
 
 
 def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(write, tmp_path):
-    begin, *looks = sampled(tmp_path, samples=2, sys=tmp_path / "sys")
+    begin, *samples = sampled(tmp_path, samples=2, sys=tmp_path / "sys")
     assert begin == {
         "event": "begin",
         "device": "cpu",
@@ -145,7 +145,7 @@ def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(writ
             "cpu_energy": "no RAPL under /sys/class/powercap",
         },
     }
-    assert [{*look} for look in looks] == [{"event", "at"}] * 2
+    assert [{*sample} for sample in samples] == [{"event", "at"}] * 2
 
 
 def test_what_is_there_and_may_not_be_read_says_so(tmp_path):
@@ -153,7 +153,7 @@ def test_what_is_there_and_may_not_be_read_says_so(tmp_path):
     (zone / "energy_uj").mkdir(parents=True)
     (zone / "name").write_text("package-0\n")
     (zone / "max_energy_range_uj").write_text("1000000\n")
-    begin, _look = sampled(tmp_path, sys=tmp_path / "sys")
+    begin, _sample = sampled(tmp_path, sys=tmp_path / "sys")
     assert begin["missing"]["cpu_energy"] == f"{zone}/energy_uj: Is a directory"
 
 
@@ -168,8 +168,8 @@ def test_a_sensor_that_falls_silent_is_left_out_from_then_on_and_the_rest_goes_o
         telemetry.sample(None)
         (sensor / "temp1_input").unlink()
         telemetry.sample(None)
-    _begin, *looks = read_events(tmp_path / "c.jsonl")
-    seen = [look.get("temperature_celsius") for look in looks]
+    _begin, *samples = read_events(tmp_path / "c.jsonl")
+    seen = [sample.get("temperature_celsius") for sample in samples]
     assert seen == [{"cpu": 55.0}, None, None]
 
 
@@ -226,13 +226,13 @@ def nvml(monkeypatch):
 
 
 def test_gpus_are_asked_for_clock_temperature_energy_and_reasons(tmp_path, nvml):
-    begin, look = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
+    begin, sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
     assert not {name for name in begin["missing"] if name.startswith("gpu")}
     assert (begin["device"], begin["ranks"]) == ("gpu", 2)
-    assert look["clock_mhz"] == {"gpu0": 1400, "gpu1": 1401}
-    assert look["temperature_celsius"] == {"gpu0": 60, "gpu1": 61}
-    assert look["energy_joules"] == {"gpu0": 5.5, "gpu1": 5.501}
-    assert look["throttled"] == {"gpu0": [], "gpu1": ["power_cap", "hardware_thermal"]}
+    assert sample["clock_mhz"] == {"gpu0": 1400, "gpu1": 1401}
+    assert sample["temperature_celsius"] == {"gpu0": 60, "gpu1": 61}
+    assert sample["energy_joules"] == {"gpu0": 5.5, "gpu1": 5.501}
+    assert sample["throttled"] == {"gpu0": [], "gpu1": ["power_cap", "hardware_thermal"]}
     assert nvml["open"] is False
 
 
@@ -241,9 +241,9 @@ def test_what_one_gpu_does_not_support_is_missing_with_nvmls_reason(tmp_path, nv
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     nvml["nvmlDeviceGetTotalEnergyConsumption"] = unsupported
-    begin, look = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
+    begin, sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
     assert begin["missing"]["gpu_energy"] == "NVML: Not Supported"
-    assert "energy_joules" not in look and "clock_mhz" in look
+    assert "energy_joules" not in sample and "clock_mhz" in sample
 
 
 def test_a_gpu_that_does_not_tell_its_memory_keeps_its_name(nvml, monkeypatch):
@@ -262,9 +262,9 @@ def test_gpus_that_may_not_be_asked_are_missing_and_the_rest_is_sampled(tmp_path
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
 
     nvml["nvmlDeviceGetHandleByIndex"] = forbidden
-    begin, look = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
+    begin, sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
     assert begin["missing"]["gpus"] == "NVML: Insufficient Permissions"
-    assert look["at"] > 0
+    assert sample["at"] > 0
     assert nvml["open"] is False
 
 
@@ -273,8 +273,8 @@ def test_gpus_without_a_driver_are_missing_and_a_cpus_measurement_asks_for_none(
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 
     nvml["nvmlInit"] = no_driver
-    begin, _look = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
+    begin, _sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
     assert begin["missing"]["gpus"] == "NVML: Driver Not Loaded"
     (tmp_path / "telemetry.jsonl").unlink()
-    begin, _look = sampled(tmp_path, CPU, sys=tmp_path / "sys")
+    begin, _sample = sampled(tmp_path, CPU, sys=tmp_path / "sys")
     assert "gpus" not in begin["missing"]

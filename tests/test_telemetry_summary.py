@@ -25,8 +25,8 @@ BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {
 BEGIN["energy_wraps_joules"] = {"package-0": 1000.0}
 
 
-def looks(count=7, **of):
-    """Looks at 0, 1, 2 … s; of each reading what `of` makes of its moment."""
+def samples_of(count=7, **of):
+    """Samples at 0, 1, 2 … s; of each reading what `of` makes of its moment."""
     of = {"process_seconds": lambda at: 2.0 * at} | of
     return [
         {"event": "sample", "at": float(at)} | {what: made(at) for what, made in of.items()}
@@ -36,7 +36,9 @@ def looks(count=7, **of):
 
 def summary(*, began=1.5, seconds=3.0, samples=(30,), begin=None, **of):
     """Of a window from 1.5 s to 4.5 s, if not told otherwise."""
-    return summarize_telemetry([BEGIN | (begin or {}), *looks(**of)], began, seconds, samples)
+    return summarize_telemetry(
+        [BEGIN | (begin or {}), *samples_of(**of)], began, seconds, samples
+    )
 
 
 def test_load_is_what_counters_rose_by_between_the_windows_ends():
@@ -57,14 +59,14 @@ def test_what_was_busy_before_and_after_the_window_is_not_in_it():
     assert seen.other_load_cores == pytest.approx(3 - 2)
 
 
-def test_looks_at_the_very_ends_of_a_window_are_enough():
+def test_samples_at_the_very_ends_of_a_window_are_enough():
     seen = summary(
         began=0, seconds=6, busy_seconds=lambda at: 3.0 * at, steal_seconds=lambda at: 1.0 * at
     )
     assert (seen.samples, seen.other_load_cores, seen.steal_share) == (7, 1.0, 0.25)
 
 
-def test_a_window_between_two_looks_is_judged_by_these():
+def test_a_window_between_two_samples_is_judged_by_these():
     seen = summary(
         began=2.2,
         seconds=0.1,
@@ -76,11 +78,11 @@ def test_a_window_between_two_looks_is_judged_by_these():
 
 
 @pytest.mark.parametrize(("began", "seconds"), [(-0.5, 2), (5, 2), (7, 1), (-3, 20)])
-def test_a_window_that_was_not_looked_at_from_both_ends_has_no_conditions(began, seconds):
+def test_a_window_that_was_not_sampled_at_both_ends_has_no_telemetry(began, seconds):
     assert summary(began=began, seconds=seconds) is None
 
 
-def test_a_machine_on_which_the_measurement_does_not_run_has_no_conditions():
+def test_a_machine_on_which_the_measurement_does_not_run_has_no_telemetry():
     lines = [{"event": "sample", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
     assert summarize_telemetry([BEGIN, *lines], 1.5, 3.0, [30]) is None
     assert summarize_telemetry([], 1.5, 3.0, [30]) is None
@@ -128,7 +130,7 @@ def test_on_gpus_energy_per_sample_is_of_the_gpus_of_the_ranks_on_this_machine()
     assert seen.energy_joules_per_sample is None
 
 
-def test_clocks_temperatures_and_reasons_are_of_the_looks_in_the_window():
+def test_clocks_temperatures_and_reasons_are_of_the_samples_in_the_window():
     """A GPU that has nothing to do before and after it is slow and cool then."""
     at_work = range(2, 5)
     seen = summary(
@@ -154,7 +156,7 @@ def test_a_cpu_is_throttled_where_its_count_rises():
 
 
 def with_telemetry(*seen):
-    """A result whose repeats have these conditions."""
+    """A result whose repeats have this telemetry."""
     result = measured([4.0] * len(seen), protocol="quick")
     pairs = zip(result.repeats, seen, strict=True)
     repeats = [repeat.model_copy(update={"telemetry": one}) for repeat, one in pairs]
@@ -208,7 +210,7 @@ def test_a_measurement_has_the_highest_other_load_and_the_median_energy_of_its_r
 
 
 def shown(folder, *seen):
-    """The section's text, of a measurement of two repeats with these conditions."""
+    """The section's text, of a measurement of two repeats with this telemetry."""
     measurement = stored(folder)
     pairs = zip(measurement.result.repeats, seen, strict=True)
     repeats = [repeat.model_copy(update={"telemetry": one}) for repeat, one in pairs]
@@ -234,7 +236,7 @@ def test_the_page_says_whose_energy_it_is_and_speaks_chinese(tmp_path):
         assert "每样本能耗（J）" in shown(tmp_path / "zh", seen, seen)
 
 
-def test_the_page_of_a_measurement_without_conditions_says_so(tmp_path):
+def test_the_page_of_a_measurement_without_telemetry_says_so(tmp_path):
     assert shown(tmp_path / "m", None, None).startswith("The machine was not sampled")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfkit.config import portable
 from perfkit.logs.audit import SCHEMA_VERSION, Audit, AuditedLog, Claim, Fact
-from perfkit.logs.claims import Audited, ClaimInput, claims_of_tables, judged
+from perfkit.logs.claims import Audited, ClaimInput, check_claim, claims_of_tables
 from perfkit.logs.dlperf import cases
 from perfkit.logs.findings import findings_of, first_losses, together
 from perfkit.logs.formats import LogFormat
@@ -89,7 +89,9 @@ def audit(
         wanted = [c for table in dict.fromkeys(tables) for c in every if c["table"] == table]
         claims += claims_of_tables(wanted, logs, tolerance)
     if claim:
-        claims.append(judged(ClaimInput(claim, _value(claim), "--claim"), *logs[0], tolerance))
+        claims.append(
+            check_claim(ClaimInput(claim, _value(claim), "--claim"), *logs[0], tolerance)
+        )
     found = [log for log, _figures in logs]
     return Audit(
         schema_version=SCHEMA_VERSION,

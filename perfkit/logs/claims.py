@@ -75,7 +75,7 @@ class Candidate(NamedTuple):
     value: float
 
 
-def judged(
+def check_claim(
     given: ClaimInput,
     log: AuditedLog,
     figures: Figures,
@@ -254,7 +254,10 @@ def _kept(
     alike = [cell for cell in cells if not differs(log, cell)]
     several = len(alike) > 1
     claims = [
-        (cell, judged(ClaimInput.of_cell(cell), log, figures, tolerance, ambiguous=several))
+        (
+            cell,
+            check_claim(ClaimInput.of_cell(cell), log, figures, tolerance, ambiguous=several),
+        )
         for cell in cells
     ]
     given = [

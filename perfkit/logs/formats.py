@@ -185,8 +185,10 @@ def _restarts_by_clock(semantics: Semantics, prints: Prints) -> Semantics:
     follows = (np.diff(epoch) == 0) & (step[:-1] >= reset) & (np.diff(step) > 0)
     passed = np.diff(prints["at"])[follows]
     if not np.isfinite(passed).any():
-        told = "; nothing in this log does: its means are taken to begin anew after each print"
-        return replace(semantics, source=semantics.source + told)
+        unknown = (
+            "; nothing in this log does: its means are taken to begin anew after each print"
+        )
+        return replace(semantics, source=semantics.source + unknown)
     sums = (step - reset + 1) * seconds
     if_window = np.nansum((np.diff(step) * seconds[1:])[follows] - passed)
     if_running = np.nansum(np.diff(sums)[follows] - passed)

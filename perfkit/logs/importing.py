@@ -232,9 +232,9 @@ def config_of(known: Known, problems: list[str]) -> Config | None:
         name for name, field in Config.model_fields.items() if field.is_required()
     )
     unknown |= {"gpus": 0, "processes": 1, "data_dir": "not known"}
-    unsaid = is_open("device", values["device"])
-    config = None if unsaid else validated(lambda: Config(**unknown | values), problems)
-    if unsaid or (config and not config.devices):
+    is_unknown = is_open("device", values["device"])
+    config = None if is_unknown else validated(lambda: Config(**unknown | values), problems)
+    if is_unknown or (config and not config.devices):
         problems.append("device: say what trained, cpu with processes or gpu with gpus")
     if config is None:
         return None

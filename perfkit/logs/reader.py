@@ -310,9 +310,9 @@ def _reported(form: LogFormat, rest: Lines) -> Iterator[ReportedFigure]:
     for unit, pattern in form.reported:
         for number, line in rest:
             if match := pattern.search(line):
-                said = match.groupdict("")
-                name = f"{said.get('where', '')} {said.get('name', '')}".strip()
-                yield documents.figure(name, said["value"], unit, number)
+                groups = match.groupdict("")
+                name = f"{groups.get('where', '')} {groups.get('name', '')}".strip()
+                yield documents.figure(name, groups["value"], unit, number)
 
 
 def _segments(
@@ -353,5 +353,5 @@ def _of_document(path: Path, text: str) -> list[Log]:
     facts = Facts(**contents.facts)
     facts.complete(path)
     windows = windows_of(contents.prints, contents.semantics)
-    told = (contents.semantics, windows, facts.found, contents.reported)
-    return [Log(path, contents.name, "", *told)]
+    found = (contents.semantics, windows, facts.found, contents.reported)
+    return [Log(path, contents.name, "", *found)]

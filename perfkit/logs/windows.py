@@ -39,7 +39,7 @@ def windows_of(prints: Prints, semantics: Semantics) -> pd.DataFrame:
     """The windows of prints, in their order; none for a print whose mean covers unknown
     steps."""
     if not semantics.repeats and (prints["rank"] < 0).any():
-        prints = prints | {"rank": _told_apart(prints)}
+        prints = prints | {"rank": _distinguish_ranks(prints)}
     places = by_value(prints["rank"])
     parts = [_of_rank({k: v[at] for k, v in prints.items()}, semantics) for at in places]
     if not places:
@@ -53,7 +53,7 @@ def windows_of(prints: Prints, semantics: Semantics) -> pd.DataFrame:
     return pd.DataFrame({name: values[known] for name, values in columns.items()})
 
 
-def _told_apart(prints: Prints) -> np.ndarray:
+def _distinguish_ranks(prints: Prints) -> np.ndarray:
     """Ranks of the prints. Unnamed ranks are told apart where a step is printed again at once:
     each print goes to the rank that was the least behind it."""
     ranks, unnamed = prints["rank"].copy(), prints["rank"] < 0

@@ -255,8 +255,8 @@ def _claim(claim: Claim, names: dict[str, str]) -> Iterator[str]:
         yield wrapped(chance_words(claim), "    ")
     elif claim.closest:
         value = number(claim.closest.value, DIGITS)
-        told = f"{value}, {difference_words(claim.difference)}; {claim.tried} figures tried"
-        yield wrapped(f"closest: {figure_words(claim.closest)}: {told}", "    ")
+        closest = f"{value}, {difference_words(claim.difference)}; {claim.tried} figures tried"
+        yield wrapped(f"closest: {figure_words(claim.closest)}: {closest}", "    ")
     for stage in claim.waterfall[1:]:
         steps = f" ({range_words(stage.figure)})" if stage.figure else ""
         value = f"{number(stage.value, DIGITS)}, {difference_words(stage.difference)}"
