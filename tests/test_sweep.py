@@ -275,7 +275,7 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
         (
             {"batch_size": [1, 2]},
             {"tf32": True},
-            ["tf32: device=cpu has", "(2 configurations)"],
+            ["tf32: device=cpu has none", "(2 configurations)"],
         ),
         ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
         ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
