@@ -27,7 +27,7 @@ from perfkit.driver.connection import (
     Inbox,
     Listener,
     LostError,
-    Message,
+    NodeMessage,
     shared_secret,
 )
 from perfkit.driver.failures import NodeError
@@ -69,7 +69,7 @@ class Node:
     number: int
     channel: Channel
     facts: NodeFacts | None = None
-    reply: Message | None = None
+    reply: NodeMessage | None = None
     lost: str | None = None
 
 
@@ -226,7 +226,7 @@ class ClusterLauncher(Launcher):
         """Where workers meet, on node 0."""
         return self.config.port + 1 if self.config.port else self._facts(0).port
 
-    def _replies(self) -> dict[int, Message]:
+    def _replies(self) -> dict[int, NodeMessage]:
         while not self._all(lambda node: node.reply):
             self.poll(POLL_SECONDS)
             if self.error:
@@ -255,7 +255,7 @@ class ClusterLauncher(Launcher):
             while True:
                 self._receive(*self.inbox.get_nowait())
 
-    def _receive(self, channel: Channel, message: Message | LostError) -> None:
+    def _receive(self, channel: Channel, message: NodeMessage | LostError) -> None:
         node = next((n for n in self.nodes.values() if n.channel is channel), None)
         try:
             if node and node.lost:
@@ -276,7 +276,7 @@ class ClusterLauncher(Launcher):
         if node:
             node.lost = reason
 
-    def _welcome(self, channel: Channel, hello: Message) -> None:
+    def _welcome(self, channel: Channel, hello: NodeMessage) -> None:
         """Take in a node. Raises LostError for what is no node that is waited for."""
         number = hello.get("node")
         asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
@@ -304,7 +304,7 @@ class ClusterLauncher(Launcher):
         name = self.node_name(node)
         return NodeError("nodes_differ", parameter=parameter, here=here, there=there, node=name)
 
-    def _take(self, node: Node, message: Message) -> None:
+    def _take(self, node: Node, message: NodeMessage) -> None:
         match message["type"]:
             case "ready":
                 node.facts = NodeFacts.model_validate(message)
@@ -349,9 +349,9 @@ class ClusterWorkers(WorkerGroup):
         self.raw_folder = raw_folder
         self.exited_at: dict[int, float] = {}
         self.exits: dict[int, ExitInfo] = {}
-        self.ended_by: float | None = None
+        self.deadline: float | None = None
 
-    def receive(self, node: int, message: Message) -> None:
+    def receive(self, node: int, message: NodeMessage) -> None:
         """Take in a message of a node. Raises LostError for what it may not send."""
         match message["type"]:
             case "raw":
@@ -383,21 +383,14 @@ class ClusterWorkers(WorkerGroup):
                 return True
         return False
 
-    def dump_stacks(self) -> None:
-        self._end(stacks=True)
-
-    def end(self) -> None:
-        self._end(stacks=False)
-
-    def _end(self, *, stacks: bool) -> None:
-        """End the workers on every node that can be reached."""
+    def end(self, *, dump_stacks: bool = False) -> None:
         nodes = self.launcher.nodes
         for number, node in nodes.items():
             if number not in self.exits:
-                self.launcher.send(node, "end", stacks=stacks)
-        # One deadline, also where stacks are asked for first.
-        self.ended_by = self.ended_by or time.monotonic() + ENDING_SECONDS
-        while time.monotonic() < self.ended_by and not all(
+                self.launcher.send(node, "end", dump_stacks=dump_stacks)
+        # One deadline, however often this is called.
+        self.deadline = self.deadline or time.monotonic() + ENDING_SECONDS
+        while time.monotonic() < self.deadline and not all(
             number in self.exits or node.lost for number, node in nodes.items()
         ):
             self.launcher.poll(POLL_SECONDS)

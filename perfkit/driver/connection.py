@@ -35,7 +35,7 @@ INBOX_MESSAGES = 64
 UNAUTHENTICATED = 64
 """How many connections besides the nodes' may be in their challenge at once."""
 
-Message = dict[str, Any]
+NodeMessage = dict[str, Any]
 
 
 class LostError(ConnectionError):
@@ -46,7 +46,7 @@ class RejectedError(LostError):
     """The other side has another secret."""
 
 
-Inbox = Queue[tuple["Channel", Message | LostError]]
+Inbox = Queue[tuple["Channel", NodeMessage | LostError]]
 """What has come from all channels; the LostError is the last of each."""
 
 
@@ -120,7 +120,7 @@ class Channel:
             self.connection.close()
             self.stream.close()
 
-    def _deliver(self, message: Message | LostError) -> None:
+    def _deliver(self, message: NodeMessage | LostError) -> None:
         while not self.closed.is_set():
             with contextlib.suppress(Full):
                 return self.inbox.put((self, message), timeout=ALIVE_SECONDS)
@@ -237,7 +237,7 @@ def shut_down(stream: socket.socket) -> None:
         stream.shutdown(socket.SHUT_RDWR)
 
 
-def _decode(data: bytes) -> Message:
+def _decode(data: bytes) -> NodeMessage:
     """Raises LostError for what is no message."""
     try:
         message = json.loads(data)

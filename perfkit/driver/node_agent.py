@@ -21,7 +21,7 @@ from perfkit.driver.connection import (
     SECRET,
     Inbox,
     LostError,
-    Message,
+    NodeMessage,
     RejectedError,
     connect,
     shared_secret,
@@ -114,7 +114,7 @@ class NodeAgent:
                 if self.workers:
                     self._report(self.workers)
 
-    def _answer(self, message: Message) -> None:
+    def _answer(self, message: NodeMessage) -> None:
         match message["type"]:
             case "job":
                 try:
@@ -125,7 +125,7 @@ class NodeAgent:
             case "run":
                 self._run(message)
             case "end" if self.workers:
-                self._end(self.workers, message["stacks"])
+                self._end(self.workers, dump_stacks=message["dump_stacks"])
             case "end":
                 pass
             case "listen":
@@ -135,7 +135,7 @@ class NodeAgent:
             case unknown:
                 raise LostError(f"it sent {unknown!r}, which this perfkit does not know")
 
-    def _prepare(self, message: Message) -> None:
+    def _prepare(self, message: NodeMessage) -> None:
         """Take in what is to be measured. The answer: what the nodes must have in common, and
         where this one can be reached."""
         self.config = Config.model_validate(message["config"])
@@ -154,7 +154,7 @@ class NodeAgent:
             port=free_port,
         )
 
-    def _run(self, message: Message) -> None:
+    def _run(self, message: NodeMessage) -> None:
         """Start this node's workers of one repeat."""
         place = NodeRank(**message["place"])
         address, _, port = place.master.rpartition(":")
@@ -169,14 +169,12 @@ class NodeAgent:
             LocalWorkers(self.config, self.protocol, raw_folder, message["job"], place)
         )
 
-    def _end(self, workers: LocalWorkers, stacks: bool) -> None:
+    def _end(self, workers: LocalWorkers, *, dump_stacks: bool) -> None:
         """End the workers now."""
         # First what is known before the end, which hides who had exited already.
         self._report(workers)
         if self.workers:
-            if stacks:
-                workers.dump_stacks()
-            workers.end()
+            workers.end(dump_stacks=dump_stacks)
             self._report(workers)
 
     def _listen(self, port: int) -> None:

@@ -101,13 +101,12 @@ def _run_workers(
                 progress.show(index, ranks[0].step, so_far)
                 if not exited and time.monotonic() - began > config.timeout:
                     ended_by = "timeout"
-                    workers.dump_stacks()
                     break
         except KeyboardInterrupt:
             ended_by = "interrupt"
         # Before the end, which takes its time.
         idle_seconds = [time.monotonic() - rank.moved_at for rank in ranks]
-        workers.end()
+        workers.end(dump_stacks=ended_by == "timeout")
         seconds = time.monotonic() - began
         exit_info = workers.exit_info()
         # Before the scratch folder goes, which may lie on the same disk.

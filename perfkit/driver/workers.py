@@ -62,12 +62,8 @@ class WorkerGroup(ABC):
         """Wait up to `seconds`; whether all workers have ended, or can't go on."""
 
     @abstractmethod
-    def dump_stacks(self) -> None:
-        """Have every worker that still runs write to its log where it is."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """Kill what is left."""
+    def end(self, *, dump_stacks: bool = False) -> None:
+        """Kill what is left; before, every worker may have to write to its log where it is."""
 
     @abstractmethod
     def exit_info(self) -> ExitInfo:
@@ -237,15 +233,13 @@ class LocalWorkers(WorkerGroup):
             ):
                 self.exited_at[rank] = time.monotonic()
 
-    def dump_stacks(self) -> None:
-        for rank, pid in self.pids.items():
-            if rank not in self.exited_at:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGUSR1)
-        time.sleep(STACKS_SECONDS)
-
-    def end(self) -> None:
+    def end(self, *, dump_stacks: bool = False) -> None:
         self._watch()
+        if dump_stacks:
+            for rank in self.pids.keys() - self.exited_at.keys():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pids[rank], signal.SIGUSR1)
+            time.sleep(STACKS_SECONDS)
         # That closes the pipe, which tells the supervisor to kill and wait.
         close(self.process)
 
