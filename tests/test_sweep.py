@@ -272,7 +272,11 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(
             ["batch_size: 0 is out of range", "did you mean 'dali'?"],
         ),
         ({"batch_size": [1]}, {"gpus": 3, "device": "gpu"}, ["gpus: 3 asked for, and this"]),
-        ({"batch_size": [1, 2]}, {"tf32": True}, ["tf32: is for GPUs", "(2 configurations)"]),
+        (
+            {"batch_size": [1, 2]},
+            {"tf32": True},
+            ["tf32: device=cpu has none", "(2 configurations)"],
+        ),
         ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
         ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
         ({"timeout": [10, 20]}, {}, ["the same configuration twice"]),

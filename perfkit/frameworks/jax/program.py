@@ -15,8 +15,8 @@ def multiply_adds(jaxpr: Any) -> int:
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            one = equation.invars[0].aval.shape
-            summed = prod(one[axis] for axis in contracted)
+            factor = equation.invars[0].aval.shape
+            summed = prod(factor[axis] for axis in contracted)
             count += equation.outvars[0].aval.size * summed
         elif equation.primitive.name == "conv_general_dilated":
             kernel = equation.invars[1].aval

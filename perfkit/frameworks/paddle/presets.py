@@ -55,10 +55,10 @@ def code(strategy: str) -> str:
     options = STRATEGIES[strategy]
     lines = ["import paddle", "from paddle.distributed import fleet", ""]
     lines.append("strategy = fleet.DistributedStrategy()")
-    for part, made in parts.items():
+    for part, constructor in parts.items():
         inner = {k.split(".")[1]: v for k, v in options.items() if k.startswith(part)}
         if inner:
-            lines += [f"{part} = {made}"]
+            lines += [f"{part} = {constructor}"]
             lines += [f"{part}.{name} = {value!r}" for name, value in inner.items()]
             lines += [f"strategy.{part} = {part}"]
     lines += [f"strategy.{k} = {v!r}" for k, v in options.items() if "." not in k]
