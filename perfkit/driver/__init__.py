@@ -4,12 +4,12 @@ measure.py     plans repeats, runs them in fresh processes, collects, stores
 repeat.py      one repeat, from its first process to its last
 task.py        workers started for something besides measuring
 failures.py    why workers ended before their time
-progress.py    the line of text that a waiting user sees
+progress.py    the bar that a waiting user sees
 doctor.py      what would keep a measurement from running
-workers.py     starts the workers of one node and sees to it that they end
+workers.py     launchers and groups of workers; those of one node, started and all ended
 supervisor.py  runs one command and leaves nothing of it behind
 connection.py  messages between the driver and the nodes
 node_agent.py  a node, told by the driver what to run
 cluster.py     all nodes, seen from the driver
-manifest.py    the nodes as an indexed Job of Kubernetes
+manifest.py    the nodes as an indexed Job of Kubernetes, by manifest.yaml.j2
 """
