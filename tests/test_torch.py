@@ -454,7 +454,7 @@ def test_a_profile_has_the_seconds_of_each_part_of_a_step(narrow):
 def test_a_want_of_memory_on_a_cpu_is_recognised():
     with pytest.raises(RuntimeError) as raised:
         torch.empty(2**55, dtype=torch.int8)
-    assert worker.failure(raised.value)[0] == "out_of_memory"
+    assert worker.classify(raised.value)[0] == "out_of_memory"
 
 
 def test_peaks_are_measured_by_products_and_copies_that_are_right():

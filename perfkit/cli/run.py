@@ -212,6 +212,9 @@ def _execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[st
             stdout_file=sys.stderr if sys.stderr.isatty() else None,
             coalesce_streams=True,
             on_cell_execute=handle_interrupts,
+            # Else the kernel gets another SIGINT at its end: one that has just answered an
+            # interrupt prints a stack for it.
+            shutdown_kernel="immediate",
         )
     except PapermillExecutionError as error:
         if error.ename == KeyboardInterrupt.__name__:
