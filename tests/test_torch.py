@@ -463,6 +463,7 @@ def test_peaks_are_measured_by_products_and_copies_that_are_right():
     assert workloads.copy(100)().numel() == 100
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("model", ["vgg16", "bert"])
 def test_dropout_acts_at_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch, model):
     paddle = pytest.importorskip("paddle")
