@@ -4,7 +4,9 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install -qq --constraint constraints.txt --editable
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
-.PHONY: report check test test-slow test-paddle2 lab lint bench kills docs constraints clean
+PEERS := paddle2 torch-old mxnet
+
+.PHONY: report check test test-slow test-paddle2 peers gpu lab lint bench kills docs constraints clean
 
 ## report: measure ResNet-50 on this machine's CPU and write the site, outputs/index.html
 report: .venv/cpu
@@ -17,7 +19,7 @@ report: .venv/cpu
 check: lint
 	$(PYTEST) --quick
 
-## test: all tests but those of make test-slow, on all cores (under ten minutes on two)
+## test: all tests but those of make test-slow, on all cores (a quarter of an hour on two)
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
@@ -27,8 +29,15 @@ test-slow: .venv/test
 
 ## test-paddle2: the tests of models, strategies and data-parallel training under Paddle 2.6.2
 test-paddle2: .venv-paddle2/test
-	.venv-paddle2/bin/python -m pytest tests/test_models.py tests/test_strategies.py \
-		tests/test_parallel.py
+	.venv-paddle2/bin/python -m pytest tests/test_models.py tests/test_backends.py \
+		tests/test_strategies.py tests/test_parallel.py
+
+## peers: environments for -p python .venv-NAME/bin/python: other versions and frameworks (6 GB)
+peers: $(PEERS:%=.venv-%/peer)
+
+## gpu: check this machine's GPU, and what perfkit does on it (up to eight minutes; installs nothing)
+gpu:
+	@$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu/run.py
 
 ## lab: open JupyterLab on the checkout (localhost only, with a token)
 lab: .venv/lab
@@ -59,7 +68,7 @@ docs: .venv/cpu
 ## constraints: write the newest versions that pyproject.toml allows into constraints.txt
 constraints: .venv/bin/pip
 	$(BIN)/pip install --quiet --dry-run --ignore-installed --report .venv/newest.json \
-		'.[cpu,torch,jax,lab,slurm,kubernetes,test]'
+		'.[cpu,torch,jax,tensorflow,lab,slurm,kubernetes,test]'
 	# Without the local part of a version: a build for the CPU alone has one (2.13.0+cpu).
 	{ sed '/^[^#]/d' constraints.txt; $(BIN)/python -c 'import json; \
 		found = [one["metadata"] for one in json.load(open(".venv/newest.json"))["install"]]; \
@@ -69,7 +78,7 @@ constraints: .venv/bin/pip
 	mv .venv/constraints.txt constraints.txt
 
 clean:
-	rm -rf .venv .venv-paddle2 data
+	rm -rf .venv $(PEERS:%=.venv-%) data
 	find outputs -mindepth 1 -maxdepth 1 ! -name examples -exec rm -rf {} +
 
 .venv/bin/pip:
@@ -85,14 +94,19 @@ clean:
 		{ echo "Paddle needs libgomp: apt-get install libgomp1"; exit 2; }
 	@touch $@
 
-# Without constraints.txt, whose NumPy is too new for Paddle 2.
-.venv-paddle2/test: pyproject.toml
-	$(PYTHON) -m venv .venv-paddle2
-	.venv-paddle2/bin/pip install -qq --editable '.[cpu-paddle2,test]' 'ipykernel==7.2.0'
+# What workers import, and no more.
+.venv-%/peer: environments/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install -qq --requirement $<
+	@touch $@
+
+.venv-paddle2/test: .venv-paddle2/peer pyproject.toml
+	.venv-paddle2/bin/pip install -qq --constraint environments/paddle2.txt \
+		--editable '.[test]' 'nvidia-dali-cuda120==2.4.0' 'ipykernel==7.2.0'
 	@touch $@
 
 .venv/test: .venv/cpu
-	$(INSTALL) '.[cpu,torch,jax,lab,slurm,kubernetes,test]'
+	$(INSTALL) '.[cpu,torch,jax,tensorflow,lab,slurm,kubernetes,test]'
 	@touch $@
 
 # What tests check pages with, in Chromium; they skip that without it.

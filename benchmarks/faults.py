@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from measuring import planted
+import psutil
+from measuring import DRIVER, planted
 
 from perfkit.config import ROOT
 
@@ -21,11 +22,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 from clusters import Namespaces, two_namespaces
 
 TIMEOUT = 30
-DRIVER = """
-import json, sys, perfkit
-plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
-print(perfkit.measure(plan.config, plan.protocol).result.failure, flush=True)
-"""
 PLANTED = """
 import sys
 if "perfkit.worker.rank" in sys.orig_argv:
@@ -105,15 +101,14 @@ def request(namespaces: Namespaces, folder: Path) -> dict[str, object]:
     return small | steps | place
 
 
-def processes(namespaces: Namespaces) -> list[str]:
+def processes(namespaces: Namespaces) -> list[int]:
     """The processes in the namespaces, without zombies."""
     found = []
     for node in namespaces.nodes:
         listed = subprocess.check_output(["ip", "netns", "pids", node.name], text=True)
-        for pid in listed.split():
-            with contextlib.suppress(OSError):
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                found += [pid] * (state != "Z")
+        for pid in map(int, listed.split()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [pid] * (psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return found
 
 

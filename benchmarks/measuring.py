@@ -10,6 +10,13 @@ from runner import PIXELS
 import perfkit
 from perfkit.results.schema import Result
 
+DRIVER = """
+import json, sys, perfkit
+plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
+print(perfkit.measure(plan.config, plan.protocol).result.failure, flush=True)
+"""
+"""Measures what is asked for in its argument, as JSON, and prints what ended it."""
+
 
 def result_of(**parameters: Any) -> Result:
     """The result of one repeat of ResNet-50 on the CPU, in fresh processes."""

@@ -21,7 +21,7 @@ from page import write_page
 from stored import Figure, Number, figures_file, read_figures, store_figure
 
 from perfkit.config import ROOT, portable, resolved_path
-from perfkit.report.index import write_index
+from perfkit.report.site import write_index
 from perfkit.request.environment import read_environment
 from perfkit.results.store import ResultError
 

@@ -12,10 +12,11 @@ import time
 import numpy as np
 from scipy.signal import lfilter
 
+from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
-from perfkit.analysis.steady import FEWEST_STEPS, steadiness
-from perfkit.comparison.verdict import verdict
-from perfkit.config import AUTO
+from perfkit.analysis.steady import FEWEST_STEPS, TOLERANCE, steadiness
+from perfkit.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
+from perfkit.driver.repeat import WarmupTest
 from perfkit.results.schema import STOPPING_LEVEL
 from perfkit.statistics import median_interval, outliers, ratio_interval, relative_width
 
@@ -127,15 +128,8 @@ def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     found, most = [], AUTO["repeats"]
     for values in NOISE[noise](random, (simulations, most), spread).tolist():
-        n = next(
-            (
-                n
-                for n in range(2, most)
-                if (width := relative_width(values[:n], STOPPING_LEVEL)) is not None
-                and width <= target
-            ),
-            most,
-        )
+        widths = ((n, relative_width(values[:n], STOPPING_LEVEL)) for n in range(2, most))
+        n = next((n for n, width in widths if width is not None and width <= target), most)
         low, high, level = median_interval(values[:n])
         found.append((low <= middle <= high, level, n))
     return [share(column) for column in zip(*found, strict=True)]
@@ -165,6 +159,7 @@ def flagged_outliers():
 
 
 STEPS = 120
+MEASURED_STEPS = PROTOCOLS["steady"]["measured_steps"]
 
 
 def flat(random, most):
@@ -238,6 +233,61 @@ def steady_state():
         yield f"flat, {noise}: {', '.join(rates)}"
 
 
+WARMUPS = ("ramp", "decay", "cold first pass", "stalls in each pass")
+
+
+def running(form, random, noise, spread):
+    """The step times of a repeat with a planted warm-up of 5 to 400 steps, 10 to 60 % slower at
+    first, those without noise, and the steps of a pass through its data set, if it has one.
+    `ramp` falls in a line, `decay` exponentially; in a `cold first pass` the input is slow to
+    its end; with `stalls in each pass` of 50 steps, the first 3 of each take twice as long
+    besides a ramp."""
+    length, height = int(random.integers(5, 401)), random.uniform(0.1, 0.6)
+    numbers = np.arange(AUTO_WARMUP["warmup_limit"] + MEASURED_STEPS)
+    course = 1 + height * np.clip(1 - numbers / length, 0, 1)
+    pass_steps = None
+    if form == "decay":
+        course = 1 + height * np.exp(-4 * numbers / length)
+    elif form == "cold first pass":
+        course, pass_steps = 1 + height * (numbers < length), length
+    seconds = course * STEP_NOISE[noise](random, len(numbers), spread)
+    if form == "stalls in each pass":
+        pass_steps = 50
+        seconds[numbers % pass_steps < 3] *= 2
+    return seconds, course, pass_steps
+
+
+def ended_warm_ups(form, simulations, noise="normal", spread=0.01, seed=SEED):
+    """Of planted warm-ups: the share that are ended as steady where the window's steps are
+    really within TOLERANCE of the end; the share that are ended as steady elsewhere; and the
+    median of the steps that they last longer than planted. The rest comes to the limit."""
+    random = np.random.default_rng([seed, WARMUPS.index(form)])
+    right, wrong, longer = 0, 0, []
+    for _ in range(simulations):
+        seconds, course, pass_steps = running(form, random, noise, spread)
+        test = WarmupTest(Protocol.named("steady"), pass_steps)
+        ends = (n for n in range(5, len(seconds) - MEASURED_STEPS + 1, 5))
+        end = next((n for n in ends if test.ends_with(seconds[:n].tolist())), None)
+        if end is None:
+            continue
+        late = course[end : end + MEASURED_STEPS].mean() - 1 > TOLERANCE
+        right, wrong = right + (not late), wrong + late
+        longer.append(end - np.flatnonzero(course > 1 + TOLERANCE)[-1])
+    return right / simulations, wrong / simulations, float(np.median(longer))
+
+
+def warm_up():
+    """A warm-up of open length is ended where the window is within 1 % of the level that
+    follows, in at least 95 %; and never beyond its limit."""
+    for form in WARMUPS:
+        for noise, spread in (("normal", 0.01), ("lognormal", 0.01), ("normal", 0.03)):
+            right, wrong, longer = ended_warm_ups(form, SIMULATIONS // 50, noise, spread)
+            yield (
+                f"{form}, {noise} {spread:.0%}: {right:.1%} right, {wrong:.1%} too early, "
+                f"{1 - right - wrong:.1%} at the limit; {longer:.0f} steps longer"
+            )
+
+
 MEASUREMENTS = 50
 """Of a simulated series, as many as a job makes in fifty nights."""
 
@@ -289,14 +339,11 @@ def change_points():
 
 
 CLAIMS = {
-    "change_points": change_points,
-    "coverage_of_medians": coverage_of_medians,
-    "stopping": stopping,
-    "flagged_outliers": flagged_outliers,
-    "steady_state": steady_state,
-    "false_alarms": false_alarms,
-    "power": power,
-    "coverage_of_ratios": coverage_of_ratios,
+    claim.__name__: claim
+    for claim in (
+        *(change_points, coverage_of_medians, stopping, flagged_outliers, steady_state),
+        *(warm_up, false_alarms, power, coverage_of_ratios),
+    )
 }
 
 

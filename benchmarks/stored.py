@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from filelock import FileLock
-from pydantic import AwareDatetime, BaseModel, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, computed_field, model_validator
 
-from perfkit.results.schema import Reading, derived, derived_median
+from perfkit.results.schema import Reading
 from perfkit.results.store import read_as, write_atomically
-from perfkit.statistics import Interval, median, share_interval
+from perfkit.statistics import Interval, median, median_interval, share_interval
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -17,15 +17,13 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0)]
 
 
-class Number(BaseModel, frozen=True, extra="forbid", strict=True):
+class Number(BaseModel, frozen=True, strict=True):
     """The median of `values`, the median of the ratios of `pairs`, or the share of n trials
-    that are `hits`; exactly one of the three is given."""
+    that are `hits`; exactly one of the three is given. Value and interval are stored too, and
+    derived again when it is read."""
 
     name: str
     unit: Annotated[str, Field(description="of a ratio, the unit of its pairs")]
-    value: Finite
-    interval: tuple[Finite, Finite] | None
-    interval_level: Annotated[float | None, Field(description="coverage achieved, 0 to 1")]
     n: Annotated[int, Field(ge=1, le=10**9, description="values, pairs or trials")]
     values: Annotated[list[Finite], Field(description="in the order of the runs")] = []
     pairs: list[tuple[Positive, Positive]] = []
@@ -33,48 +31,54 @@ class Number(BaseModel, frozen=True, extra="forbid", strict=True):
 
     @classmethod
     def of_values(cls, name: str, values: Sequence[float], unit: str) -> Self:
-        return cls(name=name, unit=unit, values=[*values], **derived_median(values))
+        return cls(name=name, unit=unit, n=len(values), values=[*values])
 
     @classmethod
     def of_pairs(cls, name: str, pairs: Sequence[tuple[float, float]], unit: str) -> Self:
         """Ratios are first / second of each pair."""
-        return cls(name=name, unit=unit, pairs=[*pairs], **derived_median(_ratios(pairs)))
+        return cls(name=name, unit=unit, n=len(pairs), pairs=[*pairs])
 
     @classmethod
     def of_trials(cls, name: str, hits: int, trials: int) -> Self:
-        return cls(name=name, unit="", hits=hits, **_share_of(hits, trials))
+        return cls(name=name, unit="", n=trials, hits=hits)
 
     @property
     def runs(self) -> list[float]:
         """The values or ratios whose median `value` is; empty for a share."""
-        return _ratios(self.pairs) or self.values
+        return [one / other for one, other in self.pairs] or self.values
 
     @property
     def medians(self) -> list[float]:
         """The medians of both sides of a ratio."""
         return [median(side) for side in zip(*self.pairs, strict=True)]
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def value(self) -> float:
+        return median(self.runs) if self.hits is None else self.hits / self.n
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        found = self._interval
+        return (found.low, found.high) if found else None
+
+    @computed_field(description="coverage achieved, 0 to 1")  # type: ignore[prop-decorator]
+    @property
+    def interval_level(self) -> float | None:
+        return self._interval.level if self._interval else None
+
+    @property
+    def _interval(self) -> Interval | None:
+        trials = self.hits is not None
+        return share_interval(self.hits or 0, self.n) if trials else median_interval(self.runs)
+
     @model_validator(mode="after")
-    def _follows_from_its_runs(self) -> Self:
-        if [bool(self.values), bool(self.pairs), self.hits is not None].count(True) != 1:
-            raise ValueError("a number has either values, or pairs, or hits")
-        if (self.hits or 0) > self.n:
-            raise ValueError("more hits than trials")
-        trials = None if self.hits is None else _share_of(self.hits, self.n)
-        expected = trials or derived_median(self.runs)
-        if expected != {name: getattr(self, name) for name in expected}:
-            raise ValueError("value, interval or n do not follow from the runs")
+    def _has_runs_or_trials(self) -> Self:
+        given = [len(side) for side in (self.values, self.pairs) if side]
+        if (given != [self.n]) if self.hits is None else (given or self.hits > self.n):
+            raise ValueError("a number has either n values, or n pairs, or hits of n trials")
         return self
-
-
-def _ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:
-    return [one / other for one, other in pairs]
-
-
-def _share_of(hits: int, trials: int) -> dict[str, Any]:
-    low, high, level = share_interval(hits, trials)
-    # Rounded, because the last digits depend on SciPy's version.
-    return derived(hits / trials, Interval(round(low, 9), round(high, 9), level), trials)
 
 
 class Figure(BaseModel, frozen=True, extra="forbid", strict=True):

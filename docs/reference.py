@@ -26,7 +26,7 @@ import nbformat
 
 import perfkit
 from perfkit.cli import main
-from perfkit.cli.options import EPILOG, PARAMETER_LIST
+from perfkit.cli.options import parameter_list
 from perfkit.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.config import (
     ABOUT,
@@ -39,7 +39,7 @@ from perfkit.config import (
     parameters,
 )
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.logs import documents, formats
+from perfkit.logs import formats
 from perfkit.models import MODELS
 from perfkit.request.errors import PATTERNS
 from perfkit.results.schema import Result
@@ -174,12 +174,13 @@ def formats_page() -> str:
         for one in fields(formats.Semantics)
         if one.default
     ]
+    documents = ", ".join(one["name"] for one in formats.DOCUMENTS)
     return page(
         "Formats of logs",
         "What `perfkit audit` and `perfkit import` read, by a file's content; gzip and xz are "
         "unpacked. The first format that is found in a file is taken.",
         table(head, rows),
-        f"Files that are one JSON object or one table: {', '.join(documents.NAMES)}.",
+        f"Files that are one JSON object or one table: {documents}.",
         "## A format of your own",
         "`--format-regex` is a regular expression (Python's) that matches a printed line; its "
         "groups are named by what they hold, with the unit in the name. `<step>` is short for "
@@ -262,7 +263,7 @@ def parameter_line(name: str) -> str:
 
 
 def cli_page() -> str:
-    commands = [main, *(main.commands[name] for name in sorted(main.commands))]
+    commands = [main, *main.commands.values()]
     context = click.Context(main, info_name="perfkit", **main.context_settings)
     told = [part for command in commands for part in of_command(command, context)]
     return page("Commands", "As `perfkit COMMAND --help` has it.", *told)
@@ -284,10 +285,10 @@ def of_command(command: click.Command, context: click.Context) -> list[str]:
         paragraphs(command.help),
         table(("option", ""), options),
     ]
-    epilog = command.epilog or EPILOG
-    if PARAMETER_LIST in epilog:
+    epilog = command.epilog or ""
+    if parameter_list() in epilog:
         parts.append("`-p` takes any of the [parameters](parameters.md).")
-    return [*parts, paragraphs(epilog.replace(PARAMETER_LIST, ""))]
+    return [*parts, paragraphs(epilog.replace(parameter_list(), ""))]
 
 
 def paragraphs(text: str | None) -> str:

@@ -66,7 +66,7 @@ def relative_width(values: Sequence[float], level: float = 0.95) -> float | None
     return (interval.high - interval.low) / median(values)
 
 
-def noise_floor(values: Sequence[float], level: float = 0.95) -> float | None:
+def detectable_difference(values: Sequence[float], level: float = 0.95) -> float | None:
     """The smallest relative difference that would be called one, of two sets of repeats that
     are spread as these: by how much the interval of `ratio_interval` between such sets exceeds
     1. None where so few values reach no such level."""

@@ -20,9 +20,19 @@ import psutil
 _numbers = itertools.count(1)
 
 
-def namespaces_missing() -> str | None:
-    """Why `two_namespaces` cannot work here, None if it can."""
-    if reason := _not_installed("ip"):
+def wait_for(condition: Callable[[], Any], seconds: float = 180) -> Any:
+    """What the condition returns, once that is true."""
+    # On busy cores, a framework's first step takes long.
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "what the test waited for did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def namespaces_missing(*programs: str) -> str | None:
+    """Why `two_namespaces`, with these programs, cannot work here, None if it can."""
+    if reason := _not_installed("ip", *programs):
         return reason
     if os.geteuid() != 0:
         return "network namespaces need root"
@@ -67,9 +77,16 @@ class Namespaces:
         # silent, not the network gone.
         _ip("-n", self.nodes[1].name, "link", "set", "wire", "down")
 
-    def mend(self) -> None:
-        """Bring the link up again; connections go on."""
-        _ip("-n", self.nodes[1].name, "link", "set", "wire", "up")
+    def lose(self, node: int, percent: int) -> None:
+        """Have so many of a hundred packets of a node get lost; of 100, the link goes one way
+        alone."""
+        hook = "{ type filter hook output priority 0; }"
+        some = f"numgen random mod 100 < {percent}" if percent < 100 else ""
+        rules = f"""
+            add table inet loss
+            add chain inet loss out {hook}
+            add rule inet loss out oifname "wire" {some} drop"""
+        _output(self.nodes[node].command(["nft", rules]))
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 import json
 import os
+import shutil
 import sys
+import sysconfig
 import tempfile
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,10 @@ from perfkit.config import ROOT
 from perfkit.inputs.samples import make_images
 from perfkit.text.language import file_name
 
-pytest_plugins = ["progress", "quick"]
+pytest_plugins = ["accelerator.fake", "log_writers", "progress", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+# Waiting threads of PyTorch and Paddle would spin, and take the cores from tests beside them.
+os.environ |= {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 
 SMALL = {
     "device": "cpu",
@@ -84,6 +89,25 @@ def plant(
 
 
 @pytest.fixture
+def new_environment(processes: None, tmp_path: Path) -> Callable[..., str]:
+    """Makes a Python environment and returns the path of its interpreter. It has what this one
+    has, unless it is to be `empty`, and packages of these versions, which hold nothing."""
+
+    def make(name: str = "other", *, empty: bool = False, **versions: str) -> str:
+        venv.create(tmp_path / name, symlinks=True)
+        (packages,) = (tmp_path / name).glob("lib/python*/site-packages")
+        if not empty:
+            (packages / "these.pth").write_text(sysconfig.get_path("purelib"))
+        for package, version in versions.items():
+            folder = packages / f"{package}-{version}.dist-info"
+            folder.mkdir()
+            (folder / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n")
+        return str(tmp_path / name / "bin" / "python")
+
+    return make
+
+
+@pytest.fixture
 def worker_processes(
     processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], list[psutil.Process]]:
@@ -121,6 +145,21 @@ def disk(processes: None, tmp_path: Path) -> Iterator[SmallDisk]:
     """A disk of a megabyte."""
     with small_disk(tmp_path / "disk") as mounted:
         yield mounted
+
+
+@pytest.fixture(scope="module")
+def browser(processes: None) -> Iterator[Any]:
+    """Chromium, as playwright drives it, whose loop would be in the way of a notebook's."""
+    from playwright.sync_api import sync_playwright
+
+    if not (chromium := shutil.which("chromium")):
+        pytest.skip("Debian's chromium is not installed")
+    options = ["--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        chosen = {"executable_path": chromium, "chromium_sandbox": False, "args": options}
+        started = playwright.chromium.launch(**chosen)
+        yield started
+        started.close()
 
 
 @pytest.fixture

@@ -97,6 +97,7 @@ class Trainer:
             "optimizer_settings": "none: a fake",
             "tf32": False,
             "loss_scaling": None,
+            "settings": {},
         }
 
 
@@ -116,8 +117,8 @@ def backend(seconds, steps):
         open_device=lambda _config: CpuDevice(),
         Trainer=lambda config: Trainer(seconds, steps),
         Workloads=Workloads,
+        largest_of_ranks=lambda value: value,
         tensors=lambda batches, _config: (tuple(map(np.asarray, b)) for b in batches),
-        memory_bytes=lambda _config: 1,
     )
 
 

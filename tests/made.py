@@ -4,8 +4,12 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
+
 from perfkit.config import Protocol
 from perfkit.frameworks import FRAMEWORKS
+from perfkit.logs.log import WINDOW
+from perfkit.models import MODELS, units_per_sample
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import (
     SCHEMA_VERSION,
@@ -17,9 +21,10 @@ from perfkit.results.schema import (
     Result,
     StepSeconds,
     Throughput,
+    measurement_id,
 )
-from perfkit.results.store import Measurement, Store, write_result
-from perfkit.results.summarize import summarize
+from perfkit.results.store import Measurement, Store, raw_digests, read_result, write_result
+from perfkit.results.summarize import NOT_IN_RAW_FILES, summarize
 from perfkit.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
@@ -35,26 +40,19 @@ FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") 
 
 def made_result(**changes):
     """A complete measurement of one repeat on the CPU."""
-    config = resolve(
-        {
-            "model": "resnet50",
-            "device": "cpu",
-            "gpus": 0,
-            "processes": 1,
-            "batch_size": 4,
-            "input": "synthetic",
-        }
-    )
+    asked = {"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1}
+    config = resolve(asked | {"batch_size": 4, "input": "synthetic"})
     repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
     repeats = changes.get("repeats", repeats)
     numbers = [repeat for repeat in repeats if repeat.status == "complete"]
+    count = max(1, len(repeats)) + (changes.get("status") == "partial")
     values = {
         "schema_version": SCHEMA_VERSION,
         "id": "made",
         "created": "2026-01-01T00:00:00+00:00",
         "status": "complete",
         "config": config,
-        "protocol": Protocol.named("quick", repeats=1),
+        "protocol": Protocol.named("quick", repeats=count),
         "environment": {"gpus": Reading(value=None, missing="none here")},
         "repeats": repeats,
         "throughput": Throughput.of(numbers, "images/s") if numbers else None,
@@ -63,47 +61,32 @@ def made_result(**changes):
 
 
 def stored(folder, **changes):
-    """A measurement of two repeats with raw files, its result as made_result's."""
-    summary = StepSeconds(minimum=1.0, p25=1.0, median=1.1, p75=1.2, maximum=1.3)
-    repeats = [
-        Repeat(
-            index=k,
-            status="complete",
-            throughput=4.0 + k / 10,
-            steps_per_second=1.0 + k / 40,
-            step_seconds=summary,
-            data_wait_share=0.01,
-            loss_first=7.0,
-            loss_last=6.5,
-            wall_seconds=9.5,
-        )
+    """A measurement of two repeats with raw files, else as made_result's; below a name like the
+    folder's."""
+    if "repeats" in changes:
+        return keep(folder, made_result(**changes))
+    seconds = [1 + step / 10 for step in range(1, 8)]
+    events = [
+        rank_events([s * 20 / (4.0 + k / 10) / sum(seconds[-5:]) for s in seconds], 4, 5)
         for k in (1, 2)
     ]
-    folder.mkdir(parents=True)
-    for repeat in repeats:
-        write_steps(folder, repeat.index, [1 + step / 10 for step in range(1, 8)])
-    write_result(folder, made_result(**{"id": folder.name, "repeats": repeats} | changes))
-    return Measurement.read(folder)
-
-
-def write_steps(folder, repeat, seconds):
-    """The raw file of rank 0: steps of these seconds, of 4 samples and 0.1 s of waiting."""
-    raw = folder / "repeats" / str(repeat) / "rank0.jsonl"
-    raw.parent.mkdir(parents=True)
-    events = [
-        {"event": "step", "step": k, "seconds": s, "data_wait_seconds": 0.1, "samples": 4}
-        for k, s in enumerate(seconds, 1)
-    ]
-    raw.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return with_raw_files(folder, made_result(**changes), [[ranks] for ranks in events])
 
 
 def forget_repeats(folder, *, after, **changes):
     """Leave the stored result the repeats up to `after`, as if it had been cut off then, and
     change other fields of it."""
-    path = folder / "result.json"
-    content = json.loads(path.read_text())
-    content |= {"repeats": content["repeats"][:after], "throughput": None, "status": "partial"}
-    path.write_text(json.dumps(content | changes))
+    result = read_result(folder / "result.json")
+    _write(folder, result.model_copy(update=changes), result.repeats[:after])
+
+
+def _write(folder, result, repeats):
+    """Store the result with these repeats and what follows from them."""
+    result = result.model_copy(update={"id": folder.name, "repeats": repeats})
+    changes = {"throughput": result.derived_throughput, "status": result.derived_status}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_result(folder, result.model_copy(update=changes))
+    return Measurement.read(folder)
 
 
 def measured(
@@ -128,30 +111,38 @@ def measured(
     data = None
     if config.input != "synthetic" and values:
         data = InputData(samples=512, sha256="0" * 64)
+    wanted = Protocol.named(
+        protocol,
+        repeats=len(values) or 1,
+        warmup_steps=warmup_steps,
+        measured_steps=measured_steps,
+    )
+    samples, units = wanted.measured_steps * config.samples_per_step, units_per_sample(config)
+    seconds = [samples * config.ranks * units / value for value in values]
     repeats = [
         Repeat(
             index=k,
             status="complete",
             throughput=value,
-            steps_per_second=value / config.global_batch,
+            steps_per_second=value / config.global_batch / units,
             data_wait_share=0.01,
             step_seconds=StepSeconds(minimum=1, p25=1, median=1, p75=1, maximum=1),
             loss_first=7.0,
             loss_last=6.5,
-            wall_seconds=9.5,
+            wall_seconds=max(9.5, window),
             ranks=[
                 Rank(
                     rank=n,
-                    samples=100,
-                    window_seconds=100 * config.ranks / value,
-                    data_wait_seconds=0.1,
+                    samples=samples,
+                    window_seconds=window,
+                    data_wait_seconds=0.01 * window,
                 )
                 for n in range(config.ranks)
             ],
         )
-        for k, value in enumerate(values, 1)
+        for k, (value, window) in enumerate(zip(values, seconds, strict=True), 1)
     ]
-    unit = "sequences/s" if config.model == "bert" else "images/s"
+    unit = MODELS[config.model].unit
     failure = None if values else {"code": "out_of_memory", "params": {"detail": "no room"}}
     name = f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}"
     return Result(
@@ -161,12 +152,7 @@ def measured(
         status="complete" if values else "failed",
         failure=failure,
         config=config,
-        protocol=Protocol.named(
-            protocol,
-            repeats=len(values) or 1,
-            warmup_steps=warmup_steps,
-            measured_steps=measured_steps,
-        ),
+        protocol=wanted,
         environment={
             fact: Reading(value=value, missing=None if value else "none here")
             for fact, value in (FACTS | (facts or {})).items()
@@ -192,12 +178,85 @@ def _effective(config, used, tf32_used):
     )
 
 
+def identified(folder, result):
+    """The folder of a result: named as asked, and with the digest that an id ends in."""
+    data = result.input_data and result.input_data.sha256
+    digest = measurement_id(result.config, result.protocol, result.environment, data)[-8:]
+    asked = folder.name.removesuffix(f"-{digest}")
+    return folder.with_name(f"{asked}-{digest}")
+
+
+def name_of(result, number=0):
+    """The name of the folder of the n-th result of `write_all`."""
+    return identified(Path(f"{result.id}-{number}"), result).name
+
+
+def keep(folder, result):
+    """Store a result, with raw files that give its numbers, below a name like the folder's."""
+    folder, repeats, protocol = identified(Path(folder), result), [], result.protocol
+    for repeat in result.repeats:
+        if repeat.status != "complete":
+            repeats.append(repeat)
+            continue
+        events, units = _events(result, repeat), units_per_sample(result.config)
+        derived = summarize(repeat.index, protocol, events, 0.0, units=units)
+        others = {name: getattr(repeat, name) for name in NOT_IN_RAW_FILES}
+        others["raw_files"] = _write_raw(folder, repeat.index, events)
+        repeats.append(derived.model_copy(update=others))
+    return _write(folder, result, repeats)
+
+
+def _write_raw(folder, index, events):
+    """Write the events of each rank; the files' digests."""
+    for rank, rank_events in enumerate(events):
+        path = Store(folder).rank_file(index, rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(event) + "\n" for event in rank_events))
+    return raw_digests(Store(folder).raw_folder(index))
+
+
+def _events(result, repeat):
+    """Raw events of each rank from which the numbers of a complete repeat follow."""
+    protocol, config = result.protocol, result.config
+    count, samples = protocol.measured_steps, config.samples_per_step
+    window = count / repeat.steps_per_second
+    ranks = repeat.ranks or [
+        Rank(
+            rank=rank,
+            samples=count * samples,
+            window_seconds=window,
+            data_wait_seconds=(repeat.data_wait_share or 0.0) * window,
+        )
+        for rank in range(config.ranks)
+    ]
+    steps = range(1, result.steps(repeat) + 1)
+    losses = {1: repeat.loss_first or 7.0, steps[-1]: repeat.loss_last or 6.5}
+    every = []
+    for rank in ranks:
+        step = {"seconds": rank.window_seconds / count, "samples": samples}
+        share = repeat.data_wait_share or 0.0
+        step["data_wait_seconds"] = share * rank.window_seconds / count
+        events = [{"event": "step", "step": k} | step for k in steps]
+        events += [{"event": "loss", "step": k, "value": v} for k, v in losses.items()]
+        if repeat.warmup:
+            events.append({"event": "warmup"} | repeat.warmup.model_dump())
+        if repeat.evaluation:
+            events.append({"event": "evaluation"} | repeat.evaluation.model_dump())
+        if repeat.peak:
+            peak = {k: v / len(ranks) for k, v in repeat.peak if k != "disturbance"}
+            events.append({"event": "peak"} | peak)
+        window = {"samples": rank.samples, "seconds": rank.window_seconds}
+        end = {"memory_bytes": rank.memory_bytes, "compute_seconds": rank.compute_seconds}
+        end |= {"samples_seen": rank.samples_seen, "loss_scale": repeat.loss_scale}
+        end["skipped_steps"] = repeat.skipped_steps
+        every.append([*events, {"event": "window"} | window, {"event": "end"} | end])
+    return every
+
+
 def write_all(outputs, *results):
-    """Store the results below `outputs`, the n-th in a folder that ends in n."""
+    """Store the results below `outputs`, the n-th in a folder whose name has n."""
     for number, result in enumerate(results):
-        folder = Path(outputs) / f"{result.id}-{number}"
-        folder.mkdir(parents=True)
-        write_result(folder, result.model_copy(update={"id": folder.name}))
+        keep(Path(outputs) / f"{result.id}-{number}", result)
     return Path(outputs)
 
 
@@ -205,50 +264,49 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
     """What a rank writes that takes these seconds for its steps, the last `measured_steps` of
     them (else all but one) in the window, a batch of `samples` each, and 0.1 s of waiting."""
     window = seconds[-(measured_steps or len(seconds) - 1) :]
-    steps = range(1, len(seconds) + 1)
+    rest = {"data_wait_seconds": 0.1, "samples": samples}
+    end = {"event": "end", "memory_bytes": 1, "compute_seconds": compute_seconds}
+    counts = {"samples": samples * len(window), "seconds": sum(window)}
     return [
         {"event": "start"},
-        *(
-            {
-                "event": "step",
-                "step": k,
-                "seconds": s,
-                "data_wait_seconds": 0.1,
-                "samples": samples,
-            }
-            for k, s in zip(steps, seconds, strict=True)
-        ),
-        *({"event": "loss", "step": k, "value": 10.0 - k} for k in steps),
-        {
-            "event": "window",
-            "samples": samples * len(window),
-            "seconds": sum(window),
-        },
-        {
-            "event": "end",
-            "memory_bytes": 1,
-            "compute_seconds": compute_seconds,
-            "skipped_steps": None,
-            "loss_scale": None,
-        },
+        *({"event": "step", "step": k, "seconds": s} | rest for k, s in enumerate(seconds, 1)),
+        *({"event": "loss", "step": k, "value": 10.0 - k} for k in range(1, len(seconds) + 1)),
+        {"event": "window"} | counts,
+        end | {"skipped_steps": None, "loss_scale": None},
     ]
 
 
 def with_raw_files(folder, result, events):
-    """Store in `folder` a result as `result`, with the numbers of `events`, which are those of
-    each rank of each repeat, and with them as raw files."""
-    protocol = result.protocol
-    repeats = [summarize(k, protocol, ranks, 9.5) for k, ranks in enumerate(events, 1)]
-    changes = {"id": folder.name, "repeats": repeats}
-    changes["throughput"] = Throughput.of(repeats, result.throughput.unit)
-    folder.mkdir(parents=True)
-    for repeat, ranks in zip(repeats, events, strict=True):
-        for rank, rank_events in enumerate(ranks):
-            path = Store(folder).rank_file(repeat.index, rank)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(json.dumps(event) + "\n" for event in rank_events))
-    write_result(folder, result.model_copy(update=changes))
-    return Measurement.read(folder)
+    """Store a result as `result`, below a name like the folder's, with the numbers of `events`,
+    which are those of each rank of each repeat, and with them as raw files."""
+    steps = [event for event in events[0][0] if event["event"] == "step"]
+    window = next(event for event in events[0][0] if event["event"] == "window")
+    samples = {"batch_size": steps[0]["samples"] // result.config.accumulate}
+    repeats = len(events) + (result.status == "partial")
+    counts = {"repeats": repeats, "measured_steps": window["samples"] // steps[0]["samples"]}
+    config = result.config.model_copy(update=samples)
+    protocol = result.protocol.model_copy(update=counts)
+    result = result.model_copy(update={"config": config, "protocol": protocol})
+    folder, units = identified(Path(folder), result), units_per_sample(config)
+    repeats = []
+    for k, ranks in enumerate(events, 1):
+        longest = max(e["seconds"] for rank in ranks for e in rank if e["event"] == "window")
+        repeat = summarize(k, protocol, ranks, longest + 9.5, units=units)
+        files = _write_raw(folder, k, ranks)
+        repeats.append(repeat.model_copy(update={"raw_files": files}))
+    return _write(folder, result, repeats)
+
+
+def window_rows(ends, after=0, *, single=False, **columns):
+    """Windows of a log whose prints end at these steps of an epoch, each with all steps since
+    the one before, or with a `single` one."""
+    rows = np.zeros(len(ends), WINDOW)
+    first = ends if single else np.concatenate([[after], ends])[:-1] + 1
+    known = {"rank": -1, "line": np.arange(1, len(ends) + 1), "first": first, "last": ends}
+    unknown = {name: np.nan for name in WINDOW.names if WINDOW[name].kind == "f"}
+    for name, values in (unknown | known | columns).items():
+        rows[name] = values
+    return rows
 
 
 def write_many(outputs, count, seed=0, raw=True):
@@ -280,5 +338,4 @@ def write_many(outputs, count, seed=0, raw=True):
             ]
             with_raw_files(folder, result, events)
         else:
-            folder.mkdir(parents=True)
-            write_result(folder, result.model_copy(update={"id": folder.name}))
+            keep(folder, result)

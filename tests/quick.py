@@ -17,7 +17,7 @@ import pytest
 TELLING = {"git", "make", "nvidia-smi", "uname"}
 """What any test may start: it only tells what this checkout and this machine are, or what make
 would do."""
-SLOW_IMPORTS = {"paddle", "torch", "jax", "playwright"}
+SLOW_IMPORTS = {"paddle", "torch", "jax", "tensorflow", "playwright"}
 refused_for: str | None = None
 """The test at work, if it may start no process."""
 

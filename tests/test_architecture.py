@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 ROW = re.compile(r"^\| `([a-z]+)(?:/|\.py)` \| [^|]+ \| ([^|]*) \|$", re.MULTILINE)
 ROOMS = {room: {*re.findall(r"[a-z]+", imports)} for room, imports in ROW.findall(PAGE)}
 """What each room of the page imports, in the page's order."""
-FRAMEWORKS = {"paddle", "torch", "jax", "nvidia"}
+FRAMEWORKS = {"paddle", "torch", "jax", "tensorflow", "mxnet", "nvidia"}
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -52,7 +52,9 @@ def test_only_what_runs_in_workers_imports_a_framework():
         for file in PACKAGE.rglob("*.py")
         if FRAMEWORKS & {name.split(".")[0] for name in imported(file)}
     }
-    workers = re.compile(r"frameworks/(paddle|torch|jax)/\w+\.py|inputs/dali\.py")
+    workers = re.compile(
+        r"frameworks/(paddle|torch|jax|tensorflow|mxnet)/\w+\.py|inputs/dali\.py"
+    )
     assert importers and all(workers.fullmatch(name) for name in importers)
 
 

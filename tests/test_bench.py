@@ -9,6 +9,7 @@ import sys
 from html import unescape
 
 import figures
+import fuzz
 import page
 import pytest
 import runner
@@ -16,7 +17,7 @@ from stored import Number, figures_file, read_figures
 
 from perfkit.config import ROOT
 from perfkit.inputs.samples import make_images
-from perfkit.report.index import write_index
+from perfkit.report.site import write_index
 from perfkit.results.store import ResultError
 from perfkit.text.language import LANGUAGES, file_name
 
@@ -88,8 +89,23 @@ def test_every_figure_runs_at_its_smallest_size_by_the_script(name, tmp_path):
     assert "bench/report.html" in (tmp_path / "index.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("name", ["faults", "importing", "kills", "torch_variants"])
+@pytest.mark.timeout(300)
+def test_a_kill_at_a_random_moment_leaves_nothing():
+    """The long form, with 200 kills, is benchmarks/soak.py."""
+    mounted = ["unshare", "--mount", "sh", "-c"]
+    mounted += ['mount -t tmpfs none /dev/shm && exec "$0" "$@"']
+    command = [*mounted, sys.executable, "benchmarks/soak.py", "4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 kills in" in done.stdout
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("name", ["bare_gpt", "faults", "kills", "torch_variants"])
 def test_every_other_script_finds_what_it_imports(name):
     importlib.import_module(name)
 
@@ -105,19 +121,16 @@ def test_what_a_number_follows_from_is_stored_beside_it(made):
 
 
 def test_a_failure_is_stored_and_the_others_are_made(tmp_path, monkeypatch, capsys):
+    """One figure alone replaces its own entry only."""
     assert start(monkeypatch, tmp_path) == "Failed: falls"
-    stored = read_figures(tmp_path)
-    assert [*stored] == ["falls", "timer", "ratio"] and stored["timer"].failure is None
-    assert stored["falls"].failure == "RuntimeError: the disk is gone" in shown(tmp_path)
+    before = read_figures(tmp_path)
+    assert [*before] == ["falls", "timer", "ratio"] and before["timer"].failure is None
+    assert before["falls"].failure == "RuntimeError: the disk is gone" in shown(tmp_path)
     assert "the disk is gone" in capsys.readouterr().err
-
-
-def test_one_figure_alone_replaces_its_own_entry_only(made, monkeypatch):
-    before = read_figures(made)
-    assert start(monkeypatch, made, "timer") == 0
-    after = read_figures(made)
+    assert start(monkeypatch, tmp_path, "timer") == 0
+    after = read_figures(tmp_path)
     assert [*after] == [*before] and after["timer"].created > before["timer"].created
-    assert [after[name] == before[name] for name in after] == [False, True, True]
+    assert [after[name] == before[name] for name in after] == [True, False, True]
 
 
 def test_a_figure_that_was_made_before_an_interruption_is_kept(tmp_path, monkeypatch):
@@ -153,11 +166,11 @@ def test_the_last_line_of_a_failed_command_is_the_reason():
     ("old", "new", "told"),
     [
         ('_version": 1', '_version": 2', "schema_version is 2, this perfkit reads 1"),
-        ('"value": 2.0', '"value": 1.0', "do not follow from the runs"),
-        ('"value": 2.0', '"value": NaN', "finite number"),
-        ('"hits": null', '"hits": 1', "either values, or pairs, or hits"),
-        ('"hits": 5', '"hits": 7', "more hits than trials"),
-        ('"n": 6', f'"n": {10**400}', "less than or equal"),
+        ("4.0\n", "NaN\n", "finite number"),
+        ('"hits": null', '"hits": 1', "either n values, or n pairs, or hits"),
+        ('"hits": 5', '"hits": 7', "or hits of n trials"),
+        ('"n": 6', f'"n": {10**400}', "a whole number of over 16 digits"),
+        ('"n": 6', f'"n": {10**12}', "less than or equal"),
         ('"failure": null', '"failure": "x"', "either numbers or a failure"),
         ('"seconds"', '"more": 1, "seconds"', "Extra inputs are not permitted"),
     ],
@@ -166,6 +179,11 @@ def test_malformed_figures_are_refused_by_name(made, old, new, told):
     spoil(made, old, new)
     with pytest.raises(ResultError, match=rf"figures\.json: .*{re.escape(told)}"):
         read_figures(made)
+
+
+def test_what_is_stored_of_a_number_is_derived_from_its_runs_again(made):
+    spoil(made, '"value": 2.0', '"value": 1.0')
+    assert read_figures(made)["timer"].numbers[0].value == 2.0
 
 
 def test_the_index_links_the_page_if_there_is_one_and_the_page_links_only_what_is_there(made):
@@ -198,3 +216,10 @@ def test_the_dot_plot_has_a_dot_for_each_run_and_a_line_where_both_sides_are_equ
     assert [2.0, 1.5, 1.0] in runs and [1.0, 1.0, 2.0] in runs and [1, 1] in runs
     single = [Number.of_trials("named", 5, 6), Number.of_values("x", [1.0], "s")]
     assert page.run_plot(single) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "most"), [("result", 60), ("raw", 40), ("parameters", 300)])
+def test_no_changed_file_ends_a_command_without_a_sentence_or_makes_it_hang(target, most):
+    tried, findings, _count = fuzz.fuzz(target, 120, 7, most)
+    assert tried and findings == []

@@ -7,7 +7,8 @@ from perfkit.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measur
 
 
 class Machine:
-    """Works at known speeds on a clock of its own; every third call is disturbed."""
+    """Works at known speeds on a clock of its own; every third tenth of a second, something
+    disturbs it."""
 
     def __init__(self, flops_per_second, bytes_per_second):
         self.speeds = flops_per_second, bytes_per_second
@@ -20,7 +21,7 @@ class Machine:
 
     def take(self, seconds):
         self.calls += 1
-        self.now += seconds * (2 if self.calls % 3 == 0 else 1)
+        self.now += seconds * (2 if int(self.now * 10) % 3 == 2 else 1)
 
     def matmul(self, size):
         self.sizes.append(size)
@@ -56,6 +57,38 @@ def test_it_takes_about_as_long_as_it_should():
     machine = Machine(1e11, 1e10)
     measure_peak(machine, CpuDevice(machine.clock), machine.clock)
     assert machine.now < 4 * MEASURING_SECONDS + 4 * 2 * COPIED_BYTES / 1e10
+
+
+class Waited(CpuDevice):
+    """Waiting for it takes 15 us; counts the calls between two synchronizations."""
+
+    def __init__(self, machine):
+        super().__init__(machine.clock)
+        self.machine, self.groups, self.before = machine, [], 0
+
+    def synchronize(self):
+        self.machine.now += 15e-6
+        self.groups.append(self.machine.calls - self.before)
+        self.before = self.machine.calls
+
+
+def test_a_synchronization_is_no_part_of_the_peak_of_a_fast_device():
+    machine = Machine(8e14, 3e12)
+    device = Waited(machine)
+    found = measure_peak(machine, device, machine.clock)
+    # A copy takes 0.18 ms: timed alone, it would seem 8 % slower.
+    assert found["copy_bytes_per_second"] == pytest.approx(3e12, rel=1e-3)
+    assert found["matmul_flops_per_second"] == pytest.approx(8e14, rel=1e-3)
+    groups = [calls for calls in device.groups if calls > 1]
+    assert groups and min(groups) >= 10
+
+
+def test_a_long_call_is_timed_alone():
+    machine = Machine(1e10, 5e9)
+    device = Waited(machine)
+    found = measure_peak(machine, device, machine.clock)
+    assert {*device.groups} <= {0, 1}
+    assert found["copy_bytes_per_second"] == pytest.approx(5e9, rel=1e-3)
 
 
 def test_an_asynchronous_device_is_waited_for():

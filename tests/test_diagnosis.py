@@ -9,17 +9,17 @@ from made import measured, stored
 
 import perfkit
 from perfkit.cli import main
-from perfkit.diagnosis.parts import diagnose
-from perfkit.diagnosis.verdict import (
+from perfkit.diagnosis import (
     FILE,
     Diagnosis,
     InputAlone,
     StepParts,
+    diagnose,
+    diagnosis_lines,
     needed_depth,
     read_diagnosis,
     verdict,
 )
-from perfkit.diagnosis.words import diagnosis_lines
 from perfkit.report import limits
 from perfkit.results.store import Measurement, ResultError
 from perfkit.statistics import Estimate
@@ -36,8 +36,9 @@ from perfkit.statistics import Estimate
         ((0.98, 0.94, 1.0, 0.96), 1000.0, "undecided"),
         ((0.50, 0.2, 0.97, 0.96), 50.0, "undecided"),
         ((1.40, 1.3, 1.5, 0.67), 500.0, "undecided"),
-        # 1900 a second beside 100: in turn it would cost 5 %.
-        ((1.04, 0.5, 1.99, 0.67), 1900.0, "training-bound"),
+        # An input so fast that it can cost little proves nothing about these repeats.
+        ((1.04, 0.5, 1.99, 0.67), 1900.0, "undecided"),
+        ((1.31, 0.8, 2.15, 0.96), 1900.0, "undecided"),
         ((0.80, 0.78, 0.82, 0.96), 1900.0, "mixed"),
     ],
 )
@@ -45,24 +46,24 @@ def test_what_limits_follows_from_the_parts(ratio, alone, limit):
     assert verdict(Estimate(*ratio), 100.0, alone) == limit
 
 
-def test_even_batches_need_no_depth_and_a_stall_needs_as_much_as_covers_it():
-    assert needed_depth([0.5] * 100, 1.0) == 1
-    stalls = ([0.5] * 20 + [4.0]) * 5
-    # While 4 s pass, training takes 4 batches; the rest of the time the input is ahead.
-    assert needed_depth(stalls, 1.0) == 4
+STALLS = ([0.5] * 20 + [4.0]) * 5
+"""While 4 s pass, training takes 4 batches; the rest of the time the input is ahead."""
 
 
-def test_no_depth_helps_an_input_that_is_slower_than_training():
-    assert needed_depth([1.1] * 200, 1.0) is None
+@pytest.mark.parametrize(
+    ("intervals", "depth"), [([0.5] * 100, 1), (STALLS, 4), ([1.1] * 200, None)]
+)
+def test_a_depth_covers_stalls_but_no_input_that_is_slower_than_training(intervals, depth):
+    assert needed_depth(intervals, 1.0) == depth
 
 
 def alone(count, rate):
-    return InputAlone(setting="dali_threads", count=count, samples_per_second=rate, depth=2)
+    return InputAlone(setting="dali_threads", count=count, throughput=rate, depth=2)
 
 
 def made(**changes):
     values = {
-        "schema_version": 1,
+        "schema_version": 3,
         "created": "2026-01-01T00:00:00+00:00",
         "verdict": "input-bound",
         "throughput": 50.0,
@@ -71,6 +72,8 @@ def made(**changes):
         "ratio": 0.5,
         "interval": (0.49, 0.51),
         "interval_level": 0.98,
+        "method": "Hodges-Lehmann",
+        "reused": ["both"],
         "input_alone": [alone(4, 51.0), alone(8, 105.0), alone(16, 200.0), alone(32, 300.0)],
         "step_parts": StepParts(
             step=1.0, forward=0.3, backward=0.6, optimizer=0.1, communication=0.0
@@ -84,44 +87,47 @@ def test_enough_is_the_smallest_setting_that_is_faster_than_training_with_headro
     assert made(synthetic=1000.0).enough is None
 
 
-def test_a_diagnosis_that_can_not_be_read_is_a_named_error(tmp_path):
-    assert read_diagnosis(tmp_path) is None
-    (tmp_path / FILE).write_text(made().model_dump_json())
-    assert read_diagnosis(tmp_path) == made()
-    (tmp_path / FILE).write_text(made().model_dump_json()[:-9])
-    with pytest.raises(ResultError, match=FILE):
-        read_diagnosis(tmp_path)
-    content = json.loads(made().model_dump_json())
-    for name, odd in (("verdict", "<b>fine</b>"), ("step_parts", {}), ("input_alone", [])):
-        (tmp_path / FILE).write_text(json.dumps(content | {name: odd}))
-        with pytest.raises(ResultError, match=name):
-            read_diagnosis(tmp_path)
-    (tmp_path / FILE).unlink()
-    (tmp_path / FILE).mkdir()
-    with pytest.raises(ResultError, match="directory"):
-        read_diagnosis(tmp_path)
-
-
-def test_a_diagnosis_that_can_not_be_read_is_told_on_the_page(tmp_path):
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda text: text[:-9], "not JSON"),
+        (lambda text: text.replace('"input-bound"', '"<b>fine</b>"'), "verdict"),
+        (lambda text: json.dumps(json.loads(text) | {"step_parts": {}}), "step_parts"),
+        (lambda text: json.dumps(json.loads(text) | {"input_alone": []}), "input_alone"),
+    ],
+)
+def test_a_diagnosis_that_can_not_be_read_is_a_named_error_and_told_on_the_page(
+    tmp_path, change, why
+):
     folder = stored(tmp_path / "m").folder
-    (folder / FILE).write_text("<b>")
-    assert "not JSON" in limits(Measurement.read(folder)).html
+    assert read_diagnosis(folder) is None
+    (folder / FILE).write_text(made().model_dump_json())
+    assert read_diagnosis(folder) == made()
+    (folder / FILE).write_text(change(made().model_dump_json()))
+    with pytest.raises(ResultError, match=why):
+        read_diagnosis(folder)
+    page = limits(Measurement.read(folder)).html
+    assert "The diagnosis can't be read" in page and why in page and "<b>fine" not in page
 
 
 def test_every_verdict_is_said_with_what_would_help(tmp_path):
     config = measured([1.0], processes=2).config
     said = {
-        verdict: " ".join(diagnosis_lines(made(verdict=verdict), config))
+        verdict: " ".join(diagnosis_lines(made(verdict=verdict), config).values())
         for verdict in ("training-bound", "input-bound", "mixed", "undecided")
     }
     assert len(set(said.values())) == 4
+    for text in said.values():
+        parts = ("Input alone", "Compute alone", "Both, training", "reused: both.")
+        places = [text.index(part) for part in (*parts, "98 % interval 49 % to 51 %")]
+        assert places == sorted(places)
     assert "dali_threads=16 or more" in said["input-bound"]
     assert "More repeats" in said["undecided"]
     parts = made().step_parts.model_copy(update={"communication": None})
-    untold = " ".join(diagnosis_lines(made(step_parts=parts), config))
+    untold = diagnosis_lines(made(step_parts=parts), config)["communication_included"]
     assert "the profiler does not separate it" in untold
     parts = made().step_parts.model_copy(update={"forward": None, "backward": None})
-    untold = diagnosis_lines(made(step_parts=parts), measured([1.0]).config)[-1]
+    untold = diagnosis_lines(made(step_parts=parts), measured([1.0]).config)["optimizer"]
     assert "does not separate forward and backward." in untold
 
 
@@ -162,10 +168,12 @@ def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(
     assert parts.forward + parts.backward + parts.optimizer <= parts.step
     evidence = sorted(path.parent.name for path in file.parent.glob("diagnosis/*/rank0.jsonl"))
     assert evidence == ["profile", "read_input-2"]
-    # One repeat of each decides nothing; that reading is far faster than training does.
-    assert found.verdict == "training-bound"
+    # One repeat of each decides nothing; reading is so fast that no other count is tried.
+    assert found.verdict == "undecided"
+    assert found.reused == ["both", "compute alone"]
+    assert "reused: both." in printed.out and "reused: compute alone." in printed.out
     page = (file.parent / "report.html").read_text()
-    assert "Input pipeline alone, dali_threads=2" in page
+    assert "Input alone, dali_threads=2" in page
     assert (tmp_path / "outputs" / found.synthetic_id / "result.json").exists()
 
 

@@ -4,11 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from conftest import as_options
 
 import perfkit
+from perfkit.cli import main
 from perfkit.driver import doctor
 from perfkit.driver.doctor import examine_plan
 
@@ -19,18 +22,19 @@ def checks(model="resnet50", **given):
     return {c.subject: c for c in examine_plan(perfkit.plan(model, given))}
 
 
-@pytest.mark.usefixtures("processes")
 def test_a_machine_where_all_is_well_is_said_to_be_so(small):
-    request = small(input="dali")
-    done = subprocess.run(
-        [*CLI, "doctor", *as_options(request)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(main, ["doctor", *as_options(small(input="dali"))])
+    assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert any(line.startswith("ok    data: 24 images in ") for line in lines)
     assert max(map(len, lines)) <= 80
     # A CPU build of Paddle has no NCCL, and needs none.
     assert any(line.startswith("-     nccl: ") for line in lines)
+
+
+def test_a_wrong_request_ends_with_2():
+    done = CliRunner().invoke(main, ["doctor", "-p", "batch_size", "0"])
+    assert done.exit_code == 2 and "batch_size" in done.stderr
 
 
 def test_data_that_cannot_be_read_is_told_with_file_and_line(small, samples, tmp_path):
@@ -45,19 +49,11 @@ def test_too_little_shared_memory_for_the_dataloader_is_told(small, monkeypatch)
     request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
     needed = 2 * 8 * 256 * 3 * 224 * 224 * 4 // 2**20
 
-    class Small:
-        free = 64 * 2**20
-
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: Small)
+    small_disk = SimpleNamespace(free=64 * 2**20)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: small_disk)
     found = checks(**request)["shared memory"]
     assert not found.well
     assert found.seen == f"64 MiB free, {needed:,} MiB needed"
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_wrong_request_ends_with_2(small):
-    done = subprocess.run([*CLI, "doctor", "-p", "gpu", "8"], capture_output=True, check=False)
-    assert done.returncode == 2
 
 
 def examined(pair, parameters, count, before=()):
@@ -88,6 +84,19 @@ def test_a_node_that_does_not_come_is_named(pair, small):
     ((said, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
     assert status == 1
     assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not come within" in said
+
+
+def test_a_port_of_the_workers_that_is_taken_is_named(pair, small):
+    address = pair.nodes[0].address
+    listen = f"import socket, sys; taken = socket.create_server(({address!r}, 29951))"
+    words = [sys.executable, "-c", f"{listen}; print(flush=True); sys.stdin.read()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(pair.nodes[0].command(words), **pipes) as holder:
+        holder.stdout.readline()
+        (said, status), _other = examined(pair, small(input="synthetic", port=29950), 2)
+        holder.stdin.close()
+    assert status == 1
+    assert f"FAIL  port taken: port 29951 of {address} on node 0" in " ".join(said.split("\n"))
 
 
 def test_nodes_that_cannot_reach_each_other_are_named(pair, small):

@@ -15,45 +15,23 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from conftest import IN_WORKER, as_options
+from conftest import IN_WORKER, SMALL, as_options
 from fake_trainer import launcher_command, planted
 from made import forget_repeats
-from test_driver import wait_for
+from test_driver import AT_BATCHES, DRIVER, faked, wait_for
 
 import perfkit
-from perfkit.analysis.sanity import window_disagrees
+from perfkit.analysis.warnings import window_disagrees
 from perfkit.report import publish
 from perfkit.results.store import Measurement
 from perfkit.results.summarize import check_against_raw
 
+OWN_GROUPS = Path("/proc/self/cgroup")
 REPEATS = 2
-AT_BATCH_2 = (
-    IN_WORKER
-    + """
-    import resource, time
-    import perfkit.inputs.synthetic as synthetic
-    real = synthetic.batches
-
-    def diverge():
-        # The loss itself: of images or weights that are NaN, Paddle's kernels on a CPU make
-        # zeros, and the loss stays finite.
-        from perfkit.frameworks.paddle.backend import Trainer
-        backward = Trainer.backward
-        Trainer.backward = lambda *args, **how: backward(*args, **how) * float("nan")
-
-    def batches(config, rank):
-        for number, batch in enumerate(real(config, rank)):
-            if number == 2:
-                {fault}
-            yield batch
-
-    synthetic.batches = batches
-"""
-)
-"""A worker to which something happens before its second step."""
-DIVERGES = AT_BATCH_2.format(fault="diverge()")
-NO_MORE_MEMORY = AT_BATCH_2.format(
-    fault="resource.setrlimit(resource.RLIMIT_AS, (2**20, resource.RLIM_INFINITY))"
+FIXED = {"input": "synthetic", "repeats": REPEATS, "measured_steps": 60}
+DIVERGES = AT_BATCHES.format(fault="number == 2 and lose()")
+NO_MORE_MEMORY = "import resource\n" + AT_BATCHES.format(
+    fault="number == 2 and resource.setrlimit(resource.RLIMIT_AS, (2**20, -1))"
 )
 
 
@@ -62,8 +40,7 @@ def request_of(small):
     """Parameters of two repeats of 60 steps, without data."""
 
     def parameters(outputs, **changes):
-        fixed = {"input": "synthetic", "repeats": REPEATS, "measured_steps": 60}
-        return small(**fixed | {"outputs_dir": str(outputs)} | changes)
+        return small(**FIXED | {"outputs_dir": str(outputs)} | changes)
 
     return parameters
 
@@ -183,6 +160,73 @@ def test_perfkit_run_on_a_full_disk_ends_with_1_and_says_so(request_of, plant, d
     assert "disk_full: [Errno 28] No space left on device" in done.stderr
 
 
+@pytest.mark.slow
+def test_a_disk_that_fails_at_any_write_of_the_driver_is_told_and_costs_nothing_else(
+    fake_measure, tmp_path, monkeypatch
+):
+    """A fault injected below the store's one writer."""
+    outputs, seen = tmp_path / "outputs", []
+    earlier = fake_measure(outputs, label="earlier").folder
+    kept, fsync = contents(earlier), os.fsync
+    while "complete" not in seen:
+        left = [len(seen)]
+
+        def failing(descriptor, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.EIO, "Input/output error")
+            fsync(descriptor)
+
+        monkeypatch.setattr("os.fsync", failing)
+        try:
+            result = fake_measure(outputs).result
+            seen.append(result.status)
+            assert result.status == "complete" or result.failure.code == "io_error"
+        except OSError as error:
+            assert error.errno == errno.EIO and error.filename
+            seen.append("raised")
+        monkeypatch.setattr("os.fsync", fsync)
+        assert contents(earlier) == kept
+        frame = perfkit.load(outputs)
+        assert frame.attrs["unreadable"] == [] and "earlier" in [*frame["label"]]
+        for folder in {*outputs.iterdir()} - {earlier}:
+            shutil.rmtree(folder)
+    assert "raised" in seen
+
+
+def test_a_folder_that_is_removed_during_a_run_ends_it_with_a_sentence(
+    request_of, plant, tmp_path
+):
+    plant(planted(0.3))
+    outputs = tmp_path / "outputs"
+    command = [Path(sys.executable).with_name("perfkit"), "run", "resnet50"]
+    with subprocess.Popen(
+        [*command, *as_options(request_of(outputs, repeats=1, measured_steps=20))],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        wait_for(lambda: [*outputs.glob("*/repeats/1/rank0.jsonl")], 120)
+        shutil.rmtree(outputs)
+        told = driver.communicate()[1]
+    assert driver.returncode == 1
+    assert "doesn't exist" in told and "Traceback" not in told
+
+
+@pytest.fixture(scope="module")
+def earlier(samples, processes, tmp_path_factory):
+    """Folders of two measurements: a complete one, `other`, and one cut off after a repeat."""
+    places = {"data_dir": str(samples), "outputs_dir": str(tmp_path_factory.mktemp("earlier"))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
+        folders = []
+        for named in ({"label": "other"}, {}):
+            plan = perfkit.plan("resnet50", SMALL | FIXED | places | named)
+            folders.append(perfkit.measure(plan.config, plan.protocol).folder)
+    forget_repeats(folders[1], after=1)
+    return folders
+
+
 @pytest.fixture
 def taken_port():
     """A port of this machine that somebody listens on."""
@@ -200,12 +244,11 @@ def taken_port():
     ],
 )
 def test_a_fault_ends_perfkit_run_with_1_and_a_code_of_its_own_and_nothing_else_changes(
-    fake_measure, request_of, plant, taken_port, tmp_path, code, fault, changes
+    earlier, request_of, plant, taken_port, tmp_path, code, fault, changes
 ):
     outputs = tmp_path / "outputs"
-    other = fake_measure(outputs, label="other").folder
-    begun = fake_measure(outputs)
-    forget_repeats(begun.folder, after=1)
+    shutil.copytree(earlier[0].parent, outputs)
+    other, begun = outputs / earlier[0].name, Measurement.read(outputs / earlier[1].name)
     kept = contents(other), begun.rank_file(1, 0).read_bytes(), begun.result.repeats[0]
     if code == "port_taken":
         changes = changes | {"hosts": "127.0.0.1,127.0.0.2", "port": taken_port}
@@ -263,20 +306,61 @@ def test_of_two_that_start_the_same_measurement_at_one_moment_one_measures(
     assert ended[2] > 0
 
 
+EAT = "kept = []\nwhile True: kept.append(bytearray(10**7))"
+
+
+@pytest.fixture
+def memory_group(processes):
+    """The folder of a control group of 600 MB, below this process's own."""
+    groups = dict(reversed(line.split(":")[1:]) for line in OWN_GROUPS.read_text().splitlines())
+    own = next((g for g, controllers in groups.items() if controllers == "memory"), None)
+    folder = Path(f"/sys/fs/cgroup/memory{own}/perfkit-{os.getpid()}")
+    try:
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text(str(600 * 10**6))
+    except OSError as error:
+        pytest.skip(f"no control group of version 1 can be made: {error}")
+    yield folder
+    wait_for(lambda: not (folder / "cgroup.procs").read_text())
+    folder.rmdir()
+
+
+def entering(group, command):
+    """A command that runs in a control group."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_worker_that_the_kernel_kills_for_memory_is_named_and_one_killed_beside_it_is_not(
+    request_of, plant, memory_group, tmp_path, killed
+):
+    eat = [sys.executable, "-c", EAT]
+    fault = "exec(EAT)"
+    if not killed:
+        fault = f"subprocess.run({entering(memory_group, eat)!r}); os.kill(os.getpid(), 9)"
+    code = "import subprocess\n" + AT_BATCHES.format(fault=f"if number == 2: {fault}")
+    in_fake = "import sys\nif sys.orig_argv[1].endswith('fake_trainer.py'):\n"
+    plant(f"EAT = {EAT!r}\n{code.replace(IN_WORKER, in_fake)}")
+    request = request_of(tmp_path / "outputs", repeats=1)
+    command = [sys.executable, "-c", faked(0.5) + DRIVER, json.dumps(request)]
+    done = subprocess.run(
+        entering(memory_group, command) if killed else command,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["failed"], done.stderr
+    (path,) = (tmp_path / "outputs").glob("*/result.json")
+    failure = Measurement.read(path.parent).result.failure
+    assert failure.code == ("out_of_memory" if killed else "worker_died")
+
+
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-DRIVER = """
-import json, sys, time, perfkit
-plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
-measurement = perfkit.measure(plan.config, plan.protocol)
-print(measurement.folder, time.time())
-"""
 TELLS_THE_TIME = """
 import select, time
 # libfaketime 0.9.10 has the kernel refuse the sleep that Python makes.
 time.sleep = lambda seconds: select.select([], [], [], seconds)
-""" + AT_BATCH_2.format(fault="pass").replace(
-    "yield batch", "print('it is', time.time(), flush=True); time.sleep(0.02); yield batch"
-)
+""" + AT_BATCHES.format(fault="print('it is', time.time(), flush=True); time.sleep(0.02)")
 
 
 def test_the_wall_clock_set_by_an_hour_during_a_run_changes_nothing(
@@ -289,16 +373,16 @@ def test_the_wall_clock_set_by_an_hour_during_a_run_changes_nothing(
     plant(TELLS_THE_TIME)
     clock = tmp_path / "clock"
     clock.write_text("+0")
-    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock)}
-    faked |= {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
+    settings = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock)}
+    settings |= {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
     request = request_of(tmp_path / "outputs", repeats=1, measured_steps=30)
     planned = perfkit.plan("resnet50", request)
     began, began_at = time.monotonic(), time.time()
     with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, json.dumps(request)],
+        [sys.executable, "-c", f"{DRIVER}import time; print(time.time())", json.dumps(request)],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | faked,
+        env=os.environ | settings,
     ) as driver:
         (raw,) = wait_for(lambda: [*tmp_path.glob("outputs/*/repeats/1/rank0.jsonl")])
         for step, offset in ((5, "+1h"), (15, "-1h")):
@@ -306,10 +390,10 @@ def test_the_wall_clock_set_by_an_hour_during_a_run_changes_nothing(
             clock.write_text(offset)
             with pytest.raises(perfkit.RequestError, match="measured by another process"):
                 perfkit.measure(planned.config, planned.protocol)
-        folder, told = driver.communicate()[0].split()
+        _status, told = driver.communicate()[0].split()
     elapsed = time.monotonic() - began
     assert float(told) - time.time() == pytest.approx(-3600, abs=60)
-    measurement = Measurement.read(Path(folder))
+    measurement = Measurement.read(raw.parents[2])
     log = (measurement.folder / "logs" / "1-rank0.log").read_text()
     times = [float(line.split()[-1]) for line in log.splitlines() if line.startswith("it is")]
     jumps = [later - earlier for earlier, later in pairwise(times)]

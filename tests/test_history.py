@@ -1,6 +1,7 @@
 """A series of measurements shows where its level changes, and nothing that noise makes."""
 
 import json
+import shutil
 from random import Random
 
 import pandas as pd
@@ -79,6 +80,18 @@ def test_a_series_joins_versions_and_labels_but_not_configurations_or_hardware(t
     assert len({*names}) == 3 and found.left_out == 2
     assert sum("another" in name for name in names) == 1
     assert all(len(one.points) == 3 for one in found.series)
+
+
+def test_a_series_joins_environments_of_workers(tmp_path):
+    facts = [{"paddle": "2.6.2"}] * 5 + [{"paddle": "3.3.1"}] * 5
+    results = series([100] * 10, facts=facts)
+    paths = [".venv-paddle2/bin/python"] * 5 + [None] * 5
+    results = [
+        result.model_copy(update={"config": result.config.model_copy(update={"python": path})})
+        for result, path in zip(results, paths, strict=True)
+    ]
+    (found,) = history_of(tmp_path, *results).series
+    assert found.points[5].changes == {"paddle": ("2.6.2", "3.3.1")}
 
 
 def test_a_change_names_what_changed_in_the_environment_there(tmp_path):
@@ -162,17 +175,35 @@ def test_a_folder_without_a_series_says_what_it_takes(tmp_path):
     assert missing.exit_code == 2 and "no folder" in missing.output
 
 
-def test_the_page_shows_each_series_with_its_changes(tmp_path):
-    outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94]))
+def test_a_series_may_lie_in_several_folders_and_a_copy_counts_once(tmp_path):
+    first = write_all(tmp_path / "first", *series([100] * 8 + [94]))
+    second = tmp_path / "second"
+    folders = sorted(path.parent for path in first.glob("*/result.json"))
+    shutil.copytree(folders[0], second / folders[0].name)
+    for folder in folders[1:5]:
+        shutil.move(folder, second / folder.name)
+    file = tmp_path / "history.json"
+    checked = run(first, second, "--check", "--json", file)
+    assert checked.exit_code == 1 and "newest of 9" in checked.output
+    points = json.loads(file.read_text())["series"][0]["points"]
+    in_first = [point["folder"].startswith(f"{first}/") for point in points]
+    assert in_first == [True] + [False] * 4 + [True] * 4
+
+
+def test_a_result_that_cannot_be_read_is_named(tmp_path):
+    outputs = write_all(tmp_path / "outputs", *series([100] * 3))
+    (outputs / "broken").mkdir()
+    (outputs / "broken" / "result.json").write_text("{")
+    done = run(outputs)
+    assert done.exit_code == 0
+    assert "left out: broken" in done.stderr and "1 series" in done.stdout
+
+
+def test_the_page_shows_each_series_with_its_changes_and_foreign_names_as_text(tmp_path):
+    facts = [{"paddle": "1"}] * 8 + [{"paddle": "<b>\x1b[31m"}]
+    outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94], facts=facts))
     write_summary(Summary.read(outputs), "en")
     page = (outputs / "history" / "report.html").read_text()
     assert "1 of 1 series regressed" in page and page.count("<svg") == 1
-    assert "× 0.94" in page
-
-
-def test_names_from_elsewhere_stay_text_on_page_and_terminal(tmp_path):
-    facts = [{"paddle": "1"}, {"paddle": "<b>\x1b[31m"}, {"paddle": "1"}]
-    outputs = write_all(tmp_path / "outputs", *series([100, 50, 100], facts=facts))
-    write_summary(Summary.read(outputs), "en")
-    page = (outputs / "history" / "report.html").read_text()
-    assert "<b>\x1b" not in page and "\x1b" not in run(outputs).output
+    assert "× 0.94" in page and "&lt;b&gt;" in page and "<b>\x1b" not in page
+    assert "\x1b" not in run(outputs).output

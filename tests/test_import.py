@@ -6,24 +6,24 @@ import re
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
-from made import measured, write_all
+from made import measured, window_rows, write_all
 
 import perfkit
 from perfkit import report
 from perfkit.cli import main
 from perfkit.comparison import ComparisonError, compare
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs import importing
 from perfkit.logs.config_facts import Sourced, by_line
 from perfkit.logs.formats import Semantics
-from perfkit.logs.log import WINDOW, Log, LogError, ReportedFigure
+from perfkit.logs.log import Log, LogError, ReportedFigure
+from perfkit.logs.wording import sentence
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_site
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import Plan, plan
-from perfkit.results.store import Measurement
 from perfkit.results.summarize import check_against_raw
 from perfkit.sweep import jobs
 from perfkit.sweep.jobs import Job
@@ -37,7 +37,7 @@ def semantics(rate_of="device", covers="window", reader="in", **other):
 BY_WINDOWS = semantics()
 FACTS = {
     "model": "resnet50",
-    "framework": "tensorflow",
+    "framework": "oneflow",
     "precision": "fp32",
     "batch_size": 32,
     "nodes": 1,
@@ -52,19 +52,19 @@ def log(tmp_path, monkeypatch):
     for each step between two, and other columns by name."""
     known = {}
 
-    def made(name="a.log", ends=range(10, 131, 10), *, meaning=BY_WINDOWS, **columns):
+    def made(
+        name="a.log",
+        ends=range(10, 131, 10),
+        *,
+        meaning=BY_WINDOWS,
+        step_seconds=0.5,
+        **columns,
+    ):
         path = tmp_path / name
         path.write_text(name)
         facts = FACTS | columns.pop("facts", {})
-        ends = np.array(ends)
-        single = meaning.covers == "step"
-        rows = pd.DataFrame(np.nan, index=range(len(ends)), columns=[*WINDOW])
-        rows["first"] = ends if single else np.concatenate([[1], ends[:-1] + 1])[: len(ends)]
-        rows["last"], rows["line"] = ends, np.arange(len(ends))
-        rows["rank"], rows["run"], rows["epoch"] = -1, 0, 0
-        steps = rows["last"] - rows["first"] + 1
-        rows["seconds"] = steps * np.array(columns.pop("step_seconds", 0.5))
-        rows = rows.assign(**columns).astype(WINDOW)
+        rows = window_rows(ends, single=meaning.covers == "step", **columns)
+        rows["seconds"] = (rows["last"] - rows["first"] + 1) * np.array(step_seconds)
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         said = {k: Sourced(v, by_line(3)) for k, v in facts.items() if v is not None}
         known[path] = Log(path, "Suite X", sha256, meaning, rows, said)
@@ -80,7 +80,8 @@ def imported(tmp_path):
     """Imports logs, with more given by hand, into tmp_path/outputs."""
 
     def make(*logs, **given):
-        texts = GIVEN | {name.replace("__", "."): str(value) for name, value in given.items()}
+        every = GIVEN | {name.replace("__", "."): value for name, value in given.items()}
+        texts = {name: str(value) for name, value in every.items() if value is not None}
         return importing.import_logs(logs, texts, tmp_path / "outputs")
 
     return make
@@ -101,7 +102,7 @@ def test_a_log_becomes_a_measurement_of_the_steps_of_the_protocol(log, imported)
     assert result.throughput.n == 1
     assert result.status == "complete"
     assert result.imported.basis == "seconds"
-    assert result.imported.logs[0].lines == (2, 11)
+    assert result.imported.logs[0].lines == (3, 12)
 
 
 def test_logs_that_are_given_together_are_the_repeats_of_one_measurement(log, imported):
@@ -142,26 +143,26 @@ def test_who_says_what_is_kept_and_what_is_given_takes_the_place_of_what_a_log_t
 ):
     result = imported(log(), batch_size=64).result
     assert result.config.batch_size == 64
-    assert result.imported.facts["precision"] == "a.log, line 3"
-    assert result.imported.facts["batch_size"] == "given by hand; a.log, line 3 says 32"
+    facts = {name: sentence(by) for name, by in result.imported.facts.items()}
+    assert facts["precision"] == "a.log, line 3"
+    assert facts["batch_size"] == "given by hand; a.log, line 3 says 32"
     assert result.imported.given == GIVEN | {"batch_size": "64"}
 
 
-def test_gpus_that_are_given_say_what_trained(log, tmp_path):
-    given = {"input": "dali", "accumulate": "1", "gpus": "4"}
-    result = importing.import_logs([log(facts={"devices": None})], given, tmp_path).result
-    assert (result.config.device, result.config.topology) == ("gpu", "1x4")
-    assert result.imported.facts["device"] == "follows from gpus"
-
-
-def test_one_rank_is_one_device_of_one_node(log, imported):
-    path = log(facts={"nodes": None, "devices": None, "ranks": 1})
-    assert imported(path).result.config.topology == "1x1"
-
-
-def test_devices_of_a_training_on_the_cpu_are_processes(log, imported):
-    config = imported(log(), device="cpu").result.config
-    assert (config.processes, config.gpus, config.topology) == (8, 0, "1x8")
+@pytest.mark.parametrize(
+    ("facts", "given", "trained"),
+    [
+        ({"devices": None}, {"device": None, "gpus": 4}, ("gpu", 4, 1, "1x4")),
+        ({"nodes": None, "devices": None, "ranks": 1}, {}, ("gpu", 1, 1, "1x1")),
+        ({}, {"device": "cpu"}, ("cpu", 0, 8, "1x8")),
+    ],
+)
+def test_what_trained_follows_from_what_is_known(log, imported, facts, given, trained):
+    result = imported(log(facts=facts), **given).result
+    config = result.config
+    assert (config.device, config.gpus, config.processes, config.topology) == trained
+    if "gpus" in given:
+        assert result.imported.facts["device"].params == {"name": "gpus"}
 
 
 @pytest.mark.parametrize(
@@ -185,18 +186,25 @@ def test_what_is_given_wrong_is_refused(log, imported, given, told):
     assert told in problem
 
 
-def test_a_topology_that_is_not_that_of_the_log_is_refused(log, imported):
-    path = log(facts={"nodes": None, "devices": None, "ranks": 32})
-    (problem,) = refused(imported, path, nodes=2, gpus=8)
-    assert problem == "nodes, gpus: 2x8 makes 16 ranks; a.log, line 3 says 32"
-
-
-def test_a_batch_of_all_devices_that_is_not_that_of_the_log_is_refused(log, imported):
-    (problem,) = refused(imported, log(facts={"global_batch_size": 512}))
-    assert problem == (
-        "batch_size, accumulate: they and 1x8 make 256 samples an update; "
-        "a.log, line 3 says 512"
-    )
+@pytest.mark.parametrize(
+    ("facts", "given", "told"),
+    [
+        (
+            {"nodes": None, "devices": None, "ranks": 32},
+            {"nodes": 2, "gpus": 8},
+            "nodes, gpus: 2x8 makes 16 ranks; a.log, line 3 says 32",
+        ),
+        (
+            {"global_batch_size": 512},
+            {},
+            "batch_size, accumulate: they and 1x8 make 256 samples an update; a.log, line 3 "
+            "says 512",
+        ),
+        ({"mode": "inference"}, {}, "a.log: inference, no training"),
+    ],
+)
+def test_what_contradicts_the_log_is_refused(log, imported, facts, given, told):
+    assert refused(imported, log(facts=facts), **given) == [told]
 
 
 def test_logs_that_are_no_repeats_of_each_other_are_refused(log, imported):
@@ -213,18 +221,20 @@ def test_logs_that_are_no_repeats_of_each_other_are_refused(log, imported):
 
 def test_one_log_is_one_repeat_however_often_it_is_given(log, imported):
     log.known[copy := log("b.log")].sha256 = log.known[path := log("a.log")].sha256
-    assert refused(imported, path, copy) == [
-        "b.log: the same bytes as a.log; a log is one repeat"
-    ]
-    assert refused(imported, path, path) == [
-        "a.log: the same bytes as a.log; a log is one repeat"
-    ]
+    for other, name in ((copy, "b.log"), (path, "a.log")):
+        told = f"{name}: the same bytes as a.log; a log is one repeat"
+        assert refused(imported, path, other) == [told]
 
 
-def test_a_figure_without_steps_is_no_measurement(log, imported):
+def test_a_figure_without_steps_and_several_trainings_are_no_measurement(
+    log, imported, monkeypatch
+):
     path = log(ends=[])
     log.known[path].reported = [ReportedFigure("train_throughput", 9421.36, "9421.36", 9)]
     assert refused(imported, path) == ["a.log: tells of no step, only train_throughput 9421.36"]
+    monkeypatch.setattr(importing, "read_logs", lambda path, given: [log.known[path]] * 2)
+    (problem,) = refused(imported, log())
+    assert problem == "a.log: 2 trainings of different configurations; give a file for each"
 
 
 def test_every_log_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -274,60 +284,57 @@ def test_logs_whose_prints_cover_other_steps_are_refused(log, imported):
 def test_the_first_training_in_a_file_that_has_the_steps_is_taken(log, imported):
     ends = [10, 20, 30, *range(10, 131, 10)]
     path = log(ends=ends)
-    rows = log.known[path].windows
-    rows.loc[3:, "run"], rows.loc[3:, "first"] = 1, rows["last"] - 9
-    rows.loc[3:, "seconds"] = 2.0
+    rows = log.known[path].windows[3:]
+    rows["run"], rows["first"], rows["seconds"] = 1, rows["last"] - 9, 2.0
     result = imported(path).result
     assert result.imported.logs[0].run == 1
     assert result.throughput.value == pytest.approx(32 * 8 / 0.2)
 
 
-def test_rates_count_by_the_time_that_they_stand_for(log, imported):
-    rates = [1, 1, *[100, 300] * 5, 1]
-    path = log(step_seconds=np.nan, rate=7.0, own_rate=rates)
-    result = imported(path).result
-    assert result.imported.basis == "own_rate"
-    assert result.throughput.value == pytest.approx(8 * 150)
+@pytest.mark.parametrize(
+    ("meaning", "columns", "basis", "throughput"),
+    [
+        # Rates count by the time that they stand for.
+        (
+            BY_WINDOWS,
+            {"step_seconds": np.nan, "rate": 7.0, "own_rate": [1, 1, *[100, 300] * 5, 1]},
+            *("own_rate", 8 * 150),
+        ),
+        # Those of all devices are not multiplied.
+        (semantics("all"), {"step_seconds": np.nan, "own_rate": 800.0}, "own_rate", 800),
+        # Waits that a step leaves out are added.
+        (
+            semantics(reader="apart"),
+            {"step_seconds": 0.4, "reader": 1.0},
+            *("seconds", 32 * 8 / 0.5),
+        ),
+        # Times of which nobody knows whether waits are in them do not count.
+        (
+            semantics(reader=None),
+            {"step_seconds": 0.4, "reader": 1.0, "own_rate": 80.0},
+            *("own_rate", 640),
+        ),
+    ],
+)
+def test_the_time_of_steps_follows_from_what_is_printed(
+    log, imported, meaning, columns, basis, throughput
+):
+    result = imported(log(meaning=meaning, **columns)).result
+    assert result.imported.basis == basis
+    assert result.throughput.value == pytest.approx(throughput)
+    if meaning.reader == "apart":
+        assert result.repeats[0].data_wait_share == pytest.approx(0.2)
 
 
-def test_rates_of_all_devices_are_not_multiplied(log, imported):
-    meaning = semantics("all", reader=None)
-    path = log(meaning=meaning, step_seconds=np.nan, own_rate=800.0)
-    assert imported(path).result.throughput.value == pytest.approx(800)
-
-
-def test_waits_for_input_that_a_step_leaves_out_are_added(log, imported):
-    meaning = semantics("device", reader="apart")
-    result = imported(log(meaning=meaning, step_seconds=0.4, reader=1.0)).result
-    assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
-    assert result.repeats[0].data_wait_share == pytest.approx(0.2)
-
-
-def test_times_of_which_nobody_knows_whether_waits_are_in_them_do_not_count(log, imported):
-    meaning = semantics("device", reader=None)
-    path = log(meaning=meaning, step_seconds=0.4, reader=1.0, own_rate=80.0)
-    result = imported(path).result
-    assert result.imported.basis == "own_rate"
-    assert result.throughput.value == pytest.approx(640)
-
-
-def test_single_steps_with_others_between_are_timed_by_the_logs_clock(log, imported):
+def test_single_steps_with_others_between_are_timed_by_the_logs_clock_alone(log, imported):
     meaning = semantics("all", "step", reader=None)
     ends = np.arange(10, 131, 10)
-    result = imported(log(ends=ends, meaning=meaning, at=1000 + ends * 0.25)).result
-    assert result.imported.basis == "clock"
-    assert result.throughput.value == pytest.approx(32 * 8 / 0.25)
-    assert check_against_raw(Measurement.read(_folder(result, imported))) == []
-
-
-def _folder(result, imported):
-    return imported.__closure__[0].cell_contents / "outputs" / result.id
-
-
-def test_single_steps_without_a_clock_say_nothing_of_those_between(log, imported):
-    meaning = semantics("all", "step", reader=None)
-    (problem,) = refused(imported, log(ends=range(10, 131, 10), meaning=meaning))
+    (problem,) = refused(imported, log(ends=ends, meaning=meaning))
     assert "10, 20, 30" in problem
+    measurement = imported(log(ends=ends, meaning=meaning, at=1000 + ends * 0.25))
+    assert measurement.result.imported.basis == "clock"
+    assert measurement.result.throughput.value == pytest.approx(32 * 8 / 0.25)
+    assert check_against_raw(measurement) == []
 
 
 def test_of_ranks_that_print_the_slowest_counts(log, imported):
@@ -362,23 +369,15 @@ def test_what_is_stored_already_is_left_as_it_is(log, imported):
     assert imported(path, environment__driver="525.60").folder != first.folder
 
 
-def test_windows_that_were_damaged_are_mended_by_importing_again(log, imported):
+def test_numbers_are_derived_from_the_windows_again_which_another_import_mends(log, imported):
     measurement = imported(path := log())
-    file = measurement.windows_file(1)
-    whole = file.read_text()
-    file.write_text("damaged")
-    assert imported(path).result == measurement.result
-    assert file.read_text() == whole
-
-
-def test_numbers_are_derived_from_the_windows_again(log, imported):
-    measurement = imported(log())
     assert check_against_raw(measurement) == []
     file = measurement.windows_file(1)
     text = file.read_text()
     file.write_text(text.replace('"seconds": 5.0', '"seconds": 6.0'))
     assert check_against_raw(measurement) == [
-        "repeat 1: the raw files give another throughput, steps_per_second"
+        "repeat 1: windows.jsonl: changed since (SHA-256); "
+        "the raw files give another throughput, steps_per_second"
     ]
     file.write_text("".join(text.splitlines(keepends=True)[:-1]))
     assert check_against_raw(measurement) == [
@@ -386,6 +385,8 @@ def test_numbers_are_derived_from_the_windows_again(log, imported):
     ]
     file.unlink()
     assert "No such file" in check_against_raw(measurement)[0]
+    assert imported(path).result == measurement.result
+    assert file.read_text() == text
 
 
 def test_what_nobody_told_is_unknown_and_says_why(log, imported, tmp_path):
@@ -402,27 +403,18 @@ def test_what_nobody_told_is_unknown_and_says_why(log, imported, tmp_path):
     assert [row[name] for name in untold] == [None] * len(untold)
 
 
-def test_an_imported_measurement_shares_no_table_with_what_perfkit_measured(
+def test_imported_measurements_share_a_table_that_has_none_of_perfkits_own(
     log, imported, tmp_path
 ):
     own = measured([100.0], device="gpu", gpus=8, batch_size=32)
     write_all(tmp_path / "outputs", own)
-    imported(log(), framework="paddle", environment__gpus="Tesla V100-SXM2-32GB, 32 GiB")
-    html = report.fastest(report.Summary.read(tmp_path / "outputs")).html
-    captions = re.findall("<caption>(.*?)</caption>", html)
-    assert len(captions) == 2
-    assert sorted("imported from Suite X" in caption for caption in captions) == [False, True]
-
-
-def test_imported_measurements_share_a_table_if_they_differ_in_nothing_but_topology(
-    log, imported, tmp_path
-):
     for devices in (1, 8):
         path = log(f"{devices}.log", facts={"devices": devices})
-        imported(path, environment__gpus="V100")
+        imported(path, framework="paddle", environment__gpus="Tesla V100-SXM2-32GB, 32 GiB")
     html = report.fastest(report.Summary.read(tmp_path / "outputs")).html
-    assert html.count("<table") == 1
-    assert re.findall(r">(1x\d)<", html) == ["1x1", "1x8"]
+    captions = re.findall("<caption>(.*?)</caption>", html)
+    assert sorted("imported from Suite X" in caption for caption in captions) == [False, True]
+    assert sorted(re.findall(r">(1x\d)<", html)) == ["1x1", "1x8", "1x8"]
 
 
 def test_the_page_says_that_it_was_imported_and_from_what(log, imported):
@@ -435,27 +427,24 @@ def test_the_page_says_that_it_was_imported_and_from_what(log, imported):
     assert "&lt;b&gt;a.log" in page
     assert "<b>a.log" not in page
     assert "perfkit import" in page
-    assert "None px" not in page
-    assert "worker processes" not in page
+    assert "None px" not in page and "worker processes" not in page
     assert "they agree" in report.raw_files(measurement).html
     chinese = (measurement.folder / "report.zh.html").read_text()
     assert "导入自 Suite X" in chinese
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("basis", ["seconds", "own_rate", "clock"])
-def test_the_method_is_told_for_every_way_of_timing(log, imported, basis, language):
+def test_the_method_is_told_for_every_way_of_timing(log, imported, basis):
     meaning = semantics("all", "step" if basis == "clock" else "window")
     columns = {"own_rate": 512.0, "step_seconds": np.nan} if basis == "own_rate" else {}
     ends = np.arange(10, 131, 10)
     measurement = imported(log(ends=ends, meaning=meaning, at=ends * 0.5, **columns))
     assert measurement.result.imported.basis == basis
-    with in_language(language):
-        told = report.method(measurement).html
-    assert "our own" in told
-    if language == "en":
-        assert ("each of one step." in told) == (basis == "clock")
-        assert "Suite X prints rates of all devices, " in " ".join(told.split())
+    english = report.method(measurement).html
+    assert ("each of one step." in english) == (basis == "clock")
+    assert "Suite X prints rates of all devices, " in " ".join(english.split())
+    with in_language("zh"):
+        assert "our own" in english and "our own" in report.method(measurement).html
 
 
 @pytest.mark.usefixtures("processes")
@@ -506,13 +495,13 @@ def test_imported_measurements_are_compared_in_what_is_known_of_both(log, import
 
 
 def test_a_framework_that_perfkit_cannot_run_is_stored_but_not_measured(log, imported):
-    assert imported(log()).result.config.framework == "tensorflow"
+    assert imported(log()).result.config.framework == "oneflow"
     with pytest.raises(RequestError) as error:
-        plan("resnet50", {"framework": "tensorflow", "device": "cpu"})
+        plan("resnet50", {"framework": "oneflow", "device": "cpu"})
     (problem,) = error.value.problems
-    assert problem == "framework: 'tensorflow' is not available; allowed: paddle, torch, jax"
+    assert problem == f"framework: 'oneflow' is not available; allowed: {', '.join(FRAMEWORKS)}"
     result = imported(log()).result
-    with pytest.raises(RequestError, match="'tensorflow' is not available"):
+    with pytest.raises(RequestError, match="'oneflow' is not available"):
         perfkit.measure(result.config, result.protocol)
 
 
@@ -520,26 +509,29 @@ def test_a_sweep_takes_nothing_imported_for_what_it_has_to_measure(log, imported
     result = imported(log(), framework="paddle").result
     job = Job("one", "", "resnet50", {}, Plan(result.config, result.protocol))
     outputs = tmp_path / "outputs"
-    assert jobs.measured([job], outputs, elsewhere=True) == {}
+    how = {"elsewhere": True, "is_new": lambda _folder: False}
+    assert jobs.measured([job], outputs, **how) == {}
     own = result.model_copy(update={"imported": None})
     write_all(outputs, own)
-    assert [*jobs.measured([job], outputs, elsewhere=True)] == ["one"]
+    assert [*jobs.measured([job], outputs, **how)] == ["one"]
 
 
-def test_the_command_stores_and_shows_and_says_of_which_steps_the_number_is(log, tmp_path):
+def test_the_command_stores_and_says_which_steps_and_what_the_log_says_otherwise(log, tmp_path):
     words = ["import", str(log()), "--outputs", str(tmp_path / "outputs")]
-    options = [word for one in GIVEN.items() for word in ("-p", *one)]
-    done = CliRunner().invoke(main, [*words, *options])
+    given = GIVEN | {"batch_size": "64", "precision": "fp32"}
+    done = CliRunner().invoke(
+        main, [*words, *(w for one in given.items() for w in ("-p", *one))]
+    )
     assert done.exit_code == 0, done.output
-    assert "512.0 images/s, median of n=1; steps 21 to 120" in done.stderr
-    page = done.stdout.strip()
-    assert page.endswith("report.html")
+    assert "1024 images/s, median of n=1; steps 21 to 120" in done.stderr
+    assert "batch_size: 64, given by hand; a.log, line 3 says 32\n" in done.stderr
+    assert "precision:" not in done.stderr
+    assert done.stdout.strip().endswith("report.html")
     refused = CliRunner().invoke(main, words)
     assert refused.exit_code == 2
     assert "-p input dali|dataloader|synthetic" in refused.stderr
-    stored = [*(tmp_path / "outputs").glob("*/result.json")]
-    assert len(stored) == 1
-    assert json.loads(stored[0].read_text())["imported"]["format"] == "Suite X"
+    (stored,) = (tmp_path / "outputs").glob("*/result.json")
+    assert json.loads(stored.read_text())["imported"]["format"] == "Suite X"
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(log, imported, tmp_path):

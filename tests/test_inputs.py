@@ -2,16 +2,21 @@
 
 import hashlib
 import io
+import re
 
 import numpy as np
 import pytest
-from loading import loaded
+from click.testing import CliRunner
+from loading import load, loaded
 from PIL import Image
 
+from perfkit.cli import main
 from perfkit.inputs import InputError, dali, dataloader, synthetic
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.images import DEVIATION, MEAN, Images
 from perfkit.inputs.samples import make_images, path_of, picture
+from perfkit.models.bert import FIRST_WORD, VOCABULARY, predictions
+from perfkit.models.gpt import END_OF_TEXT
 from perfkit.request.resolve import resolve
 
 # Of pictures 0 to 7. Another digest means other bytes: results made with the old sample data
@@ -20,16 +25,16 @@ DIGEST = "3fbd4ed71ad674f790068f05e659ce3bb145bc13fab51cef85f33b6939ab453b"
 EXPECTED = "expected `path label`, label below 1000, found "
 
 
-def config(data_dir, **changes):
+def config(data_dir="none", **changes):
     values = {"model": "resnet50", "device": "cpu", "batch_size": 4, "image_size": 64}
     values |= {"layout": "NCHW", "data_dir": str(data_dir), "processes": 1}
     return resolve(values | changes)
 
 
-def data(tmp_path, text, files=()):
-    for file in files:
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_bytes(picture(0))
+def data(tmp_path, text, **files):
+    """A list, and `a.jpeg`, `b.jpeg` of these contents beside it."""
+    for name, content in files.items():
+        (tmp_path / f"{name}.jpeg").write_bytes(content)
     (tmp_path / "train_list.txt").write_text(text)
     return tmp_path
 
@@ -39,7 +44,7 @@ def test_samples_are_the_same_bytes_every_time():
     assert digest == DIGEST
 
 
-def test_samples_are_like_photographs_in_size_and_weight():
+def test_samples_are_like_photographs_in_size_and_weight_and_have_names_of_their_own():
     pictures = [picture(number) for number in range(24)]
     assert len(set(pictures)) == 24
     assert 95_000 < np.mean([len(p) for p in pictures]) < 125_000
@@ -47,13 +52,16 @@ def test_samples_are_like_photographs_in_size_and_weight():
         with Image.open(io.BytesIO(encoded)) as image:
             assert (image.format, image.mode) == ("JPEG", "RGB")
             assert 333 <= min(image.size) <= max(image.size) <= 640
+    assert len({path_of(number) for number in range(512)}) == 512
 
 
-def test_sample_data_has_the_published_layout(samples):
-    listed = Images(config(samples))
-    listed.check()
+def test_sample_data_has_the_published_layout_and_is_identified(samples, tmp_path):
+    listed = examine(config(samples))
     assert listed.paths[:2] == ["train/s00/s00_0.jpeg", "train/s01/s01_1.jpeg"]
-    assert listed.labels[:2] == [0, 1]
+    assert (len(listed), listed.labels[:2]) == (24, [0, 1])
+    assert listed.sha256 == digest(config(samples))
+    assert digest(config(tmp_path)) is None
+    assert digest(config(samples, input="synthetic")) is None
 
 
 def test_a_sample_folder_that_was_cut_off_has_no_list(tmp_path):
@@ -73,18 +81,15 @@ def test_a_sample_folder_that_was_cut_off_has_no_list(tmp_path):
         ("a.jpeg 1000\n", f":1: {EXPECTED}'a.jpeg 1000'"),
         ("a.jpeg -1\n", f":1: {EXPECTED}'a.jpeg -1'"),
         ("a.jpeg ٣\n", f":1: {EXPECTED}'a.jpeg ٣'"),
+        (b"a.jpeg 0\nb\xff.jpeg 0\n", ":2: not UTF-8"),
     ],
 )
 def test_a_wrong_list_is_refused_with_file_and_line(tmp_path, text, told):
+    content = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / "train_list.txt").write_bytes(content)
     with pytest.raises(InputError) as refused:
-        Images(config(data(tmp_path, text)))
-    assert f"train_list.txt{told}" in str(refused.value)
-
-
-def test_a_list_that_is_no_text_is_refused_with_its_line(tmp_path):
-    (tmp_path / "train_list.txt").write_bytes(b"a.jpeg 0\nb\xff.jpeg 0\n")
-    with pytest.raises(InputError, match=r"train_list\.txt:2: not UTF-8"):
         Images(config(tmp_path))
+    assert f"train_list.txt{told}" in str(refused.value)
 
 
 def test_many_problems_are_told_together_but_not_all_of_a_million(tmp_path):
@@ -94,11 +99,11 @@ def test_many_problems_are_told_together_but_not_all_of_a_million(tmp_path):
 
 
 def test_missing_files_are_told_with_their_lines(tmp_path):
-    data(tmp_path, "train/a.jpeg 0\ntrain/b.jpeg 1\nelsewhere/c.jpeg 2\n", ["train/a.jpeg"])
+    data(tmp_path, "a.jpeg 0\nb.jpeg 1\nelsewhere/c.jpeg 2\n", a=picture(0))
     with pytest.raises(InputError) as refused:
         Images(config(tmp_path)).check()
     first, second = str(refused.value).splitlines()
-    assert first.endswith("train_list.txt:2: no such file: train/b.jpeg")
+    assert first.endswith("train_list.txt:2: no such file: b.jpeg")
     assert second.endswith("train_list.txt:3: no such file: elsewhere/c.jpeg")
 
 
@@ -106,27 +111,35 @@ def test_missing_files_are_told_with_their_lines(tmp_path):
     ("content", "told"), [(b"", "is empty"), (b"hello", "is not an image")]
 )
 def test_a_file_that_is_no_image_is_told_before_anything_starts(tmp_path, content, told):
-    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
-    (tmp_path / "b.jpeg").write_bytes(content)
+    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", a=picture(0), b=content)
     with pytest.raises(InputError, match=rf"train_list\.txt:2: b\.jpeg: {told}"):
-        Images(config(tmp_path)).check()
+        examine(config(tmp_path))
 
 
 def test_file_names_may_hold_spaces(tmp_path):
-    data(tmp_path, "train/a b.jpeg 7\n", ["train/a b.jpeg"])
-    listed = Images(config(tmp_path))
+    listed = Images(config(data(tmp_path, "a b.jpeg 7\n", **{"a b": picture(0)})))
     listed.check()
-    assert (listed.paths, listed.labels) == (["train/a b.jpeg"], [7])
+    assert (listed.paths, listed.labels) == (["a b.jpeg"], [7])
+
+
+def test_the_longest_name_in_a_decoders_message_is_the_one_that_it_means(tmp_path):
+    listed = Images(config(data(tmp_path, "1.jpg 0\n11.jpg 0\n")))
+    assert listed.line_of("Error in /d/11.jpg").endswith("train_list.txt:2: ")
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_dali_gives_normalized_batches_in_the_layout_asked_for(samples, layout):
-    batches = dali.batches(config(samples, layout=layout), 0)
-    images, labels = next(batches)
-    images, labels = np.array(images), np.array(labels)
-    assert images.shape == ((4, 3, 64, 64) if layout == "NCHW" else (4, 64, 64, 3))
-    assert (images.dtype, labels.dtype, labels.shape) == (np.float32, np.int64, (4, 1))
-    assert -MEAN[1] / DEVIATION[1] - 0.1 <= images.min() < 0 < images.max() <= 2.65
+def test_dali_and_the_dataloader_give_normalized_images_in_the_layout_asked_for(
+    samples, layout
+):
+    chosen = config(samples, layout=layout)
+    batch, labels = map(np.array, next(dali.batches(chosen, 0)))
+    image, label = Images(chosen)[5]
+    assert image.shape == ((3, 64, 64) if layout == "NCHW" else (64, 64, 3))
+    assert (batch.shape, labels.shape, label.tolist()) == ((4, *image.shape), (4, 1), [5])
+    assert {labels.dtype, label.dtype} == {np.dtype(np.int64)}
+    for images in (batch, image):
+        assert images.dtype == np.float32
+        assert -MEAN[1] / DEVIATION[1] - 0.1 <= images.min() < 0 < images.max() <= 2.65
 
 
 def test_dali_goes_on_past_the_end_of_the_list(samples):
@@ -143,42 +156,49 @@ def test_the_same_seed_gives_the_same_batch_and_another_seed_another(samples):
     assert not np.array_equal(first(1), first(2))
 
 
-def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_dali(tmp_path):
-    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
-    (tmp_path / "b.jpeg").write_bytes(picture(1)[:20_000])
-    Images(config(tmp_path)).check()
-    with pytest.raises(InputError, match=r"train_list\.txt:2: Failed to decode .*b\.jpeg"):
-        next(dali.batches(config(tmp_path), 0))
-
-
-def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_the_dataloader(tmp_path):
-    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", ["a.jpeg"])
-    (tmp_path / "b.jpeg").write_bytes(picture(1)[:20_000])
-    dataset = Images(config(tmp_path))
+def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_dali_and_dataloader(tmp_path):
+    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", a=picture(0), b=picture(1)[:20_000])
+    listed = Images(config(tmp_path))
+    listed.check()
     with pytest.raises(InputError, match=r"train_list\.txt:2: b\.jpeg: .*truncated"):
-        dataset[1]
+        listed[1]
+    with pytest.raises(InputError, match=r"train_list\.txt:2: Failed to decode .*b\.jpeg"):
+        next(dali.batches(config(tmp_path, batch_size=2), 0))
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_the_dataloaders_images_are_like_dalis(samples, layout):
-    files = Images(config(samples, layout=layout))
-    image, label = files[5]
-    assert image.shape == ((3, 64, 64) if layout == "NCHW" else (64, 64, 3))
-    assert (image.dtype, label.dtype, label.tolist()) == (np.float32, np.int64, [5])
-    assert -MEAN[1] / DEVIATION[1] - 0.1 <= image.min() < 0 < image.max() <= 2.65
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("framework", ["paddle", "torch"])
+def test_an_image_that_cant_be_read_by_the_data_loader_is_named(tmp_path, framework):
+    data(tmp_path, "a.jpeg 0\n", a=b"no image")
+    chosen = config(tmp_path, batch_size=1, framework=framework, dataloader_workers=1)
+    told = load(chosen, 1).stderr.decode()
+    assert re.search(r"InputError: .*_list.txt:1: a.jpeg: cannot identify", told)
 
 
-def test_a_data_set_smaller_than_a_step_is_refused_by_the_dataloader(samples):
-    too_large = config(samples, batch_size=25)
-    with pytest.raises(InputError, match="24 images, and one step of 1 x 25 needs more"):
-        next(dataloader.batches(too_large, 0))
+@pytest.mark.parametrize("kind", [dali, dataloader])
+def test_a_data_set_that_does_not_fill_a_batch_of_each_rank_is_refused(samples, kind):
+    too_large = config(samples, batch_size=5, processes=5)
+    with pytest.raises(InputError, match="24 images, and one step of 5 x 5 needs 25"):
+        next(kind.batches(too_large, 0))
+    with pytest.raises(InputError, match="more data, or a smaller batch_size"):
+        examine(too_large)
 
 
-def test_synthetic_input_is_one_batch_again_and_again():
-    batches = synthetic.batches(config("none", input="synthetic", accumulate=3), 0)
-    first, second = next(batches), next(batches)
-    assert first is second
-    assert first[0].shape == (4, 3, 64, 64)
+@pytest.mark.parametrize("decoder", ["image", "image_random_crop"])
+def test_both_decoders_of_dali_crop_at_random_and_fill_the_image(samples, decoder):
+    chosen = config(samples, dali_decoder=decoder, batch_size=24)
+    batches = dali.batches(chosen, 0)
+    first, second = (np.array(next(batches)[0]) for _ in range(2))
+    assert first.shape == (24, 3, 64, 64)
+    # Pictures, not a colour, and not the same parts of them again.
+    assert first.std(axis=(2, 3)).min() > 0.05
+    assert not np.array_equal(np.sort(first.ravel()), np.sort(second.ravel()))
+
+
+def test_the_hardware_decoder_takes_whole_images_by_default_and_only_on_a_gpu():
+    assert config(device="gpu", gpus=1).dali_decoder == "image"
+    assert config().dali_decoder == "image_random_crop"
+    assert config(dali_decoder="image").dali_decoder == "image"
 
 
 @pytest.mark.usefixtures("processes")
@@ -190,21 +210,75 @@ def test_the_dataloader_gives_every_image_once_before_any_again(samples):
     assert not np.array_equal(epochs[0], epochs[1])
 
 
-def test_a_list_of_images_is_examined_and_identified(samples, tmp_path):
-    examined = examine(config(samples))
-    assert len(examined) == 24
-    assert examined.sha256 == digest(config(samples))
-    assert digest(config(tmp_path)) is None
-    assert digest(config(samples, input="synthetic")) is None
-    with pytest.raises(InputError, match=r"b\.jpeg: is empty"):
-        (tmp_path / "b.jpeg").touch()
-        examine(config(data(tmp_path, "b.jpeg 1\n")))
+def synthetic_batch(model, rank=0, **changes):
+    if model != "resnet50":
+        changes |= {"image_size": None, "layout": None}
+    chosen = config(model=model, input="synthetic", accumulate=3, **changes)
+    batches = synthetic.batches(chosen, rank)
+    batch = next(batches)
+    assert next(batches) is batch
+    other = next(synthetic.batches(chosen, rank + 1))
+    assert not np.array_equal(batch[0], other[0])
+    return batch
 
 
-def test_names_of_samples_are_distinct():
-    assert len({path_of(number) for number in range(512)}) == 512
+def test_synthetic_images_are_one_batch_again_and_again_of_each_rank_another():
+    images, labels = synthetic_batch("resnet50")
+    assert (images.shape, labels.shape) == ((4, 3, 64, 64), (4, 1))
 
 
-def test_the_longest_name_in_a_decoders_message_is_the_one_that_it_means(tmp_path):
-    listed = Images(config(data(tmp_path, "1.jpg 0\n11.jpg 0\n")))
-    assert listed.line_of("Error in /d/11.jpg").endswith("train_list.txt:2: ")
+@pytest.mark.parametrize("length", [16, 128, 512])
+def test_synthetic_sequences_are_full_and_have_all_predictions(length):
+    batch = ids, segments, mask, positions, labels, next_sentence = synthetic_batch(
+        "bert", sequence_length=length
+    )
+    assert ids.shape == segments.shape == mask.shape == (4, length)
+    assert positions.shape == labels.shape == (4, predictions(length))
+    assert next_sentence.shape == (4, 1)
+    assert {field.dtype for field in batch} == {np.dtype(np.int64)}
+    assert mask.all()
+    words = np.concatenate([ids.ravel(), labels.ravel()])
+    assert FIRST_WORD <= words.min() <= words.max() < VOCABULARY
+    assert segments.sum() == 2 * length
+    assert np.all(np.diff(positions, axis=1) > 0)
+    assert 0 <= positions.min() <= positions.max() < length
+
+
+def test_synthetic_tokens_are_labelled_by_the_next():
+    ids, labels = synthetic_batch("gpt", sequence_length=16)
+    assert ids.shape == labels.shape == (4, 16) and np.array_equal(ids[:, 1:], labels[:, :-1])
+    assert ids.min() >= 0 and ids.max() < END_OF_TEXT
+
+
+def run(*words):
+    done = CliRunner().invoke(main, ["samples", *map(str, words)])
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "told", "others"),
+    [
+        ("bert", ["--sequence-length", 64], "64 tokens, 0.0 MB, from the language refer", [[]]),
+        ("gpt", [], "1024 tokens, 0.1 MB", []),
+    ],
+)
+def test_the_samples_command_makes_a_data_set_and_knows_it_again(
+    tmp_path, model, options, told, others
+):
+    command = tmp_path / "s", "--for", model, "--count"
+    code, output = run(*command, 32, *options)
+    assert code == 0 and f"32 sequences of {told}" in output
+    found = {file: file.read_bytes() for file in (tmp_path / "s").iterdir()}
+    code, output = run(*command, 32, *options)
+    assert code == 0 and f"has its 32 sequences of {told.partition(',')[0]} already" in output
+    for count, other in ((33, options), *((32, other) for other in others)):
+        code, output = run(*command, count, *other)
+        assert code == 2 and "holds another data set" in output
+    assert {file: file.read_bytes() for file in (tmp_path / "s").iterdir()} == found
+
+
+def test_the_samples_command_refuses_a_length_that_a_model_does_not_have(tmp_path):
+    code, output = run(tmp_path, "--sequence-length", 128)
+    assert code == 2 and "sequence_length: resnet50 has none" in output
+    code, output = run(tmp_path, "--for", "bert", "--sequence-length", 513)
+    assert code == 2 and "bert has 512 positions" in output

@@ -12,11 +12,10 @@ from made import measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from perfkit.analysis.sanity import looked_at
-from perfkit.comparison.verdict import Verdict
+from perfkit.analysis.ratios import Verdict
+from perfkit.analysis.warnings import checked_aspects
 from perfkit.config import ROOT, parameters
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.logs.config_facts import RULES
 from perfkit.logs.wording import LABELS, SENTENCES
 from perfkit.reference.cells import SHAPES
 from perfkit.reference.table import published
@@ -28,17 +27,17 @@ from perfkit.results.schema import Option
 from perfkit.system.environment import FACTS
 from perfkit.text import language
 from perfkit.text.format import fact_name
-from perfkit.text.messages import FAILURES, SEVERITIES, WARNINGS
+from perfkit.text.messages import COMPARISON, DIAGNOSIS, FAILURES, SEVERITIES, WARNINGS
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 UNTOLD = (
     "cpu_time steal_time cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
 )
-UNTOLD += " gpu_temperature gpu_throttling gpu_energy"
+UNTOLD += " gpu_temperature gpu_throttling gpu_energy gpu_memory accelerators"
 """What a machine may not tell of its conditions."""
 NAMES = re.compile(
-    "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|[AV]100|"
-    "FP32|AMP|auto|SHA-256|[GC]PU|(images|sequences|samples)/s"
+    "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|GPT-2 124M|[AV]100|"
+    "FP32|AMP|auto|SHA-256|[GC]PU|(images|sequences|tokens|samples)/s"
 )
 """What headings have in Latin letters in Chinese too."""
 ENGLISH, CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
@@ -51,14 +50,18 @@ def catalogue():
         return {message.id: message.string for message in read_po(stream) if message.id}
 
 
-def written():
-    """The messages that code and templates have in them."""
+@pytest.fixture(scope="module")
+def templates():
+    """The messages that templates have in them."""
     options = {"**.j2": {"extensions": "jinja2.ext.do", "trimmed": "true", "silent": "false"}}
-    templates = extract_from_dir(ROOT / "perfkit", METHODS, options, KEYWORDS, comment_tags=())
-    found = {message for _file, _line, message, _comments, _context in templates}
+    found = extract_from_dir(ROOT / "perfkit", METHODS, options, KEYWORDS, comment_tags=())
+    return {message for _file, _line, message, _comments, _context in found}
+
+
+def code():
+    """The messages that Python files have in them."""
     for path in (ROOT / "perfkit").rglob("*.py"):
-        found |= {*marked(ast.parse(path.read_text(encoding="utf-8")))}
-    return found
+        yield from marked(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def marked(module):
@@ -94,30 +97,24 @@ def looked_up():
     messages |= {*cells["note"].dropna(), *cells["statistic"].dropna()}
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
-    messages |= {*looked_at(measured([1.0]), ())}
-    messages |= {*Verdict.__args__, *SEVERITIES, *RULES, *SENTENCES.values()} - {"%(how)s"}
+    messages |= {*checked_aspects(measured([1.0]), ())}
+    messages |= {*Verdict.__args__, *SEVERITIES, *SENTENCES.values()} - {"%(how)s"}
     messages |= {words for kind in LABELS.values() for words in kind.values()}
+    messages |= {*DIAGNOSIS.values(), *COMPARISON.values()}
     messages |= {warning["sentence"] for warning in WARNINGS.values()}
     messages |= {part for parts in FAILURES.values() for part in parts} - {"%(detail)s"}
     return messages | {"complete", "partial", "failed", "not stated"}
 
 
-def test_a_message_with_a_percent_sign_has_a_variable():
+def test_a_message_with_a_percent_sign_has_a_variable(templates):
     # Jinja doubles the sign in every message, and takes one of two out only with variables.
-    templates = ROOT / "perfkit" / "report" / "templates"
-    found = extract_from_dir(
-        templates,
-        METHODS,
-        {"**.j2": {"extensions": "jinja2.ext.do", "trimmed": "true"}},
-        KEYWORDS,
-    )
-    texts = [str(message) for _file, _line, message, _comments, _context in found]
+    texts = [str(message) for message in templates]
     assert len(texts) > 100
     assert [text for text in texts if "%" in text and "%(" not in text] == []
 
 
-def test_every_message_is_translated_and_every_translation_is_used(catalogue):
-    assert {*catalogue} == written() | headings() | looked_up()
+def test_every_message_is_translated_and_every_translation_is_used(catalogue, templates):
+    assert {*catalogue} == templates | {*code()} | headings() | looked_up()
     translations = catalogue.values()
     assert all(all(text) if isinstance(text, tuple) else text for text in translations)
 
@@ -141,47 +138,37 @@ def test_the_charts_font_has_every_character_of_the_catalogue(catalogue):
 
 
 def test_a_language_is_spoken_within_its_block_only():
+    def told(count):
+        return language.ngettext("%(num)d warning", "%(num)d warnings", count)
+
     with language.in_language("zh"):
-        assert language.gettext("Repeats") == "各次重复"
+        assert (language.gettext("Repeats"), language.gettext("")) == ("各次重复", "")
+        assert told(1) == told(2) == "%(num)d 项警告"
         with language.in_language("en"):
             assert language.gettext("Repeats") == "Repeats"
         assert language.current() == "zh"
     assert language.current() == "en"
-
-
-def test_empty_text_stays_empty_in_every_language():
-    with language.in_language("zh"):
-        assert language.gettext("") == ""
-
-
-def test_an_unknown_language_is_refused_with_those_there_are():
+    assert (told(1), told(2)) == ("%(num)d warning", "%(num)d warnings")
     with pytest.raises(
         ValueError, match="'fr' is no language of this report; it is 'en' or 'zh'"
     ):
         language.set_language("fr")
 
 
-def test_one_and_many_are_told_apart_where_the_language_does():
-    def told(count):
-        return language.ngettext("%(num)d warning", "%(num)d warnings", count)
-
-    assert (told(1), told(2)) == ("%(num)d warning", "%(num)d warnings")
-    with language.in_language("zh"):
-        assert told(1) == told(2) == "%(num)d 项警告"
-
-
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """The Chinese pages of a measurement with steps and of the summary, by name."""
     outputs = tmp_path_factory.mktemp("outputs")
-    write_measurement(stored(outputs / "made"))
+    made = stored(outputs / "made")
+    write_measurement(made)
     falling = [[100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0]] * 9 + [[50.0] * 7]
     write_all(outputs, *(measured(values) for values in falling))
     for name in ("summary", "published", "history"):
         (outputs / name).mkdir()
     write_summary(Summary.read(outputs), "zh")
-    names = ("made", "summary", "published", "history")
-    return {name: (outputs / name / "report.zh.html").read_text() for name in names}
+    folders = {name: outputs / name for name in ("summary", "published", "history")}
+    folders["made"] = made.folder
+    return {name: (place / "report.zh.html").read_text() for name, place in folders.items()}
 
 
 def texts(page, elements):
@@ -192,16 +179,12 @@ def texts(page, elements):
 
 
 @pytest.mark.parametrize("name", ["made", "summary", "published", "history"])
-def test_no_heading_of_a_chinese_page_is_english(pages, name):
+def test_no_heading_or_sentence_of_a_chinese_page_is_english(pages, name, catalogue):
     found = texts(pages[name], "h1|h2|h3|summary|th|caption")
     assert len(found) > 10
     sources = {*published()["source"]}
     foreign = {text for text in found - sources if not CHINESE.search(text)}
     assert {text for text in foreign if ENGLISH.search(NAMES.sub("", text))} == set()
-
-
-@pytest.mark.parametrize("name", ["made", "summary", "published", "history"])
-def test_no_sentence_of_a_chinese_page_is_left_in_english(pages, name, catalogue):
     found = texts(pages[name], "td|p|li|text|strong|small")
     assert len(found) > 10
     # A single word may be the name of a parameter as well.

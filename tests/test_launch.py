@@ -3,17 +3,19 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from clusters import wait_for
 
 from perfkit.config import ROOT, portable
 from perfkit.driver.workers import (
     cpu_settings,
+    killed_for_memory,
     launcher_command,
     shortened,
+    with_dali_settings,
     worker_environment,
 )
 from perfkit.frameworks.base import NodeRank
@@ -35,58 +37,78 @@ def config(**changes):
     return resolve(values | changes)
 
 
-def test_threads_are_shared_among_the_processes_and_amd_gets_the_fast_path_of_mkl():
-    assert cpu_settings(config(processes=2), "AuthenticAMD", 8) == {
-        "OMP_NUM_THREADS": "4",
-        "MKL_DEBUG_CPU_TYPE": "5",
-    }
+AMD, INTEL = "AuthenticAMD", "GenuineIntel"
 
 
-def test_another_maker_gets_threads_only():
-    assert cpu_settings(config(), "GenuineIntel", 2) == {"OMP_NUM_THREADS": "2"}
-
-
-@pytest.mark.parametrize("changes", [{"cpu_tuning": False}, {"device": "gpu", "gpus": 1}])
-def test_nothing_is_set_when_it_is_turned_off_or_a_gpu_trains(changes):
-    assert cpu_settings(config(**changes), "AuthenticAMD", 2) == {}
+@pytest.mark.parametrize(
+    ("changes", "vendor", "cores", "settings"),
+    [
+        ({"processes": 2}, AMD, 8, {"OMP_NUM_THREADS": "4", "MKL_DEBUG_CPU_TYPE": "5"}),
+        ({}, INTEL, 2, {"OMP_NUM_THREADS": "2"}),
+        ({"cpu_tuning": False}, AMD, 2, {}),
+        ({"device": "gpu", "gpus": 1}, AMD, 2, {}),
+    ],
+)
+def test_processes_share_the_cores_amd_gets_the_fast_path_of_mkl_and_gpus_get_nothing(
+    changes, vendor, cores, settings
+):
+    assert cpu_settings(config(**changes), vendor, cores) == settings
 
 
 def command_of(config, place=None):
-    return launcher_command(config, place or NodeRank(), Path("/logs"), "job", ["worker"])
+    """The launcher's own words, without what removes its dumps before a worker starts."""
+    command = launcher_command(config, place or NodeRank(), Path("/logs"), "job", ["worker"])
+    assert command[-2:] == ["/logs", "worker"]
+    return command[: command.index("/bin/sh")]
 
 
 def test_on_a_cpu_the_launcher_gets_a_number_of_processes_and_no_devices():
     command = command_of(config(processes=2))
-    assert command[-3:] == ["--nproc_per_node", "2", "worker"]
+    assert command[-2:] == ["--nproc_per_node", "2"]
     assert "--devices" not in command
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices_by_their_labels(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.paddle.visible_gpus", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.frameworks.devices.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
-    assert command[-3:] == ["--devices", "3,5", "worker"]
+    assert command[-2:] == ["--devices", "3,5"]
 
 
-def test_of_several_nodes_each_is_told_its_number_its_address_and_where_all_meet():
+def test_of_several_nodes_each_is_told_its_number_its_address_and_where_all_meet(monkeypatch):
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     command = command_of(config(nodes=2), place)
-    assert command[-9:-3] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
+    assert command[-8:-2] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
     assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "eth0"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "chosen")
+    assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "chosen"
 
 
-def test_an_interface_that_the_user_has_chosen_stays(monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
-    place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
-    assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "ib0"
-
-
-@pytest.mark.parametrize(("tf32", "expected"), [(False, "0"), (True, None)])
-def test_on_a_gpu_tf32_is_forbidden_to_all_libraries_unless_it_is_asked_for(
-    tf32, expected, monkeypatch
-):
+def test_on_a_gpu_tf32_is_forbidden_unless_asked_for_and_cuda_counts_as_nvml_does(monkeypatch):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    settings = worker_environment(config(device="gpu", gpus=1, tf32=tf32), NodeRank())
-    assert settings.get("NVIDIA_TF32_OVERRIDE") == expected
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    for changes, override, order in (
+        ({"device": "gpu", "gpus": 1}, "0", "PCI_BUS_ID"),
+        ({"device": "gpu", "gpus": 1, "tf32": True}, None, "PCI_BUS_ID"),
+        ({}, None, "FASTEST_FIRST"),
+    ):
+        settings = worker_environment(config(**changes), NodeRank())
+        assert settings.get("NVIDIA_TF32_OVERRIDE") == override
+        assert settings["CUDA_DEVICE_ORDER"] == order
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "prefetch"), [(256, 10, 4), (88, 10, 4), (80, 9, 2), (16, 2, 2)]
+)
+def test_dali_gets_the_cores_of_its_gpu_but_the_trainings_own(cores, threads, prefetch):
+    chosen = with_dali_settings(config(device="gpu", gpus=8), cores)
+    assert (chosen.dali_threads, chosen.dali_prefetch) == (threads, prefetch)
+
+
+def test_settings_of_dali_that_were_asked_for_stay():
+    asked = config(device="gpu", gpus=1, dali_threads=3, dali_prefetch=8)
+    assert with_dali_settings(asked, 64) == asked
+    assert with_dali_settings(config(), 64) == config()
+    assert (config().dali_threads, config().dali_prefetch) == (4, 2)
 
 
 def test_home_and_checkout_paths_are_taken_out_of_text():
@@ -94,44 +116,35 @@ def test_home_and_checkout_paths_are_taken_out_of_text():
     assert portable(text) == "File perfkit/worker/rank.py, data in ~/imagenet"
 
 
-def supervise(marker, seconds):
-    command = [sys.executable, "-m", "perfkit.driver.supervisor"]
-    command += [marker, "0", sys.executable, "-c", ESCAPING, marker, str(seconds)]
-    supervisor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert supervisor.stdout.readline() == b"started\n"
-    return supervisor
+def supervised(*words):
+    """A supervisor at work, with pipes."""
+    command = [sys.executable, "-m", "perfkit.driver.supervisor", *words]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def left_over(marker):
-    deadline = time.monotonic() + 10
-    while left := [
-        p for p in psutil.process_iter(["cmdline"]) if marker in (p.info["cmdline"] or ())
-    ]:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    return left
+    return [p for p in psutil.process_iter(["cmdline"]) if marker in (p.info["cmdline"] or ())]
 
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("ending", ["by itself", "pipe closed", "terminated"])
 def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
-    marker = str(tmp_path)
-    with supervise(marker, 0.1 if ending == "by itself" else 1000) as supervisor:
+    marker, seconds = str(tmp_path), "0.1" if ending == "by itself" else "1000"
+    escaping = [sys.executable, "-c", ESCAPING, marker, seconds]
+    with supervised(marker, "0", *escaping) as supervisor:
+        assert supervisor.stdout.readline() == b"started\n"
         if ending == "pipe closed":
             supervisor.stdin.close()
         if ending == "terminated":
             supervisor.send_signal(signal.SIGTERM)
         status = supervisor.wait(20)
     assert (status == 0) == (ending == "by itself")
-    assert not left_over(marker)
+    wait_for(lambda: not left_over(marker), 10)
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_status_of_the_command_is_the_status_of_the_supervisor():
-    command = [sys.executable, "-m", "perfkit.driver.supervisor", "scratch", "0"]
-    command += [sys.executable, "-c", "exit(7)"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
+def test_the_status_of_the_command_is_the_status_of_the_supervisor(tmp_path):
+    with supervised(str(tmp_path), "0", sys.executable, "-c", "exit(7)") as supervisor:
         assert supervisor.wait(20) == 7
 
 
@@ -142,13 +155,33 @@ def test_a_command_gets_a_sigterm_and_time_for_its_own_end_where_that_is_asked_f
         "signal.signal(signal.SIGTERM, lambda *_: (print('ended well'), sys.exit()))\n"
         "print('started', flush=True); time.sleep(1000)"
     )
-    command = [sys.executable, "-m", "perfkit.driver.supervisor", str(tmp_path), "10"]
-    with subprocess.Popen(
-        [*command, sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as supervisor:
+    with supervised(str(tmp_path), "10", sys.executable, "-c", code) as supervisor:
         assert supervisor.stdout.readline() == b"started\n"
         supervisor.stdin.close()
         assert supervisor.stdout.read() == b"ended well\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "file", "lines"),
+    [
+        ("0::/user.slice/a.scope", "{}/user.slice/a.scope/memory.events.local", "oom 7\n"),
+        ("0::/", "{}/memory.events.local", "low 0\n"),
+        ("4:memory:/docker/1", "{}/memory/docker/1/memory.oom_control", "under_oom 0\n"),
+        ("4:memory:/docker/1", "{}/memory/memory.oom_control", ""),
+    ],
+    ids=["version 2", "container, 2", "version 1", "container, 1"],
+)
+def test_memory_kills_are_counted_in_the_own_control_group_alone(tmp_path, line, file, lines):
+    for path, text in (
+        ("proc/self/cgroup", f"3:cpuset:/elsewhere\n{line}\n"),
+        ("proc/vmstat", "oom_kill 9\n"),
+        (file.format("sys/fs/cgroup"), f"{lines}oom_kill 3\n"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert killed_for_memory(tmp_path) == 3
+    (tmp_path / file.format("sys/fs/cgroup")).unlink()
+    assert killed_for_memory(tmp_path) == 0
 
 
 def test_of_a_long_log_the_beginning_and_the_end_are_kept(tmp_path, monkeypatch):

@@ -1,590 +1,447 @@
-"""What real logs taught: facts beside the figures, many formats, files of all kinds."""
+"""What real logs taught: files of all kinds, several trainings in one, facts beside figures."""
 
 import gzip
+import hashlib
 import json
 import lzma
 import os
 import re
-import shlex
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_log_formats import SUITES, clock, dllogger_text, paddleclas_static, tf_cnn
+from log_writers import BATCH, SUITES, as_file, clock, paddleclas
 
-import perfkit
-from perfkit import report
-from perfkit.cli import main
-from perfkit.logs import reader
-from perfkit.logs.audit import read_audit
-from perfkit.logs.auditing import AuditError, audit, audited
-from perfkit.logs.claims import ClaimInput, cells_for, check_claim
-from perfkit.logs.config_facts import TEXT
-from perfkit.logs.formats import FORMATS, FormatError, user_format
-from perfkit.logs.importing import import_logs
+from perfkit.logs import auditing, config_facts, reader
+from perfkit.logs.auditing import audit
+from perfkit.logs.formats import FORMATS
 from perfkit.logs.log import LogError
 from perfkit.logs.reader import read_logs
-from perfkit.logs.recompute import figures_of, share_of
-from perfkit.logs.wording import claim_state, explained_value
-from perfkit.reference.cells import cells_of
-from perfkit.report.measurement import write_measurement
-from perfkit.request.errors import RequestError
-from perfkit.text.format import command
+from perfkit.logs.recompute import Figures
+from perfkit.logs.wording import sentence
+from perfkit.messages import Message
 
 STEADY = np.full(140, 0.5)
+PRINTS = paddleclas(STEADY)
+ONEFLOW = SUITES["OneFlow (DLPerf)"]
+SPEEDOMETER = SUITES["MXNet Speedometer"]
+CONVNETS = SUITES["NVIDIA DLLogger, PyTorch ConvNets"]
+anything = settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Writes a file of this text or these bytes; its path."""
-
-    def written(text, name="some.log"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return written
+# Files as they are found.
 
 
-@pytest.fixture
-def read(write):
-    """The one log in a file of this text."""
-
-    def one(text, name="some.log", form=None):
-        (log,) = read_logs(write(text, name), form)
-        return log
-
-    return one
+def test_several_epochs_each_begin_at_step_one(read):
+    text = "".join(paddleclas(np.full(30, epoch + 1.0), epoch=epoch) for epoch in range(3))
+    rows = read(text).windows
+    assert [*rows["epoch"]] == [0] * 3 + [1] * 3 + [2] * 3
+    assert [*rows["first"]] == [5, 11, 21] * 3 and not rows["run"].any()
+    assert rows["seconds"] == pytest.approx([6, 10, 10, 12, 20, 20, 18, 30, 30])
 
 
-def facts(log):
-    return {name: fact.value for name, fact in log.facts.items()}
+def test_a_restart_appended_to_a_file_is_another_run(read):
+    rows = read(paddleclas(np.full(30, 1.0)) + paddleclas(np.full(20, 2.0))).windows
+    assert [*rows["run"]] == [0, 0, 0, 1, 1]
+    assert [*rows["first"]] == [5, 11, 21, 5, 11]
+    assert rows["seconds"] == pytest.approx([6, 10, 10, 12, 20])
 
 
-def codes(log):
-    return [finding.code for finding in audited(log, figures_of(log)).findings]
+def test_a_training_of_which_no_print_is_a_window_does_not_hide_the_next(read):
+    line = "loss: 3.2, global_step: {}, interval_runtime: 10.0\n"
+    windows = read("".join(line.format(step) for step in (500, 100, 200, 300))).windows
+    assert [*windows["last"]] == [100, 200, 300] and not windows["run"].any()
 
 
-def claimed(text, log):
-    figures = figures_of(log)
-    return check_claim(ClaimInput(text, float(text), "--claim"), audited(log, figures), figures)
+def interleaved(prefixes):
+    logs = [ONEFLOW.text(np.full(40, 1.0 + rank)).splitlines() for rank in range(3)]
+    together = [zip(prefixes, rows, strict=True) for rows in zip(*logs, strict=True)]
+    # Ranks do not always print in the same order.
+    return "".join(
+        f"{prefix}{line}\n"
+        for turn, pairs in enumerate(together)
+        for prefix, line in sorted(pairs, reverse=turn % 2 == 1)
+    )
 
 
-def figure(log, statistic, period):
-    return audited(log, figures_of(log)).figure(statistic, period)
+@pytest.mark.parametrize("stamp", ["", "Tue Jun 14 15:39:05 2022"])
+def test_interleaved_ranks_are_told_apart_by_what_mpirun_puts_before_them(read, stamp):
+    rows = read(interleaved([f"{stamp}[1,{rank}]<stdout>:" for rank in range(3)])).windows
+    for rank in range(3):
+        of_rank = rows[rows["rank"] == rank]
+        assert [*of_rank["first"]] == [1, 11, 21, 31] and not of_rank["run"].any()
+        assert of_rank["rate"] == pytest.approx(BATCH / (1 + rank))
+
+
+def test_interleaved_ranks_without_a_name_are_told_apart(read):
+    rows = read(interleaved([""] * 3) * 2).windows
+    assert set(rows["rank"]) == {-1, -2, -3}
+    for rank in (-1, -2, -3):
+        of_rank = rows[rows["rank"] == rank]
+        assert [*of_rank["last"]] == [10, 20, 30, 40] * 2
+        assert [*of_rank["first"]] == [1, 11, 21, 31] * 2
+        assert [*of_rank["run"]] == [0] * 4 + [1] * 4
+
+
+def trainings():
+    """Two trainings, of 1 device and of 8; the first of one rank, the second of two."""
+    texts = [
+        f"INFO: Start with Namespace(amp=False, arch='resnetv15', batch_size={96 * n}, "
+        f"gpus=[{', '.join(map(str, range(n)))}], kv_store='horovod', num_layers=50)\n"
+        f"hvd size {n}\n" + SPEEDOMETER.text(np.full(140, 1 / n))
+        for n in (1, 8)
+    ]
+    return [
+        "".join(f"[1,{rank}]<stdout>:{line}\n" for rank in ranks for line in text.splitlines())
+        for text, ranks in zip(texts, [(0,), (0, 1)], strict=True)
+    ]
+
+
+def test_trainings_of_different_configurations_in_one_file_are_told_apart(write):
+    table = "train.ips\n           |     96    |\n" + "-" * 24 + "\n"
+    table += "     1     |   390.5   |\n     8     |   2990.5  |\n"
+    one, eight = read_logs(path := write("".join(trainings()) + table))
+    assert (one.number("devices"), eight.number("devices")) == (1, 8)
+    assert (one.name, eight.name) == (f"{path}#1", f"{path}#2")
+    assert eight.number("global_batch_size") == 768
+    assert [sorted({*log.windows["rank"]}) for log in (one, eight)] == [[0], [0, 1]]
+    assert {*one.windows["rate"]} == {BATCH} and {*eight.windows["rate"]} == {8 * BATCH}
+    assert [[told.text for told in log.reported] for log in (one, eight)] == [
+        ["390.5"],
+        ["2990.5"],
+    ]
+
+
+def test_a_lost_print_is_not_covered_by_the_next(read):
+    rows = read(ONEFLOW.text(np.ones(60)).replace("iter 30,", "iter \xff0,")).windows
+    ends = [(1, 10), (11, 20), (31, 40), (41, 50), (51, 60)]
+    assert rows[["first", "last"]].tolist() == ends
+
+
+def test_a_file_cut_off_at_its_head_claims_no_steps_that_are_not_there(read):
+    text = "".join(ONEFLOW.text(np.ones(60)).splitlines(keepends=True)[3:])
+    assert [*read(text).windows["first"]] == [31, 41, 51]
+
+
+def test_nul_bytes_are_left_out_and_noted(read):
+    log = read(PRINTS.replace("batch_cost", "bat" + "\0" * 5000 + "ch_cost", 1))
+    assert len(log.windows) == 14
+    assert log.notes == [(0, Message("nul_bytes", {"count": 5000}))]
+
+
+def test_other_encodings_do_no_harm(read):
+    noise = "训练开始\n".encode("gb18030") + b"\xff\xfe\x80\n"
+    assert len(read(noise + PRINTS.encode() + noise).windows) == 14
+    assert len(read(PRINTS.encode("utf-16")).windows) == 14
+
+
+def test_a_last_line_cut_off_is_noted_and_not_read(read):
+    log = read(paddleclas(np.ones(30))[:-40])
+    assert [*log.windows["last"]] == [10, 20]
+    assert log.notes == [(3, Message("no_line_end", {}))]
+
+
+def test_a_number_that_is_none_becomes_nan(read):
+    text = PRINTS.replace("loss:  7.2072", "loss:  -.-e", 1).replace("7.2072", "nan", 1)
+    rows = read(text.replace("2026/03/02", "2026/99/02")).windows
+    assert np.isnan(rows["loss"][0]) and [*rows["loss"][1:3]] == [np.inf, 7.2072]
+    assert np.isnan(rows["at"]).any() and rows["accuracy"][0] == -0.0039
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "is empty"),
+        (b"\0" * 10, "in no known format"),
+        (b"epoch 1: all is well\n" * 1000, "PaddleClas, static graph; "),
+        (b"epoch 1: all is well\n" * 1000, "; optimum-benchmark, CSV"),
+        (b'{"name": ', "begins like JSON, but is not"),
+        (b'{"name": 1}', "in no known format"),
+        (b"[" * 100_000, "in no known format"),
+        (b'{"a":' * 100_000, "begins like JSON, but is not"),
+        (b"PK\x03\x04" + b"x" * 100, "a zip archive"),
+        (b"BZh9" + b"x" * 100, "compressed by bzip2"),
+        (gzip.compress(b"x" * 1000)[:-20], ""),
+    ],
+)
+def test_what_can_not_be_read_is_an_error_that_names_the_file(read, text, said):
+    with pytest.raises(LogError, match=r"some\.log") as caught:
+        read(text)
+    assert said in str(caught.value)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path):
+    with pytest.raises(LogError, match=r"none\.log: No such file"):
+        read_logs(tmp_path / "none.log")
+    os.mkfifo(tmp_path / "pipe")
+    began = time.monotonic()
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(LogError, match="no regular file"):
+            read_logs(path)
+    assert time.monotonic() - began < 5
+
+
+def test_a_line_without_end_is_cut_and_noted(read, monkeypatch):
+    monkeypatch.setattr(reader, "LONGEST_LINE", 4096)
+    log = read(paddleclas(np.ones(20)) + "x" * 50_000 + "\n" + paddleclas(np.ones(20), epoch=1))
+    assert [*log.windows["line"]] == [1, 2, 4, 5]
+    assert log.notes == [(3, Message("line_too_long", {"characters": 4096}))]
+
+
+def test_a_file_that_is_too_large_is_refused_with_a_sentence(read, monkeypatch):
+    monkeypatch.setattr(reader, "LARGEST_BYTES", 2 << 20)
+    text = PRINTS.encode() + b"x" * (3 << 20)
+    for content in (text, gzip.compress(text)):
+        with pytest.raises(LogError, match="larger than 2 MB"):
+            read(content)
+    monkeypatch.setattr(reader, "MOST_LINES", 10)
+    with pytest.raises(LogError, match="has over 10 lines; give a part of it"):
+        read("\n" * 11)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PRINTS.replace("\n", "\r\n"),
+        PRINTS.replace("\n", "\r"),
+        gzip.compress(PRINTS.encode()),
+        lzma.compress(PRINTS.encode()),
+        "  0%|   | 0/9 [00:00<?, ?it/s]\r 50%|███| 4/9 [00:01<00:01]\r" + PRINTS,
+        PRINTS.replace("epoch:", "\x1b[35mepoch:\x1b[0m", 3),
+        PRINTS.replace("ppcls INFO", "root INFO"),
+        "{'alpha': 0.6,\n 'batch_size': 5120}\n" + PRINTS,
+    ],
+    ids=["crlf", "cr", "gzip", "xz", "progress bar", "colours", "other logger", "printed dict"],
+)
+def test_prints_are_read_whatever_is_around_them(read, text):
+    log = read(text, "x.log.gz")
+    known = np.isfinite(log.windows["at"])
+    assert len(log.windows) == 14 and known.sum() >= 11
+    assert np.diff(log.windows["at"][known])[-1] == 5.0
+
+
+def test_a_hash_names_the_file_as_it_was(read):
+    text = PRINTS.encode() + b"\0"
+    assert read(text).sha256 == hashlib.sha256(text).hexdigest()
+
+
+def test_losses_that_are_nan_from_the_first_print_are_found(write):
+    text = SUITES["tf_cnn_benchmarks"].text(STEADY)
+    found = audit(
+        [write(text.replace("7.123", "nan")), write(text.replace("\t7.123", ""), "b")]
+    )
+    codes = [{one.code for one in log.findings} for log in found.logs]
+    assert "loss_not_finite" in codes[0] and "loss_not_finite" not in codes[1]
 
 
 # Facts.
 
 
 def ppcls(*lines):
-    return "".join(f"[2026/03/02 00:00:00] ppcls INFO: {line}\n" for line in lines)
+    return "".join(f"[2026/03/02 00:00:00] ppcls INFO:     {line}\n" for line in lines)
 
 
-def test_amp_that_is_switched_off_is_fp32_whatever_its_level(read):
-    config = ppcls("AMP : ", "    use_amp : False", "    level : O1")
-    assert facts(read(config + paddleclas_static(STEADY)))["precision"] == "fp32"
-    config = ppcls("AMP : ", "    scale_loss : 128.0", "    level : O1")
-    assert facts(read(config + paddleclas_static(STEADY)))["precision"] == "amp"
+def parameters(**given):
+    """DLLogger's parameters, in both of its forms."""
+    pairs = " ".join(f"{name} : {value} " for name, value in given.items())
+    record = {"datetime": clock(0), "type": "LOG", "step": "PARAMETER", "data": given}
+    text = CONVNETS.text(np.ones(20), 1)
+    yield f"DLL {clock(0)} - PARAMETER {pairs}\n{text}"
+    yield f"DLLL {json.dumps(record)}\n{as_file(text)}"
 
 
-def test_a_loss_scale_says_nothing_of_the_precision_beside_it(read):
-    parameters = "PARAMETER arch : resnet50  mode : training_benchmark  batch_size : 128  "
-    parameters += "precision : fp32  loss_scale : 256.0  use_tf_amp : False \n"
-    text = f"DLL {clock(0)} - {parameters}"
-    log = read(text + dllogger_text(SUITES["TensorFlow ConvNets"], np.ones(40), 1))
-    assert facts(log)["precision"] == "fp32"
+FLEET = """LAUNCH INFO 2023-07-28 07:14:19,033 devices: 0,1,2,3,4,5,6,7
+LAUNCH INFO 2023-07-28 07:14:19,033 nnodes: 2
+LAUNCH INFO 2023-07-28 07:14:19,034 training_script_args: ['-c', 'ppcls/configs/ResNet/\
+ResNet50_amp_O2_ultra.yaml', '-o', 'DataLoader.Train.sampler.batch_size=256']
+[2023/07/28 07:14:21] ppcls INFO:     use_dali : True
+[2023/07/28 07:14:21] ppcls INFO: Arch : 
+[2023/07/28 07:14:21] ppcls INFO:     name : ResNet50
+"""
+OF_FLEET = {"devices": 8, "nodes": 2, "ranks": 16, "batch_size": 256, "precision": "pure_fp16"}
+OF_FLEET |= {"input": "dali", "model": "resnet50"}
+SAMPLERS = [
+    "DataLoader : ",
+    "Eval : ",
+    "sampler : ",
+    "batch_size : 64",
+    "Train : ",
+    "dataset : ",
+]
+SAMPLERS += ["name : ImageNetDataset", "sampler : ", "shuffle : True", "batch_size : 256"]
+NAMESPACE = (
+    "Namespace(adam_epsilon=1e-08, batch_size=32, device='gpu', gradient_merge_steps=88, "
+    "model_name_or_path='bert-base-uncased', use_amp=True, use_pure_fp16=False)\n"
+    "python -m paddle.distributed.launch --log_dir=./mylog --gpus=0,1,2,3 run_pretrain.py\n"
+)
+AMP = {"data": "/imagenet", "data_backend": "dali-cpu", "arch": "resnet50", "batch_size": 256}
+AMP |= {"amp": True, "world_size": 8}
+OF_AMP = {
+    "input": "dali",
+    "model": "resnet50",
+    "batch_size": 256,
+    "precision": "amp",
+    "ranks": 8,
+}
+SCALED = {"arch": "resnet50", "mode": "training_benchmark", "batch_size": 128}
+SCALED |= {"precision": "fp32", "loss_scale": 256.0, "use_tf_amp": False}
+MXNET = {"arch": "resnetv15", "num_layers": 50, "gpus": [0, 1], "kv_store": "horovod"}
+MXNET |= {"dtype": "float16", "amp": False, "batch_size": 512, "num_epochs": 3}
+OF_MXNET = {"global_batch_size": 512, "batch_size": 256, "precision": "pure_fp16"}
+ONEFLOW_HEAD = "\nmodel = resnet50\nbatch_size_per_device = 128\ngpu_num_per_node = 8\n"
+TF_CNN = "\nBatch size:  448 global\n             56 per device\nModel:       resnet50\n"
+TF_CNN += "Mode:        forward only\nDevices:     ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3']\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "gpu"),
+    ("text", "told"),
     [
-        ("h100/x.log", "", "H100"),
-        ("x.log", "Device 0: NVIDIA H100 80GB HBM3\n", "H100"),
-        ("2080ti-8_fp32.log", "", "2080TI"),
-        ("V100_LOG/x.log", "", "V100"),
-        ("x.log", "V100 or A100\n", None),
-        ("t4/x.log", "", "T4"),
-        ("x.log", "Tesla T4, layer l4\n", "T4"),
-        ("x.log", "layer l4, block_t4\n", None),
+        (PRINTS, {"framework": "paddle", "unit": "images/s", "batch_size": None, "gpu": None}),
+        (FLEET + PRINTS, OF_FLEET),
+        ((FLEET + PRINTS).replace("\n", "\r"), OF_FLEET),
+        (ppcls("AMP : ", "use_amp : False", "level : O1") + PRINTS, {"precision": "fp32"}),
+        (ppcls("AMP : ", "scale_loss : 128.0", "level : O1") + PRINTS, {"precision": "amp"}),
+        (ppcls(*SAMPLERS) + PRINTS, {"batch_size": 256}),
+        (
+            NAMESPACE + SUITES["PaddleNLP BERT, static graph"].text(np.ones(20)),
+            {"batch_size": 32, "accumulate": 88, "precision": "amp", "devices": 4}
+            | {"model": "bert", "nodes": None, "ranks": None},
+        ),
+        *((text, OF_AMP) for text in parameters(**AMP)),
+        *((text, {"precision": "fp32"}) for text in parameters(**SCALED)),
+        (
+            "hvd size 2\n" + next(parameters(**MXNET)),
+            OF_MXNET | {"devices": 2, "ranks": 2, "nodes": 1},
+        ),
+        (
+            f"{ONEFLOW_HEAD}num_nodes = 2\n{ONEFLOW.text(np.ones(20))}",
+            {"model": "resnet50", "batch_size": 128, "ranks": 16},
+        ),
+        (
+            TF_CNN + SUITES["tf_cnn_benchmarks"].text(STEADY),
+            {"ranks": 4, "batch_size": 56, "nodes": 1, "mode": "inference"},
+        ),
+        ("Device 0: NVIDIA H100 80GB HBM3\n" + PRINTS, {"gpu": "H100"}),
+        ("V100 or A100\n" + PRINTS, {"gpu": None}),
+        ("Tesla T4, layer l4\n" + PRINTS, {"gpu": "T4"}),
+        ("layer l4, block_t4\n" + PRINTS, {"gpu": None}),
+        (
+            "\x1b[31m<script>arch : <b>\x1b]0;x\x07 model = \x1b[2J\n" + PRINTS,
+            {"model": None},
+        ),
     ],
 )
-def test_a_log_stands_beside_cells_of_its_own_gpu_alone(read, name, line, gpu):
-    config = ppcls("    name : ResNet50") + "LAUNCH INFO 2026-03-02 00:00:00,000 nnodes: 1\n"
-    config += "LAUNCH INFO 2026-03-02 00:00:00,000 devices: 0,1,2,3,4,5,6,7\n"
-    config += ppcls("Arch : ", "    name : ResNet50", "DataLoader.Train.sampler.batch_size=256")
-    log = read(line + config + paddleclas_static(STEADY), name)
-    assert facts(log).get("gpu") == gpu
-    cells = [c for c in cells_of(perfkit.published()) if c["table"] == "paddle-resnet50-report"]
-    found = {
-        cell["gpu"].split("-")[0]
-        for some in cells_for(audited(log, figures_of(log)), cells)
-        for cell in some
-    }
-    assert found == ({"V100", "A100"} if gpu is None else {gpu} & {"V100", "A100"})
-
-
-def test_inference_is_no_training(read, tmp_path):
-    log = read("\nModel:       resnet50\nMode:        forward only\n" + tf_cnn(STEADY))
-    assert facts(log)["mode"] == "inference" and "not_training" in codes(log)
-    assert [*cells_for(audited(log, figures_of(log)), cells_of(perfkit.published()))] == []
-    with pytest.raises(RequestError, match="inference, no training"):
-        import_logs([log.path], {}, tmp_path)
-
-
-def test_losses_that_are_nan_from_the_first_print_are_found(read):
-    log = read(tf_cnn(STEADY).replace("7.123", "nan"))
-    assert "loss_not_finite" in codes(log)
-    assert "loss_not_finite" not in codes(read(tf_cnn(STEADY).replace("\t7.123", "")))
-
-
-def test_tf_cnn_tells_its_devices_and_the_batch_of_each(read):
-    header = "\nBatch size:  448 global\n             56 per device\n"
-    header += "Devices:     ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3']\n"
-    found = facts(read(header + tf_cnn(STEADY)))
-    assert (found["ranks"], found["batch_size"], found["nodes"]) == (4, 56, 1)
-
-
-def speedometer(rate, count=7, head="2026-03-02 00:00:00,000:INFO: "):
-    return "".join(
-        f"{head}Epoch[0] Batch [{20 * k}-{20 * k + 19}]\tSpeed: {rate} samples/sec\tLR: 0.1\n"
-        for k in range(count)
-    )
-
-
-def two_trainings():
-    heads = [
-        f"INFO: Start with Namespace(amp=False, arch='resnetv15', batch_size={96 * n}, "
-        f"gpus=[{', '.join(map(str, range(n)))}], kv_store='horovod', num_layers=50)\n"
-        for n in (1, 8)
-    ]
-    table = "train.ips\n           |     96    |\n" + "-" * 24 + "\n"
-    table += "     1     |   390.5   |\n     8     |   2990.5  |\n"
-    dll = f"DLL {clock(0)} - Summary: train.ips : 1.5 images/s\n"
-    return heads[0] + speedometer(390.25) + heads[1] + speedometer(2990.25) + dll + table
-
-
-def test_trainings_of_different_configurations_in_one_file_are_told_apart(write, tmp_path):
-    one, eight = read_logs(path := write(two_trainings()))
-    assert (facts(one)["devices"], facts(eight)["devices"]) == (1, 8)
-    assert (one.name, eight.name) == (f"{path}#1", f"{path}#2")
-    assert facts(eight)["global_batch_size"] == 768
-    assert set(one.windows["rate"]) == {390.25} and set(eight.windows["rate"]) == {2990.25}
-    with pytest.raises(RequestError, match="2 trainings of different configurations"):
-        import_logs([path], {}, tmp_path)
-
-
-def test_every_row_of_a_closing_table_is_read(read):
-    suite = dllogger_text(SUITES["MXNet ResNet-50"], np.ones(60), 20)
-    table = two_trainings().partition("train.ips\n")
-    log = read(suite + "".join(table[1:]))
-    rows = [(one.text, one.ranks) for one in log.reported if "closing table" in one.name]
-    assert rows == [("390.5", 1), ("2990.5", 8)]
-
-
-@pytest.mark.parametrize("end", ["\r\n", "\r"])
-def test_other_line_ends_lose_neither_batch_nor_model(read, end):
-    config = ppcls("Arch : ", "    name : ResNet50", "use_dali : True")
-    config += "-o DataLoader.Train.sampler.batch_size=256\n"
-    log = read((config + paddleclas_static(STEADY)).replace("\n", end))
-    found = facts(log)
-    assert (found["model"], found["batch_size"], found["input"]) == ("resnet50", 256, "dali")
-    assert len(log.windows) == 14
-
-
-def test_a_logger_of_another_name_keeps_the_clock(read):
-    log = read(paddleclas_static(STEADY).replace("ppcls INFO", "root INFO"))
-    assert np.diff(log.windows["at"]).sum() == pytest.approx(65, abs=1)
-
-
-def test_colours_and_progress_bars_are_no_text(read):
-    bars = "  0%|   | 0/9 [00:00<?, ?it/s]\r 50%|███| 4/9 [00:01<00:01]\r"
-    log = read(bars + paddleclas_static(STEADY).replace("epoch:", "\x1b[35mepoch:\x1b[0m", 3))
-    assert len(log.windows) >= 11
-
-
-# Claims.
-
-
-def test_a_truncated_number_is_reproduced_and_says_so(read):
-    line = f"DLL {clock(9)} -  training_sequences_per_second : 995.8885333 final_loss : 7.98 \n"
-    step = f"DLL {clock(1)} - Training Epoch: 0 Training Iteration: 1  average_loss : 9.5 \n"
-    log = read(step + line)
-    claim = claimed("995.88", log)
-    assert claim.state == "reproduced" and claim.explanations[0].truncated
-    assert "truncated" in {one.code for one in claim.findings}
-    assert claim_state(claim) == "reproduced, truncated"
-    rounded = claimed("995.89", log)
-    assert rounded.state == "reproduced" and not rounded.explanations[0].truncated
-    assert claimed("995.87", log).state == "not reproduced"
-
-
-def test_what_explains_a_claim_is_shown_to_its_digits(read):
-    log = read(dllogger_text(SUITES["MXNet ResNet-50"], np.full(160, 0.3771), 20))
-    claim = claimed("339.4", log)
-    assert {explained_value(claim, one) for one in claim.explanations} == {"339.4"}
-
-
-def cold_start():
-    """20 steps a print: a first epoch that is slow, then six that are not."""
-    lines = []
-    for epoch in range(1, 8):
-        seconds = 0.14 if epoch == 1 else 0.125
-        for step in range(20, 401, 20):
-            wait = seconds * (0.99 + 0.01 * (step % 60) / 60)
-            lines.append(
-                f"Train Pass {epoch}, batch {step}, rtime {wait:.4f}, time {seconds:.4f}, "
-                f"speed {800 / seconds:.2f}\n"
-            )
-    sizes = '"key": "global_batch_size", "value": 800, "metadata": {}}'
-    head = f':::MLLOG {{"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", {sizes}\n'
-    return "export PADDLE_TRAINERS_NUM=8\n" + head + "".join(lines)
-
-
-def test_the_waterfall_goes_from_the_claim_to_the_steady_steps(read):
-    log = read(cold_start())
-    steady, protocol = (
-        figure(log, "samples/time", "steady"),
-        figure(log, "samples/time", "protocol"),
-    )
-    assert steady.throughput == pytest.approx(6400) and steady.epochs == 6
-    assert protocol.throughput == pytest.approx(800 / 0.14)
-    claim = claimed("6400.00", log)
-    assert [one.stage for one in claim.waterfall] == [
-        "claimed",
-        "explained",
-        "protocol",
-        "steady",
-    ]
-    assert claim.waterfall[2].difference == pytest.approx(0.125 / 0.14 - 1)
-    assert claim.waterfall[3].difference == pytest.approx(0.14 / 0.125 - 1)
-    assert "protocol_not_steady" in codes(log)
-
-
-def test_a_wait_is_a_limit_only_where_steps_that_wait_less_are_faster(read):
-    assert "input_wait" in codes(read(cold_start()))
-    lines = []
-    for k in range(40):
-        wait = 0.1 + 0.002 * (k * 7 % 11)
-        lines.append(
-            f"[TRAIN] epoch: 1, iter: {10 * (k + 1)}/400, loss: {3 - k / 40:.4f}, lr: 0.01, "
-            f"batch_cost: {0.3 + wait:.4f}, reader_cost: {wait:.5f}, ips: 20.0000 samples/sec\n"
-        )
-    assert "input_limit" in codes(read("".join(lines)))
-
-
-def test_the_waterfall_stands_on_the_page_and_in_the_json(write, tmp_path):
-    path = write(cold_start())
-    done = CliRunner().invoke(
-        main, ["audit", str(path), "--label", "cold", "--outputs", str(tmp_path / "out")]
-    )
-    assert done.exit_code == 0, done.output
-    folder = tmp_path / "out" / "audits" / "cold"
-    assert read_audit(folder).logs[0].steady.throughput == pytest.approx(6400)
-    section = report.audit_waterfall(str(folder))
-    assert "samples / time, steady steps" in section.html and "<svg" in section.html
-    assert "5714.29" in section.html and "+12 %" in section.html
-    page = (folder / "report.zh.html").read_text()
-    assert "从公布值到稳态" in page
-
-
-# DLLogger.
-
-
-def record(step, at=0.0, zone="", **data):
-    stamps = {"timestamp": "0", "datetime": clock(at) + zone, "type": "LOG", "step": step}
-    return json.dumps({**stamps, "data": {k.replace("__", "."): v for k, v in data.items()}})
-
-
-def convnets(prefix="DLLL ", zone="", batch=2048):
-    """PyTorch ConvNets: each step in two lines; two micro-batches of 128 x 8 for an update."""
-    sizes = {"batch_size": 128, "optimizer_batch_size": batch, "world_size": 8}
-    lines = [record("PARAMETER", data="/imagenet", arch="resnet50", **sizes)]
-    for step in range(10, 141, 10):
-        at = step * 0.125
-        rates = {"train__loss": 7 - step / 999, "train__total_ips": 8192.0}
-        lines.append(record([0, step], at, zone, **rates))
-        lines.append(record([0, step], at, zone, lr=0.1, train__data_time=0.025))
-    return "".join(f"{prefix}{line}\n" for line in lines)
-
-
-@pytest.mark.parametrize("prefix", ["DLLL ", ""])
-@pytest.mark.parametrize("zone", ["", "+00:00", "+08:00"])
-def test_json_lines_with_time_zones_are_read(read, prefix, zone):
-    log = read(convnets(prefix, zone), "raport.json")
-    assert "PyTorch ConvNets" in log.format
-    assert np.diff(log.windows["at"]) == pytest.approx(1.25)
-
-
-def test_the_second_line_of_a_step_tells_the_wait(read):
-    log = read(convnets())
-    assert len(log.windows) == 14
-    assert log.windows["reader"].sum() / (140 * 0.125) == pytest.approx(0.2)
-
-
-def test_micro_batches_do_not_double_a_number_by_the_clock(write, tmp_path):
-    path = write(convnets())
-    given = {"framework": "torch", "precision": "amp", "nodes": "1", "gpus": "8"}
-    given |= {"device": "gpu", "input": "dali"}
-    result = import_logs([path], given, tmp_path / "out").result
-    assert result.config.accumulate == 2 and result.imported.basis == "clock"
-    assert result.throughput.value == pytest.approx(128 * 8 / 0.125)
-    with pytest.raises(RequestError, match="rates and times"):
-        import_logs([path], given | {"batch_size": "256"}, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("line", "name", "unit"),
-    [
-        (
-            "Epoch: 0 Iteration: {k} glob_iter/iters_per_epoch : {k}/99 train_loss : 5.5 "
-            "train_items_per_sec : 4000.0 items/s train_iter_time : 2.0 s",
-            "Tacotron 2 and WaveGlow",
-            "items/s",
-        ),
-        (
-            "epoch    1 | iter {k}/140 | loss 20.5 | mel loss 9.1 |   4000.00 frames/s | took "
-            "2.00 s | lrate 1.0e-03",
-            "FastPitch",
-            "frames/s",
-        ),
-        (
-            "Epoch: 0 Iteration: {k}  step_loss : 5.5 learning_rate : 3e-05",
-            "PyTorch BERT",
-            "sequences/s",
-        ),
-        ("Epoch: 0 Iteration: {k} loss : 23.5", "SSD", "images/s"),
-    ],
-)
-def test_suites_of_dllogger_have_their_own_units(read, line, name, unit):
-    lines = [line.format(k=k) for k in range(1, 41)]
-    log = read("".join(f"DLL {clock(2.0 * k)} - {one} \n" for k, one in enumerate(lines)))
-    assert name in log.format and facts(log)["unit"] == unit
-    assert len(log.windows) == 40
-    if "4000" in line:
-        assert figure(log, "samples/time", "all").throughput == pytest.approx(4000)
-
-
-def test_closing_records_are_read_without_any_step(read):
-    text = f"DLL {clock(1)} - Epoch: 0 train_throughput : 21000.5 validation : 0.5\n"
-    text += f"DLL {clock(2)} - () best_train_throughput : 22000.25 avg_img/sec : 300.5 img/s\n"
+def test_a_text_says_what_ran(read, text, told):
     log = read(text)
-    assert log.format == "NVIDIA DLLogger, summaries"
-    assert [one.value for one in log.reported if one.unit] == [21000.5, 22000.25, 300.5]
-    assert codes(log) == ["no_prints"]
+    assert {name: log.fact(name) for name in told} == told
 
 
-# Formats.
-
-PRINTS = {
-    "PaddleClas, static graph of 2020": (
-        "2020-12-16 19:05:51 INFO: epoch:0   train step:{i}   loss:  7.0989 top1: 0.0000 top5: "
-        "0.0000 lr: 0.100000 elapse: 0.500s ips: 512.00000 images/sec.",
-        512.0,
-    ),
-    "PaddleClas, static graph": (
-        "2020-12-16 19:05:51 INFO: epoch:0   train step:{k}   top1: 0.0100 top5: 0.0200 loss: "
-        "7.0989 lr: 0.100000 batch_cost: 0.50000 s, reader_cost: 0.00100 s, ips: 512.00000 "
-        "images/sec.",
-        512.0,
-    ),
-    "PaddleNLP BERT of 2020": (
-        "global step {k}, epoch: 0, batch: {i}, loss: 11.126791, speed: 2.00 step/s, ips: "
-        "512.00 sequences/s",
-        512.0,
-    ),
-    "PaddleNLP Transformer, static graph": (
-        "[2023-08-02 20:08:18,549] [    INFO] - step_idx: {i}, epoch: 0, batch: {i}, avg loss: "
-        "8.05, normalized loss: 6.6, ppl: 3154.8, avg_speed: 2.00 step/s, batch_cost: 0.50000 "
-        "sec, reader_cost: 0.00015 sec, tokens: 454782, ips: 512.00000 words/sec",
-        512.0,
-    ),
-    "Paddle in MLPerf": (
-        "Train Pass 1, batch {k}, rtime 0.1374, time 0.5000, speed 512.00",
-        512.0,
-    ),
-    "PaddleSeg": (
-        "2023-07-27 12:54:51 [INFO]\t[TRAIN] epoch: 1, iter: {k}/400, loss: 2.2545, lr: 0.009, "
-        "batch_cost: 0.5000, reader_cost: 0.21506, ips: 512.0000 samples/sec | ETA 00:07:04",
-        512.0,
-    ),
-    "PaddleDetection": (
-        "[03/02 10:00:00] ppdet.engine INFO: Epoch: [0] [ {i}/916] learning_rate: 0.001 loss: "
-        "2.5 eta: 1:00:00 batch_cost: 0.5000 data_cost: 0.0100 ips: 512.0000 images/s",
-        512.0,
-    ),
-    "PaddleNLP Trainer": (
-        "[2022-08-31 16:19:16,008] [    INFO] - loss: 3.25, learning_rate: 2.9e-05, "
-        "global_step: {k}, interval_runtime: 5.0, epoch: 0.0265",
-        None,
-    ),
-    "MXNet Speedometer": (
-        "2026-03-02 10:00:00,000 Node[0] Epoch[0] Batch [{i}]\tSpeed: 512.00 samples/sec",
-        512.0,
-    ),
-    "TensorFlow official models": (
-        "I0826 17:46:24.366020 1 keras_utils.py:133] TimeHistory: 5.00 seconds, 512.00 "
-        "examples/second between steps {before} and {k}",
-        512.0,
-    ),
-    "mmcv": (
-        "2022-02-10 06:19:58,449 - mmseg - INFO - Iter [{k}/400]\tlr: 9.1e-03, eta: 0:01:10, "
-        "time: 0.500, data_time: 0.015, memory: 19355, decode.loss_ce: 2.7, loss: 3.7917",
-        None,
-    ),
-    "mmcv, JSON lines": (
-        '{{"mode": "train", "epoch": 1, "iter": {k}, "lr": 0.1, "data_time": 0.01, '
-        '"loss": 3.5, "time": 0.5}}',
-        None,
-    ),
-    "detectron2, JSON lines": (
-        '{{"data_time": 0.01, "iteration": {i}, "lr": 0.1, "time": 0.5, "total_loss": 3.5}}',
-        None,
-    ),
-    "Megatron-LM": (
-        " [2026-03-02 10:00:00] iteration {k}/ 500 | consumed samples: 2560 | elapsed time per "
-        "iteration (ms): 500.0 | learning rate: 1.0E-04 | global batch size: 256 | lm loss: "
-        "1.0E+01 |",
-        None,
-    ),
-    "timm": (
-        "Train: 0 [ {i}/1251 (  1%)]  Loss: 6.97 (6.97)  Time: 0.500s,  512.00/s  (0.5s, "
-        "512.0/s)  LR: 1.0e-05  Data: 0.010 (0.020)",
-        512.0,
-    ),
-    "GNMT (NVIDIA)": (
-        "0: TRAIN [0][{i}/3880]\tTime 0.500 (0.600)\tData 2.1e-04 (1.0e-03)\tTok/s 512 (500)\t"
-        "Loss/tok 8.0 (9.0)\tLR 2.0e-03",
-        512.0,
-    ),
-    "Transformer-XL": (
-        "| epoch   1 step {k} | batches {k} / 99 | lr 1.0e-04 | ms/batch 500.0 | tok/s 512 | "
-        "loss  6.50 | ppl 665.1",
-        512.0,
-    ),
-}
-"""Format -> a print of it every tenth step ({k} from 1, {i} from 0), 0.5 s a step; its rate."""
-
-
-@pytest.mark.parametrize("name", PRINTS)
-def test_the_prints_of_a_format_are_read_with_its_semantics(read, name):
-    line, rate = PRINTS[name]
-    form = next(one for one in FORMATS if one.name == name)
-    every = 1 if form.semantics.covers == "step" else 10
-    steps = range(every, 151, every)
-    texts = [line.format(k=k, i=k - 1, before=k - every) for k in steps]
-    # What counts from 0 and prints at multiples of its interval ends a step later.
-    log = read("".join(f"{one}\n" for one in texts))
-    assert log.format == name
-    assert [*log.windows["last"]] == [*steps]
-    seconds = log.windows["seconds"] / (log.windows["last"] - log.windows["first"] + 1)
-    if np.isfinite(seconds).any():
-        assert seconds[1:].to_numpy() == pytest.approx(0.5, rel=1e-6)
-    if rate:
-        assert log.windows["rate"].to_numpy() == pytest.approx(rate)
-
-
-def test_a_print_that_says_where_it_begins_covers_its_steps_also_alone_or_after_a_lost_print(
-    read,
-):
-    line, _rate = PRINTS["TensorFlow official models"]
-    for ends in ([10], [10, 40]):
-        texts = [line.format(before=k - 10, k=k) for k in ends]
-        log = read("".join(f"{one}\n" for one in texts))
-        assert [*log.windows["first"]] == [k - 9 for k in ends]
-        assert [*log.windows["last"]] == ends
-        assert log.windows["seconds"].to_numpy() == pytest.approx(5.0)
-
-
-def test_every_format_of_lines_is_tried_by_a_test():
-    folder = reader.Path(__file__).parent
-    code = "".join(path.read_text() for path in folder.glob("test_log*.py"))
-    names = [re.sub("^NVIDIA DLLogger('s file)?, (PyTorch )?", "", one.name) for one in FORMATS]
-    assert [name for name in names if name not in code] == []
-
-
-MLPERF = {
-    "v0.5": ":::MLPv0.5.0 resnet {at:.3f} (train.py:1) {key}{value}",
-    "v0.6": ':::MLL {at:.3f} {key}: {{"value": {json}, "metadata": {{"lineno": 1}}}}',
-    "v1.1": ':::MLLOG {{"namespace": "", "time_ms": {ms}, "event_type": "POINT_IN_TIME", '
-    '"key": "{key}", "value": {json}, "metadata": {{"epoch_num": 1}}}}',
-}
-
-
-@pytest.mark.parametrize("version", MLPERF)
-def test_mlperf_tells_time_to_train_and_epochs_as_windows(read, version):
-    events = [(0, "submission_benchmark", "resnet"), (1, "global_batch_size", 1000)]
-    events += [(1, "train_samples", 40_000)] * (version != "v0.5")
-    events += [(10, "run_start", None), (10, "block_start", None)]
-    for epoch in range(4):
-        events += [
-            (12 + 10 * epoch, "epoch_start", None),
-            (20 + 10 * epoch, "epoch_stop", None),
-        ]
-    events += [(52, "block_stop", None), (70, "run_stop", None)]
-    lines = [
-        MLPERF[version].format(
-            at=at,
-            ms=1000 * at,
-            key=key,
-            json=json.dumps(value),
-            value=f": {value}" if value else "",
-        )
-        for at, key, value in events
-    ]
-    log = read("".join(f"{line}\n" for line in lines))
-    shown = {one.name: one.value for one in log.reported}
-    samples = 40_000 if version != "v0.5" else 1_281_167
-    assert shown["time to train, minutes"] == pytest.approx(1.0)
-    assert shown["samples / time of all blocks"] == pytest.approx(4 * samples / 42)
-    assert shown["samples / time of all epochs"] == pytest.approx(4 * samples / 32)
-    assert facts(log)["model"] == "resnet50" and len(log.windows) == 4
-    assert log.windows["rate"].to_numpy() == pytest.approx(samples / 8)
-
-
-def test_mlperf_events_that_every_process_logs_count_once(read):
-    events = [(1, "train_samples", 1000), (1, "global_batch_size", 10), (10, "block_start", 0)]
-    for epoch in range(2):
-        events += [(10 + 10 * epoch, "epoch_start", 0), (20 + 10 * epoch, "epoch_stop", 0)]
-    # The second block was not ended.
-    events += [(30, "block_stop", 0), (30, "block_start", 0), (40, "epoch_stop", 0)]
-    lines = [
-        MLPERF["v1.1"].format(at=at, ms=1000 * at, key=key, json=value, value=value)
-        for at, key, value in events
-        for _process in range(8)
-    ]
-    shown = {one.name: one.value for one in read("\n".join(lines)).reported}
-    assert shown["samples / time of all epochs"] == pytest.approx(100.0)
-    assert shown["samples / time of all blocks"] == pytest.approx(100.0)
-
-
-TRAINER = (
-    "[2022-08-31 16:19:16,008] [ INFO] - loss: 3.2, global_step: {}, interval_runtime: {}\n"
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "PaddleClas_ResNet50_bs256_pure_fp16_DP_N4C8_log",
+            {
+                "batch_size": 256,
+                "precision": "pure_fp16",
+                "nodes": 4,
+                "devices": 8,
+                "ranks": 32,
+            },
+        ),
+        ("paddle_gpu32_fp32_bs128.txt", {"ranks": 32, "precision": "fp32", "batch_size": 128}),
+        (
+            "tf_bert_base_fp16_bs96_gpu8.log",
+            {"ranks": 8, "batch_size": 96, "model": "bert", "precision": None},
+        ),
+        (
+            "2n8g/r50_b128_amp_1.log",
+            {"nodes": 2, "devices": 8, "ranks": 16, "batch_size": 128, "precision": "amp"},
+        ),
+        ("h100/x.log", {"gpu": "H100"}),
+        ("2080ti-8_fp32.log", {"gpu": "2080TI"}),
+        ("V100_LOG/x.log", {"gpu": "V100"}),
+        ("t4/x.log", {"gpu": "T4"}),
+    ],
 )
+def test_a_name_says_what_ran(read, name, told):
+    log = read(PRINTS, name)
+    assert {fact: log.fact(fact) for fact in told} == told
 
 
-def test_a_time_since_the_last_print_is_of_all_steps_since_then(read):
-    prints = [(100, 10.0), (200, 10.0), (300, 10.0), (400, 10.0), (410, 1.0)]
-    windows = read("".join(TRAINER.format(*one) for one in prints)).windows
-    assert [*windows["last"] - windows["first"] + 1] == [100, 100, 100, 100, 10]
-    assert windows["seconds"].sum() == 41.0
-    # What an only print is since is unknown.
-    assert read(TRAINER.format(1000, 10.0)).windows.empty
+def test_each_fact_has_its_source_and_a_contradiction_is_noted(read):
+    log = read(FLEET + PRINTS, "PaddleClas_ResNet50_bs128_DP_N1C8_log")
+    sources = {"nodes": "line 2", "ranks": "nodes x devices", "framework": "its format"}
+    assert {name: sentence(log.facts[name].by) for name in sources} == sources
+    words = [sentence(message) for _line, message in log.notes]
+    assert "batch_size is 128 by its name, but 256 by line 3." in words
+    assert "nodes is 1 by its name, but 2 by line 2." in words
+    assert sentence(read(PRINTS, "x_bs256_log").facts["batch_size"].by) == "its name"
 
 
-def test_waits_that_contradict_their_time_are_no_share():
-    assert share_of(0.5, 2.0) == 0.25
-    assert [share_of(*both) for both in ((2.0, 1.0), (-1.0, 1.0), (1.0, 0.0))] == [None] * 3
+def test_a_fact_that_changes_without_end_is_noted_a_few_times(read):
+    text = "".join(f"batch_size_per_gpu : {size} \n" for size in range(1, 5000))
+    log = read(text + PRINTS)
+    assert log.fact("batch_size") == 1 and len(log.notes) == config_facts.CONTRADICTIONS
 
 
-def test_a_file_of_more_lines_than_memory_has_room_for_is_refused(write, monkeypatch):
-    monkeypatch.setattr(reader, "MOST_LINES", 10)
-    with pytest.raises(LogError, match="has over 10 lines; give a part of it"):
-        read_logs(write("\n" * 11))
+# Damaged and hostile files.
+
+
+@anything
+@given(data=st.data())
+def test_whatever_is_in_a_file_is_read_or_named(tmp_path, data):
+    prints = [suite.text(np.ones(2), 1).strip() for suite in SUITES.values()]
+    pieces = [*prints, *trainings(), *parameters(**AMP), "{", "a,b\n1,2", "\r", "\0"]
+    text = "\n".join(data.draw(st.lists(st.sampled_from(pieces), max_size=12)))
+    for _ in range(data.draw(st.integers(0, 3))):
+        begin = data.draw(st.integers(0, len(text)))
+        text = text[:begin] + data.draw(st.text(max_size=3)) + text[begin + 5 :]
+    path = tmp_path / "x.log"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    found = audit([path], tables=["perf-resnet50"])
+    assert len(found.logs) or len(found.left_out) == 1
+
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
+ODD_NUMBERS = ["1e308", "-1e308", "1e-320", "1e999", "nan", "0", "-1", "9" * 12, "9" * 30]
+
+
+def every_format():
+    """A text in each format, documents and configurations included."""
+    yield from (suite.text(STEADY, 10) for suite in SUITES.values())
+    sizes = ppcls("Arch : ", "    name : ResNet50", "DataLoader.Train.sampler.batch_size=256")
+    sizes += " gradient_accumulation_steps=4\nDevices: ['/gpu:0', '/gpu:1']\nworld_size : 8\n"
+    yield from (sizes + PRINTS, sizes + SUITES["tf_cnn_benchmarks"].text(STEADY))
+    yield from ("".join(trainings()), *parameters(**AMP))
+    part = {"latency": {"values": [0.25, 0.5]}, "throughput": {"value": 12.5}}
+    asked = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    config = {"scenario": {"max_steps": 2, "training_arguments": asked}}
+    yield json.dumps({"config": config, "report": {"overall": part, "train": part}})
+    yield json.dumps({"name": "x", "environ": {}, "metrics": {"throughput": 5.5}})
+    yield "model,train_samples_per_sec\nresnet50,800.5\nvgg16,400.25\n"
+
+
+@anything
+@given(data=st.data())
+def test_odd_numbers_in_any_format_neither_end_an_audit_nor_leave_a_file_out(tmp_path, data):
+    text = data.draw(st.sampled_from([*every_format()]))
+    spots = data.draw(st.lists(st.sampled_from([*NUMBER.finditer(text)]), max_size=6))
+    for match in sorted({*spots}, key=lambda match: -match.start()):
+        odd = data.draw(st.sampled_from(ODD_NUMBERS))
+        text = text[: match.start()] + odd + text[match.end() :]
+    paths = [tmp_path / "x_bs32_N1C8_log", tmp_path / "sound_log"]
+    paths[0].write_text(text)
+    paths[1].write_text(PRINTS)
+    found = audit(paths, tables=["perf-resnet50"])
+    assert found.logs[-1].name.endswith("sound_log")
+    assert not any("computed" in reason for reason in found.left_out)
+    assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
 @pytest.mark.parametrize(
@@ -596,227 +453,27 @@ def test_a_file_of_more_lines_than_memory_has_room_for_is_refused(write, monkeyp
         "10\timages/sec: 1e-308 +/- 0.0 (jitter = 0.0)\t7.1\n" * 3,
     ],
 )
-def test_numbers_that_no_training_has_end_no_audit(write, text, tmp_path):
+def test_numbers_that_no_training_has_end_no_audit(write, text):
     found = audit([write(text, "odd.log")])
     assert len(found.logs) + len(found.left_out) == 1
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
-def test_mlperfs_bert_is_bert_large_whatever_the_file_is_called(read):
-    value = '"key": "submission_benchmark", "value": "bert", "metadata": {}}'
-    events = (
-        f':::MLLOG {{"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", {value}\n'
-    )
-    log = read(events + speedometer(100.5), "bert_8gpu.txt")
-    assert facts(log)["model"] == "bert-large"
+def test_a_log_that_cant_be_computed_with_is_named_and_the_others_are_audited(
+    write, monkeypatch
+):
+    def figures(log):
+        if log.path.name == "odd.log":
+            raise OverflowError("too large")
+        return Figures(log)
+
+    monkeypatch.setattr(auditing, "Figures", figures)
+    found = audit([write(PRINTS, name) for name in ("odd.log", "x.log")])
+    assert [log.name.rpartition("/")[2] for log in found.logs] == ["x.log"]
+    assert re.search(r"odd\.log: .* too large", *found.left_out)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "values"),
-    [
-        (
-            "timm, CSV",
-            "model,train_samples_per_sec,train_step_time,train_batch_size\n"
-            "resnet50,800.5,320.1,256\nvgg16,400.25,640.2,256\n",
-            [
-                ("resnet50 train_samples_per_sec", 800.5),
-                ("vgg16 train_samples_per_sec", 400.25),
-            ],
-        ),
-        (
-            "optimum-benchmark, CSV",
-            "config.name,report.train.throughput.value,report.train.latency.mean\n"
-            "x,120.5,0.06\n",
-            [("report.train.throughput.value", 120.5)],
-        ),
-        (
-            "optimum-benchmark",
-            json.dumps(
-                {
-                    "run": {
-                        "config": {"backend": {"name": "pytorch"}},
-                        "report": {"train": {"throughput": {"value": 120.5}}},
-                    }
-                }
-            ),
-            [("train throughput", 120.5)],
-        ),
-        (
-            "torchbench",
-            json.dumps(
-                {
-                    "name": "x",
-                    "environ": {},
-                    "metrics": {"a, metric=latencies": 5.5, "b": "err"},
-                }
-            ),
-            [("a, metric=latencies", 5.5)],
-        ),
-    ],
-)
-def test_tables_and_nested_reports_are_read(read, name, text, values):
-    log = read(text, "x.csv")
-    assert log.format == name
-    assert [(one.name, one.value) for one in log.reported] == values
-
-
-def test_a_file_that_reports_no_throughput_shows_what_it_reports(write):
-    metrics = {"a, metric=latencies": 22.690467}
-    path = write(json.dumps({"name": "x", "environ": {}, "metrics": metrics}), "bench.json")
-    done = CliRunner().invoke(main, ["audit", str(path)])
-    assert "22.690467" in " ".join(done.stdout.split())
-
-
-# A format that the user gives.
-
-
-def mine(count=15):
-    return "".join(f"it {10 * k} | 25.0 ms | 1024.0 img/s\n" for k in range(1, count + 1))
-
-
-def test_an_unknown_log_is_read_by_a_format_that_is_given(write):
-    regex = r"it <step> \| <milliseconds> ms \| <rate> img/s"
-    words = ["audit", str(write(mine())), "--format-regex", regex, "--format-options"]
-    done = CliRunner().invoke(main, [*words, "rate_of=all reader=in unit=images/s"])
-    assert done.exit_code == 0, done.output
-    assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
-
-
-def test_the_command_that_imports_a_log_again_has_the_format_that_was_given(write, tmp_path):
-    regex, options = r"it <step> \| <milliseconds> ms \| <rate> img/s", "rate_of=all reader=in"
-    known = {"model": "resnet50", "framework": "paddle", "precision": "fp32", "nodes": "1"}
-    known |= {"accumulate": "1", "input": "dali", "device": "gpu"}
-    known |= {"gpus": "1", "batch_size": "26"}
-    path = write(mine())
-    measurement = import_logs([path], known, tmp_path, user_format(regex, options))
-    words = shlex.split(command(measurement.result))
-    assert words[words.index("--format-regex") + 1] == regex
-    assert words[words.index("--format-options") + 1] == options
-    assert {words[k + 1]: words[k + 2] for k, w in enumerate(words) if w == "-p"} == known
-
-
-def test_a_line_of_braces_takes_no_longer_than_another_line(write):
-    path = write(("{" * 99_000 + '"data"\n') * 3)
-    began = time.process_time()
-    with pytest.raises(LogError):
-        read_logs(path)
-    assert time.process_time() - began < 2
-
-
-@pytest.mark.parametrize(
-    ("regex", "options", "why"),
-    [
-        ("(", "", "--format-regex: "),
-        ("<step> <speed>", "", "no group speed; there are rank, epoch, step"),
-        ("<rate>", "rate_of=all", "needs a group `step`"),
-        ("<step> <rate>", "", "whose is the rate"),
-        ("<step> <rate>", "rate_of=me", "rate_of"),
-        ("<step> <rate>", "speed=1", "there are rate_of, covers"),
-    ],
-)
-def test_a_format_that_is_none_is_refused_with_what_is_allowed(regex, options, why):
-    with pytest.raises(FormatError, match=re.escape(why)):
-        user_format(regex, options)
-
-
-# Files.
-
-
-@pytest.mark.parametrize("packed", [gzip.compress, lzma.compress])
-def test_packed_files_are_read(read, packed):
-    assert len(read(packed(paddleclas_static(STEADY).encode()), "x.log.gz").windows) == 14
-
-
-@pytest.mark.parametrize(
-    ("head", "why"), [(b"PK\x03\x04", "a zip archive"), (b"BZh9", "compressed by bzip2")]
-)
-def test_archives_are_named(read, head, why):
-    with pytest.raises(LogError, match=why):
-        read(head + b"x" * 100)
-
-
-def test_a_damaged_packed_file_is_an_error_that_names_it(read):
-    with pytest.raises(LogError, match=r"some\.log"):
-        read(gzip.compress(b"x" * 1000)[:-20])
-
-
-def test_pipes_and_devices_are_refused_at_once(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    began = time.monotonic()
-    for path in (tmp_path / "pipe", reader.Path("/dev/zero")):
-        with pytest.raises(LogError, match="no regular file"):
-            read_logs(path)
-    assert time.monotonic() - began < 5
-
-
-def test_a_claim_with_odd_commas_and_a_tolerance_that_is_none_are_refused(write):
-    path = write(paddleclas_static(STEADY))
-    for words, why in (
-        (["--claim", "2602,629"], None),
-        (["--claim", "2602,62"], "type it as it is printed"),
-        (["--claim", "26,02,629"], "type it as it is printed"),
-        (["--tolerance", "nan"], "nan"),
-    ):
-        done = CliRunner().invoke(main, ["audit", str(path), *words])
-        assert done.exit_code == 2, words
-        assert why is None or why in " ".join(done.stderr.split())
-    with pytest.raises(AuditError, match="no share"):
-        audit([path], tolerance=float("nan"))
-
-
-def test_an_unknown_suite_is_told_all_that_are_known(write):
-    done = CliRunner().invoke(main, ["audit", str(write("nothing that is known\n"))])
-    said = " ".join(done.stdout.split())
-    assert "tf_cnn_benchmarks" in said and "optimum-benchmark, CSV" in said
-
-
-def test_a_log_that_begins_with_a_printed_dict_is_read(read):
-    log = read("{'alpha': 0.6,\n 'batch_size': 5120}\n" + paddleclas_static(STEADY))
-    assert len(log.windows) == 14
-
-
-# Imported measurements.
-
-
-def test_the_page_of_an_imported_measurement_has_the_findings(write, tmp_path):
-    text = paddleclas_static(STEADY).replace("top5: -0.0039", "top5:  0.0039")
-    path = write(text.replace("top1:  0.0000", "top1: -0.5000", 2), "x_bs32_fp32_DP_N1C8_log")
-    given = {"model": "resnet50", "accumulate": "1", "device": "gpu", "input": "dali"}
-    measurement = import_logs([path], given, tmp_path / "out")
-    assert "negative_accuracy" in {one.code for one in measurement.result.imported.findings}
-    write_measurement(measurement)
-    page = (measurement.folder / "report.html").read_text()
-    assert "printed accuracies are negative" in page
-    assert "打印的准确率为负" in (measurement.folder / "report.zh.html").read_text()
-
-
-# Damaged and hostile files.
-
-
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(data=st.data())
-def test_whatever_is_in_a_file_is_read_or_named(tmp_path, data):
-    prints = [
-        line.format(k=k, i=k, before=k) for line, _rate in PRINTS.values() for k in (1, 2)
-    ]
-    pieces = [*prints, convnets(), two_trainings(), "{", "a,b\n1,2", "\r", "\0"]
-    lines = data.draw(st.lists(st.sampled_from(pieces), max_size=12))
-    text = "\n".join(lines)
-    for _ in range(data.draw(st.integers(0, 3))):
-        begin = data.draw(st.integers(0, len(text)))
-        text = text[:begin] + data.draw(st.text(max_size=3)) + text[begin + 5 :]
-    path = tmp_path / "x.log"
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    found = audit([path], tables=["perf-resnet50"])
-    assert len(found.logs) or len(found.left_out) == 1
-
-
-# Speed.
-
-
-def test_no_expression_takes_long_over_a_text_made_for_it():
+def test_no_expression_takes_long_over_a_text_made_for_it(write):
     """What begins like a print, again and again without end."""
     texts = [
         "epoch:0 train step:1 " * 4000,
@@ -827,10 +484,14 @@ def test_no_expression_takes_long_over_a_text_made_for_it():
         "LAUNCH INFO " * 8000,
         "Epoch[0] Batch [0-19" * 4000,
     ]
-    began = time.monotonic()
+    began = time.process_time()
     for text in texts:
         for form in FORMATS:
             form.line.search(text)
-        for pattern in TEXT:
+        for pattern in config_facts.TEXT:
             pattern.pattern.search(text)
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
+    path, began = write(("{" * 99_000 + '"data"\n') * 3), time.process_time()
+    with pytest.raises(LogError):
+        read_logs(path)
+    assert time.process_time() - began < 2

@@ -11,6 +11,8 @@ from perfkit.request.plan import plan
 
 PLACES = ["--image", "registry.example/perfkit:1", "--claim", "shared-files"]
 TWO = ["-p", "nodes", "2", "-p", "gpus", "8", "-p", "data_dir", "/shared/data"]
+BERT = ["-p", "precision=pure_fp16", "-p", "label=A_b", "-p", "port=31000"]
+VGG = ["-p", "nodes=64", "-p", "device=cpu", "-p", "input=synthetic"]
 VERSIONS = ("1.27", "1.31")
 
 
@@ -27,24 +29,7 @@ def objects(*words):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["resnet50", *TWO],
-        [
-            "bert",
-            *TWO,
-            "-p",
-            "precision",
-            "pure_fp16",
-            "-p",
-            "label",
-            "A_b",
-            "-p",
-            "port",
-            "31000",
-        ],
-        ["vgg16", "-p", "nodes", "64", "-p", "device", "cpu", "-p", "input", "synthetic"],
-    ],
+    "words", [["resnet50", *TWO], ["bert", *TWO, *BERT], ["vgg16", *VGG]], ids=lambda w: w[0]
 )
 def test_every_object_is_valid_by_the_schema_of_kubernetes(words, version):
     found = objects(*words)
@@ -62,18 +47,18 @@ def test_a_field_that_kubernetes_does_not_know_would_be_found():
 
 def test_each_pod_runs_the_same_command_and_finds_the_others_by_name():
     found = objects("resnet50", *TWO[:-1], "/shared/image net")
-    name = found["Job"]["metadata"]["name"]
-    spec = found["Job"]["spec"]
-    pod = spec["template"]["spec"]
+    service, job = found["Service"], found["Job"]
+    name, spec = job["metadata"]["name"], job["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (
         2,
         2,
         "Indexed",
     )
-    assert pod["subdomain"] == found["Service"]["metadata"]["name"] == name
-    assert found["Service"]["spec"]["clusterIP"] == "None"
-    selector = found["Service"]["spec"]["selector"]
-    assert selector.items() <= spec["template"]["metadata"]["labels"].items()
+    pod = spec["template"]["spec"]
+    assert pod["subdomain"] == service["metadata"]["name"] == name
+    assert service["spec"]["clusterIP"] == "None"
+    labels = spec["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
     (container,) = pod["containers"]
     command = container["command"]
     assert command[:3] == ["perfkit", "run", "resnet50"]
@@ -137,13 +122,10 @@ def test_a_request_that_no_job_can_be_made_of_is_refused(words, told):
 
 def test_a_request_for_another_machine_touches_nothing_here(tmp_path):
     mount = str(tmp_path / "shared")
-    places = ["-p", "data_dir", f"{mount}/data", "-p", "outputs_dir", f"{mount}/results"]
+    places = ["-p", f"data_dir={mount}/data", "-p", f"outputs_dir={mount}/results"]
     done = manifest("resnet50", *TWO[:-3], *places, "--mount", mount)
     assert done.exit_code == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
-    planned = plan(
-        "resnet50",
-        {"gpus": 64, "outputs_dir": "/proc/no/such/folder", "data_dir": "/proc/none"},
-        skip_checks=("machine", "data"),
-    )
+    given = {"gpus": 64, "outputs_dir": "/none/such/folder", "data_dir": "/none"}
+    planned = plan("resnet50", given, skip_checks=("machine", "data"))
     assert (planned.config.topology, planned.protocol.name) == ("1x64", "published")

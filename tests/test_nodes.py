@@ -27,58 +27,23 @@ from clusters import (
     ssh_missing,
     two_namespaces,
 )
-from conftest import IN_WORKER, MODULES
+from conftest import MODULES, SMALL
 from made import forget_repeats, measured
-from test_driver import wait_for
+from test_driver import AT_BATCHES, DRIVER, faked, started_steps, wait_for
 
 import perfkit
-from perfkit.driver.cluster import ClusterLauncher, ClusterWorkers, NodeError
-from perfkit.driver.connection import (
-    MESSAGE_BYTES,
-    LostError,
-    RejectedError,
-    connect,
-    shared_secret,
-)
+from perfkit.driver.cluster import ClusterLauncher, NodeError
+from perfkit.driver.connection import MESSAGE_BYTES, RejectedError, connect, shared_secret
+from perfkit.driver.measure import measurement_folder
+from perfkit.driver.node_messages import Hello, InvalidMessageError
 from perfkit.request.hosts import own_index
 from perfkit.results.frames import load_steps
-from perfkit.results.store import Measurement
+from perfkit.results.store import Measurement, read_result
 from perfkit.system.environment import package_source
 from perfkit.text.messages import sentence
 
 pytestmark = pytest.mark.timeout(300)
-DRIVER = """
-import json, os, sys, perfkit
-if seconds := os.environ.get("FAKE_SECONDS"):
-    sys.path.append(os.environ["TESTS"])
-    import fake_trainer
-    fake_trainer.plant(float(seconds))
-plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
-result = perfkit.measure(plan.config, plan.protocol).result
-print(result.status, flush=True)
-"""
-FAULT = (
-    IN_WORKER
-    + """
-    import os, signal, time
-    import perfkit.inputs.synthetic as synthetic
-    real = synthetic.batches
-
-    def batches(config, rank):
-        for number, batch in enumerate(real(config, rank)):
-            if rank == {rank} and number == {number}:
-                {fault}
-            yield batch
-
-    synthetic.batches = batches
-"""
-)
-"""A worker whose input does something bad; batch 0 is the one before training."""
-
-
-def faked(seconds):
-    """The environment of a driver whose own node's repeats take so long instead of training."""
-    return {"FAKE_SECONDS": str(seconds), "TESTS": str(Path(__file__).parent)}
+HELLO = {"type": "hello", "node": 1, "source": package_source()}
 
 
 @pytest.fixture
@@ -93,10 +58,10 @@ def request_of(small):
     return parameters
 
 
-def start(node, request, **environment):
+def start(node, request, before=(), driver=DRIVER, **environment):
     """A driver on `node`: perfkit.measure in a process of its own."""
     return subprocess.Popen(
-        node.command([sys.executable, "-c", DRIVER, json.dumps(request)]),
+        node.command([*before, sys.executable, "-c", driver, json.dumps(request)]),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -130,76 +95,87 @@ def processes_on(*nodes):
     return found
 
 
-def left_on(nodes, seconds=20):
-    """Processes that are still there after so long."""
-    deadline = time.monotonic() + seconds
-    while (left := processes_on(*nodes)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
+def none_left_on(nodes):
+    return wait_for(lambda: not processes_on(*nodes), 20)
 
 
-def wait_for_steps(request, count=1):
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        for path in Path(request["outputs_dir"]).rglob("rank*.jsonl"):
-            if path.read_text().count('"event":"step"') >= count:
-                return
-        time.sleep(0.1)
-    raise AssertionError("no step was recorded")
+def wait_for_steps(request):
+    wait_for(lambda: started_steps(Path(request["outputs_dir"])), 120)
 
 
-def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(
-    pair, request_of, tmp_path
-):
-    requests = [request_of(pair, outputs_dir=str(tmp_path / f"outputs{n}")) for n in (0, 1)]
-    drivers = [start(node, request) for node, request in zip(pair.nodes, requests, strict=True)]
-    said = end(*drivers)
-    assert [driver.returncode for driver in drivers] == [0, 0], said
-    first, second = map(result_of, requests)
-    assert first == second
-    assert first.status == "complete"
-    assert first.config.topology == "2x1"
-    assert [node.interface for node in first.nodes] == ["wire", "wire"]
-    (repeat,) = first.repeats
+@pytest.fixture(scope="module")
+def by_hand(pair, tmp_path_factory):
+    """Two nodes that train together once the second has the secret that the first one shows,
+    and what two were told that had none or another."""
+    hosts = ",".join(node.address for node in pair.nodes)
+    fixed = SMALL | {"nodes": 2, "launcher": "manual", "hosts": hosts, "input": "synthetic"}
+    outputs = [tmp_path_factory.mktemp(f"outputs{node}") for node in (0, 1)]
+    one, two = (fixed | {"outputs_dir": str(folder)} for folder in outputs)
+    first = start(pair.nodes[0], one, PERFKIT_SECRET="")
+    while "PERFKIT_SECRET=" not in (line := first.stdout.readline()):
+        assert line
+    secret = line.partition("=")[2].split()[0]
+    refused = []
+    for given in ("", "guessed"):
+        other = start(pair.nodes[1], two, PERFKIT_SECRET=given)
+        refused += end(other)
+        assert other.returncode
+    second = start(pair.nodes[1], two, PERFKIT_SECRET=secret)
+    said = end(first, second)
+    assert (first.returncode, second.returncode) == (0, 0), said
+    results = [result_of(request) for request in (one, two)]
+    return SimpleNamespace(
+        line=line, secret=secret, refused=refused, outputs=outputs, results=results
+    )
+
+
+def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(pair, by_hand):
+    result, other = by_hand.results
+    assert result == other
+    assert (result.status, result.config.topology) == ("complete", "2x1")
+    assert [node.interface for node in result.nodes] == ["wire", "wire"]
+    (repeat,) = result.repeats
     assert [rank.rank for rank in repeat.ranks] == [0, 1]
     samples = sum(rank.samples for rank in repeat.ranks)
     assert repeat.throughput == samples / max(rank.window_seconds for rank in repeat.ranks)
     assert all(rank.compute_seconds > 0 for rank in repeat.ranks)
     assert repeat.telemetry.process_cores > 0
-    steps = load_steps(Path(requests[0]["outputs_dir"]) / first.id)
-    assert set(steps["rank"]) == {0, 1}
-    logs = {path.name for path in Path(requests[0]["outputs_dir"]).rglob("*.log")}
+    assert {*load_steps(by_hand.outputs[0] / result.id)["rank"]} == {0, 1}
+    logs = {path.name for path in by_hand.outputs[0].rglob("*.log")}
     assert {"1-rank0.log", "1-rank1.log", "1-launcher-node1.log"} <= logs
-    assert left_on(pair.nodes) == []
+    assert none_left_on(pair.nodes)
 
 
 def test_by_hand_the_first_host_shows_a_secret_without_which_the_others_are_refused(
-    pair, request_of, tmp_path
+    pair, by_hand
 ):
-    request = request_of(pair)
-    first = start(pair.nodes[0], request, PERFKIT_SECRET="")
-    while "PERFKIT_SECRET=" not in (line := first.stdout.readline()):
-        assert line
-    assert line.endswith(" <the same command>\n")
-    secret = line.partition("=")[2].split()[0]
-    assert len(secret) == 32
+    assert by_hand.line.endswith(" <the same command>\n")
+    assert len(by_hand.secret) == 32
+    without, with_another = by_hand.refused
     address = pair.nodes[0].address
-    for given, told in (
-        ("", f"PERFKIT_SECRET is not set. Type what {address} shows: PERFKIT_SECRET=…"),
-        ("guessed", f"hosts: {address} closed the connection: PERFKIT_SECRET is another one"),
-    ):
-        began = time.monotonic()
-        other = start(pair.nodes[1], request, PERFKIT_SECRET=given)
-        (said,) = end(other)
-        assert other.returncode
-        assert told in said
-        assert time.monotonic() - began < 20
-    second = start(pair.nodes[1], request, PERFKIT_SECRET=secret)
-    said = end(first, second)
-    assert (first.returncode, second.returncode) == (0, 0), said
-    stored = [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()]
-    assert stored
-    assert [path for path in stored if secret in path.read_text()] == []
+    assert f"PERFKIT_SECRET is not set. Type what {address} shows: PERFKIT_SECRET=…" in without
+    told = f"hosts: {address} closed the connection: PERFKIT_SECRET is another one"
+    assert told in with_another
+    stored = [path for folder in by_hand.outputs for path in folder.rglob("*")]
+    texts = [path.read_text() for path in stored if path.is_file()]
+    assert texts and not any(by_hand.secret in text for text in texts)
+
+
+def test_the_workers_of_every_node_use_the_interpreter_at_the_path(
+    pair, request_of, new_environment, tmp_path
+):
+    for number in (0, 1):
+        new_environment(f"home{number}/own", h5py=f"0.0.{number}")
+    request = request_of(pair, python="~/own/bin/python")
+    drivers = [
+        start(node, request, HOME=str(tmp_path / f"home{number}"))
+        for number, node in enumerate(pair.nodes)
+    ]
+    said = end(*drivers)
+    result = result_of(request)
+    assert result.status == "complete", said
+    assert result.fact("h5py") == "0.0.0"
+    assert result.nodes[1].differs == {"h5py": "0.0.1"}
 
 
 def test_a_secret_is_asked_for_at_a_terminal(monkeypatch):
@@ -243,9 +219,7 @@ def batch(processes, tmp_path):
 
         def wait():
             # Not sbatch --wait, which looks once in half a minute.
-            deadline = time.monotonic() + 100
-            while not status.exists() and time.monotonic() < deadline:
-                time.sleep(0.1)
+            wait_for(status.exists, 100)
             return status.read_text().strip(), said.read_text()
 
         return wait
@@ -280,10 +254,7 @@ def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
         wait()
         failure = result_of(request).failure
         assert (failure.code, sentence(failure)[:14]) == ("node_lost", "node 1 (node2)")
-        deadline = time.monotonic() + 20
-        while measuring(cluster) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert measuring(cluster) == []
+        wait_for(lambda: not measuring(cluster), 20)
 
 
 def measuring(cluster):
@@ -311,7 +282,7 @@ def measuring(cluster):
 def test_a_rank_that_fails_ends_all_and_is_named_with_its_node(
     pair, request_of, plant, fault, code, told
 ):
-    plant(FAULT.format(rank=1, number=2, fault=fault))
+    plant(AT_BATCHES.format(fault=f"if rank == 1 and number == 2: {fault}"))
     request = request_of(pair, measured_steps=400)
     drivers = [start(node, request) for node in pair.nodes]
     end(*drivers)
@@ -319,14 +290,14 @@ def test_a_rank_that_fails_ends_all_and_is_named_with_its_node(
     assert result.failure.code == code, result.failure
     assert sentence(result.failure).startswith(f"rank 1 on node 1 ({pair.nodes[1].address})")
     assert told in sentence(result.failure)
-    assert left_on(pair.nodes) == []
+    assert none_left_on(pair.nodes)
 
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_was(
     pair, request_of, plant, tmp_path
 ):
-    plant(FAULT.format(rank=1, number=2, fault="time.sleep(1000)"))
+    plant(AT_BATCHES.format(fault="rank == 1 and number == 2 and time.sleep(1000)"))
     request = request_of(pair, measured_steps=400, timeout=30)
     began = time.monotonic()
     drivers = [start(node, request) for node in pair.nodes]
@@ -338,7 +309,7 @@ def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_w
     assert who in sentence(failure)
     (log,) = (tmp_path / "outputs").glob("*/logs/1-rank1.log")
     assert "sitecustomize.py" in log.read_text()
-    assert left_on(pair.nodes) == []
+    assert none_left_on(pair.nodes)
 
 
 def test_a_node_that_never_comes_is_named_at_the_time_out(pair, request_of):
@@ -349,24 +320,64 @@ def test_a_node_that_never_comes_is_named_at_the_time_out(pair, request_of):
     assert failure.code == "node_timeout"
     who = f"node 1 ({pair.nodes[1].address}) did not come within 5 s"
     assert sentence(failure) == who
-    assert left_on(pair.nodes) == []
+    assert none_left_on(pair.nodes)
 
 
-@pytest.mark.usefixtures("processes")
-def test_a_link_that_goes_down_ends_the_run_on_both_sides(request_of):
+@pytest.fixture
+def cut_off(processes, request_of):
+    """Ends a run of two nodes by what is done to their link; how the first one says it."""
+
+    def ended(cut):
+        with two_namespaces() as namespaces:
+            request = request_of(namespaces, measured_steps=4000, timeout=120)
+            code = faked(1000) + DRIVER
+            drivers = [start(node, request, driver=code) for node in namespaces.nodes]
+            wait_for_steps(request)
+            cut(namespaces)
+            began = time.monotonic()
+            end(*drivers)
+            assert time.monotonic() - began < 60
+            assert none_left_on(namespaces.nodes)
+        failure, who = result_of(request).failure, f"node 1 ({namespaces.nodes[1].address}): "
+        assert failure.code == "node_lost" and sentence(failure).startswith(who)
+        return sentence(failure).removeprefix(who)
+
+    return ended
+
+
+def test_a_link_that_goes_down_ends_the_run_on_both_sides(cut_off):
     if reason := namespaces_missing():
         pytest.skip(reason)
+    assert cut_off(lambda namespaces: namespaces.cut()).startswith("it has not answered for")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_link_that_is_cut_one_way_ends_the_run_on_both_sides(cut_off, silent):
+    if reason := namespaces_missing("nft"):
+        pytest.skip(reason)
+    assert cut_off(lambda namespaces: namespaces.lose(silent, 100))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("percent", [5, 30])
+def test_over_a_link_that_loses_packets_a_run_completes_or_says_why(request_of, percent):
+    if reason := namespaces_missing("nft"):
+        pytest.skip(reason)
     with two_namespaces() as namespaces:
-        request = request_of(namespaces, measured_steps=4000, timeout=120)
-        drivers = [start(node, request, **faked(1000)) for node in namespaces.nodes]
-        wait_for_steps(request)
-        namespaces.cut()
-        end(*drivers)
-        failure = result_of(request).failure
-        assert failure.code == "node_lost"
-        address = namespaces.nodes[1].address
-        assert sentence(failure).startswith(f"node 1 ({address}): it has not answered for")
-        assert left_on(namespaces.nodes) == []
+        for node in (0, 1):
+            namespaces.lose(node, percent)
+        request = request_of(namespaces, timeout=80)
+        end(*(start(node, request) for node in namespaces.nodes))
+        result = result_of(request)
+        said = sentence(result.failure) if result.failure else "complete"
+        print(f"{percent} % lost: {len(result.complete_repeats)} repeats, {said}")
+        assert result.status == "complete" or result.failure.code in (
+            *("node_lost", "node_timeout", "worker_error", "worker_died", "worker_stalled"),
+            "timeout",
+        )
+        assert none_left_on(namespaces.nodes)
 
 
 @pytest.mark.slow
@@ -385,10 +396,7 @@ def test_kill_minus_9_of_the_driver_leaves_no_process_on_any_node(request_of, la
         drivers[0].send_signal(signal.SIGKILL)
         end(*drivers)
         assert all(driver.returncode for driver in drivers)
-        deadline = time.monotonic() + 20
-        while processes_on(*namespaces.nodes) != before and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert processes_on(*namespaces.nodes) == before
+        wait_for(lambda: processes_on(*namespaces.nodes) == before, 20)
 
 
 def test_a_port_that_is_taken_is_told_with_the_way_to_another(pair, request_of):
@@ -432,39 +440,44 @@ def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
     (other / "train_list.txt").write_text("train/one.jpeg 0\n")
     request = request_of(pair, input="dali", data_dir=str(tmp_path / "data"))
     (tmp_path / "data").symlink_to(samples)
-    drivers = [start(pair.nodes[0], request)]
     mount = f'mount --bind {other} {samples} && exec "$@"'
-    words = [sys.executable, "-c", DRIVER, json.dumps(request)]
-    unshared = ["unshare", "--mount", "sh", "-c", mount, "sh", *words]
-    drivers.append(
-        subprocess.Popen(
-            pair.nodes[1].command(unshared),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"PERFKIT_SECRET": "the secret"},
-        )
-    )
-    end(*drivers)
+    unshared = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    end(start(pair.nodes[0], request), start(pair.nodes[1], request, unshared))
     failure = result_of(request).failure
     assert failure.code == "nodes_differ"
     assert sentence(failure).startswith("data: ")
 
 
+@pytest.fixture(scope="module")
+def mpirun_launcher(processes, tmp_path_factory):
+    """A driver's launcher whose mpirun starts nothing: tests play the nodes."""
+    mpirun = tmp_path_factory.mktemp("bin") / "mpirun"
+    mpirun.write_text("#!/bin/sh\nexec sleep 1000\n")
+    mpirun.chmod(0o755)
+    hosts = {"nodes": 2, "launcher": "mpirun", "hosts": "127.0.0.1,localhost"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(mpirun.parent), prepend=os.pathsep)
+        patch.setenv("PERFKIT_SECRET", "the secret")
+        patch.setattr("perfkit.request.hosts.own_index", lambda _hosts: 0)
+        plan = perfkit.plan("resnet50", SMALL | {"input": "synthetic"} | hosts)
+        opened = ClusterLauncher(plan.config, plan.protocol)
+    with opened:
+        yield opened
+
+
+def as_new(launcher):
+    """The launcher, without what earlier nodes left in it."""
+    launcher.nodes.clear()
+    launcher.refused = launcher.workers = None
+    launcher.listener.rejected.clear()
+    while not launcher.inbox.empty():
+        launcher.inbox.get()
+    return launcher
+
+
 @pytest.fixture
-def by_mpirun(processes, small, monkeypatch, tmp_path):
-    """A driver's launcher whose mpirun starts nothing: the test plays the nodes."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "mpirun").write_text("#!/bin/sh\nexec sleep 1000\n")
-    (folder / "mpirun").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    monkeypatch.setenv("PERFKIT_SECRET", "the secret")
-    monkeypatch.setattr("perfkit.request.hosts.own_index", lambda _hosts: 0)
-    request = small(nodes=2, input="synthetic", launcher="mpirun", hosts="127.0.0.1,localhost")
-    plan = perfkit.plan("resnet50", request)
-    with ClusterLauncher(plan.config, plan.protocol) as launcher:
-        yield launcher
+def by_mpirun(mpirun_launcher):
+    return as_new(mpirun_launcher)
 
 
 def stranger(launcher):
@@ -505,9 +518,9 @@ def poll(launcher, count=10):
         launcher.poll(0.1)
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
+def test_who_does_not_pass_the_challenge_is_closed(by_mpirun, monkeypatch):
+    monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 1)
+    sent = [
         b"GET / HTTP/1.1\r\n\r\n",
         b"[]\n",
         b"\xff\xff\xff\xff" * 3,
@@ -515,14 +528,14 @@ def poll(launcher, count=10):
         struct.pack("!i", -7),
         struct.pack("!i", 256) + b"x" * 255,
         b"x" * 2**21,
-    ],
-)
-def test_who_does_not_pass_the_challenge_is_closed(by_mpirun, sent, monkeypatch):
-    monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 1)
-    with stranger(by_mpirun) as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.sendall(sent)
-        read_to_end(connection)
+    ]
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(stranger(by_mpirun)) for _ in sent]
+        for connection, text in zip(strangers, sent, strict=True):
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(text)
+        for connection in strangers:
+            read_to_end(connection)
     wait_for(lambda: not by_mpirun.listener.unauthenticated, 10)
     poll(by_mpirun, 2)
     assert not by_mpirun.nodes
@@ -563,9 +576,8 @@ def test_the_secret_is_not_sent_and_the_driver_proves_that_it_has_it(monkeypatch
     assert b"the secret" not in b"".join(sent)
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
+def test_who_knows_the_secret_and_is_no_node_is_closed(by_mpirun):
+    sent = [
         {"type": "hello", "node": 2},
         {"type": "hello", "node": "0"},
         {"type": "hello", "node": True},
@@ -578,12 +590,11 @@ def test_the_secret_is_not_sent_and_the_driver_proves_that_it_has_it(monkeypatch
         b"\xff\xfe",
         b"[" * 200_000,
         b'{"type": "hello", "node": "\\ud800"}',
-    ],
-)
-def test_who_knows_the_secret_and_is_no_node_is_closed(by_mpirun, sent):
-    with node(by_mpirun, sent) as connection:
-        poll(by_mpirun)
-        assert is_closed(connection)
+    ]
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(node(by_mpirun, message)) for message in sent]
+        poll(by_mpirun, len(sent))
+        assert all(map(is_closed, connections))
     assert not by_mpirun.nodes
 
 
@@ -593,7 +604,7 @@ def test_a_stranger_who_sends_nothing_or_too_slowly_is_closed_and_holds_up_nobod
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
     with stranger(by_mpirun), stranger(by_mpirun) as slow:
         wait_for(lambda: len(by_mpirun.listener.unauthenticated) == 2)
-        with node(by_mpirun, {"type": "hello", "node": 1, "source": package_source()}):
+        with node(by_mpirun, HELLO):
             poll(by_mpirun)
             assert [*by_mpirun.nodes] == [1]
             assert len(by_mpirun.listener.unauthenticated) == 2
@@ -604,6 +615,77 @@ def test_a_stranger_who_sends_nothing_or_too_slowly_is_closed_and_holds_up_nobod
                 slow.sendall(b"x")
                 time.sleep(0.3)
         wait_for(lambda: not by_mpirun.listener.unauthenticated, 5)
+
+
+def reset(connection):
+    """Close a connection so that the other side gets a reset."""
+    linger = struct.pack("ii", 1, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    connection.close()
+
+
+def recorded(launcher):
+    """What a node with the secret sends until it is taken in."""
+    sent = []
+    with socket.create_server(("127.0.0.1", 0)) as relay, stranger(launcher) as there:
+        asked = (*relay.getsockname(), "the secret", 0, Queue())
+        joining = threading.Thread(target=connect, args=asked)
+        joining.start()
+        here, _address = relay.accept()
+        there.settimeout(0.5)
+        with here, contextlib.suppress(TimeoutError):
+            while True:
+                here.sendall(there.recv(2**10))
+                sent.append(here.recv(2**10))
+                there.sendall(sent[-1])
+        joining.join()
+    return b"".join(sent)
+
+
+def test_a_reset_at_any_byte_of_the_challenge_holds_up_nobody(by_mpirun):
+    handshake = recorded(by_mpirun)
+    assert len(handshake) > 40
+    for count in range(len(handshake) + 1):
+        with stranger(by_mpirun) as connection:
+            connection.sendall(handshake[:count])
+            reset(connection)
+    wait_for(lambda: not by_mpirun.listener.unauthenticated, 10)
+    with node(by_mpirun, HELLO):
+        wait_for(lambda: by_mpirun.poll(0.1) or [*by_mpirun.nodes] == [1])
+    assert not by_mpirun.error
+
+
+def test_what_a_node_has_sent_is_of_no_use_to_another(by_mpirun):
+    handshake = recorded(by_mpirun)
+    with stranger(by_mpirun) as connection:
+        connection.sendall(handshake + struct.pack("!i", 2) + b"{}")
+        read_to_end(connection)
+    wait_for(lambda: "127.0.0.1" in by_mpirun.listener.rejected)
+    poll(by_mpirun, 2)
+    assert not by_mpirun.nodes
+
+
+def test_in_a_flood_of_strangers_a_node_is_taken_in(by_mpirun):
+    flooding = threading.Event()
+
+    def flood():
+        while not flooding.is_set():
+            with contextlib.suppress(OSError):
+                reset(stranger(by_mpirun))
+
+    floods = [threading.Thread(target=flood) for _ in range(4)]
+    for thread in floods:
+        thread.start()
+    port = by_mpirun.listener.port
+    channel = connect("127.0.0.1", port, "the secret", 30, Queue())
+    channel.send(Hello(node=1, source=package_source()))
+    wait_for(lambda: by_mpirun.poll(0.1) or [*by_mpirun.nodes] == [1], 30)
+    flooding.set()
+    for thread in floods:
+        thread.join()
+    wait_for(lambda: not by_mpirun.listener.unauthenticated, 20)
+    assert not by_mpirun.error
+    channel.close()
 
 
 def test_of_many_strangers_the_oldest_is_closed(by_mpirun):
@@ -629,24 +711,26 @@ def test_a_message_that_is_too_large_malformed_or_half_loses_its_node_alone(
     by_mpirun, monkeypatch, sent, told
 ):
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
-    hellos = [{"type": "hello", "node": n, "source": package_source()} for n in (0, 1)]
-    with node(by_mpirun, hellos[0]) as good, node(by_mpirun, hellos[1]) as bad:
-        poll(by_mpirun, 3)
-        assert {*by_mpirun.nodes} == {0, 1}
+    with node(by_mpirun, HELLO | {"node": 0}) as good, node(by_mpirun, HELLO) as bad:
+        wait_for(lambda: by_mpirun.poll(0.1) or {*by_mpirun.nodes} == {0, 1})
         os.write(bad.fileno(), sent)
-        for _ in range(30):
+
+        def is_lost():
             good.send_bytes(b'{"type": "alive"}')
             by_mpirun.poll(0.1)
-        assert told in by_mpirun.nodes[1].lost
+            return by_mpirun.nodes[1].lost
+
+        assert told in str(wait_for(is_lost, 10))
         assert by_mpirun.nodes[0].lost is None
         assert is_closed(bad)
-        assert str(by_mpirun.error).startswith("node 1 (localhost): it ")
+        expected = "node_error" if sent.endswith(b"[]") else "node_lost"
+        assert by_mpirun.error.failure.code == expected
+        assert str(by_mpirun.error).startswith("node 1 (localhost)")
 
 
 def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpirun):
     with contextlib.ExitStack() as stack:
-        for number, source in ((0, "other"), (1, package_source())):
-            hello = {"type": "hello", "node": number, "source": source}
+        for hello in (HELLO | {"node": 0, "source": "other"}, HELLO):
             stack.enter_context(node(by_mpirun, hello))
             poll(by_mpirun, 2)
         with pytest.raises(NodeError, match=r"this perfkit differs from the one on node 0"):
@@ -666,8 +750,8 @@ def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
     request = request_of(pair, repeats=2)
     end(*(start(node, request) for node in pair.nodes))
     (path,) = Path(request["outputs_dir"]).glob("*/result.json")
-    nodes = json.loads(path.read_text())["nodes"]
-    nodes[1]["differs"] = {"cpu": "another"}
+    nodes = read_result(path).nodes
+    nodes[1] = nodes[1].model_copy(update={"differs": {"cpu": "another"}})
     forget_repeats(path.parent, after=1, nodes=nodes)
     end(*(start(node, request) for node in pair.nodes))
     result = result_of(request)
@@ -676,40 +760,57 @@ def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
     assert len(result.repeats) == 1
 
 
-HELLO = {"type": "hello", "node": 1, "source": "any"}
-
-
-def test_a_node_that_sends_events_of_anothers_rank_is_lost(by_mpirun, tmp_path):
-    by_mpirun.workers = ClusterWorkers(by_mpirun, tmp_path)
-    events = [{"type": "raw", "rank": rank, "text": "{}\n"} for rank in (1, 0)]
-    with node(by_mpirun, HELLO, *events):
-        poll(by_mpirun, 5)
-    assert (tmp_path / "rank1.jsonl").read_text() == "{}\n"
-    assert not (tmp_path / "rank0.jsonl").exists()
-    assert "rank 0, which is not its own" in by_mpirun.nodes[1].lost
-
-
-def test_a_node_that_names_its_log_as_a_path_is_lost_and_nothing_is_stored(by_mpirun, tmp_path):
-    workers = by_mpirun.workers = ClusterWorkers(by_mpirun, tmp_path)
-    exit_info = {"status": 0, "exited_at": {}, "killed_for_memory": False, "free_bytes": 0}
-    exit_info |= {"error": None, "logs": {"/../../elsewhere": "text"}}
-    with node(by_mpirun, HELLO, {"type": "ended", "exit": exit_info}):
-        poll(by_mpirun, 5)
-    assert "a log of the name '/../../elsewhere'" in by_mpirun.nodes[1].lost
-    assert workers.exits == {}
-
-
-@pytest.mark.parametrize("id_", ["../elsewhere", "/dev/null/elsewhere", "..", "a/b", ""])
-def test_a_first_host_whose_result_names_a_folder_elsewhere_is_lost(
-    id_, small, tmp_path, monkeypatch
-):
-    content = json.loads(measured([1.0]).model_dump_json()) | {"id": id_}
-    monkeypatch.setattr("perfkit.driver.measure.join", lambda *_: json.dumps(content))
-    monkeypatch.setattr("perfkit.driver.measure.own_index", lambda _hosts: 1)
-    before = {*tmp_path.iterdir()}
+@pytest.fixture
+def second_host(small, monkeypatch):
+    """What `perfkit.measure` of the second of two hosts does with a result of the first; its
+    plan, and a result of that."""
     hosts = {"nodes": 2, "launcher": "manual", "hosts": "127.0.0.2,127.0.0.1"}
     plan = perfkit.plan("resnet50", small(input="synthetic", **hosts))
-    with pytest.raises(LostError, match="names no folder"):
-        perfkit.measure(plan.config, plan.protocol)
-    assert {*tmp_path.iterdir()} - before <= {tmp_path / "outputs"}
-    assert list((tmp_path / "outputs").iterdir()) == []
+    monkeypatch.setattr("perfkit.driver.measure.own_index", lambda _hosts: 1)
+    same = ("batch_size", "accumulate", "processes", "nodes", "launcher", "hosts", "input")
+    work = {"config": plan.config, "protocol": plan.protocol}
+
+    def measured_at(throughput):
+        asked = {name: getattr(plan.config, name) for name in same}
+        steps = {"measured_steps": plan.protocol.measured_steps}
+        values = [throughput] * plan.protocol.repeats
+        return measured(values, **asked, **steps).model_copy(update=work)
+
+    result = measured_at(1.0)
+    folder = measurement_folder(plan.config, plan.protocol, result.environment)
+
+    def given(**changes):
+        content = json.loads(result.model_dump_json()) | {"id": folder.name} | changes
+        monkeypatch.setattr("perfkit.driver.measure.join", lambda *_: json.dumps(content))
+        return perfkit.measure(plan.config, plan.protocol)
+
+    return SimpleNamespace(given=given, plan=plan, measured_at=measured_at, folder=folder)
+
+
+@pytest.mark.parametrize("id_", ["../elsewhere", "/dev/null/elsewhere", "..", "a/b", "", "ab"])
+def test_a_result_of_another_id_than_that_of_the_request_is_refused(id_, second_host, tmp_path):
+    before = {*tmp_path.iterdir()}
+    with pytest.raises(InvalidMessageError, match=r"bye\.result: not what was asked for"):
+        second_host.given(id=id_)
+    assert {*tmp_path.iterdir()} == before
+
+
+def test_a_result_of_another_request_is_refused_though_its_id_fits(second_host):
+    config = second_host.plan.config.model_copy(update={"seed": 3})
+    with pytest.raises(InvalidMessageError, match=r"bye\.result: not what was asked for"):
+        second_host.given(config=config.model_dump())
+    with pytest.raises(InvalidMessageError, match=r"bye\.result"):
+        second_host.given(repeats=7)
+    assert not second_host.folder.exists()
+
+
+def test_a_first_host_replaces_a_stored_result_by_none_without_its_repeats(second_host):
+    stored = second_host.given()
+    assert stored.folder == second_host.folder
+    assert second_host.given() == stored
+    other = second_host.measured_at(2.0)
+    changes = {"repeats": other.repeats, "throughput": other.throughput}
+    content = json.loads(other.model_copy(update=changes).model_dump_json(include={*changes}))
+    with pytest.raises(InvalidMessageError, match="without a repeat that is stored here"):
+        second_host.given(**content)
+    assert Measurement.read(stored.folder) == stored

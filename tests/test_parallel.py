@@ -1,29 +1,43 @@
-"""Several ranks train as one process would on all their samples: Paddle's launcher and gloo."""
+"""Several ranks train as one process would on all their samples: by Paddle's launcher and by
+torchrun, over gloo."""
 
 import json
 import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-RANKS = 2
-STEPS = 3
-SAMPLES = 8
-"""Of each rank in a step."""
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.base import NodeRank
+from perfkit.request.resolve import resolve
+
+RANKS, STEPS, SAMPLES = 2, 3, 16
+"""Samples of all ranks in a step."""
 CASES = {
-    "vgg16": {"model": "vgg16"},
-    "vgg16-accumulate": {"model": "vgg16", "accumulate": 2},
-    "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 4, "execution": "static"},
-    "vgg16-buckets": {"model": "vgg16", "strategy": "fleetx-fp32"},
-    "bert": {"model": "bert"},
-    "bert-static": {"model": "bert", "execution": "static"},
-    "bert-lamb-accumulate": {"model": "bert", "optimizer": "lamb", "accumulate": 2},
+    "paddle": {
+        "vgg16": {"model": "vgg16"},
+        "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 4, "execution": "static"},
+        "vgg16-buckets": {"model": "vgg16", "strategy": "fleetx-fp32", "accumulate": 2},
+        "bert": {"model": "bert"},
+        "bert-static": {"model": "bert", "execution": "static"},
+        "bert-lamb-accumulate": {"model": "bert", "optimizer": "lamb", "accumulate": 2},
+        "gpt": {"model": "gpt"},
+        "gpt-static-accumulate": {"model": "gpt", "execution": "static", "accumulate": 2},
+    },
+    "torch": {
+        "vgg16": {"model": "vgg16"},
+        "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 2, "execution": "static"},
+        "bert-accumulate": {"model": "bert", "accumulate": 2},
+        "gpt": {"model": "gpt"},
+    },
 }
 """Of models without batch norm, whose statistics are each rank's own."""
+EACH = [(framework, case) for framework, cases in CASES.items() for case in cases]
 
 SCRIPT = '''
 """Train every case on this process's share of the samples and store the parameters."""
@@ -33,63 +47,53 @@ import os
 import sys
 
 import numpy as np
-import paddle
 
-from perfkit.frameworks.paddle.backend import Trainer, as_tensors, open_device
-from perfkit.request.resolve import resolve
-from perfkit.inputs import synthetic
+TESTS, FRAMEWORK, RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
+sys.path.insert(0, TESTS)
+from sides import side_of
+
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.models import bert, gpt, vgg16
 from perfkit.worker.loop import compute_seconds
-from perfkit.models import MODELS, bert, vgg16
 
-RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
-rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
-ranks = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+together = sys.argv[2] == "together"
+rank = int(os.environ.get(FRAMEWORKS[FRAMEWORK].rank_variable, "0"))
+ranks = RANKS if together else 1
+print("this is rank", rank, flush=True)
+side, framework = side_of(FRAMEWORK), sys.modules[FRAMEWORK]
+seed = framework.seed if FRAMEWORK == "paddle" else framework.manual_seed
 
 # As they are, only smaller; in float64, where rounding can't be taken for a difference.
-bert.LAYERS, bert.WIDTH, bert.INNER, bert.HEADS, bert.VOCABULARY = 2, 32, 64, 4, 1100
+for facts in (bert, gpt):
+    facts.LAYERS, facts.WIDTH, facts.INNER, facts.HEADS, facts.VOCABULARY = 2, 32, 64, 4, 1100
+gpt.END_OF_TEXT = 1100
 vgg16.STAGES, vgg16.DENSE = ((8, 2), (16, 2), (16, 1)), 32
-paddle.set_default_dtype("float64")
+side.backend.enable_float64()
 
 
 def config(case):
     """Of this process: one alone takes all samples of a step at once."""
-    model = case["model"]
-    values = {"device": "cpu", "processes": ranks, "optimizer": MODELS[model].optimizers[0]}
-    images = {"image_size": 32, "layout": "NCHW"}
-    values |= {"sequence_length": 16} if model == "bert" else images
-    values |= case
-    values |= {} if ranks > 1 else {"accumulate": 1}
-    mine = RANKS * SAMPLES // ranks
-    return resolve(values | {"batch_size": mine // values.get("accumulate", 1)})
+    case = case | {"processes": ranks} | ({} if together else {"accumulate": 1})
+    return side.config(**case, batch_size=SAMPLES // ranks // case.get("accumulate", 1))
 
 
 def micro_batches(chosen, step):
     """Those of one step that are this process's."""
-    everyone = chosen.model_copy(update={"batch_size": RANKS * SAMPLES, "seed": step})
-    arrays = next(synthetic.batches(everyone, 0))
-    arrays = [a.astype("float64") if a.dtype.kind == "f" else a for a in arrays]
-    size = chosen.batch_size
+    arrays = side.arrays(chosen.model, size=SAMPLES, dtype="float64", seed=step)
     first = rank * chosen.samples_per_step
-    for begin in range(first, first + chosen.samples_per_step, size):
-        yield as_tensors(tuple(a[begin : begin + size] for a in arrays))
+    for begin in range(first, first + chosen.samples_per_step, chosen.batch_size):
+        yield side.tensors(tuple(a[begin : begin + chosen.batch_size] for a in arrays))
 
 
-def parameters(trainer):
-    return {name: p.numpy().copy() for name, p in trainer.network.named_parameters()}
-
-
-device = open_device(config(CASES["vgg16"]))
+device = side.backend.open_device(config(CASES["vgg16"]))
 for name, case in CASES.items():
     chosen = config(case)
-    assert chosen.global_batch == RANKS * SAMPLES
+    assert chosen.global_batch == SAMPLES
     # Not one seed for all: ranks have to begin with the first one's parameters all the same.
-    paddle.seed(rank)
-    trainer = Trainer(chosen)
-    for layer in trainer.network.sublayers():
-        if isinstance(layer, paddle.nn.Dropout):
-            layer.p = 0.0
-    begun = parameters(trainer)
-    losses = []
+    seed(rank)
+    trainer = side.backend.Trainer(chosen)
+    trainer.disable_dropout()
+    begun, losses = trainer.weights(), []
     for step in range(STEPS):
         batches = list(micro_batches(chosen, step))
         shares = [
@@ -100,15 +104,19 @@ for name, case in CASES.items():
         losses.append(float(sum(shares)))
         if ranks > 1 and not step:
             # Between two steps: what it left behind would show in the next ones.
-            before = parameters(trainer)
+            before = trainer.weights()
             compute_seconds(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
-            after = parameters(trainer)
+            after = trainer.weights()
             assert all(np.array_equal(before[name], after[name]) for name in before)
-    trained = parameters(trainer)
+    trained = trainer.weights()
     assert all(value.dtype == np.float64 for value in trained.values())
     moved = max(np.abs(trained[name] - begun[name]).max() for name in trained)
     trainer.backward(batches[0], sync_gradients=False)
-    own = max((p.grad.numpy() for p in trainer.network.parameters()), key=np.size)
+    own = max(trainer.gradients().values(), key=np.size)
+    trainer.zero_grad()
+    if FRAMEWORK == "torch":
+        seconds = side.backend.profile(lambda: trainer.backward(batches[0]), 2)
+        assert (0 < seconds["communication"] < seconds["step"]) == (ranks > 1), seconds
     file = f"{FOLDER}/{name}-{rank}of{ranks}.npz"
     np.savez(file, losses=losses, moved=moved, own=own, **trained)
 '''
@@ -137,21 +145,30 @@ def supervised(folder, name, command):
             process.wait()
 
 
+@pytest.fixture(scope="module", params=CASES)
+def framework(request):
+    pytest.importorskip(request.param)
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def folder(processes, tmp_path_factory):
+def folder(processes, framework, tmp_path_factory):
     """A folder with what ranks together and one process alone came to in every case."""
     folder = tmp_path_factory.mktemp("parallel")
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    run = [str(script), json.dumps([RANKS, STEPS, SAMPLES, CASES, str(folder)])]
-    launch = [sys.executable, "-m", "paddle.distributed.launch", "--log_dir"]
-    launch += [str(folder / "together"), "--nproc_per_node", str(RANKS), *run]
+    given = [str(Path(__file__).parent), framework, RANKS, STEPS, SAMPLES, CASES[framework]]
+    run = [sys.executable, str(script), json.dumps([*given, str(folder)])]
+    values = {"model": "vgg16", "framework": framework, "device": "cpu", "processes": RANKS}
+    start = FRAMEWORKS[framework].launch_command
+    logs = folder / "together"
+    launch = start(resolve(values), NodeRank(), logs, "job", [*run, "together"])
     with (
         supervised(folder, "together", launch) as together,
-        supervised(folder, "alone", [sys.executable, *run]) as alone,
+        supervised(folder, "alone", [*run, "alone"]) as alone,
     ):
-        statuses = [process.wait(120) for process in (together, alone)]
-    logs = [log.read_text()[-3000:] for log in folder.glob("*/*log*") if log.is_file()]
+        statuses = [process.wait(200) for process in (together, alone)]
+    logs = [log.read_text()[-3000:] for log in folder.rglob("*log*") if log.is_file()]
     assert statuses == [0, 0], "\n".join(logs)
     return folder
 
@@ -161,28 +178,29 @@ def stored(folder, case, rank=0, ranks=RANKS):
         return dict(arrays)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_all_ranks_end_with_the_same_parameters_from_different_samples(folder, case):
-    one, other = (stored(folder, case, rank) for rank in range(RANKS))
-    assert not np.array_equal(one.pop("losses"), other.pop("losses"))
+@pytest.mark.parametrize(("framework", "case"), EACH, indirect=["framework"])
+def test_ranks_train_as_one_process_does_on_the_joined_batch(folder, case):
+    together = one, other = [stored(folder, case, rank) for rank in range(RANKS)]
+    alone = stored(folder, case, ranks=1)
+    # What one sees as its loss is the mean over the ranks, micro-batches joined.
+    losses = [rank.pop("losses") for rank in together]
+    assert not np.array_equal(*losses)
+    assert sum(losses) / RANKS == pytest.approx(alone.pop("losses"), rel=1e-9)
     assert one.pop("moved") == other.pop("moved") > 1e-6
     # Gradients that were not exchanged are each rank's own.
     assert not np.allclose(one.pop("own"), other.pop("own"))
-    assert one.keys() == other.keys()
-    for name in one:
-        assert np.array_equal(one[name], other[name]), name
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_ranks_train_as_one_process_does_on_the_joined_batch(folder, case):
-    together = [stored(folder, case, rank) for rank in range(RANKS)]
-    alone = stored(folder, case, ranks=1)
-    # What one sees as its loss is the mean over the ranks, micro-batches joined.
-    mean = sum(rank.pop("losses") for rank in together) / RANKS
-    assert mean == pytest.approx(alone.pop("losses"), rel=1e-9)
     del alone["moved"], alone["own"]
+    assert one.keys() == other.keys() == alone.keys()
     for name, expected in alone.items():
-        assert np.allclose(together[0][name], expected, rtol=1e-9, atol=1e-12), name
+        assert np.array_equal(one[name], other[name]), name
+        assert np.allclose(one[name], expected, rtol=1e-9, atol=1e-12), name
+
+
+def test_the_output_of_every_rank_is_where_the_driver_looks_for_it(folder, framework):
+    place = FRAMEWORKS[framework].log_pattern
+    for rank in range(RANKS):
+        files = sorted((folder / "together").glob(place.format(index=rank)))
+        assert f"this is rank {rank}\n" in "".join(file.read_text() for file in files)
 
 
 def test_no_process_is_left(folder):

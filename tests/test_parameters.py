@@ -7,7 +7,8 @@ import pytest
 import perfkit
 from perfkit.config import ROOT
 from perfkit.reference.matches import STRATEGIES
-from perfkit.sweep.file import SweepError, read_sweep
+from perfkit.sweep.jobs import read_jobs
+from perfkit.sweep.matrix import SweepError, read_sweep
 
 FOLDER = ROOT / "parameters"
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -28,7 +29,7 @@ def expand(path):
     """The configurations of a parameters file, each model and parameters."""
     configurations, wrong = read_sweep(path)
     if wrong:
-        raise SweepError(wrong)
+        raise SweepError([*map(str, wrong)])
     return [{"model": c.model} | c.parameters for c in configurations]
 
 
@@ -49,21 +50,24 @@ def cells(file, status):
 def test_every_published_table_with_paddle_in_it_has_a_file():
     paddle = perfkit.published().query("framework == 'paddle' and status == 'published'")
     assert set(paddle["table"]) == {table for tables in TABLES.values() for table in tables}
-    assert {*TABLES, "quick"} == set(FILES)
+    assert {*TABLES, "quick", "gpt2"} == set(FILES)
+
+
+def test_the_sweep_of_gpt2_has_every_precision_on_1_8_and_16_gpus():
+    configurations = expand(FOLDER / "gpt2.yaml")
+    places = {(c["nodes"], c["gpus"], c["precision"]) for c in configurations}
+    topologies = ((1, 1), (1, 8), (2, 8))
+    assert places == {(*t, precision) for t in topologies for precision in ("fp32", "bf16")}
+    assert {c["model"] for c in configurations} == {"gpt"}
+    assert len({tuple(sorted(c.items())) for c in configurations}) == len(configurations) == 15
 
 
 @pytest.mark.parametrize("file", TABLES)
 def test_every_cell_that_paddle_published_is_named_exactly_once(file):
-    found = named(file)
-    counts = {cell: found.count(cell) for cell in cells(file, "published")}
-    assert counts
-    assert {cell: count for cell, count in counts.items() if count != 1} == {}
-
-
-@pytest.mark.parametrize("file", TABLES)
-def test_no_configuration_is_without_a_cell_or_marked_with_a_dash(file):
-    allowed = cells(file, "published") | cells(file, "not_published")
-    assert [cell for cell in named(file) if cell not in allowed] == []
+    """And none besides but those that are marked with a dash."""
+    found, published = named(file), cells(file, "published")
+    assert published and [cell for cell in published if found.count(cell) != 1] == []
+    assert {*found} - published <= cells(file, "not_published")
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -72,12 +76,14 @@ def test_every_configuration_of_a_file_can_be_asked_for_on_the_hardware_it_needs
 ):
     """On a Slurm allocation of 8 nodes with 8 GPUs each, with a GPU build of Paddle."""
     monkeypatch.setattr(
-        "perfkit.frameworks.paddle.constants", lambda *_: {"cuda_version": "12.6"}
+        "perfkit.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
-    monkeypatch.setattr("perfkit.request.plan.visible_gpus", lambda: [str(n) for n in range(8)])
+    monkeypatch.setattr(
+        "perfkit.frameworks.devices.visible_gpus", lambda: [str(n) for n in range(8)]
+    )
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")
-    for name in ("train_list.txt", "shard.hdf5"):
+    for name in ("train_list.txt", "shard.hdf5", "train.bin"):
         (tmp_path / name).touch()
     for configuration in expand(FOLDER / f"{file}.yaml"):
         asked = {k: v for k, v in configuration.items() if k != "model"}
@@ -87,24 +93,20 @@ def test_every_configuration_of_a_file_can_be_asked_for_on_the_hardware_it_needs
 
 
 @pytest.mark.parametrize("file", TABLES)
-def test_published_tables_are_measured_with_paddles_static_graph_and_the_full_protocol(file):
-    asked = {
-        (c["framework"], c["execution"], c["protocol"], "launcher" in c)
-        for c in expand(FOLDER / f"{file}.yaml")
-    }
-    assert asked == {("paddle", "static", "published", False)}
+def test_published_tables_are_measured_by_paddles_static_graph_and_without_our_settings(file):
+    """And by the full protocol, and wherever the sweep is run."""
+    names = ("framework", "execution", "protocol", "disable_tuning", "layout", "launcher")
+    asked = {tuple(map(c.get, names)) for c in expand(FOLDER / f"{file}.yaml")}
+    layout = None if file == "perf-bert" else "NCHW"
+    assert asked == {("paddle", "static", "published", "all", layout, None)}
 
 
-@pytest.mark.parametrize(
-    ("file", "strategies"),
-    [
-        ("fleetx-resnet50", {"fp32": "fleetx-fp32", "amp": "fleetx-amp"}),
-        ("fleetx-vgg16", {"fp32": "fleetx-vgg16-fp32", "amp": "fleetx-vgg16-amp"}),
-    ],
-)
-def test_each_fleetx_precision_has_the_strategy_printed_above_its_table(file, strategies):
-    pairs = {(c["precision"], c["strategy"]) for c in expand(FOLDER / f"{file}.yaml")}
-    assert pairs == {*strategies.items(), ("auto", "fleetx-auto")}
+@pytest.mark.parametrize(("file", "name"), [("resnet50", "fleetx"), ("vgg16", "fleetx-vgg16")])
+def test_each_fleetx_precision_has_the_strategy_printed_above_its_table(file, name):
+    configurations = expand(FOLDER / f"fleetx-{file}.yaml")
+    pairs = {(c["precision"], c["strategy"]) for c in configurations}
+    own = {("fp32", f"{name}-fp32"), ("amp", f"{name}-amp")}
+    assert pairs == own | {("auto", "fleetx-auto")}
 
 
 def test_the_strategy_that_a_match_expects_is_the_one_of_the_tables_file():
@@ -130,71 +132,54 @@ def test_a_file_says_in_its_header_what_it_stands_for(file):
 
 
 @pytest.fixture
-def expanded(tmp_path):
-    def expanded(text, notebook="notebook: resnet50\n"):
+def sweep_file(tmp_path):
+    def write(text, notebook="notebook: resnet50\n"):
         path = tmp_path / "sweep.yaml"
         path.write_text(notebook + text, "utf-8")
-        return expand(path)
+        return path
 
-    return expanded
+    return write
 
 
-def test_a_matrix_is_every_combination_with_the_fixed_parameters_in_each(expanded):
-    assert expanded("parameters: {seed: 1}\nmatrix: {nodes: [1, 2], gpus: [4, 8]}") == [
-        {"model": "resnet50", "seed": 1, "nodes": nodes, "gpus": gpus}
-        for nodes in (1, 2)
-        for gpus in (4, 8)
+GRID = "matrix: {nodes: [1, 2], gpus: [1, 8]}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "configurations"),
+    [
+        ("parameters: {seed: 1}\nmatrix: {gpus: [4, 8]}", ["seed 1 gpus 4", "seed 1 gpus 8"]),
+        (GRID, ["nodes 1 gpus 1", "nodes 1 gpus 8", "nodes 2 gpus 1", "nodes 2 gpus 8"]),
+        ("parameters: {gpus: 1}", ["gpus 1"]),
+        # Without a matrix, each entry is a configuration.
+        ("include: [{gpus: 1}, {gpus: 8, nodes: 2}]", ["gpus 1", "gpus 8 nodes 2"]),
+        # A list stands for any of its values; excludes may overlap, and name null.
+        (
+            f"{GRID}exclude: [{{nodes: [2, 4], gpus: 1}}, {{nodes: 2}}]",
+            ["nodes 1 gpus 1", "nodes 1 gpus 8"],
+        ),
+        ("matrix: {layout: [null, NHWC]}\nexclude: [{layout: null}]", ["layout NHWC"]),
+        # What agrees gets the other parameters; what agrees with none is one more.
+        (
+            "matrix: {gpus: [1, 8]}\ninclude: [{gpus: 8, seed: 1}, {timeout: 9}]",
+            ["gpus 1 timeout 9", "gpus 8 seed 1 timeout 9"],
+        ),
+        (
+            "matrix: {nodes: [1], gpus: [8]}\ninclude: [{nodes: 2, gpus: 8, seed: 1}]",
+            ["nodes 1 gpus 8", "nodes 2 gpus 8 seed 1"],
+        ),
+        (
+            "matrix: {gpus: [1, 8]}\nexclude: [{gpus: 8}]\ninclude: [{gpus: 8, seed: 1}]",
+            ["gpus 1", "gpus 8 seed 1"],
+        ),
+    ],
+)
+def test_a_file_stands_for_the_combinations_of_its_matrix_less_exclude_with_include(
+    sweep_file, text, configurations
+):
+    found = expand(sweep_file(text))
+    assert [" ".join(f"{n} {v}" for n, v in one.items()) for one in found] == [
+        f"model resnet50 {one}" for one in configurations
     ]
-
-
-def test_without_a_matrix_the_parameters_are_one_configuration(expanded):
-    assert expanded("parameters: {gpus: 8}") == [{"model": "resnet50", "gpus": 8}]
-    assert expanded("") == [{"model": "resnet50"}]
-
-
-def test_without_a_matrix_each_included_combination_is_a_configuration(expanded):
-    found = expanded("include: [{gpus: 1}, {gpus: 8, nodes: 2}]")
-    assert found == [{"model": "resnet50", "gpus": 1}, {"model": "resnet50"} | TWO_BY_EIGHT]
-
-
-def test_a_list_in_exclude_stands_for_any_of_its_values(expanded):
-    found = expanded(
-        "matrix: {nodes: [1, 2, 4], gpus: [1, 8]}\nexclude: [{nodes: [2, 4], gpus: 1}]"
-    )
-    assert [(c["nodes"], c["gpus"]) for c in found] == [(1, 1), (1, 8), (2, 8), (4, 8)]
-
-
-def test_exclude_can_name_null(expanded):
-    found = expanded("matrix: {layout: [null, NHWC]}\nexclude: [{layout: null}]")
-    assert [c["layout"] for c in found] == ["NHWC"]
-
-
-def test_excludes_may_overlap(expanded):
-    found = expanded("matrix: {nodes: [1, 2], gpus: [1, 8]}\nexclude: [{nodes: 2}, {gpus: 1}]")
-    assert [(c["nodes"], c["gpus"]) for c in found] == [(1, 8)]
-
-
-def test_include_adds_parameters_to_the_combinations_that_it_matches(expanded):
-    found = expanded("matrix: {gpus: [1, 8]}\ninclude: [{gpus: 8, seed: 1}, {timeout: 9}]")
-    assert [(c["gpus"], c.get("seed"), c["timeout"]) for c in found] == [
-        (1, None, 9),
-        (8, 1, 9),
-    ]
-
-
-def test_include_can_name_one_more_combination(expanded):
-    found = expanded(
-        "matrix: {nodes: [1], gpus: [1, 8]}\ninclude: [{nodes: 2, gpus: 8, seed: 1}]"
-    )
-    assert found[-1] == {"model": "resnet50", "seed": 1} | TWO_BY_EIGHT
-    assert len(found) == 3
-
-
-def test_an_excluded_combination_can_be_included_with_more_parameters(expanded):
-    found = expanded(
-        "matrix: {gpus: [1, 8]}\nexclude: [{gpus: 8}]\ninclude: [{gpus: 8, seed: 1}]"
-    )
-    assert [c.get("seed") for c in found] == [None, 1]
 
 
 @pytest.mark.parametrize(
@@ -225,15 +210,18 @@ def test_an_excluded_combination_can_be_included_with_more_parameters(expanded):
         ("matrix: {gpus: [8]}\nexclude: [{gpus: 8}]", "no configuration is left"),
         (
             "parameters: {gpus: 8}\nmatrix: {gpus: [1]}",
-            "gpus is given here and at parameters.gpus: keep one",
+            "gpus is given here and at",
         ),
         (
             "parameters: {seed: 8}\nmatrix: {gpus: [1]}\ninclude: [{seed: 1}]",
-            "seed is given here and at parameters.seed",
+            "seed is given here and at",
         ),
         ("matrix: {gpus: [1]}\ninclude: [{seed: 1}, {seed: 2}]", "seed is given here and at"),
-        ("include: [{}, {}]", "the same configuration twice"),
-        ("matrix: {gpus: [1], gpus: [2]}", "sweep.yaml:2: gpus is given twice"),
+        ("parameters: {gpus: 8}\ninclude: [{}, {}]", "the same configuration twice"),
+        (
+            "matrix: {gpus: [1], gpus: [2]}",
+            'sweep.yaml:2: not YAML: found duplicate key "gpus"',
+        ),
         ("parameters: &a {gpus: 8}\nmatrix: *a", "sweep.yaml:3: the alias *a: write it out"),
         ("? [gpus]\n: 8", "a key must be a name"),
         ("matrix: " + "[" * 2000, "nested too deep"),
@@ -242,9 +230,9 @@ def test_an_excluded_combination_can_be_included_with_more_parameters(expanded):
         ("matrix: {gpus: [1", "not YAML: expected ',' or ']'"),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_name_and_what_is_wrong(expanded, text, message):
+def test_a_wrong_file_is_refused_with_its_name_and_what_is_wrong(sweep_file, text, message):
     with pytest.raises(SweepError) as refused:
-        expanded(text)
+        read_jobs(sweep_file(text), {}, "slurm")
     assert re.search(r"sweep\.yaml(:\d+)?: ", str(refused.value))
     assert message in str(refused.value)
 
@@ -259,16 +247,16 @@ def test_a_wrong_file_is_refused_with_its_name_and_what_is_wrong(expanded, text,
         ("notebook: 2020-13-45", "month must be in 1..12"),
     ],
 )
-def test_a_file_that_names_no_notebook_is_refused(expanded, notebook, message):
+def test_a_file_that_names_no_notebook_is_refused(sweep_file, notebook, message):
     with pytest.raises(SweepError, match=rf"sweep\.yaml(:\d+)?: .*{message.replace('?', '.')}"):
-        expanded("", notebook)
+        expand(sweep_file("", notebook))
 
 
-def test_several_problems_of_a_file_are_told_at_once(expanded):
-    with pytest.raises(
-        SweepError, match=r"(?s):2: parameters\.gpu: .*:3: batch_size: 0 .*:4: matrix\.seeds: "
-    ):
-        expanded("parameters: {gpu: 8,\n batch_size: 0}\nmatrix: {seeds: [1]}")
+def test_several_problems_of_a_file_are_told_at_once_in_the_order_of_their_lines(sweep_file):
+    file = sweep_file("parameters: {gpu: 8,\n batch_size: 0}\nmatrix: {seeds: [1]}")
+    told = r"(?s):2: parameters\.gpu: .*:3: batch_size: 0 .*:4: matrix\.seeds: "
+    with pytest.raises(SweepError, match=told):
+        read_jobs(file, {}, "slurm")
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused_by_name(tmp_path):
@@ -281,3 +269,28 @@ def test_a_file_that_is_not_there_or_not_text_is_refused_by_name(tmp_path):
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SweepError, match=r"bytes\.yaml: 'utf-8' codec"):
         expand(tmp_path / "bytes.yaml")
+
+
+@pytest.mark.parametrize(
+    ("table", "prefetch"),
+    [("fleetx-resnet50", 8), ("fleetx-vgg16", 8), ("paddle-resnet50-report", 2)],
+)
+def test_a_published_table_keeps_dali_as_its_source_has_it(table, prefetch):
+    """Whatever is faster on the machine that measures it."""
+    for job in read_jobs(ROOT / "parameters" / f"{table}.yaml", {}, "slurm"):
+        config = job.plan.config
+        assert (config.dali_threads, config.dali_prefetch) == (4, prefetch)
+        assert config.dali_decoder == "image_random_crop"
+
+
+@pytest.mark.parametrize(
+    "folder", ["http://x/y", "s3://bucket", "/proc/1/x", "/sys/x", "a\\0b"]
+)
+@pytest.mark.parametrize("executor", ["local", "slurm"])
+def test_an_outputs_folder_that_keeps_no_files_is_refused_in_a_dry_run(
+    sweep_file, folder, executor
+):
+    """Also where another machine measures, whose folders can't be tried."""
+    where = f'device: cpu, input: synthetic, outputs_dir: "{folder}"'
+    with pytest.raises(SweepError, match=r":2: outputs_dir: .*not a folder for files"):
+        read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, executor)

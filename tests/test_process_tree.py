@@ -1,6 +1,7 @@
 """CPU time of a repeat's processes, in a /proc made by hand."""
 
 import os
+import shutil
 
 import psutil
 import pytest
@@ -27,52 +28,39 @@ def process(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def crew(process):
-    """A supervisor 10, its launcher 11, a rank 12, and a process 5 of someone else's."""
+def tree(process):
+    """Of a supervisor 10, its launcher 11 and a rank 12; a process 5 is someone else's."""
     process(5, 1, seconds=1000)
     process(10, 5, "perfkit.driver.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
     process(12, 11, "perfkit.worker.rank", seconds=30)
+    return ProcessTree(find_supervisor(12))
 
 
-def remove(root, pid):
-    for name in ("stat", "cmdline"):
-        (root / f"{pid}/{name}").unlink()
-    (root / f"{pid}").rmdir()
-
-
-def test_the_processes_of_a_repeat_are_found_from_its_rank(crew, process, tmp_path):
+def test_the_processes_of_a_repeat_are_counted_also_later_ones_and_those_of_others_are_not(
+    tree, process
+):
+    assert tree.cpu_seconds() == 1 + 2 + 30
     process(13, 12, seconds=4)
     process(14, 13, seconds=5)
-    assert ProcessTree(find_supervisor(12)).cpu_seconds() == 1 + 2 + 30 + 4 + 5
-
-
-def test_children_that_come_later_are_counted_and_those_of_others_are_not(
-    crew, process, tmp_path
-):
-    tree = ProcessTree(find_supervisor(12))
-    tree.cpu_seconds()
-    process(13, 12, seconds=4)
     process(20, 5, seconds=500)
     process(21, 20, seconds=500)
-    assert tree.cpu_seconds() == 37
+    assert tree.cpu_seconds() == 33 + 4 + 5
 
 
-def test_the_time_of_a_child_that_has_ended_is_its_parents(crew, process, tmp_path):
+def test_the_time_of_a_child_that_has_ended_is_its_parents(tree, process, tmp_path):
     process(13, 12, seconds=4)
-    tree = ProcessTree(find_supervisor(12))
     assert tree.cpu_seconds() == 37
-    remove(tmp_path, 13)
+    shutil.rmtree(tmp_path / "13")
     process(12, 11, "perfkit.worker.rank", seconds=30, children_seconds=4)
     assert tree.cpu_seconds() == 37
-    remove(tmp_path, 12)
+    shutil.rmtree(tmp_path / "12")
     process(11, 10, seconds=2, children_seconds=34)
     assert tree.cpu_seconds() == 37
 
 
-def test_a_process_that_took_an_ended_ones_number_is_not_counted(crew, process, tmp_path):
+def test_a_process_that_took_an_ended_ones_number_is_not_counted(tree, process):
     process(13, 12, seconds=4)
-    tree = ProcessTree(find_supervisor(12))
     tree.cpu_seconds()
     process(13, 5, seconds=500, started=2)
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
@@ -81,9 +69,8 @@ def test_a_process_that_took_an_ended_ones_number_is_not_counted(crew, process, 
         tree.cpu_seconds()
 
 
-def test_processes_that_may_not_be_read_are_not_counted(crew, process, monkeypatch, tmp_path):
+def test_processes_that_may_not_be_read_are_not_counted(tree, monkeypatch):
     """As with hidepid, where others' are there and can't be opened."""
-    tree = ProcessTree(find_supervisor(12))
     read = psutil.Process.ppid
 
     def hidden(self):
@@ -95,9 +82,8 @@ def test_processes_that_may_not_be_read_are_not_counted(crew, process, monkeypat
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
 
 
-def test_of_others_the_parent_is_read_once(crew, process, monkeypatch):
-    tree, asked = ProcessTree(find_supervisor(12)), []
-    read = psutil.Process.ppid
+def test_of_others_the_parent_is_read_once(tree, monkeypatch):
+    asked, read = [], psutil.Process.ppid
     monkeypatch.setattr(psutil.Process, "ppid", lambda p: asked.append(p.pid) or read(p))
     for _ in range(3):
         tree.cpu_seconds()
@@ -105,7 +91,7 @@ def test_of_others_the_parent_is_read_once(crew, process, monkeypatch):
 
 
 @pytest.mark.parametrize("rank", [5, 99, -3, 10**30])
-def test_a_number_that_is_no_rank_of_this_machine_has_no_supervisor(crew, rank):
+def test_a_number_that_is_no_rank_of_this_machine_has_no_supervisor(tree, rank):
     assert find_supervisor(rank) is None
 
 

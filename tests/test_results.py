@@ -1,19 +1,25 @@
 """What is stored: whole or not at all, and read as what it is or refused by name."""
 
+import errno
 import json
+import os
 import shutil
+from pathlib import Path
 from typing import get_args
 
 import pytest
-from made import made_result, measured, stored, write_all
+from made import keep, made_result, measured, stored, write_all
 from pydantic import TypeAdapter
 
 import perfkit
+from perfkit.config import resolved_path
 from perfkit.messages import Message
 from perfkit.results.schema import Failure, FailureCode, Finding
 from perfkit.results.store import (
+    MOST_BYTES,
     Measurement,
     ResultError,
+    make_folder,
     read_events,
     read_result,
     write_atomically,
@@ -41,41 +47,96 @@ def test_a_copy_of_a_measurement_is_not_another_one(tmp_path):
     assert reason.startswith("copy/result.json: its id is")
 
 
-def test_a_repeat_whose_throughput_is_not_that_of_its_ranks_is_an_error(tmp_path):
-    write_result(tmp_path, measured([4.0]))
-    path = tmp_path / "result.json"
-    content = json.loads(path.read_text())
-    content["repeats"][0]["ranks"][0]["samples"] += 1
-    path.write_text(json.dumps(content))
-    with pytest.raises(ResultError, match="throughput is not that of its ranks"):
+def refused(folder, result, change, why):
+    """Have `change` change the stored result, or its text; that it can't be read then."""
+    write_result(folder, result)
+    path = folder / "result.json"
+    text = path.read_text()
+    if isinstance(change, tuple):
+        assert change[0] in text
+        text = text.replace(*change, 1)
+    else:
+        content = json.loads(text)
+        change(content)
+        text = json.dumps(content)
+    path.write_text(text)
+    with pytest.raises(ResultError, match=rf"result\.json: .*{why}"):
         read_result(path)
 
 
-def test_a_number_that_is_not_the_median_of_its_repeats_is_an_error(tmp_path):
-    write_result(tmp_path, measured([4.0, 5.0, 6.0]))
-    path = tmp_path / "result.json"
-    content = json.loads(path.read_text())
-    for change in ({"value": 5.5}, {"n": 2}, {"interval": [4.0, 5.0]}):
-        path.write_text(json.dumps(content | {"throughput": content["throughput"] | change}))
-        with pytest.raises(ResultError, match="complete repeats"):
-            read_result(path)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("value", 5.5),
+        ("n", 2),
+        ("interval", [4.0, 5.0]),
+        ("interval_level", 0.95),
+        ("unit", "tokens/s"),
+        ("steps_per_second", 1.0),
+    ],
+)
+def test_a_number_that_is_not_the_median_of_its_repeats_is_an_error(tmp_path, name, value):
+    why = f"{name} is not that of the complete repeats"
+    result = measured([4.0, 5.0, 6.0])
+    refused(tmp_path, result, lambda one: one["throughput"].update({name: value}), why)
 
 
-def test_a_time_without_a_zone_is_an_error_and_one_with_another_is_put_into_utc(tmp_path):
-    with pytest.raises(ValueError, match="no time zone"):
-        made_result(created="2026-01-01T08:00:00")
+@pytest.mark.parametrize(
+    ("why", "change"),
+    [
+        ("there is one if there are complete repeats", lambda one: one.update(throughput=None)),
+        ("with these repeats it is complete", lambda one: one.update(status="partial")),
+        ("not rising, or not 1 to 3", lambda one: one["repeats"][2].update(index=4)),
+        ("not rising, or not 1 to 3", lambda one: one["repeats"][0].update(index=2)),
+        ("not rising, or not 1 to 2", lambda one: one["protocol"].update(repeats=2)),
+        ("steps_per_second is not", lambda one: one["repeats"][0].update(steps_per_second=1.0)),
+        ("longer than its wall_seconds", lambda one: one["repeats"][0].update(wall_seconds=1)),
+        ("no year from 1970", lambda one: one.update(created="0001-01-01T00:00:00+00:00")),
+        ("no time zone", lambda one: one.update(created="2026-01-01T08:00:00")),
+        (
+            "throughput is not that of its ranks",
+            lambda one: one["repeats"][0]["ranks"][0].update(samples=1),
+        ),
+        ("a complete repeat has a", lambda one: one["repeats"][0].update(throughput=None)),
+    ],
+)
+def test_a_result_whose_parts_contradict_each_other_is_an_error(tmp_path, why, change):
+    refused(tmp_path, measured([4.0, 5.0, 6.0]), change, why)
+
+
+INDEX, WALL, VALUE = '"index": 1', '"wall_seconds": null', '"value": 4.0'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('"status": "complete"', '"status": "failed", "status": "complete"', "given twice"),
+        (INDEX, '"index": 1, "index": 1', "the key 'index' is given twice"),
+        (INDEX, '"index": 10000000000000000', "a whole number of over 16 digits"),
+        (WALL, '"wall_seconds": 1e999', "wall_seconds: .*finite"),
+        (WALL, '"wall_seconds": NaN', "wall_seconds: .*finite"),
+        *((VALUE, f'"value": {one}', r"throughput\.value") for one in ("NaN", "Infinity")),
+        *((VALUE, f'"value": {one}', r"throughput\.value") for one in ("-1.0", '"fast"')),
+        (VALUE, '"value": 0.0', r"throughput\.value"),
+    ],
+)
+def test_a_file_with_a_wrong_field_is_an_error_that_names_it(tmp_path, old, new, why):
+    """Also a key that is given twice, and a number that is none."""
+    refused(tmp_path, made_result(), (old, new), why)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 5, "4", 4.0, True, None, ...])
+def test_another_schema_version_is_a_named_error(tmp_path, version):
+    def change(content):
+        del content["schema_version"]
+        content |= {} if version is ... else {"schema_version": version}
+
+    refused(tmp_path, made_result(), change, "schema_version is .*this perfkit reads 4")
+
+
+def test_a_time_with_another_zone_is_put_into_utc():
     east = made_result(created="2026-01-01T08:00:00+08:00")
     assert east.created == "2026-01-01T00:00:00+00:00"
-
-
-def test_a_file_without_a_schema_version_is_an_error(tmp_path):
-    write_result(tmp_path, made_result())
-    path = tmp_path / "result.json"
-    content = json.loads(path.read_text())
-    del content["schema_version"]
-    path.write_text(json.dumps(content))
-    with pytest.raises(ResultError, match="schema_version is None"):
-        read_result(path)
 
 
 def test_what_is_said_of_a_file_that_can_not_be_read_is_short(tmp_path):
@@ -96,35 +157,6 @@ def test_a_result_cut_off_at_any_byte_never_gives_a_number(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(ResultError, match=r"result\.json"):
             read_result(path)
-
-
-@pytest.mark.parametrize("version", [0, 1, 2, 4, "3", None])
-def test_another_schema_version_is_a_named_error(tmp_path, version):
-    write_result(tmp_path, made_result())
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
-    with pytest.raises(ResultError, match=r"schema_version is .*this perfkit reads 3"):
-        read_result(path)
-
-
-def test_a_file_with_a_wrong_field_is_an_error_that_names_it(tmp_path):
-    write_result(tmp_path, made_result())
-    path = tmp_path / "result.json"
-    content = json.loads(path.read_text())
-    content["throughput"]["value"] = "fast"
-    path.write_text(json.dumps(content))
-    with pytest.raises(ResultError, match=r"throughput\.value"):
-        read_result(path)
-
-
-def test_a_complete_repeat_without_a_throughput_is_an_error(tmp_path):
-    write_result(tmp_path, made_result())
-    path = tmp_path / "result.json"
-    content = json.loads(path.read_text())
-    content["repeats"][0]["throughput"] = None
-    path.write_text(json.dumps(content))
-    with pytest.raises(ResultError, match="a complete repeat has a throughput"):
-        read_result(path)
 
 
 def test_no_file_is_a_named_error(tmp_path):
@@ -161,15 +193,29 @@ def test_a_raw_line_that_is_no_event_is_an_error_with_its_number(tmp_path, line)
 
 
 def test_load_leaves_unreadable_files_out_and_names_them(tmp_path):
-    for name in ("b", "a", "broken"):
-        (tmp_path / name).mkdir()
-        write_result(tmp_path / name, made_result(id=name))
-    (tmp_path / "broken" / "result.json").write_text("{")
+    b, a, broken = [keep(tmp_path / name, made_result()) for name in ("b", "a", "broken")]
+    broken.result_file.write_text("{")
     frame = perfkit.load(tmp_path)
-    assert list(frame["id"]) == ["a", "b"]
+    assert list(frame["id"]) == [a.folder.name, b.folder.name]
     assert list(frame["throughput"]) == [4.0, 4.0]
     (reason,) = frame.attrs["unreadable"]
-    assert "broken/result.json" in reason
+    assert f"{broken.folder.name}/result.json" in reason
+
+
+def test_load_leaves_out_and_names_what_contradicts_its_raw_files(tmp_path):
+    good, other, changed = [keep(tmp_path / name, made_result()) for name in "abc"]
+    path = changed.result_file
+    path.write_text(path.read_text().replace('"cpu_tuning": true', '"cpu_tuning": false'))
+    path = other.rank_file(1, 0)
+    path.write_text(path.read_text().replace('"data_wait_seconds": 0.0', '"a": 0', 1))
+    frame = perfkit.load(tmp_path)
+    assert list(frame["id"]) == [good.folder.name]
+    assert frame.attrs["unreadable"] == [
+        f"{other.folder.name}: contradicts its raw files: "
+        "repeat 1: rank0.jsonl: changed since (SHA-256)",
+        f"{changed.folder.name}: contradicts its raw files: "
+        "id: not that of configuration, protocol, environment and data",
+    ]
 
 
 def test_load_has_every_parameter_and_fact_as_a_column(tmp_path):
@@ -182,38 +228,30 @@ def test_load_has_every_parameter_and_fact_as_a_column(tmp_path):
 def test_load_has_the_throughput_of_every_complete_repeat(tmp_path):
     write_all(tmp_path, measured([3.0, 5.0, 4.0]), measured([]))
     frame = perfkit.load(tmp_path)
-    assert list(frame["repeat_throughputs"]) == [(3.0, 5.0, 4.0), ()]
+    assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]
     assert list(frame["failure"]) == [None, "out_of_memory"]
 
 
-def test_load_of_a_folder_that_is_not_there_is_an_error(tmp_path):
+def test_load_of_a_folder_that_is_not_there_is_an_error_and_of_nothing_an_empty_frame(tmp_path):
+    assert perfkit.load(tmp_path).empty
     with pytest.raises(ResultError, match=r"no folder .*/typo"):
         perfkit.load(tmp_path / "typo")
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1.0", "0.0"])
-def test_a_throughput_that_can_not_be_is_an_error(tmp_path, value):
-    write_result(tmp_path, made_result())
-    path = tmp_path / "result.json"
-    path.write_text(path.read_text().replace('"value": 4.0', f'"value": {value}'))
-    with pytest.raises(ResultError, match=r"throughput\.value"):
-        read_result(path)
-
-
-def test_load_of_nothing_is_an_empty_frame(tmp_path):
-    assert perfkit.load(tmp_path).empty
+STEP = {"event": "step", "step": 1, "seconds": 1.0, "data_wait_seconds": 0.0, "samples": 4}
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        {"event": "step", "step": 1, "samples": 4, "data_wait_seconds": 0.1},
-        {"event": "step", "step": 1, "seconds": float("nan"), "data_wait_seconds": 0.1},
-        {"event": "step", "step": [], "seconds": 1.0, "data_wait_seconds": 0.1},
+        {name: value for name, value in STEP.items() if name != "seconds"},
+        STEP | {"seconds": float("nan")},
+        STEP | {"step": []},
         {"step": 1},
-        {"event": "step", "step": 1, "seconds": 0.0, "data_wait_seconds": 0.0, "samples": 4},
-        {"event": "step", "step": 1, "seconds": 1.0, "data_wait_seconds": 0.0, "samples": 0},
+        STEP | {"seconds": 0.0},
+        STEP | {"samples": 0},
+        STEP | {"seconds": 10**400},
     ],
 )
 def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, event):
@@ -242,3 +280,73 @@ def test_messages_within_a_message_are_read_back_as_messages():
     found = Finding("contradiction", {"by": inner, "value": {"x": 1}}, "a.log", 3)
     stored = TypeAdapter(Finding).dump_json(found)
     assert TypeAdapter(Finding).validate_json(stored) == found
+
+
+def replaced(path, kind):
+    """Put something in the file's place that is no regular file, or is too large."""
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "large":
+        with path.open("wb") as file:
+            file.truncate(MOST_BYTES + 1)
+    else:
+        path.symlink_to({"device": "/dev/zero", "link": path.with_name("other")}[kind])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "large", "device", "link"])
+@pytest.mark.timeout(60)
+def test_only_regular_files_are_read_and_no_link_is_followed(tmp_path, kind):
+    """A pipe would be waited for, a device or a large file fill the memory."""
+    shown, hidden = (keep(tmp_path / name, made_result()) for name in "ab")
+    shutil.copy(shown.result_file, shown.folder / "other")
+    replaced(shown.result_file, kind)
+    replaced(hidden.rank_file(1, 0), kind)
+    why = {"large": "over 512 MiB, too large", "pipe": "not a regular file"}
+    why |= {"folder": "not a regular file"}
+    told = why.get(kind, "a link, which is not followed")
+    with pytest.raises(ResultError, match=told):
+        read_result(shown.result_file)
+    frame = perfkit.load(tmp_path)
+    assert frame.empty
+    assert all(told in reason for reason in frame.attrs["unreadable"])
+    assert len(frame.attrs["unreadable"]) == 2
+
+
+def test_nothing_is_written_where_a_link_leads(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    outputs = tmp_path / "outputs"
+    measurement = keep(outputs / "m", made_result())
+    (outputs / "linked").symlink_to(elsewhere)
+    for path in (outputs / "linked" / "file", outputs / "linked" / "deep" / "file"):
+        with pytest.raises(OSError, match="a link leads there, which is not followed"):
+            write_atomically(path, "text")
+    with pytest.raises(OSError, match="a link leads there"):
+        make_folder(outputs / "linked" / "new")
+    # The link itself is replaced, not what it leads to.
+    (elsewhere / "kept").write_text("kept")
+    (measurement.folder / "report.html").symlink_to(elsewhere / "kept")
+    write_atomically(measurement.folder / "report.html", "page")
+    assert [path.name for path in elsewhere.iterdir()] == ["kept"]
+    assert (elsewhere / "kept").read_text() == "kept"
+    # The folder that was asked for may be a link.
+    (tmp_path / "asked").symlink_to(outputs)
+    write_atomically(resolved_path(str(tmp_path / "asked")) / "file", "text")
+    assert (outputs / "file").read_text() == "text"
+
+
+def test_a_measurement_that_can_not_be_looked_into_is_named(tmp_path, monkeypatch):
+    measurement = keep(tmp_path / "m", made_result())
+    lstat = Path.lstat
+
+    def refused(path):
+        if path.name == "result.json":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", refused)
+    (reason,) = perfkit.load(tmp_path).attrs["unreadable"]
+    assert reason == f"{measurement.folder.name}/result.json: Permission denied"

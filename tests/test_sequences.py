@@ -1,4 +1,4 @@
-"""The sequences of BERT: sample text, HDF5 shards, and both inputs for real."""
+"""The sequences of BERT: sample text, HDF5 shards, and how ranks and processes share them."""
 
 import hashlib
 import re
@@ -8,13 +8,13 @@ from itertools import pairwise
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from loading import load, loaded
 
-from perfkit.inputs import InputError, dataloader, synthetic
+from perfkit.inputs import InputError, dataloader
 from perfkit.inputs import samples as sample
 from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.sequences import FIELDS, SHARDS_CHECKED, Row, Sequences, stretch
+from perfkit.inputs.sequences import FIELDS, Row, Sequences
+from perfkit.inputs.shards import stretch
 from perfkit.models.bert import FIRST_WORD, VOCABULARY, predictions
 from perfkit.request.resolve import resolve
 
@@ -32,15 +32,15 @@ DIGEST = "af6911f53d436ac4a982f6ec8e864d4958eaf7a869ddc18e3c8ff98c98f3ee9b"
 
 def config(folder, **changes):
     values = {"model": "bert", "device": "cpu", "processes": 1, "batch_size": 2}
-    values |= {"sequence_length": 128, "data_dir": str(folder), "input": "dataloader"}
+    values |= {"sequence_length": 16, "data_dir": str(folder), "input": "dataloader"}
     return resolve(values | {"dataloader_workers": 2} | changes)
 
 
-def write(path, rows, first=0, length=8, **changes):
+def write(path, rows, first=0, length=16, **changes):
     """A shard whose row n holds the id 1000 + first + n everywhere."""
+    ids = np.arange(1000 + first, 1000 + first + rows, dtype=np.int32)
     values = {
-        "input_ids": np.full((rows, length), 1000, np.int32)
-        + np.arange(first, first + rows, dtype=np.int32)[:, None],
+        "input_ids": np.tile(ids[:, None], (1, length)),
         "segment_ids": np.zeros((rows, length), np.int8),
         "input_mask": np.ones((rows, length), np.int8),
         "masked_lm_positions": np.ones((rows, 3), np.int32),
@@ -53,10 +53,6 @@ def write(path, rows, first=0, length=8, **changes):
                 file.create_dataset(name, data=array, compression="gzip")
 
 
-def small(folder, **changes):
-    return config(folder, **{"sequence_length": 16} | changes)
-
-
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sequences")
@@ -66,7 +62,13 @@ def shard(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def arrays(shard):
-    return Sequences(config(shard)).read(shard / sample.SHARD)[1]
+    return Sequences(config(shard, sequence_length=128)).read(0)[1]
+
+
+@pytest.fixture(scope="module")
+def hidden(arrays):
+    """Of every sequence, how many words are to be guessed."""
+    return (arrays["masked_lm_ids"] > 0).sum(axis=1)
 
 
 @pytest.fixture(scope="module")
@@ -91,22 +93,23 @@ def test_every_sequence_is_cls_a_sep_b_sep_and_padding(arrays):
         assert not ids[last + 1 :].any()
 
 
-def test_most_sequences_are_full_and_some_are_short(arrays):
-    lengths = arrays["input_mask"].sum(axis=1)
+def test_most_sequences_are_full_some_are_short_and_half_of_the_pairs_random(arrays):
+    lengths, random = arrays["input_mask"].sum(axis=1), arrays["next_sentence_labels"]
     assert np.mean(lengths == 128) > 0.75
     assert np.mean(lengths < 64) > 0.02
+    assert set(random.tolist()) == {0, 1}
+    assert abs(random.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(random))
 
 
-def test_15_percent_of_the_words_are_to_be_guessed_and_20_at_most(arrays):
+def test_15_percent_of_the_words_are_to_be_guessed_and_20_at_most(arrays, hidden):
     words = arrays["input_mask"].sum(axis=1) - 3
-    hidden = (arrays["masked_lm_ids"] > 0).sum(axis=1)
     assert np.all(np.abs(hidden - 0.15 * words) <= 0.5 + (words < 7))
     assert 1 <= hidden.min() <= hidden.max() <= 20
     assert abs(hidden.sum() / words.sum() - 0.15) < 0.003
+    assert [predictions(length) for length in (16, 64, 128, 512)] == [16, 20, 20, 80]
 
 
-def test_positions_are_distinct_and_sorted_and_what_is_unused_is_0(arrays):
-    hidden = (arrays["masked_lm_ids"] > 0).sum(axis=1)
+def test_positions_are_distinct_and_sorted_and_what_is_unused_is_0(arrays, hidden):
     for positions, ids, size in zip(
         arrays["masked_lm_positions"], arrays["masked_lm_ids"], hidden, strict=True
     ):
@@ -114,6 +117,7 @@ def test_positions_are_distinct_and_sorted_and_what_is_unused_is_0(arrays):
         assert positions[0] > 0
         assert not positions[size:].any()
         assert not ids[size:].any()
+    assert set(arrays["masked_lm_positions"].ravel().tolist()) == set(range(127))
 
 
 def test_of_hidden_words_80_percent_are_masks_10_random_and_10_left(guessed):
@@ -124,17 +128,7 @@ def test_of_hidden_words_80_percent_are_masks_10_random_and_10_left(guessed):
     assert abs(np.mean(is_mask) - 0.8) < bounds[0]
     assert abs(np.mean(shown == words) - 0.1) < bounds[1] + 0.001
     assert abs(np.mean(~is_mask & (shown != words)) - 0.1) < bounds[1] + 0.001
-
-
-def test_every_word_and_position_can_be_hidden(arrays, guessed):
-    assert set(arrays["masked_lm_positions"].ravel().tolist()) == set(range(127))
-    assert len(set(guessed[1].tolist())) > 2000
-
-
-def test_about_half_of_the_second_segments_are_random(arrays):
-    random = arrays["next_sentence_labels"]
-    assert set(random.tolist()) == {0, 1}
-    assert abs(random.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(random))
+    assert len(set(words.tolist())) > 2000
 
 
 def test_segments_follow_each_other_in_the_text_unless_they_are_said_to_be_random():
@@ -166,9 +160,6 @@ def test_every_word_and_mark_has_its_id_by_frequency():
     # it: 4 times, is: twice, then ' . ? and s once each, in the order of their letters.
     assert first.tolist() == [999, 1001, 1004, 999]
     assert second.tolist() == [1000, 999, 1003, 999, 1000, 1002]
-
-
-def test_the_vocabulary_of_the_sample_text_fits_the_models():
     words = Counter(np.concatenate(sample.documents(sample.topics)).tolist())
     assert min(words) == FIRST_WORD
     assert 3000 < len(words) < VOCABULARY - FIRST_WORD
@@ -198,31 +189,30 @@ def test_sample_sequences_of_every_length_can_be_trained_on(tmp_path, length):
     assert examine(wanted).sha256 == digest(wanted)
 
 
-def test_public_recipes_hide_20_words_of_128_and_80_of_512():
-    assert [predictions(length) for length in (16, 64, 128, 512)] == [16, 20, 20, 80]
-
-
 def test_the_digest_tells_data_sets_apart_also_of_the_same_size(tmp_path):
-    digests = [digest(small(tmp_path))]
+    digests = [digest(config(tmp_path))]
     for first in (0, 1):
-        write(tmp_path / "a.hdf5", 4, first, length=16)
-        digests.append(digest(small(tmp_path)))
+        write(tmp_path / "a.hdf5", 4, first)
+        digests.append(digest(config(tmp_path)))
     (tmp_path / "a.hdf5").rename(tmp_path / "b.h5")
-    digests.append(digest(small(tmp_path)))
+    digests.append(digest(config(tmp_path)))
     assert digests[0] is None
     assert len(set(digests)) == 4
-    assert digest(small(tmp_path, input="synthetic")) is None
-    assert digest(small(tmp_path / "nowhere")) is None
+    assert digest(config(tmp_path, input="synthetic")) is None
+    assert digest(config(tmp_path / "nowhere")) is None
 
 
 def test_shards_are_sorted_by_name_and_other_files_left_alone(tmp_path):
     for name, rows in (("b.hdf5", 3), ("a.h5", 2), ("c.hdf5", 4)):
-        write(tmp_path / name, rows, length=16)
+        write(tmp_path / name, rows)
     (tmp_path / "readme.txt").touch()
     (tmp_path / ".sequences.hdf5.partial").touch()
-    shards = Sequences(small(tmp_path))
+    shards = Sequences(config(tmp_path))
     assert [file.name for file in shards.files] == ["a.h5", "b.hdf5", "c.hdf5"]
     assert shards.rows == [2, 3, 4]
+
+
+WIDER = np.ones((4, 5), np.int32)
 
 
 @pytest.mark.parametrize(
@@ -230,101 +220,79 @@ def test_shards_are_sorted_by_name_and_other_files_left_alone(tmp_path):
     [
         ({"input_mask": None}, "input_mask: expected a dataset, found none"),
         ({"length": 512}, "input_ids: expected 4 x 16, found 4 x 512; sequence_length is 16"),
-        (
-            {"segment_ids": np.zeros((4, 15), int)},
-            "segment_ids: expected 4 x 16, found 4 x 15",
-        ),
+        ({"segment_ids": np.zeros((4, 15), int)}, "segment_ids: expected 4 x 16, found 4 x 15"),
         ({"masked_lm_ids": np.ones((4, 2), int)}, "masked_lm_ids: expected 4 x 3, found 4 x 2"),
         (
-            {"next_sentence_labels": np.zeros(3, int)},
-            "next_sentence_labels: expected 4, found 3",
+            {"masked_lm_positions": WIDER, "masked_lm_ids": WIDER},
+            "masked_lm_positions: expected 4 x 3, found 4 x 5\n"
+            r".*b\.hdf5: masked_lm_ids: expected 4 x 3, found 4 x 5$",
         ),
+        ({"next_sentence_labels": np.zeros(3, int)}, "sentence_labels: expected 4, found 3"),
         ({"input_ids": np.ones((4, 16))}, "input_ids: expected whole numbers, found float64"),
         ({"rows": 0}, "input_ids: expected at least one row, found none"),
         ({"input_ids": np.full((4, 16), 30522)}, "input_ids: expected 0 to 30521, found 30522"),
-        (
-            {"masked_lm_ids": np.full((4, 3), -1)},
-            "masked_lm_ids: expected 0 to 30521, found -1",
-        ),
-        (
-            {"masked_lm_positions": np.full((4, 3), 16)},
-            "positions: expected 0 to 15, found 16 t",
-        ),
+        ({"masked_lm_ids": np.full((4, 3), -1)}, "lm_ids: expected 0 to 30521, found -1"),
+        ({"masked_lm_positions": np.full((4, 3), 16)}, "positions: expected 0 to 15, found 16"),
         ({"segment_ids": np.full((4, 16), 2)}, "segment_ids: expected 0 to 1, found 2 to 2"),
-        (
-            {"next_sentence_labels": np.full(4, -1)},
-            "sentence_labels: expected 0 to 1, found -1",
-        ),
+        ({"next_sentence_labels": np.full(4, -1)}, "_labels: expected 0 to 1, found -1"),
     ],
 )
 def test_a_wrong_shard_is_refused_with_file_and_dataset(tmp_path, changes, told):
-    write(tmp_path / "a.hdf5", 4, length=16)
-    write(tmp_path / "b.hdf5", **{"rows": 4, "length": 16} | changes)
+    write(tmp_path / "a.hdf5", 4)
+    write(tmp_path / "b.hdf5", **{"rows": 4} | changes)
     with pytest.raises(InputError, match=rf"b\.hdf5: .*{told}"):
-        examine(small(tmp_path))
+        examine(config(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["half", "hello", ""])
 def test_a_file_that_is_not_hdf5_or_truncated_is_refused(tmp_path, content):
-    write(tmp_path / "a.hdf5", 400, length=16)
+    write(tmp_path / "a.hdf5", 400)
     whole = (tmp_path / "a.hdf5").read_bytes()
     (tmp_path / "a.hdf5").write_bytes(
         whole[: len(whole) // 2] if content == "half" else content.encode()
     )
     with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*(truncated|sign)"):
-        examine(small(tmp_path))
-
-
-def test_shards_of_different_widths_are_refused(tmp_path):
-    write(tmp_path / "a.hdf5", 4, length=16)
-    wider = np.ones((4, 5), np.int32)
-    write(tmp_path / "b.hdf5", 4, length=16, masked_lm_positions=wider, masked_lm_ids=wider)
-    with pytest.raises(InputError) as refused:
-        examine(small(tmp_path))
-    assert [line.split(": ", 1)[1] for line in str(refused.value).splitlines()] == [
-        "masked_lm_positions: expected 4 x 3, found 4 x 5",
-        "masked_lm_ids: expected 4 x 3, found 4 x 5",
-    ]
+        examine(config(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("make", "told"), [(True, r"expected shards .*, found none"), (False, "No such file")]
+    ("make", "told"),
+    [(True, r"expected shards \(\*.hdf5 or \*.h5\), found none"), (False, "No such file")],
 )
 def test_a_folder_without_shards_is_refused(tmp_path, make, told):
     folder = tmp_path / "shards"
     if make:
         folder.mkdir()
     with pytest.raises(InputError, match=rf"{folder}: {told}"):
-        examine(small(folder))
+        examine(config(folder))
 
 
 def test_many_wrong_shards_are_told_together_but_not_all(tmp_path):
-    for number in range(SHARDS_CHECKED):
+    for number in range(Sequences.checked):
         (tmp_path / f"{number}.hdf5").touch()
-    with pytest.raises(InputError, match=f"and {SHARDS_CHECKED - 5} more") as refused:
-        examine(small(tmp_path))
+    with pytest.raises(InputError, match=f"and {Sequences.checked - 5} more") as refused:
+        examine(config(tmp_path))
     assert len(str(refused.value).splitlines()) == 6
 
 
 @pytest.mark.usefixtures("processes")
 def test_the_dataloader_gives_rows_of_the_shard_as_int64(shard, arrays):
-    wanted = config(shard, batch_size=4)
+    wanted = config(shard, batch_size=4, sequence_length=128)
     [batch] = loaded(wanted, 1)
     assert [field.shape for field in batch] == [*[(4, 128)] * 3, *[(4, 20)] * 2, (4, 1)]
     assert {field.dtype for field in batch} == {np.dtype(np.int64)}
-    indices = Sequences(wanted).batches(0, 1000)
-    rows = [index.row for index in next(indices)]
+    rows = [index.row for index in next(Sequences(wanted).batches(0, 1000))]
     for name, field in zip(FIELDS, batch, strict=True):
         assert np.array_equal(field, arrays[name][rows].reshape(4, -1))
 
 
-@pytest.mark.usefixtures("processes")
 def test_ranks_take_disjoint_rows_of_equal_number_over_an_epoch(tmp_path):
     for number, (first, rows) in enumerate(((0, 7), (7, 12), (19, 5))):
-        write(tmp_path / f"{number}.hdf5", rows, first, length=16)
-    two = small(tmp_path, processes=2, batch_size=3)
-    seen = [batch[0][:, 0] - 1000 for rank in (0, 1) for batch in loaded(two, 4, rank)]
-    assert sorted(np.concatenate(seen).tolist()) == list(range(24))
+        write(tmp_path / f"{number}.hdf5", rows, first)
+    data = Sequences(config(tmp_path, processes=2, batch_size=3))
+    batches = [data.batches(rank, 4) for rank in (0, 1)]
+    rows = [row for rank in batches for _ in range(4) for row in next(rank)]
+    assert sorted(int(data[row][0][0]) - 1000 for row in rows) == list(range(24))
 
 
 def test_later_epochs_have_the_same_rows_in_another_order():
@@ -348,120 +316,61 @@ def test_a_process_goes_through_a_shard_before_it_reads_the_next():
 
 def test_a_process_reads_a_shard_once_for_all_its_rows(tmp_path, monkeypatch):
     for number in range(3):
-        write(tmp_path / f"{number}.hdf5", 8, 8 * number, length=16)
-    dataset = Sequences(small(tmp_path, dataloader_workers=1))
+        write(tmp_path / f"{number}.hdf5", 8, 8 * number)
+    dataset = Sequences(config(tmp_path, dataloader_workers=1))
     indices = dataset.batches(0, 12)
     read, real = [], dataset.read
-
-    def counted(path):
-        read.append(path.name)
-        return real(path)
-
-    monkeypatch.setattr(dataset, "read", counted)
+    monkeypatch.setattr(dataset, "read", lambda shard: read.append(shard) or real(shard))
     seen = [int(dataset[index][0][0]) for _ in range(12) for index in next(indices)]
     assert sorted(seen) == list(range(1000, 1024))
-    assert sorted(read) == ["0.hdf5", "1.hdf5", "2.hdf5"]
+    assert sorted(read) == [0, 1, 2]
 
 
 def test_batches_go_on_for_ever_and_are_always_whole(tmp_path):
-    write(tmp_path / "a.hdf5", 7, length=16)
-    indices = Sequences(small(tmp_path, batch_size=3, dataloader_workers=4)).batches(0, 2)
+    write(tmp_path / "a.hdf5", 7)
+    indices = Sequences(config(tmp_path, batch_size=3, dataloader_workers=4)).batches(0, 2)
     batches = [next(indices) for _ in range(40)]
     assert {len(batch) for batch in batches} == {3}
     assert {index.row for batch in batches for index in batch} == set(range(7))
 
 
 def test_a_data_set_smaller_than_a_step_of_all_ranks_is_refused(tmp_path):
-    write(tmp_path / "a.hdf5", 7, length=16)
-    with pytest.raises(InputError, match="7 sequences, and one step of 2 x 4 needs more"):
-        next(dataloader.batches(small(tmp_path, processes=2, batch_size=4), 0))
+    write(tmp_path / "a.hdf5", 7)
+    with pytest.raises(InputError, match="7 sequences, and one step of 2 x 4 needs 8"):
+        next(dataloader.batches(config(tmp_path, processes=2, batch_size=4), 0))
 
 
 def test_a_damaged_shard_is_told_where_it_is_read(tmp_path):
     path = tmp_path / "a.hdf5"
-    write(path, 400, length=16)
+    write(path, 400)
     with h5py.File(path) as file:
         damaged = file["input_ids"].id.get_chunk_info(0).byte_offset
     content = bytearray(path.read_bytes())
     content[damaged : damaged + 20] = bytes(20)
     path.write_bytes(content)
     # It opens, and its size is what its headers say.
-    shards = Sequences(small(tmp_path))
+    shards = Sequences(config(tmp_path))
     assert shards.rows == [400]
     with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*filter"):
-        shards.read(path)
+        shards.read(0)
 
 
 @pytest.mark.usefixtures("processes")
 def test_a_wrong_value_behind_the_rows_checked_first_is_told_by_the_dataloader(tmp_path):
     ids = np.full((400, 16), 1000)
     ids[399] = 40_000
-    write(tmp_path / "a.hdf5", 400, length=16, input_ids=ids)
-    examine(small(tmp_path))
-    ended = load(small(tmp_path), 1)
+    write(tmp_path / "a.hdf5", 400, input_ids=ids)
+    examine(config(tmp_path))
+    ended = load(config(tmp_path), 1)
     assert ended.returncode == 1
     told = r"InputError: \S+/a\.hdf5: input_ids: expected 0 to 30521, found 1000 to 40000\n$"
     assert re.search(told, ended.stderr.decode())
 
 
 def test_a_dataset_in_this_process_tells_the_same(tmp_path):
-    write(tmp_path / "a.hdf5", 4, length=16)
-    dataset = dataloader.Samples(Sequences(small(tmp_path)))
+    write(tmp_path / "a.hdf5", 4)
+    dataset = dataloader.Samples(Sequences(config(tmp_path)))
     (tmp_path / "a.hdf5").unlink()
     with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*No such file"):
         dataset[Row(0, 0)]
     assert "a.hdf5" in dataset.errors.get()
-
-
-@pytest.mark.parametrize("length", [16, 128, 512])
-def test_synthetic_sequences_are_full_and_one_batch_again_and_again(length):
-    wanted = config("none", input="synthetic", sequence_length=length, accumulate=4)
-    batches = synthetic.batches(wanted, 0)
-    batch = next(batches)
-    assert next(batches) is batch
-    ids, segments, mask, positions, labels, next_sentence = batch
-    width = predictions(length)
-    assert ids.shape == segments.shape == mask.shape == (2, length)
-    assert positions.shape == labels.shape == (2, width)
-    assert next_sentence.shape == (2, 1)
-    assert {field.dtype for field in batch} == {np.dtype(np.int64)}
-    assert mask.all()
-    assert FIRST_WORD <= min(ids.min(), labels.min()) <= max(ids.max(), labels.max()) < 30522
-    assert segments.sum() == length
-    assert np.all(np.diff(positions, axis=1) > 0)
-    assert 0 <= positions.min() <= positions.max() < length
-
-
-def test_ranks_have_synthetic_sequences_of_their_own():
-    first, second = (
-        next(synthetic.batches(config("none", input="synthetic"), rank)) for rank in (0, 1)
-    )
-    assert not np.array_equal(first[0], second[0])
-
-
-def test_the_samples_command_makes_a_shard_and_knows_it_again(tmp_path):
-    from perfkit.cli import main
-
-    def run(*options):
-        words = ["samples", str(tmp_path / "s"), "--for", "bert", *map(str, options)]
-        return CliRunner().invoke(main, words)
-
-    made = run("--count", 32, "--sequence-length", 64)
-    assert made.exit_code == 0
-    assert "32 sequences of 64 tokens, 0.0 MB, from the language reference of Py" in made.output
-    assert len(examine(config(tmp_path / "s", sequence_length=64))) == 32
-    again = run("--count", 32, "--sequence-length", 64)
-    assert again.exit_code == 0
-    assert again.output.endswith("has its 32 sequences of 64 tokens already\n")
-    for other in (["--count", 33, "--sequence-length", 64], ["--count", 32]):
-        refused = run(*other)
-        assert refused.exit_code == 2
-        assert "holds another data set" in refused.output
-
-
-def test_the_samples_command_has_no_sequence_length_for_images(tmp_path):
-    from perfkit.cli import main
-
-    refused = CliRunner().invoke(main, ["samples", str(tmp_path), "--sequence-length", "128"])
-    assert refused.exit_code == 2
-    assert "resnet50 trains on images" in refused.output

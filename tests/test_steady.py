@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import simulations
 
-from perfkit.analysis.steady import FEWEST_STEPS, MOST_BLOCKS, courses, steadiness
+from perfkit.analysis.steady import FEWEST_STEPS, MOST_BLOCKS, profile_repeats, steadiness
 from perfkit.results.frames import STEP_COLUMNS
 
 RUNS = 200
@@ -61,6 +61,10 @@ def test_of_few_steps_nothing_is_said():
     assert steadiness([1.0] * FEWEST_STEPS) == (0, True, None, [])
 
 
+def test_of_times_too_far_apart_for_floats_nothing_is_said():
+    assert steadiness([1e-308] * FEWEST_STEPS + [1e300]) is None
+
+
 def test_of_very_many_steps_blocks_are_looked_at(random):
     steps = flat(random, 0.01, 20 * MOST_BLOCKS)
     steps[:2000] += 0.3
@@ -80,7 +84,7 @@ def frame(*repeats, warmup):
 
 def test_the_fixed_window_equals_hand_arithmetic_and_steady_steps_are_told_beside_it():
     times = [3.0] * 30 + [1.0] * 90
-    (course,) = courses(frame([times], warmup=20))
+    (course,) = profile_repeats(frame([times], warmup=20))
     # 100 steps of 4 samples: 10 steps of 3 s, 90 of 1 s.
     assert course.fixed == pytest.approx(400 / 120)
     assert course.steady == pytest.approx(4.0)
@@ -88,10 +92,10 @@ def test_the_fixed_window_equals_hand_arithmetic_and_steady_steps_are_told_besid
 
 
 def test_of_several_ranks_the_slowest_counts():
-    (course,) = courses(frame([[1.0] * 40, [2.0] * 40], warmup=10))
+    (course,) = profile_repeats(frame([[1.0] * 40, [2.0] * 40], warmup=10))
     assert course.fixed == pytest.approx(8 / 2)
 
 
 def test_a_repeat_that_lacks_steps_of_a_rank_has_no_course():
-    assert courses(frame([[1.0] * 40, [2.0] * 39], warmup=10)) == []
-    assert courses(frame([[1.0] * 5], warmup=10)) == []
+    assert profile_repeats(frame([[1.0] * 40, [2.0] * 39], warmup=10)) == []
+    assert profile_repeats(frame([[1.0] * 5], warmup=10)) == []

@@ -8,9 +8,9 @@ import pytest
 from made import measured, rank_events, with_raw_files
 
 from perfkit import report
-from perfkit.analysis.sanity import window_disagrees
+from perfkit.analysis.warnings import window_disagrees
 from perfkit.config import Protocol
-from perfkit.results.store import read_events
+from perfkit.results.store import raw_digests, read_events, write_result
 from perfkit.results.summarize import check_against_raw, summarize
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
@@ -73,9 +73,8 @@ def change(path, old, new):
 
 def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
     assert check_against_raw(measurement) == []
-    assert "of the 2 repeats were derived from their raw files again" in raw_section(
-        measurement
-    )
+    told = "of the 2 repeats were derived from their raw files again"
+    assert told in raw_section(measurement)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,9 @@ def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
         ('"seconds": 2.5', '"seconds": 2.4', "throughput, steps_per_second"),
         ('{"event": "window"', '{"event": "widow"', "not those of a finished repeat"),
         ('{"event": "window"', '{"event": "window', "rank1.jsonl:8: "),
-        ('"seconds": 2.5', '"seconds": 0', "throughput, steps_per_second"),
+        ('"seconds": 2.5', '"seconds": 0', "not those of a finished repeat"),
+        # No number follows from a step of the warm-up.
+        ('"step": 1, "seconds": 1.25', '"step": 1, "seconds": 1.0', "rank1.jsonl: changed"),
     ],
 )
 def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, told):
@@ -107,6 +108,9 @@ def test_a_raw_file_cut_off_at_any_byte_never_gives_the_stored_numbers(measureme
         (line,) = check_against_raw(measurement)
         assert line == "repeat 1: the raw files are not those of a finished repeat"
     path.write_bytes(whole + b'{"event": "mo')
+    (line,) = check_against_raw(measurement)
+    assert line == f"repeat 1: rank{cut_rank}.jsonl: changed since (SHA-256)"
+    path.write_bytes(whole)
     assert check_against_raw(measurement) == []
 
 
@@ -125,36 +129,24 @@ def test_a_window_agrees_with_its_steps_to_2_percent(window, steps, disagrees):
     assert window_disagrees(window, steps) is disagrees
 
 
-def test_a_repeat_whose_raw_file_is_gone_is_named(measurement):
-    measurement.rank_file(2, 0).unlink()
-    assert check_against_raw(measurement) == [
-        "repeat 2: repeats/2/rank0.jsonl: No such file or directory"
-    ]
-
-
 @pytest.fixture
 def sampled(tmp_path):
     """A measurement of one repeat of one rank, whose machine was sampled once a second."""
     events = rank(2.0)
     next(e for e in events if e["event"] == "window")["began"] = 10.5
     begin = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 2, "missing": {}}
-    begin["energy_wraps_joules"] = {}
-    samples = [begin]
+    samples = [begin | {"energy_wraps_joules": {}}]
     for at in range(9, 15):
-        counters = {
-            "process_seconds": 1.5 * at,
-            "busy_seconds": 1.75 * at,
-            "steal_seconds": 1.0,
-        }
-        samples.append({"event": "sample", "at": float(at), **counters})
+        own = {"event": "sample", "at": float(at), "process_seconds": 1.5 * at}
+        samples.append(own | {"busy_seconds": 1.75 * at, "steal_seconds": 1.0})
     result = measured([4.0], protocol="quick", warmup_steps=1, measured_steps=2)
     measurement = with_raw_files(tmp_path / "m", result, [[events]])
     lines = "".join(json.dumps(line) + "\n" for line in samples)
     measurement.telemetry_file(1).write_text(lines)
     repeat = summarize(1, PROTOCOL, [events], 9.5, samples)
-    path = measurement.folder / "result.json"
-    content = json.loads(path.read_text()) | {"repeats": [repeat.model_dump(mode="json")]}
-    path.write_text(json.dumps(content))
+    repeat = repeat.model_copy(update={"raw_files": raw_digests(measurement.raw_folder(1))})
+    result = measurement.result.model_copy(update={"repeats": [repeat]})
+    write_result(measurement.folder, result)
     return type(measurement).read(measurement.folder)
 
 
@@ -164,7 +156,12 @@ def test_the_telemetry_of_a_repeat_is_derived_from_its_file_again(sampled):
     assert check_against_raw(sampled) == []
     # The third look, of those in the window.
     change(sampled.telemetry_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
-    assert check_against_raw(sampled) == ["repeat 1: the raw files give another telemetry"]
+    changed = "telemetry.jsonl: changed since (SHA-256)"
+    differs = "the raw files give another telemetry"
+    assert check_against_raw(sampled) == [f"repeat 1: {changed}; {differs}"]
+    sampled.telemetry_file(1).unlink()
+    gone = "repeats/1/telemetry.jsonl: No such file or directory"
+    assert check_against_raw(sampled) == [f"repeat 1: {gone}"]
 
 
 @pytest.mark.parametrize(
@@ -180,13 +177,6 @@ def test_a_telemetry_file_that_is_none_is_named(sampled, old, new, told):
     change(sampled.telemetry_file(1), old, new)
     (line,) = check_against_raw(sampled)
     assert line.startswith("repeat 1: ") and told in line
-
-
-def test_telemetry_whose_file_is_gone_is_named(sampled):
-    sampled.telemetry_file(1).unlink()
-    assert check_against_raw(sampled) == [
-        "repeat 1: repeats/1/telemetry.jsonl: No such file or directory"
-    ]
 
 
 def test_a_repeat_that_names_no_ranks_is_named(measurement):

@@ -3,7 +3,6 @@
 import os
 import resource
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -16,31 +15,10 @@ from perfkit.system.environment import MissingError
 from perfkit.system.gpus import visible_names
 from perfkit.system.telemetry import Telemetry, core_seconds, cpu_readers
 
-CPU = resolve(
-    {
-        "model": "resnet50",
-        "device": "cpu",
-        "gpus": 0,
-        "processes": 1,
-        "batch_size": 4,
-        "input": "dali",
-    }
-)
-TWO_GPUS = resolve(
-    {"model": "resnet50", "device": "gpu", "gpus": 2, "batch_size": 4, "input": "dali"}
-)
-
-
+FIXED = {"model": "resnet50", "batch_size": 4, "input": "dali"}
+CPU = resolve(FIXED | {"device": "cpu", "gpus": 0, "processes": 1})
+TWO_GPUS = resolve(FIXED | {"device": "gpu", "gpus": 2})
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def sampled(tmp_path, config=CPU, samples=1, **sys):
-    """The lines of so many samples of the machine with /sys at `sys`, or of this one."""
-    path = tmp_path / "telemetry.jsonl"
-    with Telemetry(path, config, **sys) as telemetry:
-        for _ in range(samples):
-            telemetry.sample(None)
-    return read_events(path)
 
 
 @pytest.fixture
@@ -50,87 +28,94 @@ def write(tmp_path, monkeypatch):
 
     def written(path, text):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+        (tmp_path / path).write_text(f"{text}\n")
 
     return written
 
 
-def values(readers):
-    return {device: read() for device, read in readers.items()}
+@pytest.fixture
+def sys(tmp_path):
+    return tmp_path / "sys"
 
 
-def test_cpu_time_is_that_of_the_usable_cores_without_interrupts_and_waiting(write, tmp_path):
+@pytest.fixture
+def sampled(tmp_path):
+    """The lines of so many samples of the machine with /sys at `sys`, or of this one; `between`
+    is called after each."""
+
+    def sample(config=CPU, samples=1, between=lambda: None, **sys):
+        path = tmp_path / "telemetry.jsonl"
+        path.unlink(missing_ok=True)
+        with Telemetry(path, config, **sys) as telemetry:
+            for _ in range(samples):
+                telemetry.sample(None)
+                between()
+        return read_events(path)
+
+    return sample
+
+
+def values(*of):
+    return {device: read() for device, read in cpu_readers(*of).items()}
+
+
+def test_cpu_time_is_that_of_the_usable_cores_without_interrupts_and_waiting(write, sys):
     row = "{} 100 20 3 4000 500 60 7 {} 0 0\n"
     write("proc/stat", row.format("cpu ", 9) + row.format("cpu0", 8) + row.format("cpu1", 5))
-    write("sys/devices/system/cpu/online", "0-1\n")
-    seconds = core_seconds(tmp_path / "sys", [1])
+    write("sys/devices/system/cpu/online", "0-1")
+    seconds = core_seconds(sys, [1])
     assert seconds == pytest.approx({"busy_seconds": 123 / TICKS, "steal_seconds": 5 / TICKS})
 
 
-def test_a_core_that_a_container_hides_is_not_taken_for_an_idle_one(write, tmp_path):
-    write("proc/stat", "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+def test_a_core_that_a_container_hides_is_not_taken_for_an_idle_one(write, sys):
+    write("proc/stat", "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0")
     with pytest.raises(MissingError, match="does not have every usable core"):
-        core_seconds(tmp_path / "sys", [0, 1])
+        core_seconds(sys, [0, 1])
 
 
-def test_rows_are_not_taken_for_other_cores_where_one_is_offline(write, tmp_path):
+def test_rows_are_not_taken_for_other_cores_where_one_is_offline(write, sys):
     """psutil leaves the rows' names out: of cores 0, 2 and 3, the third row is core 3's."""
     rows = [f"cpu{core} {100 * (core + 1)} 0 0 0 0 0 0 0 0 0\n" for core in (0, 2, 3)]
     write("proc/stat", "cpu  1 1 1 1 1 1 1 1 0 0\n" + "".join(rows))
-    write("sys/devices/system/cpu/online", "0,2-3\n")
+    write("sys/devices/system/cpu/online", "0,2-3")
     with pytest.raises(MissingError, match="does not have every usable core"):
-        core_seconds(tmp_path / "sys", [2])
-    assert core_seconds(tmp_path / "sys", [0, 2, 3])["busy_seconds"] == 800 / TICKS
+        core_seconds(sys, [2])
+    assert core_seconds(sys, [0, 2, 3])["busy_seconds"] == 800 / TICKS
 
 
-def test_the_clock_is_the_mean_of_the_cores(write, tmp_path):
+def test_the_clock_is_the_mean_of_the_cores_and_throttling_is_counted_over_all(write, sys):
     for core, khz in ((0, 2_000_000), (3, 3_000_000)):
-        write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", f"{khz}\n")
-    assert values(cpu_readers(tmp_path / "sys", [0, 3], "cpu_clock")) == {"cpu": 2500.0}
-
-
-def test_throttling_is_counted_over_cores_and_package(write, tmp_path):
+        write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", khz)
+    assert values(sys, [0, 3], "cpu_clock") == {"cpu": 2500.0}
     for part, count in (("core", 3), ("package", 40)):
-        path = f"sys/devices/system/cpu/cpu0/thermal_throttle/{part}_throttle_count"
-        write(path, f"{count}\n")
-    assert values(cpu_readers(tmp_path / "sys", [0], "cpu_throttling")) == {"cpu": 43}
+        write(f"sys/devices/system/cpu/cpu0/thermal_throttle/{part}_throttle_count", count)
+    assert values(sys, [0], "cpu_throttling") == {"cpu": 43}
 
 
-def test_the_temperature_is_the_hottest_packages_and_not_a_disks(write, tmp_path):
+def test_the_temperature_is_the_hottest_packages_and_not_a_disks(write, sys):
     sensors = (("nvme", 90_000), ("coretemp", 61_000), ("coretemp", 64_000))
     for index, (name, millidegrees) in enumerate(sensors):
-        write(f"sys/class/hwmon/hwmon{index}/name", f"{name}\n")
-        write(f"sys/class/hwmon/hwmon{index}/temp1_input", f"{millidegrees}\n")
-    assert values(cpu_readers(tmp_path / "sys", [0], "cpu_temperature")) == {"cpu": 64.0}
+        write(f"sys/class/hwmon/hwmon{index}/name", name)
+        write(f"sys/class/hwmon/hwmon{index}/temp1_input", millidegrees)
+    assert values(sys, [0], "cpu_temperature") == {"cpu": 64.0}
 
 
-def test_energy_is_of_packages_and_memory_and_nothing_is_counted_twice(write, tmp_path):
-    zones = {
-        "intel-rapl:0": "package-0",
-        "intel-rapl:0:0": "core",
-        "intel-rapl:0:1": "dram",
-        "intel-rapl:1": "psys",
-        "intel-rapl-mmio:0": "package-0",
-    }
+def test_energy_is_of_packages_and_memory_and_nothing_is_counted_twice(write, sys, sampled):
+    zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:0:1": "dram"}
+    zones |= {"intel-rapl:1": "psys", "intel-rapl-mmio:0": "package-0"}
     for index, (zone, name) in enumerate(zones.items(), 1):
-        write(f"sys/class/powercap/{zone}/name", f"{name}\n")
-        write(f"sys/class/powercap/{zone}/energy_uj", f"{index}000000\n")
-        write(f"sys/class/powercap/{zone}/max_energy_range_uj", f"{index}00000000\n")
-    energy = cpu_readers(tmp_path / "sys", [0, 1], "cpu_energy")
-    assert values(energy) == {"package-0": 1.0, "dram-0": 3.0}
-    begin, _sample = sampled(tmp_path, sys=tmp_path / "sys")
+        write(f"sys/class/powercap/{zone}/name", name)
+        write(f"sys/class/powercap/{zone}/energy_uj", f"{index}000000")
+        write(f"sys/class/powercap/{zone}/max_energy_range_uj", f"{index}00000000")
+    assert values(sys, [0, 1], "cpu_energy") == {"package-0": 1.0, "dram-0": 3.0}
+    begin, _sample = sampled(sys=sys)
     assert begin["energy_wraps_joules"] == {"package-0": 100.0, "dram-0": 300.0}
 
 
-def test_this_machines_own_cpu_time_grows():
-    cores = sorted(os.sched_getaffinity(0))
-    before = core_seconds(Path("/sys"), cores)["busy_seconds"]
-    sum(range(3_000_000))
-    assert core_seconds(Path("/sys"), cores)["busy_seconds"] > before > 0
-
-
-def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(write, tmp_path):
-    begin, *samples = sampled(tmp_path, samples=2, sys=tmp_path / "sys")
+def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(
+    write, sampled, sys, tmp_path
+):
+    begin, *samples = sampled(samples=2, sys=sys)
     assert begin == {
         "event": "begin",
         "device": "cpu",
@@ -148,36 +133,37 @@ def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(writ
     assert [{*sample} for sample in samples] == [{"event", "at"}] * 2
 
 
-def test_what_is_there_and_may_not_be_read_says_so(tmp_path):
-    zone = tmp_path / "sys/class/powercap/intel-rapl:0"
+def test_what_is_there_and_may_not_be_read_says_so(sampled, sys):
+    zone = sys / "class/powercap/intel-rapl:0"
     (zone / "energy_uj").mkdir(parents=True)
     (zone / "name").write_text("package-0\n")
-    (zone / "max_energy_range_uj").write_text("1000000\n")
-    begin, _sample = sampled(tmp_path, sys=tmp_path / "sys")
+    begin, _sample = sampled(sys=sys)
     assert begin["missing"]["cpu_energy"] == f"{zone}/energy_uj: Is a directory"
 
 
-def test_a_sensor_that_falls_silent_is_left_out_from_then_on_and_the_rest_goes_on(tmp_path):
-    sensor = tmp_path / "sys/class/hwmon/hwmon0"
-    sensor.mkdir(parents=True)
-    (sensor / "name").write_text("k10temp\n")
-    (sensor / "temp1_input").write_text("55000\n")
-    with Telemetry(tmp_path / "c.jsonl", CPU, tmp_path / "sys") as telemetry:
-        telemetry.sample(None)
-        (sensor / "temp1_input").write_text("")
-        telemetry.sample(None)
-        (sensor / "temp1_input").unlink()
-        telemetry.sample(None)
-    _begin, *samples = read_events(tmp_path / "c.jsonl")
+def test_a_sensor_that_falls_silent_is_left_out_from_then_on_and_the_rest_goes_on(
+    write, sampled, sys
+):
+    write("sys/class/hwmon/hwmon0/name", "k10temp")
+    write("sys/class/hwmon/hwmon0/temp1_input", "55000")
+    sensor = sys / "class/hwmon/hwmon0/temp1_input"
+
+    def fail():
+        if sensor.exists() and not sensor.read_text():
+            sensor.unlink()
+        elif sensor.exists():
+            sensor.write_text("")
+
+    _begin, *samples = sampled(samples=3, between=fail, sys=sys)
     seen = [sample.get("temperature_celsius") for sample in samples]
     assert seen == [{"cpu": 55.0}, None, None]
 
 
-def test_this_machine_is_sampled_by_the_monotonic_clock(tmp_path):
+def test_this_machine_is_sampled_by_the_monotonic_clock_and_its_cpu_time_grows(sampled):
     before = time.monotonic()
-    _begin, first, second = sampled(tmp_path, samples=2)
+    _begin, first, second = sampled(samples=2, between=lambda: sum(range(3_000_000)))
     assert before <= first["at"] <= second["at"] <= time.monotonic()
-    assert first["busy_seconds"] > 0
+    assert second["busy_seconds"] > first["busy_seconds"] > 0
     # No rank has shown itself.
     assert "process_seconds" not in first
 
@@ -208,13 +194,18 @@ def test_a_file_that_cannot_be_made_is_done_without(tmp_path):
 @pytest.fixture
 def nvml(monkeypatch):
     """Two GPUs behind NVML's functions, in the place of a driver; returns what they say."""
+    gib = 2**30
     said = {
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda handle: f"GPU {handle}",
         "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
         "nvmlDeviceGetClockInfo": lambda handle, _clock: 1400 + handle,
         "nvmlDeviceGetTemperature": lambda handle, _sensor: 60 + handle,
         "nvmlDeviceGetTotalEnergyConsumption": lambda handle: 5500 + handle,
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(
+            total=80 * gib, used=(2 + handle) * gib
+        ),
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: [0x1, 0x44][handle],
         "nvmlInit": lambda: said.update(open=True),
         "nvmlShutdown": lambda: said.update(open=False),
@@ -225,56 +216,64 @@ def nvml(monkeypatch):
     return said
 
 
-def test_gpus_are_asked_for_clock_temperature_energy_and_reasons(tmp_path, nvml):
-    begin, sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
+def failing(code, when=lambda *_: True, otherwise=None):
+    """An NVML function that raises this error."""
+
+    def fail(*given):
+        if when(*given):
+            raise pynvml.NVMLError(code)
+        return otherwise(*given)
+
+    return fail
+
+
+def test_gpus_are_asked_for_clock_temperature_energy_and_reasons(sampled, sys, nvml):
+    begin, sample = sampled(TWO_GPUS, sys=sys)
     assert not {name for name in begin["missing"] if name.startswith("gpu")}
     assert (begin["device"], begin["ranks"]) == ("gpu", 2)
     assert sample["clock_mhz"] == {"gpu0": 1400, "gpu1": 1401}
     assert sample["temperature_celsius"] == {"gpu0": 60, "gpu1": 61}
     assert sample["energy_joules"] == {"gpu0": 5.5, "gpu1": 5.501}
     assert sample["throttled"] == {"gpu0": [], "gpu1": ["power_cap", "hardware_thermal"]}
+    assert sample["memory_used_bytes"] == {"gpu0": 2 * 2**30, "gpu1": 3 * 2**30}
     assert nvml["open"] is False
 
 
-def test_what_one_gpu_does_not_support_is_missing_with_nvmls_reason(tmp_path, nvml):
-    def unsupported(handle):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    nvml["nvmlDeviceGetTotalEnergyConsumption"] = unsupported
-    begin, sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
-    assert begin["missing"]["gpu_energy"] == "NVML: Not Supported"
-    assert "energy_joules" not in sample and "clock_mhz" in sample
-
-
-def test_a_gpu_that_does_not_tell_its_memory_keeps_its_name(nvml, monkeypatch):
-    def memory(handle):
-        if handle:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return SimpleNamespace(total=80 * 2**30)
-
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda handle: f"GPU {handle}")
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", memory)
+def test_a_gpu_that_does_not_tell_its_memory_keeps_its_name(nvml):
+    nvml["nvmlDeviceGetMemoryInfo"] = failing(
+        pynvml.NVML_ERROR_NOT_SUPPORTED, bool, nvml["nvmlDeviceGetMemoryInfo"]
+    )
     assert visible_names() == ["GPU 0, 80 GiB", "GPU 1"]
 
 
-def test_gpus_that_may_not_be_asked_are_missing_and_the_rest_is_sampled(tmp_path, nvml):
-    def forbidden(_index):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
-
-    nvml["nvmlDeviceGetHandleByIndex"] = forbidden
-    begin, sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
-    assert begin["missing"]["gpus"] == "NVML: Insufficient Permissions"
-    assert sample["at"] > 0
-    assert nvml["open"] is False
-
-
-def test_gpus_without_a_driver_are_missing_and_a_cpus_measurement_asks_for_none(tmp_path, nvml):
-    def no_driver():
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-
-    nvml["nvmlInit"] = no_driver
-    begin, _sample = sampled(tmp_path, TWO_GPUS, sys=tmp_path / "sys")
-    assert begin["missing"]["gpus"] == "NVML: Driver Not Loaded"
-    (tmp_path / "telemetry.jsonl").unlink()
-    begin, _sample = sampled(tmp_path, CPU, sys=tmp_path / "sys")
-    assert "gpus" not in begin["missing"]
+@pytest.mark.parametrize(
+    ("function", "code", "missing"),
+    [
+        (
+            "nvmlDeviceGetTotalEnergyConsumption",
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            {"gpu_energy": "NVML: Not Supported"},
+        ),
+        (
+            "nvmlDeviceGetHandleByIndex",
+            pynvml.NVML_ERROR_NO_PERMISSION,
+            {"gpus": "NVML: Insufficient Permissions"},
+        ),
+        (
+            "nvmlInit",
+            pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+            {"gpus": "NVML: Driver Not Loaded"},
+        ),
+    ],
+)
+def test_what_gpus_do_not_tell_is_missing_with_nvmls_reason_and_the_rest_is_sampled(
+    sampled, sys, nvml, function, code, missing
+):
+    nvml[function] = failing(code)
+    begin, sample = sampled(TWO_GPUS, sys=sys)
+    assert {k: v for k, v in begin["missing"].items() if k.startswith("gpu")} == missing
+    assert sample["at"] > 0 and "energy_joules" not in sample
+    assert ("clock_mhz" in sample) == ("gpu_energy" in missing)
+    assert not nvml.get("open")
+    # A measurement on the CPU asks for none.
+    assert not {name for name in sampled(CPU, sys=sys)[0]["missing"] if "gpu" in name}

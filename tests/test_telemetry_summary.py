@@ -25,20 +25,15 @@ BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {
 BEGIN["energy_wraps_joules"] = {"package-0": 1000.0}
 
 
-def samples_of(count=7, **of):
-    """Samples at 0, 1, 2 … s; of each reading what `of` makes of its moment."""
-    of = {"process_seconds": lambda at: 2.0 * at} | of
-    return [
-        {"event": "sample", "at": float(at)} | {what: made(at) for what, made in of.items()}
-        for at in range(count)
-    ]
-
-
 def summary(*, began=1.5, seconds=3.0, samples=(30,), begin=None, **of):
-    """Of a window from 1.5 s to 4.5 s, if not told otherwise."""
-    return summarize_telemetry(
-        [BEGIN | (begin or {}), *samples_of(**of)], began, seconds, samples
-    )
+    """Of a window from 1.5 s to 4.5 s, if not told otherwise, and samples at 0, 1, 2 … 6 s: of
+    each reading what `of` makes of its moment."""
+    of = {"process_seconds": lambda at: 2.0 * at} | of
+    lines = [
+        {"event": "sample", "at": float(at)} | {name: value(at) for name, value in of.items()}
+        for at in range(7)
+    ]
+    return summarize_telemetry([BEGIN | (begin or {}), *lines], began, seconds, samples)
 
 
 def test_load_is_what_counters_rose_by_between_the_windows_ends():
@@ -57,9 +52,7 @@ def test_what_was_busy_before_and_after_the_window_is_not_in_it():
     """It is on average, in the second around each end."""
     seen = summary(began=2, seconds=2, busy_seconds=lambda at: [0, 4, 8, 11, 14, 18, 22][at])
     assert seen.other_load_cores == pytest.approx(3 - 2)
-
-
-def test_samples_at_the_very_ends_of_a_window_are_enough():
+    # Samples at the very ends are enough.
     seen = summary(
         began=0, seconds=6, busy_seconds=lambda at: 3.0 * at, steal_seconds=lambda at: 1.0 * at
     )
@@ -77,19 +70,15 @@ def test_a_window_between_two_samples_is_judged_by_these():
     assert seen.other_load_cores == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("began", "seconds"), [(-0.5, 2), (5, 2), (7, 1), (-3, 20)])
-def test_a_window_that_was_not_sampled_at_both_ends_has_no_telemetry(began, seconds):
-    assert summary(began=began, seconds=seconds) is None
+def test_a_window_that_was_not_sampled_at_both_ends_has_no_telemetry():
+    for began, seconds in ((-0.5, 2), (5, 2), (7, 1), (-3, 20)):
+        assert summary(began=began, seconds=seconds) is None
 
 
 def test_a_machine_on_which_the_measurement_does_not_run_has_no_telemetry():
     lines = [{"event": "sample", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
     assert summarize_telemetry([BEGIN, *lines], 1.5, 3.0, [30]) is None
     assert summarize_telemetry([], 1.5, 3.0, [30]) is None
-
-
-def test_ways_to_count_that_differ_by_a_tick_make_no_load_below_zero():
-    assert summary(busy_seconds=lambda at: 1.99 * at).other_load_cores == 0.0
 
 
 def test_what_the_machine_does_not_tell_is_absent_and_never_zero():
@@ -100,8 +89,9 @@ def test_what_the_machine_does_not_tell_is_absent_and_never_zero():
 
 
 def test_a_machine_that_never_counted_stolen_time_is_not_said_to_have_lost_none():
-    seen = summary(busy_seconds=lambda at: 3.0 * at, steal_seconds=lambda _at: 0.0)
-    assert seen.steal_share is None
+    """Nor is there load below zero where ways to count differ by a tick."""
+    seen = summary(busy_seconds=lambda at: 1.99 * at, steal_seconds=lambda _at: 0.0)
+    assert (seen.other_load_cores, seen.steal_share) == (0.0, None)
     assert seen.missing == {"steal_time": "none was counted since the machine started"}
 
 
@@ -111,9 +101,7 @@ def test_energy_per_sample_is_right_where_a_counter_begins_again():
     )
     assert seen.energy_joules == pytest.approx({"package-0": 150.0, "dram-0": 30.0})
     assert seen.energy_joules_per_sample == pytest.approx(180 / 30)
-
-
-def test_a_counter_that_fell_without_a_known_end_tells_nothing():
+    # One that fell without a known end tells nothing.
     seen = summary(energy_joules=lambda at: {"dram-0": 100.0 - at})
     assert (seen.energy_joules, seen.energy_joules_per_sample) == ({}, None)
 
@@ -142,9 +130,11 @@ def test_clocks_temperatures_and_reasons_are_of_the_samples_in_the_window():
             ),
             "gpu1": [],
         },
+        memory_used_bytes=lambda at: {"gpu0": at * 2**30},
     )
     assert seen.clock_mhz == {"gpu0": (1402.0, 1404.0)}
     assert seen.temperature_celsius == {"gpu0": 64.0}
+    assert seen.memory_used_bytes == {"gpu0": 4 * 2**30}
     assert seen.throttled == {"gpu0": {"power_cap": 2, "hardware_thermal": 1}, "gpu1": {}}
 
 
@@ -155,29 +145,22 @@ def test_a_cpu_is_throttled_where_its_count_rises():
     assert summary(throttle_count=lambda _at: {"cpu": 5}).throttled == {"cpu": {}}
 
 
-def with_telemetry(*seen):
-    """A result whose repeats have this telemetry."""
-    result = measured([4.0] * len(seen), protocol="quick")
+def seen_in(result, *seen):
+    """The result with this telemetry in its repeats."""
     pairs = zip(result.repeats, seen, strict=True)
     repeats = [repeat.model_copy(update={"telemetry": one}) for repeat, one in pairs]
     return result.model_copy(update={"repeats": repeats})
 
 
+def with_telemetry(*seen):
+    return seen_in(measured([4.0] * len(seen), protocol="quick"), *seen)
+
+
 def made(**changes):
-    quiet = {
-        "samples": 40,
-        "cores": 4,
-        "process_cores": 3.9,
-        "other_load_cores": 0.4,
-        "steal_share": 0.02,
-        "clock_mhz": {},
-        "temperature_celsius": {},
-        "throttled": {"gpu0": {"power_cap": 40}},
-        "energy_joules": {},
-        "energy_joules_per_sample": None,
-        "missing": {},
-    }
-    return TelemetrySummary(**quiet | changes)
+    quiet = {"samples": 40, "cores": 4, "process_cores": 3.9, "other_load_cores": 0.4}
+    quiet |= {"steal_share": 0.02, "throttled": {"gpu0": {"power_cap": 40}}, "missing": {}}
+    quiet |= {key: {} for key in ("clock_mhz", "temperature_celsius", "energy_joules")}
+    return TelemetrySummary(**quiet | {"energy_joules_per_sample": None} | changes)
 
 
 def test_a_repeat_at_the_limits_is_not_disturbed_nor_one_that_tells_nothing():
@@ -212,10 +195,8 @@ def test_a_measurement_has_the_highest_other_load_and_the_median_energy_of_its_r
 def shown(folder, *seen):
     """The section's text, of a measurement of two repeats with this telemetry."""
     measurement = stored(folder)
-    pairs = zip(measurement.result.repeats, seen, strict=True)
-    repeats = [repeat.model_copy(update={"telemetry": one}) for repeat, one in pairs]
-    result = measurement.result.model_copy(update={"repeats": repeats})
-    html = report.telemetry(type(measurement)(folder, result)).html
+    measurement = type(measurement)(folder, seen_in(measurement.result, *seen))
+    html = report.telemetry(measurement).html
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 

@@ -3,8 +3,6 @@
 from math import log
 
 from perfkit.models import MODELS
-from perfkit.models.bert import VOCABULARY
-from perfkit.models.model import CLASSES
 from perfkit.results.schema import Evaluation
 
 NEAR_CHANCE = (0.75, 1.5)
@@ -15,19 +13,12 @@ weights can leave it finite, where operators take NaN for zero."""
 ROUNDING = 0.01
 
 
-def guessing_loss(model: str) -> float:
-    """The cross entropy of a network that guesses: all classes alike or, for BERT, all words
-    and both answers about the pair."""
-    if MODELS[model].sample == "image":
-        return log(CLASSES)
-    return log(VOCABULARY) + log(2)
-
-
 def untrained_losses(model: str) -> tuple[float, float]:
-    """The lowest and the highest first loss of an untrained network; no training should end
-    above the highest."""
-    low, high = (factor * guessing_loss(model) for factor in NEAR_CHANCE)
-    return low, high
+    """The lowest and the highest first loss of an untrained network, which guesses: all choices
+    of each part of its cross entropy are alike to it. No training should end above the
+    highest."""
+    guess = sum(map(log, MODELS[model].choices))
+    return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
 
 
 def accuracy_is_possible(seen: Evaluation) -> bool:

@@ -60,9 +60,7 @@ class Segmentation(NamedTuple):
 
 
 def segment(
-    throughputs: Repeats,
-    declared: Collection[int] = (),
-    level: float = LEVEL,
+    throughputs: Repeats, declared: Collection[int] = (), level: float = LEVEL
 ) -> Segmentation:
     """The change points of a series: `throughputs` of the repeats of each measurement, in the
     order of time, all positive. `declared` are the indices of measurements whose environment
@@ -70,7 +68,9 @@ def segment(
     FEWEST_MEASUREMENTS."""
     count = len(throughputs)
     medians = [log(median(values)) for values in throughputs]
-    scatter = _scatter(medians)
+    # By the median of the moving ranges, which few changes of level do not move.
+    ranges = [abs(later - earlier) for earlier, later in pairwise(medians)]
+    scatter = 1.4826 * median(ranges) / sqrt(2) if ranges else 0.0
     if count < FEWEST_MEASUREMENTS:
         return Segmentation([], level, scatter)
     test_level = level / comb(count + 1, 3)
@@ -84,25 +84,11 @@ def segment(
         if p_values[worst] <= test_level:
             break
         changes.remove(worst)
-    found = [
-        ChangePoint(start, _ratio(*_sides(throughputs, changes, start)), p_values[start])
-        for start in changes
-    ]
+    found = []
+    for start in changes:
+        before, after = map(_joined, _sides(throughputs, changes, start))
+        found.append(ChangePoint(start, ratio_interval(after, before), p_values[start]))
     return Segmentation(found, test_level, scatter)
-
-
-def _sides(throughputs: Repeats, changes: Sequence[int], start: int) -> tuple[Repeats, Repeats]:
-    """The measurements before and after the change at `start`, REACH of each at most."""
-    first = max([0, start - REACH, *(change for change in changes if change < start)])
-    end = min([start + REACH, *(change for change in changes if change > start)])
-    return throughputs[first:start], throughputs[start:end]
-
-
-def _scatter(medians: Sequence[float]) -> float:
-    """The standard deviation from one measurement to the next, by the median of the moving
-    ranges, which few changes of level do not move."""
-    ranges = [abs(later - earlier) for earlier, later in pairwise(medians)]
-    return 1.4826 * median(ranges) / sqrt(2) if ranges else 0.0
 
 
 def _candidates(medians: Sequence[float], scatter: float) -> list[int]:
@@ -117,6 +103,13 @@ def _candidates(medians: Sequence[float], scatter: float) -> list[int]:
     return [int(change) for change in changes]
 
 
+def _sides(throughputs: Repeats, changes: Sequence[int], start: int) -> tuple[Repeats, Repeats]:
+    """The measurements before and after the change at `start`, REACH of each at most."""
+    first = max([0, start - REACH, *(change for change in changes if change < start)])
+    end = min([start + REACH, *(change for change in changes if change > start)])
+    return throughputs[first:start], throughputs[start:end]
+
+
 def _p_value(before: Repeats, after: Repeats, scatter: float) -> float:
     """Of the exact test between two levels; 1 where the scatter between measurements explains
     their difference."""
@@ -127,10 +120,6 @@ def _p_value(before: Repeats, after: Repeats, scatter: float) -> float:
     if abs(shift) <= LIMIT * error:
         return 1.0
     return float(mannwhitneyu(_joined(after), _joined(before), method="exact").pvalue)
-
-
-def _ratio(before: Repeats, after: Repeats) -> Estimate:
-    return ratio_interval(_joined(after), _joined(before))
 
 
 def _joined(throughputs: Repeats) -> list[float]:

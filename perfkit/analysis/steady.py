@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from perfkit.config import Protocol
+from perfkit.statistics import median
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame, Series
@@ -35,6 +38,9 @@ MOST_ALIKE = 0.7
 """Steps that seem to resemble their predecessors by more than this may as well change level."""
 LIKELY, SURE = 0.05, 0.005
 """Levels of the test for a trend: to look further, and to say so."""
+PUBLISHED = Protocol.named("published")
+PUBLISHED_STEPS = (PUBLISHED.warmup_steps + 1, PUBLISHED.steps)
+"""The first and the last step that the protocol `published` measures."""
 MOST_BLOCKS = 1000
 """More steps than this are looked at in blocks, by their means: a trend takes their square."""
 
@@ -53,9 +59,9 @@ class Steadiness(NamedTuple):
     spikes: list[int]
 
 
-def steadiness(seconds: Sequence[float]) -> Steadiness | None:
+def steadiness(seconds: "Sequence[float] | NDArray[Any]") -> Steadiness | None:
     """What the step times (seconds, in order) of a repeat say; None of fewer than
-    FEWEST_STEPS."""
+    FEWEST_STEPS, and of times that are too far apart for floats."""
     if len(seconds) < FEWEST_STEPS:
         return None
     # Not above: SciPy's statistics take half a second to import, and short runs need none.
@@ -63,9 +69,12 @@ def steadiness(seconds: Sequence[float]) -> Steadiness | None:
 
     width = -(-len(seconds) // MOST_BLOCKS)
     steps = _blocks(np.asarray(seconds, float), width)
-    steps /= np.median(steps)
+    with np.errstate(over="ignore"):
+        steps /= np.median(steps)
+    if not np.isfinite(steps).all():
+        return None
     usual = median_filter(steps, NEIGHBOURS, mode="mirror")
-    noise = max(1.4826 * float(np.median(np.abs(np.diff(steps)))) / sqrt(2), 1e-4)
+    noise = max(noise_of(steps), 1e-4)
     spikes = [int(step) for step in np.flatnonzero(np.abs(steps - usual) > SPIKE * noise)]
     clipped = np.clip(steps, usual - CLIPPED * noise, usual + CLIPPED * noise)
 
@@ -79,6 +88,11 @@ def steadiness(seconds: Sequence[float]) -> Steadiness | None:
         drift=drift,
         spikes=[step * width for step in spikes if step >= begin and steps[step] > 1],
     )
+
+
+def noise_of(steps: "NDArray[Any]") -> float:
+    """Their standard deviation about a level that may change now and then."""
+    return 1.4826 * float(np.median(np.abs(np.diff(steps)))) / sqrt(2)
 
 
 class Noise(NamedTuple):
@@ -169,16 +183,17 @@ def _is_settled(begin: int, count: int) -> bool:
     return count - begin >= count / 3
 
 
-class Course(NamedTuple):
-    """How a repeat went: what its steps show, and its throughput (samples per second) from the
-    window's steps as the protocol has it and from the steady steps. The latter is None where no
-    steady steps are known; on several ranks a step takes what the slowest one takes.
-    `window_steps` are the step times in the window, seconds, by rank."""
+class RepeatProfile(NamedTuple):
+    """How a repeat ran: what its steps show, and its throughput (units per second) from the
+    window's steps as the protocol has it, from the steady steps, and from PUBLISHED_STEPS. The
+    last two are None where there are no such steps; on several ranks a step takes what the
+    slowest one takes. `window_steps` are the step times in the window, seconds, by rank."""
 
     repeat: int
     steadiness: Steadiness | None
     fixed: float
     steady: float | None
+    published: float | None
     window_steps: dict[int, list[float]]
 
     @property
@@ -187,26 +202,29 @@ class Course(NamedTuple):
         return (self.steady or self.fixed) / self.fixed - 1
 
 
-def courses(steps: "DataFrame") -> list[Course]:
-    """The course of every repeat in `steps`, as frames.load_steps gives them, that has measured
-    steps on all ranks."""
+def profile_repeats(steps: "DataFrame", units_per_sample: int = 1) -> list[RepeatProfile]:
+    """The profile of every repeat in `steps`, as frames.load_steps gives them, that has
+    measured steps on all ranks."""
     found = []
     places = ["repeat", "step"]
     every = steps.pivot(index=places, columns="rank", values="seconds")
-    every_sample = steps.groupby(places)["samples"].sum()
+    every_unit = steps.groupby(places)["samples"].sum() * units_per_sample
     windows = steps[steps["measured"]].groupby("repeat")["step"].min()
     for repeat, first in windows.items():
-        seconds, samples = every.loc[repeat], every_sample.loc[repeat]
+        seconds, units = every.loc[repeat], every_unit.loc[repeat]
         if seconds.isna().any(axis=None):
             continue
         seen = steadiness(seconds.max(axis=1).to_list())
         found.append(
-            Course(
+            RepeatProfile(
                 repeat=int(repeat),
                 steadiness=seen,
-                fixed=_rate(samples, seconds, first),
-                steady=_rate(samples, seconds, seconds.index[seen.begin])
+                fixed=_rate(units, seconds, first),
+                steady=_rate(units, seconds, seconds.index[seen.begin])
                 if seen and seen.settled
+                else None,
+                published=_rate(units, seconds, *PUBLISHED_STEPS)
+                if seconds.index[-1] >= PUBLISHED_STEPS[1]
                 else None,
                 window_steps=seconds.loc[first:].to_dict("list"),
             )
@@ -214,6 +232,14 @@ def courses(steps: "DataFrame") -> list[Course]:
     return found
 
 
-def _rate(samples: "Series[Any]", seconds: "DataFrame", first: int) -> float:
-    """Samples of all ranks from the step `first` on over the slowest rank's seconds."""
-    return float(samples.loc[first:].sum() / seconds.loc[first:].sum().max())
+def published_throughput(profiles: Sequence[RepeatProfile]) -> float | None:
+    """Median throughput of PUBLISHED_STEPS; None unless all repeats have these."""
+    known = [profile.published for profile in profiles if profile.published is not None]
+    return median(known) if known and len(known) == len(profiles) else None
+
+
+def _rate(
+    units: "Series[Any]", seconds: "DataFrame", first: int, last: int | None = None
+) -> float:
+    """Units of all ranks from the step `first` to `last` over the slowest rank's seconds."""
+    return float(units.loc[first:last].sum() / seconds.loc[first:last].sum().max())

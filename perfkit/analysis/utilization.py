@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.models import training_flops
-from perfkit.results.schema import Repeat, Result
+from perfkit.results.schema import Result
 
 FILE = Path(__file__).parent / "gpu_peaks.csv"
 PRECISIONS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
@@ -31,9 +31,10 @@ class Datasheet(NamedTuple):
 class Utilization(NamedTuple):
     """Of a measurement whose repeats have peaks. All are of all devices together.
 
-    `flops` are the model's operations for one sample. `shares` are the model's operations per
-    second over the peak of the same repeat, 0 to 1, by repeat; `peaks` those peaks
-    (operations per second), `copies` those of memory (bytes per second, read and written).
+    `flops` are the model's operations for one sample, or one token where throughput counts
+    tokens. `shares` are the model's operations per second over the peak of the same repeat,
+    0 to 1, by repeat; `peaks` those peaks (operations per second), `copies` those of memory
+    (bytes per second, read and written).
     """
 
     flops: int
@@ -44,22 +45,16 @@ class Utilization(NamedTuple):
 
 def utilization(result: Result) -> Utilization | None:
     """None where no repeat has a peak."""
-    flops = training_flops(result.config)
-    repeats = [repeat for repeat in result.complete_repeats if repeat.peak]
-    if not repeats or not flops:
+    flops, repeats = training_flops(result.config), result.complete_repeats
+    known = [(r.throughput or 0.0, r.peak) for r in repeats if r.peak]
+    if not known or not flops:
         return None
     return Utilization(
         flops=flops,
-        shares=[share_of_peak(repeat, flops) for repeat in repeats],
-        peaks=[r.peak.matmul_flops_per_second for r in repeats if r.peak],
-        copies=[r.peak.copy_bytes_per_second for r in repeats if r.peak],
+        shares=[value * flops / peak.matmul_flops_per_second for value, peak in known],
+        peaks=[peak.matmul_flops_per_second for _value, peak in known],
+        copies=[peak.copy_bytes_per_second for _value, peak in known],
     )
-
-
-def share_of_peak(repeat: Repeat, flops: int) -> float:
-    """The model's operations per second over the peak; of a repeat that has both."""
-    assert repeat.throughput and repeat.peak
-    return repeat.throughput * flops / repeat.peak.matmul_flops_per_second
 
 
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
@@ -80,17 +75,19 @@ def datasheet(result: Result) -> Datasheet | None:
     column = PRECISIONS.get(result.effective.precision, "")
     if column == "fp32" and result.effective.tf32:
         column = "tf32"
-    if len(used) != 1:
-        return None
-    words = _words(*used)
+    return datasheet_of(used.pop(), column) if len(used) == 1 else None
+
+
+def datasheet_of(name: str, column: str) -> Datasheet | None:
+    """The datasheet of the GPU that NVML calls so, in the precision of that column."""
+    words = _words(name)
     # The name that tells most: an H200 NVL is no H200. A MIG instance is a part of its GPU.
     alike = [peak for peak in _peaks() if _words(peak["gpu"]) <= words and "MIG" not in words]
     peak = max(alike, key=lambda one: len(_words(one["gpu"])), default={})
     if not peak.get(column):
         return None
-    return Datasheet(
-        peak["gpu"], float(peak[column]) * 1e12, float(peak["memory"]) * 1e9, peak["source"]
-    )
+    speeds = float(peak[column]) * 1e12, float(peak["memory"]) * 1e9
+    return Datasheet(peak["gpu"], *speeds, peak["source"])
 
 
 @cache

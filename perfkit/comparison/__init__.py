@@ -1,23 +1,23 @@
 """Comparisons: whether B is faster than A, by how much, and how sure that is.
 
-sources.py  what A and B name
-keys.py     what two measurements must agree in, and what they may differ in
-pairs.py    which of A stands against which of B, or why none does
-verdict.py  ratio, interval and verdict of each pair, as they are stored
-words.py    the same as text
-history.py  series of one configuration over time
-blocks.py   which measurements stand side by side in tables of many, and their names
-scaling.py  how throughput grows with devices, beside what was published
-live/       comparisons whose sides are measured in turn
+sources.py      what A and B name
+keys.py         what two measurements must agree in, and what they may differ in
+pairs.py        which of A is compared with which of B, or why none is; ratio and verdict
+stored.py       comparisons as they are stored
+interleaved.py  interleaved comparisons: planned, measured and judged
+text.py         comparisons and series as text for a terminal
+history.py      series of one configuration over time
+blocks.py       which measurements stand side by side in tables, and the fastest of each row
+scaling.py      how throughput grows with devices, beside what was published
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.comparison.keys import across_problems
-from perfkit.comparison.pairs import paired
+from perfkit.comparison.pairs import compared
 from perfkit.comparison.sources import ComparisonError, Source, source
-from perfkit.comparison.verdict import Comparison, judged
+from perfkit.comparison.stored import Comparison
 
 __all__ = ["Comparison", "ComparisonError", "compare"]
 
@@ -56,4 +56,4 @@ def compare(
     if problems:
         raise ComparisonError(problems)
     one, other = sources
-    return judged(paired(one, other, frozenset(across)), one, other, across, level, threshold)
+    return compared(one, other, across, level, threshold)

@@ -1,15 +1,21 @@
-"""Which measurements stand side by side: in a block of a table, in a row, in a cell."""
+"""Which measurements stand side by side: in a block of a table, in a row, in a cell; and which
+framework is the fastest of a row, by interleaved comparisons."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import nan
 from typing import Any
 
 import pandas as pd
 
 from perfkit.comparison.keys import FOLLOWING, HARDWARE, WORK
-from perfkit.comparison.live.stored import LiveComparison
+from perfkit.comparison.stored import InterleavedComparison
+from perfkit.config import ABOUT
 from perfkit.models import MODELS
 from perfkit.results.frames import records, topology_size
 from perfkit.results.schema import NOT_IDENTITY
+from perfkit.statistics import Estimate, median_estimate
 from perfkit.text.format import FRAMEWORK_NAMES, column_value
 from perfkit.text.language import gettext as _
 
@@ -23,21 +29,24 @@ WAY = [name for name in WORK if name in FOLLOWING["framework"]]
 """How the work is done, which is each framework's own choice."""
 SETUP = [name for name in WORK if name not in {*ROW, *WAY, "framework", "device"}]
 SETUP += ["effective.tf32", "input_sha256"]
+OF_INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
+"""Settings of the input, whose defaults follow from the device, which a block's caption has."""
 NAMES = [*dict.fromkeys(FRAMEWORK_NAMES.values())]
 """The frameworks in the order of columns and lines."""
 
 
 def placed(
-    measurements: pd.DataFrame, comparisons: Iterable[LiveComparison] = ()
+    measurements: pd.DataFrame, comparisons: Iterable[InterleavedComparison] = ()
 ) -> pd.DataFrame:
     """The measurements (perfkit.load) with the `block` and the `row` that they belong to.
 
     A row is one kind of work: its `used` precision is the effective one, its `setup` names what
-    else tells it from the model's other rows. `devices` are those of all nodes; `resources` is
-    what a speed-up may be in proportion to: devices, or nodes where processes share the cores.
+    else sets it apart from the model's other rows. `devices` are those of all nodes;
+    `resources` is what a speed-up may be in proportion to: devices, or nodes where processes
+    share the cores.
     `name` is the framework's, `count` the number of measurements of a row and framework; of
     these, the first is preferred: in the newest comparison, with a throughput, the newest."""
-    pairs = sorted((c.created, side.id) for c in comparisons for side in c.sides)
+    pairs = sorted((c.created, side.id) for c in comparisons for side in c.variants)
     compared = {one: created for created, one in pairs}
     used, sizes = measurements["effective.precision"], measurements["topology"]
     devices, nodes = (sizes.map(topology_size).str[k] for k in (0, 1))
@@ -46,7 +55,7 @@ def placed(
         compared=[compared.get(one, "") for one in measurements["id"]],
         measured=measurements["throughput"].notna(),
         devices=devices,
-        resources=devices.where(measurements["device"] == "gpu", nodes),
+        resources=devices.where(measurements["device"] != "cpu", nodes),
         name=measurements["framework"].map(FRAMEWORK_NAMES),
     )
     preferred = ["compared", "measured", "created", "folder"]
@@ -115,8 +124,14 @@ def _software(frame: pd.DataFrame) -> list[str]:
 
 
 def _setups(frame: pd.DataFrame) -> list[str]:
-    """What tells the work of each measurement from that of others of its model, in words."""
-    shown = frame.groupby("model")[SETUP].transform("nunique") > 1
+    """What distinguishes the work of each measurement from others of its model, in words."""
+    varied = [
+        frame.groupby(["model", "device"] if key in OF_INPUT else "model")[key].transform(
+            "nunique"
+        )
+        for key in SETUP
+    ]
+    shown = pd.concat(varied, axis=1) > 1
     # Frameworks may differ in their ways of one work, but each needs a single one.
     work = [frame[key] for key in ("block", "model", "used", "input")]
     ways = frame.groupby([*work, "framework"])[WAY].transform("nunique", dropna=False)
@@ -131,3 +146,63 @@ def _setups(frame: pd.DataFrame) -> list[str]:
         )
         for row in records(values)
     ]
+
+
+# The fastest of a row.
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The frameworks that a comparison has in one row, by name.
+
+    `ratios` are the throughputs of the others over that of the `base`, the highest first. One
+    framework is ahead of another where the interval of their ratio lies above 1, at the level
+    asked for: `fastest` are the highest and those that it is not ahead of, `slower` are those
+    that all of the fastest are ahead of. The `leader` is the only fastest one, if no other
+    measurement of the row is higher."""
+
+    base: str
+    ratios: dict[str, Estimate]
+    fastest: list[str]
+    slower: list[str]
+    leader: str | None
+
+
+def rankings(
+    cells: pd.DataFrame, newest: Iterable[InterleavedComparison]
+) -> dict[int, Ranking]:
+    """The ranking of each row of the `cells` by the first comparison that
+    has several of its frameworks. The base is Paddle or, without it, the first variant."""
+    highest = cells.sort_values("throughput", na_position="first").groupby("row")["name"].last()
+    places = cells.drop_duplicates("id").set_index("id")[["row", "name"]]
+    found: dict[int, Ranking] = {}
+    for comparison in newest:
+        base, pairs = comparison.base.id, comparison.pairs
+        repeats = {base: {turn.repeat: turn.a for pair in pairs for turn in pair.turns}}
+        repeats |= {pair.b.name: {turn.repeat: turn.b for turn in pair.turns} for pair in pairs}
+        turns = pd.DataFrame(repeats)
+        for row, variants in places.reindex(turns.columns).dropna().groupby("row"):
+            throughputs = turns[variants.index].set_axis([*variants["name"]], axis="columns")
+            ranking = _ranking(throughputs, comparison.level, highest[row])
+            if ranking.ratios:
+                found.setdefault(int(row), ranking)
+    return found
+
+
+def _ranking(throughputs: pd.DataFrame, level: float, highest: str) -> Ranking:
+    """Of frameworks by column, repeat by repeat; without ratios if none can be taken."""
+    ratios = {}
+    for a, b in permutations(throughputs, 2):
+        quotients = (throughputs[a] / throughputs[b]).dropna().tolist()
+        ratios[a, b] = median_estimate(quotients or [nan], level)
+    ahead = {pair for pair, ratio in ratios.items() if ratio.low > 1 and ratio.level >= level}
+    base = "Paddle" if "Paddle" in throughputs else throughputs.columns[0]
+    to_base = {a: ratio for (a, b), ratio in ratios.items() if b == base and ratio.value > 0}
+    by_height = dict(sorted(to_base.items(), key=lambda pair: -pair[1].value))
+    names = [name for name, ratio in by_height.items() if ratio.value > 1]
+    names = [*names, str(base), *(name for name in by_height if name not in names)]
+    top, others = names[0], names[1:]
+    fastest = [top, *(name for name in others if (top, name) not in ahead)]
+    slower = [name for name in others if ahead.issuperset((one, name) for one in fastest)]
+    leader = top if fastest == [top] == [highest] else None
+    return Ranking(base, by_height, fastest, slower, leader)

@@ -3,39 +3,35 @@ at which their level changes."""
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
-from pydantic import Field
 
-from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, ChangePoint, segment
+from perfkit.analysis.ratios import Ratio, Verdict, estimated, verdict
+from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
 from perfkit.comparison.blocks import FACTS, numbered, title
-from perfkit.comparison.keys import PROTOCOL, WORK, Value
-from perfkit.comparison.verdict import Verdict, verdict
+from perfkit.comparison.keys import PROTOCOL, WORK, Differences
+from perfkit.comparison.text import as_text
 from perfkit.results.frames import records
 from perfkit.results.schema import NOT_IDENTITY, Stored
-from perfkit.statistics import Estimate, ratio_interval
+from perfkit.statistics import ratio_interval
 from perfkit.text.format import FRAMEWORK_NAMES, column_value
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
-SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, "input_sha256", "imported"]
-SERIES = list(dict.fromkeys([*SERIES, *MACHINE]))
+WORK_AND_PROTOCOL = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL]
+SERIES = [*dict.fromkeys([*WORK_AND_PROTOCOL, "input_sha256", "imported", *MACHINE])]
 """Columns in which the measurements of a series agree: the work, how it is measured, and what
 computes."""
 NAME = ["model", "name", "used", "batch_size", "topology", "input"]
-"""Columns that always name a series; others are added where they tell series apart."""
+"""Columns that always name a series; others are added where series differ in them."""
 RECENT = 2
 """A change of level is reported as a regression while it has so many measurements at most."""
 PREDECESSOR_LEVEL = 0.95
 
-Changes = Annotated[
-    dict[str, tuple[Value, Value]],
-    Field(description="fact of the environment, or label -> before, after"),
-]
-
 
 class Point(Stored):
-    """A measurement of a series."""
+    """A measurement of a series, of `n` complete repeats. `changes`: fact of the environment,
+    or label -> before, after."""
 
     id: str
     folder: str
@@ -44,49 +40,42 @@ class Point(Stored):
     throughput: float
     interval: tuple[float, float] | None
     interval_level: float | None
-    n: Annotated[int, Field(description="complete repeats")]
-    changes: Changes
+    n: int
+    repeat_throughputs: list[float]
+    changes: Differences
 
 
-class Change(Stored):
-    """A change of level, from the measurement `start` (from 0) on."""
+class Change(Ratio):
+    """A change from one level to another, from the measurement `start` (from 0) on, with the
+    p-value of the exact test between both."""
 
     start: int
-    ratio: Annotated[float, Field(description="new level / former level")]
-    interval: tuple[float, float]
-    interval_level: float
-    p_value: Annotated[float, Field(description="of the exact test between both levels")]
+    p_value: float
 
 
-class Newest(Stored):
+class Newest(Ratio):
     """The newest measurement against the one before it."""
 
-    ratio: float
-    interval: tuple[float, float]
-    interval_level: float
     verdict: Verdict
 
 
 class Series(Stored):
     """The measurements of one configuration, FEWEST_MEASUREMENTS at least, in the order of
-    time."""
+    time.
+
+    `test_level` is that of a single test, so that the series keeps the level; `scatter_share`
+    the standard deviation from one measurement to the next / median. It has `regressed` if the
+    level fell by more than the threshold within the newest two."""
 
     name: str
     framework: str
     unit: str
     points: list[Point]
     changes: list[Change]
-    test_level: Annotated[
-        float, Field(description="of a single test, so that the series keeps the level")
-    ]
-    scatter_share: Annotated[
-        float, Field(description="standard deviation from one measurement to the next / median")
-    ]
+    test_level: float
+    scatter_share: float
     newest: Newest
-    regressed: Annotated[
-        bool,
-        Field(description="the level fell by more than the threshold within the newest two"),
-    ]
+    regressed: bool
 
     @property
     def levels(self) -> Iterator[tuple[int, int]]:
@@ -97,18 +86,19 @@ class Series(Stored):
 
 
 class History(Stored):
-    """All series of a folder of results."""
+    """All series of a folder of results. `level` is the probability of a false change in a
+    series without any, `threshold` that of a regression, a share; `left_out` counts the
+    measurements with a number whose series is too short."""
 
     schema_version: Literal[1] = 1
-    level: Annotated[
-        float, Field(description="probability of a false change in a series without any")
-    ]
-    threshold: Annotated[float, Field(description="of a regression, a share")]
+    level: float
+    threshold: float
     series: list[Series]
-    left_out: Annotated[
-        int, Field(description="measurements with a number whose series is too short")
-    ]
+    left_out: int
     regressed: bool
+
+    def __str__(self) -> str:
+        return as_text("history", self)
 
 
 def history(
@@ -130,73 +120,59 @@ def history(
     long = frame[sizes >= FEWEST_MEASUREMENTS]
     names = _names(long)
     found = [
-        _series(names[number], some, level, threshold)
+        _series(names[number], records(some), level, threshold)
         for number, some in long.groupby("series", sort=False)
     ]
-    found.sort(key=lambda series: series.points[-1].created, reverse=True)
     return History(
         level=level,
         threshold=threshold,
-        series=found,
+        series=sorted(found, key=lambda series: series.points[-1].created, reverse=True),
         left_out=len(frame) - len(long),
         regressed=any(series.regressed for series in found),
     )
 
 
-def _series(name: str, frame: pd.DataFrame, level: float, threshold: float) -> Series:
-    rows = records(frame)
+def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: float) -> Series:
     throughputs = [row["repeat_throughputs"] for row in rows]
     changes = [{}, *(_changes(*pair) for pair in pairwise(rows))]
     declared = [index for index, changed in enumerate(changes) if changed]
-    segmentation = segment(throughputs, declared, level)
-    points = segmentation.change_points
+    found = segment(throughputs, declared, level)
     newest = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
-    recent = points[-1:] if points and points[-1].start >= len(rows) - RECENT else []
+    recent = [one for one in found.change_points[-1:] if one.start >= len(rows) - RECENT]
     return Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
         points=[_point(row, changed) for row, changed in zip(rows, changes, strict=True)],
-        changes=[_change(point) for point in points],
-        test_level=segmentation.test_level,
-        scatter_share=segmentation.scatter,
-        newest=Newest(**_ratio(newest), verdict=verdict(newest, PREDECESSOR_LEVEL)),
+        changes=[
+            Change(start=point.start, **estimated(point.ratio), p_value=point.p_value)
+            for point in found.change_points
+        ],
+        test_level=found.test_level,
+        scatter_share=found.scatter,
+        newest=Newest(**estimated(newest), verdict=verdict(newest, PREDECESSOR_LEVEL)),
         regressed=any(point.ratio.value < 1 - threshold for point in recent),
     )
 
 
-def _point(row: dict[str, Any], changes: Changes) -> Point:
+def _point(row: dict[str, Any], changes: Differences) -> Point:
     low, high = row["throughput_low"], row["throughput_high"]
-    same = ("id", "folder", "created", "throughput", "interval_level", "n")
-    return Point(
-        **{name: row[name] for name in same},
-        label=row["label"] or "",
-        interval=None if low is None else (low, high),
-        changes=changes,
-    )
+    interval = None if low is None else (low, high)
+    values = {name: row[name] for name in Point.model_fields if name in row}
+    values |= {"label": row["label"] or "", "changes": changes, "interval": interval}
+    return Point(**values | {"repeat_throughputs": [*row["repeat_throughputs"]]})
 
 
-def _change(point: ChangePoint) -> Change:
-    return Change(start=point.start, **_ratio(point.ratio), p_value=point.p_value)
-
-
-def _ratio(estimate: Estimate) -> dict[str, Any]:
-    ends = (estimate.low, estimate.high)
-    return {"ratio": estimate.value, "interval": ends, "interval_level": estimate.level}
-
-
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> Changes:
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> Differences:
     """In what the environment or the label of two measurements differs: the framework's version
     first, then hardware and driver, then all other facts."""
-    facts = [
-        key.removeprefix("environment.") for key in after if key.startswith("environment.")
-    ]
+    prefix = "environment."
+    facts = [key.removeprefix(prefix) for key in after if key.startswith(prefix)]
     order = [after["framework"], *FACTS, *sorted(facts)]
-    keys = {fact: f"environment.{fact}" for fact in order if fact not in NOT_IDENTITY}
-    keys["label"] = "label"
+    keys = {fact: f"{prefix}{fact}" for fact in order if fact not in NOT_IDENTITY}
     return {
         name: (before.get(key), after.get(key))
-        for name, key in keys.items()
+        for name, key in (keys | {"label": "label"}).items()
         if (before.get(key) or None) != (after.get(key) or None)
     }
 

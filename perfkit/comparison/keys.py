@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
-from perfkit.config import ABOUT, Config, select
+from perfkit.config import ABOUT, Config, Protocol, select
 from perfkit.request.errors import suggest
 from perfkit.results.frames import row_of
 from perfkit.results.store import Measurement
@@ -18,10 +18,10 @@ Differences = dict[str, tuple[Value, Value]]
 MAY_DIFFER = select(compared="show")
 """Parameters that don't define the work."""
 IGNORED = select(compared="ignore")
-"""Parameters whose differences are not told: they matter to nobody, or other keys and the
-number of repeats tell them."""
+"""Parameters whose differences are not shown: they matter to nobody, or other keys and the
+number of repeats show them."""
 ALIASES = {name: about.key for name, about in ABOUT.items() if about.key}
-"""Parameter -> the key that tells what it sets, of those that have another name. `gpus`, as a
+"""Parameter -> the key that shows what it sets, of those that have another name. `gpus`, as a
 key, is what GPUs there are; how many are used is in `topology`."""
 HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gpus"]
 HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
@@ -29,18 +29,20 @@ HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 SEEN = ("precision", "tf32", "threads", "parameters", "input_sha256")
 """Of what must agree, what only the workers see: precision and TF32 as really used, thread
 pools, the number of trainable parameters, the input's list of files."""
-PROTOCOL = ("warmup_steps", "measured_steps", "statistic")
+PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED, "name"))
 WORK = tuple(
     name for name in Config.model_fields if name not in (*MAY_DIFFER, *IGNORED, *ALIASES, *SEEN)
 )
 KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ", "imported")
-"""In these two measurements must agree, or the comparison is said to be across them."""
+"""In these two measurements must agree, or the comparison says that it is across them."""
 FOLLOWING = {
     "framework": (*select(follows="framework"), "threads"),
     "cpu_tuning": ("threads",),
+    "python": ("threads",),
 }
 """Key -> keys that may differ too where that one differs and is meant to: how a framework does
-the work is its own, and tuning is what sets the threads."""
+the work is its own, tuning is what sets the threads, and an environment's packages bring thread
+pools of their own."""
 
 WIDTH = 40
 """Characters of a value that are shown."""
@@ -48,32 +50,28 @@ WIDTH = 40
 
 def must_agree(measurement: Measurement) -> dict[str, Value]:
     """The values of KEYS. Without `input_sha256` where there are no files: it then says no
-    more than `input`; of an imported measurement, without all that nobody told."""
+    more than `input`; of an imported measurement, without all that its log does not state."""
     row, used = row_of(measurement), measurement.result.effective
-    values = {name: row.get(name) for name in (*WORK, "topology", *PROTOCOL, "nodes_differ")}
-    values |= {name: row.get(f"environment.{name}") for name in HARDWARE}
-    values |= {"precision": row.get("effective.precision"), "tf32": row.get("effective.tf32")}
-    values["threads"] = _listed(used.threads) if used else None
-    values["parameters"] = used.parameters if used else None
-    values |= {key: row[key] for key in ("input_sha256", "imported")}
+    known = row | {name: row.get(f"environment.{name}") for name in HARDWARE}
+    known |= {name: row.get(f"effective.{name}") for name in ("precision", "tf32")}
+    known |= {"threads": used and _listed(used.threads), "parameters": used and used.parameters}
     optional = KEYS if row["imported"] else ("input_sha256",)
-    return {key: values[key] for key in KEYS if key not in optional or values[key] is not None}
+    values = {key: known.get(key) for key in KEYS}
+    return {k: value for k, value in values.items() if value is not None or k not in optional}
 
 
 def may_differ(measurement: Measurement) -> dict[str, Value]:
-    """What is told where it differs, and keeps nothing from being compared."""
+    """What is shown where it differs, and keeps nothing from being compared."""
     row, used = row_of(measurement), measurement.result.effective
+    software = (name for name in measurement.result.environment if name not in HARDWARE)
     values = {name: row[name] for name in MAY_DIFFER}
-    for name in measurement.result.environment:
-        if name not in HARDWARE:
-            values[name] = row[f"environment.{name}"]
+    values |= {name: row[f"environment.{name}"] for name in software}
     if used:
-        values |= {
-            "optimizer_settings": used.optimizer_settings,
-            "loss_scaling": used.loss_scaling,
-        }
+        values["optimizer_settings"] = used.optimizer_settings
+        values["loss_scaling"] = used.loss_scaling
         values["worker_variables"] = _listed(used.variables)
         values |= {f"strategy.{name}": one.state for name, one in used.strategy.items()}
+        values |= {f"settings.{name}": value for name, value in used.settings.items()}
     return values
 
 
@@ -83,18 +81,15 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 def differing(one: Mapping[str, Value], other: Mapping[str, Value]) -> Differences:
     """In what two differ, of the keys that both have."""
-    return {
-        key: (value, other[key])
-        for key, value in one.items()
-        if key in other and value != other[key]
-    }
+    shared = [key for key in one if key in other]
+    return {key: (one[key], other[key]) for key in shared if one[key] != other[key]}
 
 
 def allowed(meant: Iterable[str], found: Iterable[str]) -> set[str]:
     """The keys in which two may differ that differ in those `found`: some are `meant` to."""
     crossed = {*meant}
-    following = (FOLLOWING.get(key, ()) for key in crossed & {*found})
-    return crossed.union(*following)
+    # What is ignored is never found.
+    return crossed.union(*(FOLLOWING.get(key, ()) for key in crossed & {*found, *IGNORED}))
 
 
 def across_problems(keys: Iterable[str]) -> list[str]:
@@ -104,9 +99,11 @@ def across_problems(keys: Iterable[str]) -> list[str]:
         if key in KEYS:
             continue
         if key in (*MAY_DIFFER, *IGNORED):
-            problems.append(f"--across {key}: needs no saying, it may differ")
+            problems.append(f"--across {key}: not needed, it may differ")
         elif key in ALIASES:
-            problems.append(f"--across {key}: say --across {ALIASES[key]}, which tells it")
+            problems.append(
+                f"--across {key}: its key is {ALIASES[key]}; --across {ALIASES[key]}"
+            )
         else:
             problems.append(
                 f"--across {key}: no key that must agree{suggest(key, KEYS)} "
@@ -115,19 +112,22 @@ def across_problems(keys: Iterable[str]) -> list[str]:
     return problems
 
 
-def beside(key: str, one: Value, other: Value) -> str:
-    """Two values as text, A's first: whole if they are short, else from near where they begin
-    to differ."""
+def format_pair(key: str, one: Value, other: Value) -> str:
+    """Two values as text, A's first, as `contrasted` has them."""
+    return " | ".join(contrasted(key, one, other))
+
+
+def contrasted(key: str, one: Value, other: Value, width: int = WIDTH) -> list[str]:
+    """Two values as texts: whole if they are short, else `width` characters from near where
+    they begin to differ."""
     names = key == "gpus" and any("; " in str(value) for value in (one, other))
     texts = [
         plain(column_value("environment.gpus", value) if names and value else one_line(value))
         for value in (one, other)
     ]
-    alike = sum(
-        1 for _pair in takewhile(lambda both: both[0] == both[1], zip(*texts, strict=False))
-    )
-    start = max(0, alike - WIDTH // 4) if max(map(len, texts)) > WIDTH else 0
-    end = start + WIDTH
-    return " | ".join(
+    alike = [*takewhile(lambda both: both[0] == both[1], zip(*texts, strict=False))]
+    start = max(0, len(alike) - width // 4) if max(map(len, texts)) > width else 0
+    end = start + width
+    return [
         ("…" if start else "") + text[start:end] + ("…" if text[end:] else "") for text in texts
-    )
+    ]

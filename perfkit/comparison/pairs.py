@@ -1,220 +1,175 @@
-"""Which measurement of A stands against which of B, or why none does."""
+"""Which measurement of A is compared with which of B, or why none is; the ratio of each pair
+with its interval and verdict."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from perfkit.analysis.ratios import Method, Turn, estimated, ratio_of, verdict
+from perfkit.analysis.warnings import warnings_about
 from perfkit.comparison.keys import (
     KEYS,
     SEEN,
     Differences,
     Value,
     allowed,
-    beside,
     differing,
+    format_pair,
     may_differ,
     must_agree,
 )
 from perfkit.comparison.sources import ComparisonError, Source
+from perfkit.comparison.stored import Comparison, Number, PairResult, SameWork, Unmeasured
+from perfkit.comparison.text import why_no_number
 from perfkit.models import MODELS
+from perfkit.models.model import Unit
 from perfkit.reference import matches
 from perfkit.reference.cells import Cell
 from perfkit.results.frames import row_of, row_order
-from perfkit.results.schema import Failure
 from perfkit.results.store import Measurement
-from perfkit.text.messages import coded
+from perfkit.statistics import Estimate, median_estimate
 from perfkit.text.terminal import plain
+from perfkit.verification import command, verification_of
 
-Unit = Literal["images/s", "sequences/s"]
 SHOWN = 5
 """So many of a kind are named in an error."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A measurement as one side of a pair."""
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A measurement or, without one, a published number. `keys` has what must agree, of a
+    published number its place; `row` is that of perfkit.load or the table's."""
 
-    measurement: Measurement
-
-    @property
-    def name(self) -> str:
-        return plain(self.measurement.result.id)
-
-    @cached_property
-    def keys(self) -> dict[str, Value]:
-        return must_agree(self.measurement)
-
-    @cached_property
-    def asked(self) -> dict[str, Value]:
-        """The keys as they are before workers show more."""
-        asked = {key: value for key, value in self.keys.items() if key not in SEEN}
-        config = self.measurement.result.config
-        return asked | {"precision": config.precision, "tf32": config.tf32}
-
-    @cached_property
-    def also(self) -> dict[str, Value]:
-        return may_differ(self.measurement)
-
-    @cached_property
-    def row(self) -> dict[str, Any]:
-        row = row_of(self.measurement)
-        return row | {"effective.precision": row.get("effective.precision") or "not told"}
+    name: str
+    unit: Unit
+    keys: dict[str, Value]
+    row: dict[str, Any]
+    measurement: Measurement | None = None
 
     @property
-    def unit(self) -> Unit:
-        return MODELS[self.measurement.result.config.model].unit
-
-
-@dataclass(frozen=True)
-class Published:
-    """A published number as one side of a pair."""
-
-    cell: Cell
+    def place(self) -> dict[str, Any]:
+        """Where it stands, or would stand, in a published table."""
+        return matches.place(self.row) if self.measurement else self.keys
 
     @property
-    def name(self) -> str:
-        c = self.cell
-        words = [c["table"], c["framework"], c["precision"], c["topology"]]
-        note = f" ({c['note']})" if c["note"] else ""
-        return f"{' '.join(words)} b{c['batch_per_gpu']} on {c['gpu']}{note}"
+    def number(self) -> Number:
+        """Of a side that has one."""
+        if not self.measurement:
+            value, source = self.row["throughput"], self.row["source"]
+            return Number(name=self.name, value=value, unit=self.unit, source=source)
+        result = self.measurement.result
+        assert result.throughput and result.status != "failed"
+        return Number(
+            name=self.name,
+            **result.throughput.model_dump(include={*Number.model_fields}),
+            repeats=result.protocol.repeats,
+            status=result.status,
+            created=result.created,
+            label=result.config.label,
+            warnings=[warning.code for warning in warnings_about(self.measurement)],
+        )
 
-    @property
-    def unit(self) -> Unit:
-        """The model's: where a source says samples/s, its samples are images."""
-        return MODELS[matches.place_of(self.cell)["model"]].unit
+
+def measured(measurement: Measurement) -> Side:
+    result, row = measurement.result, row_of(measurement)
+    row["effective.precision"] = row.get("effective.precision") or "not known"
+    unit = MODELS[result.config.model].unit
+    return Side(plain(result.id), unit, must_agree(measurement), row, measurement)
 
 
-Side = Measured | Published
+def published(cell: Cell) -> Side:
+    """Its unit is the model's: where a source says samples/s, its samples are images."""
+    place, note = matches.place_of(cell), f" ({cell['note']})" if cell["note"] else ""
+    words = [cell[key] for key in ("table", "framework", "precision", "topology")]
+    name = f"{' '.join(words)} b{cell['batch_per_gpu']} on {cell['gpu']}{note}"
+    return Side(name, MODELS[place["model"]].unit, place, cell)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """B against A: `across` has in what they differ that should agree, `differs` what else."""
+class Pair(NamedTuple):
+    """B against A: `across` has in what they differ that should agree."""
 
     a: Side
     b: Side
     across: Differences
-    differs: Differences
-
-
-def why_no_number(failure: Failure | None) -> str:
-    """Why a measurement has no number."""
-    return coded(failure) if failure else "not finished"
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A measurement of `side` without a number, and who on the other side has the number that
-    it lacks, if one does."""
-
-    side: Literal["A", "B"]
-    measured: Measured
-    partner: str | None
-
-    @property
-    def failure(self) -> Failure | None:
-        """None of a measurement that is not finished."""
-        return self.measured.measurement.result.failure
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """The pairs; who has a number and is in none; who has no number."""
-
-    pairs: list[Pair]
-    alone_a: list[Side]
-    alone_b: list[Side]
-    failed: list[Failed]
-
-
-def paired(a: Source, b: Source, across: frozenset[str]) -> Pairing:
-    """The pairs of A and B that differ in nothing but `across`, of what should agree.
-
-    A published number stands against every measurement in its place; a measurement, against
-    one. Raises ComparisonError where one has several partners, or none at all has one.
-    """
-    if a.cells and b.cells:
-        raise ComparisonError(["A and B are both published; one of them must be measured"])
-    ones, failed_a = _with_numbers(a)
-    others, failed_b = _with_numbers(b)
-    table = bool(a.cells or b.cells)
-    near = [pair_of(one, other) for one, other in _in_one_place(ones, others, across, table)]
-    pairs = [pair for pair in near if pair.across.keys() <= allowed(across, pair.across)]
-    taken = {id(side) for pair in pairs for side in (pair.a, pair.b)}
-    alone_a = [one for one in ones if id(one) not in taken]
-    alone_b = [other for other in others if id(other) not in taken]
-    failed = [Failed("A", one, _partner(one, alone_b, across)) for one in failed_a]
-    failed += [Failed("B", one, _partner(one, alone_a, across)) for one in failed_b]
-    if not pairs:
-        problems = [
-            f"{one.side} {one.measured.name} has no number: {why_no_number(one.failure)}"
-            for one in failed[:SHOWN]
-        ]
-        if ones and others:
-            problems += _refusal(ones, others, near, table)
-        raise ComparisonError(problems)
-    if problems := [*_same(pairs), *_units(pairs), *([] if table else _ambiguous(pairs))]:
-        raise ComparisonError(problems)
-    return Pairing(pairs, alone_a, alone_b, failed)
-
-
-def pair_of(one: Side, other: Side) -> Pair:
-    """The two with all in which they differ."""
-    return Pair(one, other, differences(one, other), _also(one, other))
 
 
 def differences(one: Side, other: Side) -> Differences:
     """In what two sides differ that should agree. From a published number, that is the place in
-    its table or, where this is the same, what its source tells of the work."""
-    match one, other:
-        case Measured(), Measured():
-            return differing(one.keys, other.keys)
-        case Published(), Measured():
-            return _from_published(one, other)
-        case Measured(), Published():
-            return {key: (y, x) for key, (x, y) in _from_published(other, one).items()}
-    raise TypeError("two published numbers")
-
-
-def _from_published(one: Published, other: Measured) -> Differences:
-    if elsewhere := differing(matches.place_of(one.cell), matches.place(other.row)):
-        return elsewhere
-    found = matches.differing(one.cell, other.row)
+    its table or, where this is the same, what its source states of the work."""
+    if one.measurement and other.measurement:
+        return differing(one.keys, other.keys)
+    if one.measurement:
+        return {key: (y, x) for key, (x, y) in differences(other, one).items()}
+    found: Any = differing(one.place, other.place) or matches.differing(one.row, other.row)
     return {"gpus" if key == "gpu" else key: values for key, values in found.items()}
 
 
-def _also(one: Side, other: Side) -> Differences:
-    """In what two measurements differ that may; of a published number that is not known."""
-    if isinstance(one, Published) or isinstance(other, Published):
-        return {}
-    values = {key: (one.also.get(key), other.also.get(key)) for key in one.also | other.also}
-    return {key: (value, its) for key, (value, its) in values.items() if value != its}
+def compared(
+    a: Source, b: Source, across: Sequence[str], level: float, threshold: float
+) -> Comparison:
+    """The pairs of A and B that differ in nothing but `across`, of what should agree.
+
+    A published number is compared with every measurement in its place; a measurement, with one.
+    Raises ComparisonError where one has several partners, or none at all has one.
+    """
+    if a.cells and b.cells:
+        raise ComparisonError(["A and B are both published; one of them must be measured"])
+    (ones, failed_a), (others, failed_b) = _with_numbers(a), _with_numbers(b)
+    table = bool(a.cells or b.cells)
+    near = [
+        Pair(one, other, differences(one, other))
+        for one, other in _in_one_place(ones, others, across, table)
+    ]
+    pairs = [pair for pair in near if pair.across.keys() <= allowed(across, pair.across)]
+    taken = {id(side) for pair in pairs for side in (pair.a, pair.b)}
+    alone_a = [one for one in ones if id(one) not in taken]
+    alone_b = [other for other in others if id(other) not in taken]
+    failed = [_unmeasured("A", one, alone_b, across) for one in failed_a]
+    failed += [_unmeasured("B", one, alone_a, across) for one in failed_b]
+    problems = [*_wrong(pairs), *([] if table else _ambiguous(pairs))]
+    if not pairs:
+        problems = [
+            f"{one.side} {one.name} has no number: {why_no_number(one.failure)}"
+            for one in failed[:SHOWN]
+        ]
+        problems += _refusal(ones, others, near, table) if ones and others else []
+    if problems or not pairs:
+        raise ComparisonError(problems)
+    results = [judged(pair, _ratio(pair, level), level, threshold) for pair in pairs]
+    lost = any(one.side == "B" and one.partner for one in failed)
+    return Comparison(
+        a=a.named,
+        b=b.named,
+        level=level,
+        threshold=threshold,
+        across=list(dict.fromkeys(across)),
+        pairs=results,
+        alone_a=[side.name for side in alone_a],
+        alone_b=[side.name for side in alone_b],
+        failed=failed,
+        regressed=lost or any(pair.regressed for pair in results),
+    )
 
 
-def _with_numbers(source: Source) -> tuple[list[Side], list[Measured]]:
+def _with_numbers(source: Source) -> tuple[list[Side], list[Side]]:
     """The sides with a number, and the measurements without, in the order of a series."""
-    measured = [Measured(one) for one in source.measurements]
-    measured.sort(key=lambda one: (one.row["model"], *row_order(one.row)))
-    sides: list[Side] = [Published(cell) for cell in source.cells]
-    sides += [one for one in measured if one.measurement.result.throughput]
-    return sides, [one for one in measured if not one.measurement.result.throughput]
+    sides = [measured(one) for one in source.measurements]
+    sides.sort(key=lambda one: (one.row["model"], *row_order(one.row)))
+    sides += [published(cell) for cell in source.cells]
+    found = [one for one in sides if one.row.get("throughput")]
+    return found, [one for one in sides if not one.row.get("throughput")]
 
 
 def _in_one_place(
-    ones: list[Side], others: list[Side], across: frozenset[str], table: bool
+    ones: list[Side], others: list[Side], across: Iterable[str], table: bool
 ) -> Iterator[tuple[Side, Side]]:
     """Those that may be pairs: alike in all that both have for sure and that is not crossed."""
-    measured = [side.keys.keys() for side in (*ones, *others) if isinstance(side, Measured)]
-    not_all_have = {*KEYS} - {*KEYS}.intersection(*measured)
-    open_keys = {*allowed(across, across), *not_all_have, "input_sha256"}
+    sure = {*KEYS}.intersection(*(side.keys for side in (*ones, *others)))
+    sure -= {*allowed(across, across), "input_sha256"}
 
     def where(side: Side) -> tuple[Any, ...]:
-        if isinstance(side, Published):
-            return tuple(matches.place_of(side.cell).values())
-        if table:
-            return tuple(matches.place(side.row).values())
-        return tuple(value for key, value in side.keys.items() if key not in open_keys)
+        values = side.place if table else {key: side.keys[key] for key in KEYS if key in sure}
+        return tuple(values.values())
 
     places: dict[tuple[Any, ...], list[Side]] = {}
     for other in others:
@@ -224,61 +179,133 @@ def _in_one_place(
             yield one, other
 
 
-def _partner(failed: Measured, sides: Iterable[Side], across: frozenset[str]) -> str | None:
-    """Who did the work that `failed` was asked for, on the same hardware."""
-    for side in sides:
-        if isinstance(side, Measured):
-            found = differing(failed.asked, side.asked)
-            if found.keys() <= allowed(across, found):
-                return side.name
-    return None
+def _unmeasured(
+    side: Literal["A", "B"], failed: Side, others: Iterable[Side], across: Iterable[str]
+) -> Unmeasured:
+    """A measurement without a number, and who of the `others` did the work that it was asked
+    for, on the same hardware."""
+    assert failed.measurement
+    asked = _asked(failed)
+    work = {one.name: differing(asked, _asked(one)) for one in others if one.measurement}
+    able = (name for name, found in work.items() if found.keys() <= allowed(across, found))
+    failure = failed.measurement.result.failure
+    return Unmeasured(side=side, name=failed.name, failure=failure, partner=next(able, None))
+
+
+def _asked(side: Side) -> dict[str, Value]:
+    """The keys as they are before workers show more."""
+    assert side.measurement
+    config = side.measurement.result.config
+    asked = {key: value for key, value in side.keys.items() if key not in SEEN}
+    return asked | {"precision": config.precision, "tf32": config.tf32}
 
 
 def _refusal(ones: list[Side], others: list[Side], near: list[Pair], table: bool) -> list[str]:
     """In which keys the nearest two differ, and what to type where that is meant."""
     found = near or (
-        Pair(one, other, differences(one, other), {}) for one in ones for other in others
+        Pair(one, other, differences(one, other)) for one in ones for other in others
     )
     nearest = min(found, key=lambda pair: len(pair.across))
     lines = [f"A {nearest.a.name}", f"B {nearest.b.name}", "differ in"]
-    lines += [f"  {key}: {beside(key, *values)}" for key, values in nearest.across.items()]
+    lines += [f"  {key}: {format_pair(key, *values)}" for key, values in nearest.across.items()]
     if len(ones) > 1 or len(others) > 1:
-        lines.insert(0, "none of A agrees with one of B in all that must; the nearest two:")
+        lines.insert(0, "nothing in A agrees with anything in B; the two nearest:")
     if table and not near:
-        return [*lines, "a published number stands against measurements in its own place only"]
+        return [*lines, "a published number is compared with measurements in its place only"]
     options = " ".join(f"--across {key}" for key in nearest.across)
     return [*lines, "to compare them nevertheless, and have the result say so:", f"  {options}"]
 
 
-def _same(pairs: list[Pair]) -> list[str]:
-    return [
-        f"A and B name the same measurement, {pair.a.name}"
-        for pair in pairs
-        if isinstance(pair.a, Measured)
-        and isinstance(pair.b, Measured)
-        and pair.a.measurement.result == pair.b.measurement.result
-    ][:SHOWN]
-
-
-def _units(pairs: list[Pair]) -> list[str]:
-    return [
-        f"{pair.a.name} is in {pair.a.unit}, {pair.b.name} in {pair.b.unit}"
-        for pair in pairs
-        if pair.a.unit != pair.b.unit
-    ][:SHOWN]
+def _wrong(pairs: list[Pair]) -> list[str]:
+    """Pairs of a measurement with itself, and of different units."""
+    same = [
+        f"A and B name the same measurement, {a.name}"
+        for a, b, _across in pairs
+        if a.measurement and b.measurement and a.measurement.result == b.measurement.result
+    ]
+    units = [
+        f"{a.name} is in {a.unit}, {b.name} in {b.unit}"
+        for a, b, _across in pairs
+        if a.unit != b.unit
+    ]
+    return same[:SHOWN] + units[:SHOWN]
 
 
 def _ambiguous(pairs: list[Pair]) -> list[str]:
     """Who has several partners."""
-    of_b: dict[str, list[str]] = {}
-    of_a: dict[str, list[str]] = {}
-    for pair in pairs:
-        of_b.setdefault(pair.b.name, []).append(pair.a.name)
-        of_a.setdefault(pair.a.name, []).append(pair.b.name)
+    partners: dict[tuple[str, str], list[str]] = {}
+    for a, b in ((pair.a.name, pair.b.name) for pair in pairs):
+        partners.setdefault(("A", b), []).append(a)
+        partners.setdefault(("B", a), []).append(b)
     return [
-        f"{side} has {len(partners)} to stand against {name}: {', '.join(partners[:SHOWN])}"
-        f"{' …' if partners[SHOWN:] else ''}; name one by its folder, or those of one label"
-        for side, found in (("A", of_b), ("B", of_a))
-        for name, partners in found.items()
-        if len(partners) > 1
+        f"{name} matches {len(found)} measurements in {side}: {', '.join(found[:SHOWN])}"
+        f"{' …' if found[SHOWN:] else ''}; name one by its folder, or those of one label"
+        for (side, name), found in sorted(partners.items())
+        if len(found) > 1
     ][:SHOWN]
+
+
+# The ratio of a pair.
+
+Judgeable = tuple[Estimate, Method, list[Turn]]
+"""B / A, how it was taken, and the pairs of repeats if they were interleaved."""
+
+
+def _ratio(pair: Pair, level: float) -> Judgeable:
+    """Beside a published number, which has no repeats, as if it were exact, the interval is
+    that of the measured median."""
+    if pair.a.measurement and pair.b.measurement:
+        return ratio_of(pair.b.measurement.result, pair.a.measurement.result, level)
+    a, b = (
+        median_estimate(side.measurement.result.throughputs, level)
+        if side.measurement
+        else Estimate(value := side.row["throughput"], value, value, 1.0)
+        for side in (pair.a, pair.b)
+    )
+    ends = (b.value / a.value, b.low / a.high, b.high / a.low)
+    return Estimate(*ends, min(a.level, b.level)), "median", []
+
+
+def judged(pair: Pair, found: Judgeable, level: float, threshold: float) -> PairResult:
+    """A pair whose ratio is known; in what else the two of it differ is not known of a
+    published number."""
+    a, b, across = pair
+    ratio, method, turns = found
+    said, keys = verdict(ratio, level), b.keys if a.measurement else a.keys
+    differs: Differences = {}
+    same_work: SameWork | None = None
+    if a.measurement and b.measurement:
+        keys = {key: value for key, value in a.keys.items() if value == b.keys.get(key)}
+        one, other = may_differ(a.measurement), may_differ(b.measurement)
+        both = {key: (one.get(key), other.get(key)) for key in one | other}
+        differs = {key: values for key, values in both.items() if values[0] != values[1]}
+        same_work = _same_work(a.measurement, b.measurement)
+    return PairResult(
+        **estimated(ratio),
+        keys=keys,
+        a=a.number,
+        b=b.number,
+        method=method,
+        verdict=said,
+        regressed=said == "slower" and ratio.value < 1 - threshold,
+        across=across,
+        differs=differs,
+        same_work=same_work,
+        turns=turns,
+    )
+
+
+def _same_work(*both: Measurement) -> SameWork | None:
+    one, other = (measurement.result for measurement in both)
+    if one.config.framework == other.config.framework:
+        return None
+    verify = "" if one.imported or other.imported else command(one.config, other.config)
+    for measurement in both:
+        if found := verification_of(measurement.folder.parent, one, other):
+            verification, *sides = found
+            return SameWork(
+                state="verified" if verification.agree(*sides) else "not the same",
+                created=verification.created,
+                command=verify,
+            )
+    return SameWork(state="not verified", command=verify)

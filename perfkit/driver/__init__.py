@@ -8,7 +8,8 @@ progress.py    the bar that a waiting user sees
 doctor.py      what would keep a measurement from running
 workers.py     launchers and groups of workers; those of one node, started and all ended
 supervisor.py  runs one command and leaves nothing of it behind
-connection.py  messages between the driver and the nodes
+connection.py  connections between the driver and the nodes
+node_messages.py  the messages on them, each a model
 node_agent.py  a node, told by the driver what to run
 cluster.py     all nodes, seen from the driver
 manifest.py    the nodes as an indexed Job of Kubernetes, by manifest.yaml.j2

@@ -10,56 +10,57 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, TypeAdapter
+from typing import Any
 
 from perfkit.config import Config, Protocol, portable
+from perfkit.driver import node_messages as messages
 from perfkit.driver.connection import (
     INBOX_MESSAGES,
     SECRET,
     Channel,
     Inbox,
     Listener,
-    LostError,
-    NodeMessage,
     shared_secret,
 )
 from perfkit.driver.failures import NodeError
-from perfkit.driver.workers import ExitInfo, Launcher, WorkerGroup, close, shortened
+from perfkit.driver.node_messages import InvalidMessageError, LostError, NodeMessage
+from perfkit.driver.workers import (
+    LOG,
+    ExitInfo,
+    Launcher,
+    WorkerGroup,
+    close,
+    shortened,
+    start_supervised,
+)
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.results.schema import NodeSeen
 from perfkit.results.store import rank_file
 from perfkit.system.environment import LIBRARY_VARIABLES, package_source
+from perfkit.system.scratch import Scratch
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
 """Facts that must be alike on all nodes, besides the framework's. Others may differ and are
 kept (`nodes`)."""
+SRUN = (
+    "srun --nodes {nodes} --ntasks {nodes} --ntasks-per-node 1 --overlap --cpu-bind none"
+    " --kill-on-bad-exit --export ALL"
+)
+"""Not bound to cores: a node's one task is all of its workers. Overlapping, since perfkit may
+run in a step of the same allocation."""
+MPIRUN = "mpirun --host {slots} -np {nodes} --map-by ppr:1:node --bind-to none"
+PASSED_ON = re.compile(f"{'|'.join(LIBRARY_VARIABLES)}|(CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH)$")
+"""Names of the variables that mpirun takes along."""
 POLL_SECONDS = 0.2
+REPLY_SECONDS = 60.0
 ENDING_SECONDS = 8.0
 GRACE_SECONDS = 2.0
 """For nodes that were told to end, and for the launcher to end those that don't."""
-LOG = "launcher.log"
-EXIT_INFO = TypeAdapter(ExitInfo)
-
-
-class NodeFacts(BaseModel):
-    """What a node says of itself: where it can be reached, and what the nodes must have in
-    common."""
-
-    type: Literal["ready"]
-    address: str
-    interface: str
-    port: int
-    name: str
-    gpus: int
-    facts: dict[str, Any]
 
 
 @dataclass
@@ -68,9 +69,9 @@ class Node:
 
     number: int
     channel: Channel
-    facts: NodeFacts | None = None
-    reply: NodeMessage | None = None
-    lost: str | None = None
+    ready: messages.Ready | None = None
+    reached: messages.Reached | None = None
+    lost: LostError | None = None
 
 
 class ClusterLauncher(Launcher):
@@ -83,48 +84,36 @@ class ClusterLauncher(Launcher):
         self.refused: NodeError | None = None
         self.workers: ClusterWorkers | None = None
         if config.launcher == "manual":
-            self.secret = shared_secret(config.host_list, 0)
+            secret = shared_secret(config.host_list, 0)
         else:
-            self.secret = os.environ.get(SECRET) or secrets.token_hex(16)
+            secret = os.environ.get(SECRET) or secrets.token_hex(16)
         with contextlib.ExitStack() as opened:
             try:
-                self._open(opened)
+                self._open(opened, secret)
             except OSError as error:
-                launcher = str(config.launcher)
-                raise NodeError("node_timeout", launcher=launcher, detail=str(error)) from error
+                raise self._launcher_ended(str(error)) from error
             self.opened = opened.pop_all()
 
-    def _open(self, opened: contextlib.ExitStack) -> None:
+    def _open(self, opened: contextlib.ExitStack, secret: str) -> None:
         """Listen, and start the nodes; `opened` undoes it."""
         config = self.config
-        address = _rendezvous_address(config)
-        port = config.listen_port
+        address, port = _rendezvous_address(config), config.listen_port
         try:
-            self.listener = Listener(address, port, config.nodes, self.secret, self.inbox)
+            self.listener = Listener(address, port, config.nodes, secret, self.inbox)
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise NodeError("port_taken", port=port, detail=reason) from error
         opened.callback(self.listener.close)
-        self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
-        opened.callback(shutil.rmtree, self.scratch, ignore_errors=True)
-        log = opened.enter_context((self.scratch / LOG).open("wb"))
-        supervisor = [sys.executable, "-m", "perfkit.driver.supervisor", str(self.scratch)]
+        self.scratch = opened.enter_context(Scratch()).folder
         node = [sys.executable, "-m", "perfkit.driver.node_agent", str(config.launcher)]
         node += [address or "-", str(self.listener.port)]
-        self.process = subprocess.Popen(
-            [*supervisor, str(GRACE_SECONDS), *_start_command(config, node)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {SECRET: self.secret},
-            start_new_session=True,
-        )
+        command, environment = _start_command(config, node), os.environ | {SECRET: secret}
+        self.process = start_supervised(command, self.scratch, environment, GRACE_SECONDS)
         opened.callback(close, self.process)
 
     def __exit__(self, *exception: object) -> None:
         reason = next((str(error) for error in exception if isinstance(error, NodeError)), None)
-        for node in self.nodes.values():
-            self.send(node, "bye", result=self.result_json, reason=reason)
+        self.send(messages.Bye(result=self.result_json, reason=reason))
         if self._all(lambda node: not node.lost):
             # After bye, they end by themselves.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -136,105 +125,72 @@ class ClusterLauncher(Launcher):
     def node_name(self, node: int) -> str:
         if self.config.host_list:
             return f"node {node} ({self.config.host_list[node]})"
-        if node in self.nodes and (facts := self.nodes[node].facts):
-            return f"node {node} ({facts.name})"
+        if node in self.nodes and (ready := self.nodes[node].ready):
+            return f"node {node} ({ready.name})"
         return f"node {node}"
 
     def wait_for_nodes(self, show_status: Callable[[str], None]) -> list[NodeSeen]:
+        """What was seen of each, once all are there. Raises NodeError."""
         deadline = time.monotonic() + self.config.timeout
-        while not self._all(lambda node: node.facts):
+        while not self._all(lambda node: node.ready):
             self.poll(POLL_SECONDS)
             absent = [
                 self.node_name(number)
                 for number in range(self.config.nodes)
-                if number not in self.nodes or not self.nodes[number].facts
+                if number not in self.nodes or not self.nodes[number].ready
             ]
             show_status(f"waiting for {', '.join(absent) or 'nobody'}")
             if self.error:
                 raise self.error
             if self.process.poll() is not None:
-                launcher = str(self.config.launcher)
-                raise NodeError("node_timeout", launcher=launcher, detail=self._output())
+                raise self._launcher_ended(self._output())
             if time.monotonic() > deadline:
                 rejected = sorted(self.listener.rejected)
-                raise NodeError(
-                    "node_timeout",
-                    nodes=absent,
-                    seconds=self.config.timeout,
-                    **({"rejected": rejected} if rejected else {}),
-                )
+                more = {"rejected": rejected} if rejected else {}
+                limit = self.config.timeout
+                raise NodeError("node_timeout", nodes=absent, seconds=limit, **more)
         return [self._checked(node) for node in range(self.config.nodes)]
 
     def _checked(self, node: int) -> NodeSeen:
         """What was seen of a node. Raises NodeError if it does not fit the first."""
-        seen, first = self._facts(node), self._facts(0).facts
+        seen, first, name = self._ready(node), self._ready(0).facts, self.node_name(node)
         differs = {k: v for k, v in seen.facts.items() if v != first.get(k)}
         for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
             if fact in differs:
-                raise NodeError(
-                    "nodes_differ",
-                    fact=fact,
-                    here=first.get(fact),
-                    first_node=self.node_name(0),
-                    there=differs[fact],
-                    node=self.node_name(node),
-                )
+                here = {"here": first.get(fact), "first_node": self.node_name(0)}
+                there = {"there": differs[fact], "node": name}
+                raise NodeError("nodes_differ", fact=fact, **here, **there)
         if seen.gpus < self.config.gpus:
             raise self._not_as_here("gpus", self.config.gpus, seen.gpus, node)
-        return NodeSeen(
-            node=node,
-            name=self.node_name(node),
-            interface=seen.interface,
-            differs={k: str(v)[:200] for k, v in differs.items()},
-        )
+        shown = {fact: str(value)[:200] for fact, value in differs.items()}
+        return NodeSeen(node=node, name=name, interface=seen.interface, differs=shown)
 
     def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
         self.workers = ClusterWorkers(self, raw_folder)
-        master = f"{self._facts(0).address}:{self._rendezvous_port}"
-        for number, node in self.nodes.items():
-            facts = self._facts(number)
-            place = NodeRank(number, self.config.nodes, facts.address, facts.interface, master)
-            self.send(node, "run", repeat=repeat, job=job, place=place._asdict())
+        first = self._ready(0)
+        self.send(messages.Run(repeat=repeat, job=job, address=first.address, port=first.port))
         return self.workers
 
     def unreachable(self) -> list[str]:
-        """Which ports can't be had, and which node can't reach which, on the addresses that
-        their workers will use. Raises NodeError."""
-        for number, node in self.nodes.items():
-            self.send(node, "listen", port=0 if number else self._rendezvous_port)
-        listening = self._replies()
-        ports = {
-            number: (self._facts(number).address, reply["port"])
-            for number, reply in listening.items()
-            if not reply["error"]
-        }
-        for node in self.nodes.values():
-            self.send(node, "reach", ports=ports)
-        problems = [
-            f"{self.node_name(number)}: port {reply['port']} can't be used: {reply['error']}"
-            for number, reply in listening.items()
-            if reply["error"]
-        ]
-        return problems + [
-            f"{self.node_name(number)} can't reach {self.node_name(int(other))}: {reason}"
-            for number, reply in self._replies().items()
-            for other, reason in reply["errors"].items()
-        ]
-
-    @property
-    def _rendezvous_port(self) -> int:
-        """Where workers meet, on node 0."""
-        return self.config.port + 1 if self.config.port else self._facts(0).port
-
-    def _replies(self) -> dict[int, NodeMessage]:
-        while not self._all(lambda node: node.reply):
+        """Which node can't reach which, on the addresses that their workers will use. Raises
+        NodeError."""
+        ready = {number: self._ready(number) for number in self.nodes}
+        ports = {number: (there.address, there.port) for number, there in ready.items()}
+        self.send(messages.Reach(ports=ports))
+        deadline = time.monotonic() + REPLY_SECONDS
+        while not self._all(lambda node: node.reached):
             self.poll(POLL_SECONDS)
+            for node in self.nodes.values():
+                if time.monotonic() > deadline and not node.reached:
+                    node.lost = LostError(f"no answer within {REPLY_SECONDS:g} s")
             if self.error:
                 raise self.error
-        replies = {number: node.reply or {} for number, node in sorted(self.nodes.items())}
-        for node in self.nodes.values():
-            node.reply = None
-        return replies
+        return [
+            f"{self.node_name(number)} can't reach {self.node_name(other)}: {reason}"
+            for number, node in sorted(self.nodes.items())
+            for other, reason in (node.reached.errors.items() if node.reached else ())
+            if other in self.nodes
+        ]
 
     @property
     def error(self) -> NodeError | None:
@@ -242,95 +198,93 @@ class ClusterLauncher(Launcher):
         if self.refused:
             return self.refused
         for number, node in self.nodes.items():
-            if node.lost:
-                name, output = self.node_name(number), self._output()
+            name = self.node_name(number)
+            if isinstance(lost := node.lost, InvalidMessageError):
+                return NodeError("node_error", node=name, field=lost.field, detail=lost.reason)
+            if lost:
+                output = self._output()
                 printed = {"output": output} if output else {}
-                return NodeError("node_lost", node=name, detail=node.lost, **printed)
+                return NodeError("node_lost", node=name, detail=str(lost), **printed)
         return None
 
     def poll(self, seconds: float) -> None:
-        """Take in what comes within `seconds`, at most until the first messages have come."""
+        """Take in what comes within `seconds`, at most until the first messages have come, and
+        no more of them than can have waited: a node may send without end."""
         with contextlib.suppress(queue.Empty):
             self._receive(*self.inbox.get(timeout=seconds))
-            while True:
+            for _ in range(INBOX_MESSAGES):
                 self._receive(*self.inbox.get_nowait())
 
     def _receive(self, channel: Channel, message: NodeMessage | LostError) -> None:
         node = next((n for n in self.nodes.values() if n.channel is channel), None)
-        try:
-            if node and node.lost:
-                return
-            if isinstance(message, LostError):
-                raise message
-            if node:
-                self._take(node, message)
+        if not node:
+            absent = {*range(self.config.nodes)} - self.nodes.keys()
+            if isinstance(message, messages.Hello) and message.node in absent:
+                node = self.nodes[message.node] = Node(message.node, channel)
+                self.refused = self.refused or self._mismatch(message)
+                if not self.refused:
+                    job = messages.Job(config=self.config, protocol=self.protocol)
+                    self.send(job, [node])
             else:
-                self._welcome(channel, message)
-        except LostError as error:
-            self._lose(channel, node, str(error))
-        except (KeyError, TypeError, ValueError) as error:
-            self._lose(channel, node, f"it sent an invalid message: {error!r}")
+                channel.close()
+        elif not node.lost:
+            try:
+                self._take(node, message)
+            except LostError as error:
+                channel.close()
+                node.lost = error
 
-    def _lose(self, channel: Channel, node: Node | None, reason: str) -> None:
-        channel.close()
-        if node:
-            node.lost = reason
-
-    def _welcome(self, channel: Channel, hello: NodeMessage) -> None:
-        """Take in a node. Raises LostError for what is no node that is waited for."""
-        number = hello.get("node")
-        asked = (hello.get("config") or {}) | (hello.get("protocol") or {})
-        absent = {*range(self.config.nodes)} - {*self.nodes}
-        if hello["type"] != "hello" or type(number) is not int or number not in absent:
-            raise LostError("it is no node that is waited for")
-        node = self.nodes[number] = Node(number, channel)
-        self.refused = self.refused or self._mismatch(number, asked, hello.get("source"))
-        work = {"config": self.config.model_dump(), "protocol": self.protocol.model_dump()}
-        self.send(node, "job", **work)
-
-    def _mismatch(self, node: int, asked: dict[str, Any], source: object) -> NodeError | None:
+    def _mismatch(self, hello: messages.Hello) -> NodeError | None:
         """In what a node differs before it is asked anything: its perfkit and, where it was
         started by hand, what it was asked for."""
-        if source != package_source():
-            name = self.node_name(node)
-            return NodeError("nodes_differ", node=name, suite_source=str(source))
+        if hello.source != package_source():
+            name = self.node_name(hello.node)
+            return NodeError("nodes_differ", node=name, suite_source=hello.source)
         own = self.config.identity | self.protocol.model_dump()
-        for key, value in asked.items():
+        for key, value in (hello.config | hello.protocol).items():
             if key in own and own[key] != value:
-                return self._not_as_here(key, own[key], value, node)
+                return self._not_as_here(key, own[key], value, hello.node)
         return None
 
     def _not_as_here(self, parameter: str, here: object, there: object, node: int) -> NodeError:
         name = self.node_name(node)
         return NodeError("nodes_differ", parameter=parameter, here=here, there=there, node=name)
 
-    def _take(self, node: Node, message: NodeMessage) -> None:
-        match message["type"]:
-            case "ready":
-                node.facts = NodeFacts.model_validate(message)
-            case "refused":
+    def _launcher_ended(self, detail: str) -> NodeError:
+        return NodeError("node_timeout", launcher=str(self.config.launcher), detail=detail)
+
+    def _take(self, node: Node, message: NodeMessage | LostError) -> None:
+        """Raises LostError, also for what the node may not send."""
+        match message:
+            case LostError():
+                raise message
+            case messages.Ready():
+                node.ready = message
+            case messages.Reached():
+                node.reached = message
+            case messages.Refused():
+                params = message.model_dump(exclude={"type", "code"}, exclude_defaults=True)
                 name = self.node_name(node.number)
-                error = NodeError(message["code"], **message["params"], refused_by=name)
+                error = NodeError(message.code, **params, refused_by=name)
                 self.refused = self.refused or error
-            case "listening" | "reached":
-                node.reply = message
-            case "raw" | "exited" | "ended" if self.workers:
+            case messages.Report() | messages.Ended() if self.workers:
                 self.workers.receive(node.number, message)
-            case unknown:
-                raise LostError(f"it sent {unknown!r}, which this perfkit does not know")
+            case _:
+                raise InvalidMessageError(type(message).__name__.lower(), "not expected now")
 
-    def send(self, node: Node, type: str, **content: Any) -> None:
-        """Send a message; a node that it does not reach is lost."""
-        if not node.lost:
-            try:
-                node.channel.send(type, **content)
-            except LostError as error:
-                node.lost = str(error)
+    def send(self, message: NodeMessage, nodes: Iterable[Node] | None = None) -> None:
+        """Send a message to `nodes`, or to all; one that it does not reach is lost."""
+        for node in self.nodes.values() if nodes is None else nodes:
+            if not node.lost:
+                try:
+                    node.channel.send(message)
+                except LostError as error:
+                    node.lost = error
 
-    def _facts(self, node: int) -> NodeFacts:
-        facts = self.nodes[node].facts
-        assert facts
-        return facts
+    def _ready(self, node: int) -> messages.Ready:
+        ready = self.nodes[node].ready
+        assert ready
+        return ready
 
     def _all(self, has: Callable[[Node], Any]) -> bool:
         return len(self.nodes) == self.config.nodes and all(map(has, self.nodes.values()))
@@ -348,92 +302,85 @@ class ClusterWorkers(WorkerGroup):
         self.launcher = launcher
         self.raw_folder = raw_folder
         self.exited_at: dict[int, float] = {}
-        self.exits: dict[int, ExitInfo] = {}
+        self.exits: dict[int, messages.Ended] = {}
         self.deadline: float | None = None
 
-    def receive(self, node: int, message: NodeMessage) -> None:
-        """Take in a message of a node. Raises LostError for what it may not send."""
-        match message["type"]:
-            case "raw":
-                rank = self._own_rank(node, message["rank"])
-                with rank_file(self.raw_folder, rank).open("a") as stream:
-                    stream.write(message["text"])
-            case "exited":
-                for rank in message["ranks"]:
-                    self.exited_at.setdefault(self._own_rank(node, rank), time.monotonic())
-            case "ended":
+    def receive(self, node: int, message: messages.Report | messages.Ended) -> None:
+        """Take in a message of a node. Raises InvalidMessageError for what is not its own."""
+        place = NodeRank(node, self.launcher.config.nodes)
+        own = place.ranks(self.launcher.config.devices)
+        match message:
+            case messages.Report(raw=raw, exited=exited):
+                _check_own("report.raw", raw, own)
+                for rank, text in raw.items():
+                    with rank_file(self.raw_folder, rank).open("a") as stream:
+                        stream.write(text)
+                _check_own("report.exited", exited, own)
+                for rank in exited:
+                    self.exited_at.setdefault(rank, time.monotonic())
+            case messages.Ended(logs=logs):
                 # The names become those of files.
-                for name in message["exit"]["logs"]:
-                    if not re.fullmatch(r"[a-z0-9-]+", name):
-                        raise LostError(f"it sent a log of the name {name!r}")
-                self.exits[node] = EXIT_INFO.validate_python(message["exit"])
+                _check_own("ended.logs", logs, [place.log_name, *map("rank{}".format, own)])
+                self.exits[node] = message
 
-    def _own_rank(self, node: int, rank: object) -> int:
-        if type(rank) is not int or rank // self.launcher.config.devices != node:
-            raise LostError(f"it sent events of rank {rank!r}, which is not its own")
-        return rank
+    def _unended(self) -> list[Node]:
+        """Nodes whose workers have not ended, as far as they can tell."""
+        nodes = self.launcher.nodes.values()
+        return [node for node in nodes if node.number not in self.exits and not node.lost]
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self.launcher.poll(left)
-            if self.launcher.error or any(info.status for info in self.exits.values()):
-                return True
-            if len(self.exits) == len(self.launcher.nodes):
+            failed = any(info.status for info in self.exits.values())
+            if self.launcher.error or failed or not self._unended():
                 return True
         return False
 
+    def end_warmup(self) -> None:
+        self.launcher.send(messages.Steady(), [self.launcher.nodes[0]])
+
     def end(self, *, dump_stacks: bool = False) -> None:
-        nodes = self.launcher.nodes
-        for number, node in nodes.items():
-            if number not in self.exits:
-                self.launcher.send(node, "end", dump_stacks=dump_stacks)
+        self.launcher.send(messages.End(dump_stacks=dump_stacks), self._unended())
         # One deadline, however often this is called.
         self.deadline = self.deadline or time.monotonic() + ENDING_SECONDS
-        while time.monotonic() < self.deadline and not all(
-            number in self.exits or node.lost for number, node in nodes.items()
-        ):
+        while time.monotonic() < self.deadline and self._unended():
             self.launcher.poll(POLL_SECONDS)
 
     def exit_info(self) -> ExitInfo:
-        exits = self.exits.values()
+        exits, error = self.exits.values(), self.launcher.error
+        free = [shutil.disk_usage(self.raw_folder).free, *(info.free_bytes for info in exits)]
         logs = {"nodes": shortened(self.launcher.scratch / LOG)}
         for info in exits:
             logs |= info.logs
-        error = self.launcher.error
         return ExitInfo(
             status=next((info.status for info in exits if info.status), 0 if exits else None),
             exited_at=self.exited_at,
             killed_for_memory=any(info.killed_for_memory for info in exits),
-            free_bytes=min(
-                [
-                    shutil.disk_usage(self.raw_folder).free,
-                    *(info.free_bytes for info in exits),
-                ]
-            ),
+            free_bytes=min(free),
             logs={name: portable(text) for name, text in logs.items() if text},
             error=error.failure if error else None,
         )
 
 
+def _check_own(field: str, named: Collection[Any], own: Collection[Any]) -> None:
+    """Raises InvalidMessageError where a node names something that is not its own."""
+    for other in (name for name in named if name not in own):
+        raise InvalidMessageError(field, f"{str(other)[:80]!r} is not its own")
+
+
 def _start_command(config: Config, node: list[str]) -> list[str]:
-    """What starts `node`, the command of one node, on each of them."""
+    """What starts `node`, the command of one node, on each of them; by hand, on this one."""
+    launch: list[str] = []
     if config.launcher == "srun":
-        count = str(config.nodes)
-        # Not bound to cores: a node's one task is all of its workers. Overlapping, since
-        # perfkit may run in a step of the same allocation.
-        launch = ["srun", "--nodes", count, "--ntasks", count, "--ntasks-per-node", "1"]
-        launch += ["--overlap", "--cpu-bind", "none", "--kill-on-bad-exit", "--export", "ALL"]
-        return [*launch, *node]
-    if config.launcher == "mpirun":
+        launch = SRUN.format(nodes=config.nodes).split()
+    elif config.launcher == "mpirun":
         slots = ",".join(f"{host}:1" for host in config.host_list)
-        launch = ["mpirun", "--host", slots, "-np", str(config.nodes)]
-        launch += ["--map-by", "ppr:1:node", "--bind-to", "none"]
+        launch = MPIRUN.format(nodes=config.nodes, slots=slots).split()
         launch += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        names = [SECRET, *(name for name in os.environ if name.startswith(LIBRARY_VARIABLES))]
-        names += [n for n in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH") if n in os.environ]
-        return [*launch, *(word for name in names for word in ("-x", name)), *node]
-    return node
+        for name in [SECRET, *filter(PASSED_ON.match, os.environ)]:
+            launch += ["-x", name]
+    return [*launch, *node]
 
 
 def _rendezvous_address(config: Config) -> str:

@@ -1,12 +1,11 @@
-"""Messages between the driver and the nodes of a measurement: JSON objects, each a message of
-multiprocessing.connection, whose HMAC challenge keeps the secret off the network.
+"""The connections between the driver and the nodes of a measurement. Each NodeMessage is sent
+as JSON by multiprocessing.connection, whose HMAC challenge keeps the secret off the network.
 
 Both sides send a message every second, so that each notices when the other is gone.
 """
 
 import contextlib
 import getpass
-import json
 import os
 import secrets
 import shlex
@@ -15,31 +14,36 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from queue import Full, Queue
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from perfkit.driver.node_messages import (
+    FROM_DRIVER,
+    FROM_NODE,
+    Alive,
+    LostError,
+    NodeMessage,
+    decode,
+)
 from perfkit.request.errors import RequestError
 
 SECRET = "PERFKIT_SECRET"
 """The variable with the secret that all nodes share; connections without it are closed."""
 ALIVE_SECONDS = 1.0
-IDLE_SECONDS = 8.0
+IDLE_SECONDS = 8
 """A peer that sends nothing for so long is lost."""
-SENDING_SECONDS = 30.0
+SENDING_SECONDS = 30
 MESSAGE_BYTES = 64 * 2**20
 INBOX_MESSAGES = 64
 """How many messages may wait: a busy receiver slows the senders down, and does not grow."""
 UNAUTHENTICATED = 64
 """How many connections besides the nodes' may be in their challenge at once."""
-
-NodeMessage = dict[str, Any]
-
-
-class LostError(ConnectionError):
-    """The other side is gone or does not answer; the message says how."""
 
 
 class RejectedError(LostError):
@@ -51,26 +55,24 @@ Inbox = Queue[tuple["Channel", NodeMessage | LostError]]
 
 
 class Channel:
-    """One connection; `type` names what a message is, the rest is its content.
+    """One connection, from which `messages` are taken.
 
     Nothing is read before `receive_all`, which is for a thread of its own. Another thread
     shows that this side is alive, whatever keeps the caller busy.
     """
 
-    def __init__(self, stream: socket.socket, inbox: Inbox) -> None:
+    def __init__(self, stream: socket.socket, inbox: Inbox, messages: TypeAdapter[Any]) -> None:
         stream.setblocking(True)
-        for option, seconds in (
-            (socket.SO_RCVTIMEO, IDLE_SECONDS),
-            (socket.SO_SNDTIMEO, SENDING_SECONDS),
-        ):
-            whole, rest = divmod(seconds, 1)
-            timeval = struct.pack("ll", int(whole), int(rest * 1e6))
-            stream.setsockopt(socket.SOL_SOCKET, option, timeval)
+        limits = {socket.SO_RCVTIMEO: IDLE_SECONDS, socket.SO_SNDTIMEO: SENDING_SECONDS}
+        for option, seconds in limits.items():
+            stream.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.stream = stream
         self.address = str(stream.getsockname()[0])
         self.connection = Connection(os.dup(stream.fileno()))
-        self.inbox = inbox
+        self.inbox, self.messages = inbox, messages
+        self.lost: LostError | None = None
+        """Why nothing more is received."""
         self.sending = threading.Lock()
         self.closed = threading.Event()
 
@@ -85,15 +87,16 @@ class Channel:
             self._release()
             raise
 
-    def send(self, type: str, **content: Any) -> None:
+    def send(self, message: NodeMessage) -> None:
         """Raises LostError."""
+        data = message.model_dump_json().encode()
         try:
             with self.sending, _losing():
-                self.connection.send_bytes(json.dumps({"type": type} | content).encode())
-        except LostError:
+                self.connection.send_bytes(data)
+        except LostError as error:
             # The message may have been sent in part.
             self.close()
-            raise
+            raise self.lost or error from error
 
     def receive_all(self) -> None:
         """Put all messages into the inbox, up to the end of the connection."""
@@ -101,10 +104,11 @@ class Channel:
         try:
             while True:
                 with _losing():
-                    message = _decode(self.connection.recv_bytes(MESSAGE_BYTES))
-                if message["type"] != "alive":
+                    message = decode(self.messages, self.connection.recv_bytes(MESSAGE_BYTES))
+                if not isinstance(message, Alive):
                     self._deliver(message)
         except LostError as error:
+            self.lost = error
             self._deliver(error)
         finally:
             self.close()
@@ -128,7 +132,7 @@ class Channel:
     def _show_alive(self) -> None:
         with contextlib.suppress(LostError):
             while not self.closed.wait(ALIVE_SECONDS):
-                self.send("alive")
+                self.send(Alive())
 
 
 class Listener:
@@ -161,14 +165,16 @@ class Listener:
             try:
                 stream, (address, _port) = self.server.accept()
                 self.unauthenticated[stream] = time.monotonic()
-                threading.Thread(
-                    target=self._authenticate, args=(stream, address), daemon=True
-                ).start()
+                challenge = (stream, address)
+                threading.Thread(target=self._challenge, args=challenge, daemon=True).start()
             except TimeoutError:
                 pass
             except OSError:
                 # The peer has gone already, or no descriptors are left for the moment.
                 self.closed.wait(0.1)
+            except RuntimeError:
+                # No thread is left for the moment.
+                self.unauthenticated.popitem()
             self._drop_idle()
         self._drop_idle()
 
@@ -179,9 +185,9 @@ class Listener:
             if idle or position > self.limit or self.closed.is_set():
                 shut_down(stream)
 
-    def _authenticate(self, stream: socket.socket, address: str) -> None:
+    def _challenge(self, stream: socket.socket, address: str) -> None:
         try:
-            channel = Channel(stream, self.inbox)
+            channel = Channel(stream, self.inbox, FROM_NODE)
             channel.authenticate(self.secret, first=True)
         except OSError as error:
             if isinstance(error, RejectedError):
@@ -199,14 +205,16 @@ def connect(address: str, port: int, secret: str, seconds: float, inbox: Inbox) 
     while True:
         try:
             stream = socket.create_connection((address, port), timeout=5)
+            channel = Channel(stream, inbox, FROM_DRIVER)
+            channel.authenticate(secret, first=False)
             break
+        except RejectedError:
+            raise
         except OSError as error:
             if time.monotonic() > deadline:
                 reason = error.strerror or error
                 raise LostError(f"no driver at {address} port {port}: {reason}") from error
             time.sleep(0.5)
-    channel = Channel(stream, inbox)
-    channel.authenticate(secret, first=False)
     threading.Thread(target=channel.receive_all, daemon=True).start()
     return channel
 
@@ -237,33 +245,21 @@ def shut_down(stream: socket.socket) -> None:
         stream.shutdown(socket.SHUT_RDWR)
 
 
-def _decode(data: bytes) -> NodeMessage:
-    """Raises LostError for what is no message."""
-    try:
-        message = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise LostError(f"it sent an invalid message: {error}") from error
-    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise LostError("it sent an invalid message")
-    return message
-
-
 @contextlib.contextmanager
-def _losing() -> Any:
+def _losing() -> Iterator[None]:
     """Raises a LostError for all that a connection can end with."""
     try:
         yield
     except LostError:
         raise
     except BlockingIOError as error:
-        raise LostError(f"it has not answered for {IDLE_SECONDS:g} s") from error
+        raise LostError(f"it has not answered for {IDLE_SECONDS} s") from error
     except EOFError as error:
         raise LostError("it closed the connection") from error
     except AuthenticationError as error:
         raise RejectedError(f"{SECRET} is another one there") from error
-    except (OSError, AssertionError) as error:
-        # An assertion: what was sent in place of a challenge.
-        reason = f"it sent a message of over {MESSAGE_BYTES >> 20} MiB"
-        if str(error) != "bad message length":
-            reason = f"the connection failed: {error}"
-        raise LostError(reason) from error
+    except Exception as error:
+        # Whatever else comes of what was sent in place of a challenge.
+        too_long = str(error) == "bad message length"
+        limit = f"it sent a message of over {MESSAGE_BYTES >> 20} MiB"
+        raise LostError(limit if too_long else f"the connection failed: {error}") from error

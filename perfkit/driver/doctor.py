@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.driver.cluster import ClusterLauncher
-from perfkit.driver.connection import LostError
 from perfkit.driver.failures import NodeError
 from perfkit.driver.node_agent import join
+from perfkit.driver.node_messages import LostError
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
-from perfkit.inputs.data_set import examine
+from perfkit.inputs.data_set import data_set_class, examine
 from perfkit.models import MODELS
-from perfkit.models.bert import predictions
 from perfkit.request.environment import read_environment
 from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
@@ -38,16 +37,20 @@ class Check(NamedTuple):
 def examine_plan(plan: Plan) -> Iterator[Check]:
     """Look at this machine and, for several nodes, at all of them, one thing after another."""
     config = plan.config
-    environment = read_environment(config.framework, config.data_folder)
-    framework = FRAMEWORKS[config.framework]
-    for fact in ("python", *framework.facts, "dali"):
-        reading = environment[fact]
-        yield Check(
-            None if reading.missing else True, fact, reading.missing or str(reading.value)
-        )
+    environment = read_environment(config.framework, config.data_folder, config.interpreter)
+    for fact in ("python", *FRAMEWORKS[config.framework].facts, "dali"):
+        value, missing = environment[fact].value, environment[fact].missing
+        yield Check(None if missing else True, fact, missing or str(value))
     yield _data(config)
-    yield from _space(config)
+    yield _room("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
+    if config.input == "dataloader":
+        # Two batches for each of its processes are under way.
+        batches = 2 * config.dataloader_workers * config.devices
+        sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
+        needed = batches * config.batch_size * sample_bytes
+        yield _room("shared memory", Path("/dev/shm"), needed)
     if config.nodes > 1:
+        config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
         yield from _nodes(config, plan.protocol)
 
 
@@ -55,30 +58,10 @@ def _data(config: Config) -> Check:
     if config.input == "synthetic":
         return Check(True, "data", "synthetic: none is needed")
     try:
-        data = examine(config)
+        count = len(examine(config))
     except InputError as error:
         return Check(False, "data", str(error))
-    kind = MODELS[config.model].sample
-    return Check(True, "data", f"{len(data):,} {kind}s in {config.data_dir}")
-
-
-def _space(config: Config) -> Iterator[Check]:
-    """Room for results, and for the batches that DataLoader's processes hand over."""
-    yield _room("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
-    if config.input == "dataloader":
-        # Two batches for each of its processes are under way.
-        batches = 2 * config.dataloader_workers * config.devices
-        needed = batches * config.batch_size * _sample_bytes(config)
-        yield _room("shared memory", Path("/dev/shm"), needed)
-
-
-def _sample_bytes(config: Config) -> int:
-    """An image in float32, or a sequence in int64 (three times its tokens, two times its masked
-    ones), as DataLoader hands it over."""
-    size = config.sample_size
-    if MODELS[config.model].sample == "image":
-        return 3 * size**2 * 4
-    return (3 * size + 2 * predictions(size)) * 8
+    return Check(True, "data", f"{count:,} {MODELS[config.model].sample}s in {config.data_dir}")
 
 
 def _room(subject: str, path: Path, needed: int) -> Check:
@@ -91,17 +74,12 @@ def _room(subject: str, path: Path, needed: int) -> Check:
 
 def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
     """The nodes as a measurement would start them."""
-    config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
     hosts = config.host_list
-    if config.launcher == "manual" and (number := own_index(hosts)):
-        try:
-            join(config, protocol, number)
-        except (LostError, RequestError) as error:
-            yield Check(False, "nodes", str(error).splitlines()[-1].strip())
-            return
-        yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
-        return
     try:
+        if config.launcher == "manual" and (number := own_index(hosts)):
+            join(config, protocol, number)
+            yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
+            return
         with ClusterLauncher(config, protocol) as launcher:
             for node in launcher.wait_for_nodes(lambda _text: None):
                 differs = ", ".join(node.differs) or "nothing"
@@ -111,5 +89,7 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
             yield from (Check(False, "network", problem) for problem in problems)
             if not problems:
                 yield Check(True, "network", "every node reaches every other; ports are free")
+    except (LostError, RequestError) as error:
+        yield Check(False, "nodes", str(error).splitlines()[-1].strip())
     except NodeError as error:
         yield Check(False, error.failure.code.replace("_", " "), sentence(error.failure))

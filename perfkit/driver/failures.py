@@ -5,13 +5,15 @@ by it; a launcher's status is that of the first process it looks at. So the culp
 for in what ranks reported, how far each one came, and which of them exited first.
 """
 
+import errno
 import os
+import re
 from typing import Any
 
 from perfkit.config import portable
 from perfkit.driver.workers import ExitInfo
 from perfkit.results.schema import Failure, FailureCode
-from perfkit.results.store import NO_ROOM, Events
+from perfkit.results.store import BROKEN, NO_ROOM, Events
 from perfkit.text.messages import sentence
 
 STALLED_SECONDS = 20.0
@@ -40,7 +42,9 @@ def failure(code: FailureCode, **params: Any) -> Failure:
 
 def unwritten(error: OSError) -> Failure:
     """The driver itself could not write a file, make a folder or start a process."""
-    code: FailureCode = "disk_full" if error.errno in NO_ROOM else "worker_error"
+    code: FailureCode = "disk_full" if error.errno in NO_ROOM else "io_error"
+    if error.errno == errno.ENOMEM:
+        code = "out_of_memory"
     return failure(code, detail=str(error))
 
 
@@ -74,19 +78,15 @@ def cause(
         return exit_info.error
     if exit_info.free_bytes < os.sysconf("SC_PAGE_SIZE"):
         return failure("disk_full", free_bytes=exit_info.free_bytes)
-    if line := _no_room(exit_info.logs):
-        return failure("disk_full", detail=line)
+    # What a worker could not write, it says last: there may be free bytes on the disk, but not
+    # in the user's share of it, or for that file.
+    for line in (line for log in exit_info.logs.values() for line in log.splitlines()[::-1]):
+        found = re.match(r"OSError: \[Errno (\d+)\]", line)
+        if found and (number := int(found[1])) in (*NO_ROOM, *BROKEN):
+            return failure("disk_full" if number in NO_ROOM else "io_error", detail=line)
     if exit_info.killed_for_memory:
         return failure("out_of_memory", killed=True)
     return _silent(events, nodes, exit_info, idle_seconds, reported)
-
-
-def _no_room(logs: dict[str, str]) -> str | None:
-    """Where a process says last that it had no room to write, which may be so where there are
-    free bytes, too: for another file, or in the user's share of the disk."""
-    signs = tuple(f"OSError: [Errno {number}]" for number in NO_ROOM)
-    lines = [line for log in logs.values() for line in log.splitlines()]
-    return next((line for line in reversed(lines) if line.startswith(signs)), None)
 
 
 def _silent(
@@ -97,40 +97,33 @@ def _silent(
     reported: dict[int, Failure],
 ) -> Failure:
     """The rank that stopped without reporting an error; a plain report if there is none."""
+
+    def named(rank: int) -> dict[str, Any]:
+        return _place(rank, nodes) | _step(events[rank])
+
     silent = [r for r, e in enumerate(events) if r not in reported and not finished(e)]
     earliest = min(exit_info.exited_at.values(), default=0.0)
     first = [r for r, at in exit_info.exited_at.items() if at - earliest < SAME_SECONDS]
     peer: dict[str, Any] = {}
-    if reported:
-        rank, report = next(iter(reported.items()))
+    for rank, report in [*reported.items()][:1]:
         peer = _place(rank, nodes, "peer") | {"peer_detail": report.params.get("detail", "")}
     furthest = max(map(_progress, events))
-    stalled = [
-        rank
-        for rank in silent
-        if _progress(events[rank]) < furthest
-        and first != [rank]
-        and idle_seconds[rank] > STALLED_SECONDS
-    ]
-    if stalled:
-        who = _place(stalled[0], nodes) | _step(events[stalled[0]])
-        exited = [rank for rank in first if rank != stalled[0]]
-        if exited and not peer:
-            peer = _place(exited[0], nodes, "peer") | {"peer_exited": True}
-        return failure("worker_stalled", **who, **peer)
+    for rank in silent:
+        behind = _progress(events[rank]) < furthest and first != [rank]
+        if behind and idle_seconds[rank] > STALLED_SECONDS:
+            exited = [other for other in first if other != rank]
+            if exited and not peer:
+                peer = _place(exited[0], nodes, "peer") | {"peer_exited": True}
+            return failure("worker_stalled", **named(rank), **peer)
     # A peer that was aborted, unlike the one that was killed, has its log to show for it.
-    aborted = [
-        rank
-        for rank in first
-        if any(sign in exit_info.logs.get(f"rank{rank}", "") for sign in ABORTED)
-    ]
+    logs = {rank: exit_info.logs.get(f"rank{rank}", "") for rank in first}
+    aborted = [rank for rank in first if any(sign in logs[rank] for sign in ABORTED)]
     killed = [rank for rank in first if rank in silent and rank not in aborted]
     if not killed and reported:
         return next(iter(reported.values()))
     who = {"workers": len(events)}
-    if killed or aborted:
-        rank = min(killed or aborted, key=lambda rank: _progress(events[rank]))
-        who = _place(rank, nodes) | _step(events[rank])
+    if gone := killed or aborted:
+        who = named(min(gone, key=lambda rank: _progress(events[rank])))
     if peer:
         return failure("worker_died", **who, **peer)
     lines = [line for log in exit_info.logs.values() for line in log.splitlines()[-3:]]

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import StrictUndefined, Template
 
-from perfkit.config import Config, run_command, select
+from perfkit.config import Config, run_command
 from perfkit.driver.connection import SECRET
 from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan
@@ -33,7 +33,7 @@ def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
         problems.append(f"--mount: {mount!r} must begin with a slash")
     problems += [
         f"{name}: {values[name]!r} is not below {mount}, where the claim is"
-        for name in select(is_path=True)
+        for name in ("data_dir", "outputs_dir")
         if name in values and not Path(str(values[name])).is_relative_to(mount)
     ]
     if problems:
@@ -43,14 +43,6 @@ def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
     if config.input != "synthetic" and "data_dir" not in values:
         raise RequestError([f"data_dir: say where the data is, below {mount}"])
     return config
-
-
-def _job_name(config: Config) -> str:
-    """A name that Kubernetes takes, a DNS label; another one each time, as a Job runs once."""
-    words = [config.model, config.precision, config.topology, f"b{config.batch_size}"]
-    words += [config.label] if config.label else []
-    text = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower())[:NAME_LENGTH]
-    return f"{text.rstrip('-')}-{secrets.token_hex(3)}"
 
 
 def manifest(
@@ -63,7 +55,11 @@ def manifest(
     at once, is at `mount`: data and results are below it. Raises RequestError.
     """
     config = _planned(model, values, mount)
-    name = _job_name(config)
+    words = [config.model, config.precision, config.topology, f"b{config.batch_size}"]
+    words += [config.label] if config.label else []
+    # A DNS label, as Kubernetes has it; another one each time, as a Job runs once.
+    name = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower())[:NAME_LENGTH]
+    name = f"{name.rstrip('-')}-{secrets.token_hex(3)}"
     # <pod>.<service>
     hosts = [f"{name}-{index}.{name}" for index in range(config.nodes)]
     typed = {"outputs_dir": f"{mount}/outputs"} | values

@@ -1,22 +1,21 @@
 """The driver: plans repeats, runs them in fresh processes, collects, stores. No framework."""
 
-import hashlib
-import json
-import re
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from pydantic import ValidationError
 
 from perfkit.config import Config, Protocol, portable, resolved_path
 from perfkit.driver.cluster import ClusterLauncher
-from perfkit.driver.connection import LostError
 from perfkit.driver.failures import NodeError, failure, unwritten
 from perfkit.driver.node_agent import join
+from perfkit.driver.node_messages import InvalidMessageError, LostError
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import run_repeat
-from perfkit.driver.workers import LocalLauncher
+from perfkit.driver.workers import Launcher
+from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
@@ -26,43 +25,43 @@ from perfkit.request.errors import RequestError
 from perfkit.request.hosts import own_index
 from perfkit.results.schema import (
     SCHEMA_VERSION,
-    Effective,
     Failure,
     InputData,
-    NodeSeen,
     Reading,
-    Repeat,
     Result,
-    Throughput,
+    measurement_id,
 )
 from perfkit.results.store import (
     Measurement,
     ResultError,
     Store,
+    make_folder,
     read_result,
     write_atomically,
     write_last_result,
     write_result,
 )
-from perfkit.system.environment import identity
-from perfkit.system.gpus import visible_gpus
+from perfkit.results.summarize import check_against_raw
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
     """Measure `config` under `protocol`; what was already measured of it is not run again.
 
-    Whatever goes wrong during a repeat is told by the returned measurement's `status` and
+    Whatever goes wrong during a repeat is reported by the returned measurement's `status` and
     `failure`, and stored; nothing is raised for it. Raises RequestError if the configuration
     can't run on this machine or the same measurement is being made by another process.
 
     With launcher=manual, on a host that is not the first: serves the measurement that the
     first one makes, and returns that.
     """
-    if wrong := problems(config, len(visible_gpus())):
+    framework = FRAMEWORKS.get(config.framework)
+    devices = framework.visible_devices(config.device, config.interpreter) if framework else []
+    if wrong := problems(config, len(devices)):
         raise RequestError(wrong)
     if config.launcher == "manual" and (node := own_index(config.host_list)):
         return _serve(config, protocol, node)
-    return resume(config, protocol, read_environment(config.framework, config.data_folder))
+    environment = read_environment(config.framework, config.data_folder, config.interpreter)
+    return resume(config, protocol, environment)
 
 
 def resume(
@@ -76,17 +75,14 @@ def resume(
     up to `until`, which may be 0; as `measure` else. A `shared` progress is that of several
     measurements."""
     folder = measurement_folder(config, protocol, environment)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     try:
         with FileLock(Store(folder).lock_file, timeout=0):
             _measure(config, protocol, environment, folder, until, shared)
     except Timeout:
-        raise RequestError(
-            [
-                f"{folder.name} is being measured by another process right now. Wait for it, "
-                "or give this one a label of its own: -p label NAME"
-            ]
-        ) from None
+        problem = f"{folder.name} is being measured by another process right now"
+        advice = "Wait for it, or give this one a label of its own: -p label NAME"
+        raise RequestError([f"{problem}. {advice}"]) from None
     return Measurement.read(folder)
 
 
@@ -95,11 +91,18 @@ def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
     text = join(config, protocol, number)
     if text is None:
         raise LostError("the first host ended without a result; it says why")
-    result = Result.model_validate_json(text)
-    if not re.fullmatch(r"\w[\w.-]*", result.id):
-        raise LostError(f"the first host sent a result whose id names no folder: {result.id!r}")
-    folder = resolved_path(config.outputs_dir) / result.id
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        result = Result.model_validate_json(text)
+    except ValidationError as error:
+        raise InvalidMessageError("bye.result", str(error)[:200]) from error
+    folder = measurement_folder(config, protocol, result.environment)
+    asked = (folder.name, config.identity, protocol)
+    if (result.id, result.config.identity, result.protocol) != asked:
+        raise InvalidMessageError("bye.result", "not what was asked for here")
+    earlier = _begin(config, protocol, result.environment, folder)
+    if any(repeat not in result.repeats for repeat in earlier.complete_repeats):
+        raise InvalidMessageError("bye.result", "without a repeat that is stored here")
+    make_folder(folder)
     # Where nodes share the folder, this is the text that it has already.
     write_atomically(Store(folder).result_file, text)
     return Measurement(folder, result)
@@ -108,22 +111,9 @@ def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
 def measurement_folder(
     config: Config, protocol: Protocol, environment: dict[str, Reading]
 ) -> Path:
-    """Where the results of exactly this measurement belong: `outputs_dir/<id>`.
-
-    The id ends in a digest of configuration, protocol, environment and the training data, so
-    that only repeats of one and the same measurement ever come together.
-    """
-    parts = [
-        config.identity,
-        protocol.model_dump(),
-        identity(environment),
-        digest(config),
-    ]
-    hashed = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    name = [config.model, config.framework, config.precision, config.topology]
-    name += [f"b{config.batch_size}", config.device, config.input, protocol.name]
-    name += [config.label] if config.label else []
-    return resolved_path(config.outputs_dir) / "-".join([*name, hashed[:8]])
+    """Where the results of exactly this measurement belong: `outputs_dir/<id>`."""
+    name = measurement_id(config, protocol, environment, digest(config))
+    return resolved_path(config.outputs_dir) / name
 
 
 def is_complete(folder: Path) -> bool:
@@ -152,24 +142,35 @@ def _measure(
     if result.failure or not missing:
         return
     interrupted = False
+    own = Progress(protocol.repeats, protocol.steps, MODELS[config.model].unit, protocol.budget)
     try:
-        result = _with_input_data(result)
-        kind = ClusterLauncher if config.nodes > 1 else LocalLauncher
-        own = Progress(
-            protocol.repeats, protocol.steps, MODELS[config.model].unit, protocol.budget
-        )
+        samples = None
+        if config.input != "synthetic":
+            data = examine(config)
+            samples = len(data)
+            found = InputData(samples=samples, sha256=data.sha256)
+            result = result.model_copy(update={"input_data": found})
         with (
-            kind(config, protocol) as launcher,
+            (ClusterLauncher if config.nodes > 1 else Launcher)(config, protocol) as launcher,
             nullcontext(shared) if shared else own as progress,
         ):
-            seen = launcher.wait_for_nodes(progress.show_status)
-            _check_same_nodes(result, seen)
-            result = result.model_copy(update={"nodes": seen})
+            nodes = launcher.wait_for_nodes(progress.show_status)
+            # Repeats made on other nodes join these only if those show the same facts.
+            before = [node.differs for node in result.nodes]
+            if result.complete_repeats and before != [node.differs for node in nodes]:
+                names = [node.name for node in result.nodes]
+                raise NodeError("nodes_differ", earlier_nodes=names)
+            result = result.model_copy(update={"nodes": nodes})
             for index in missing:
                 repeat, effective, interrupted = run_repeat(
-                    launcher, Store(folder), index, progress
+                    launcher, Store(folder), index, progress, samples
                 )
-                result = _stored(folder, _with_repeat(result, repeat, effective))
+                repeat = repeat.model_copy(update={"nodes": [node.name for node in nodes]})
+                kept = [r for r in result.repeats if r.index != index]
+                repeats = sorted([*kept, repeat], key=lambda r: r.index)
+                update = {"repeats": repeats, "effective": effective or result.effective}
+                result = _concluded(result.model_copy(update=update), repeat.failure)
+                result = _stored(folder, result)
                 launcher.result_json = result.model_dump_json(indent=1)
                 if result.failure or result.ended_by:
                     break
@@ -182,15 +183,6 @@ def _measure(
         raise
     if interrupted:
         raise KeyboardInterrupt
-
-
-def _with_input_data(result: Result) -> Result:
-    """`result` with what was found of its data set, if it has one. Raises InputError."""
-    if result.config.input == "synthetic":
-        return result
-    data = examine(result.config)
-    found = InputData(samples=len(data), sha256=data.sha256)
-    return result.model_copy(update={"input_data": found})
 
 
 def _stored(folder: Path, result: Result) -> Result:
@@ -207,24 +199,6 @@ def _stored(folder: Path, result: Result) -> Result:
     return result
 
 
-def _check_same_nodes(result: Result, seen: list[NodeSeen]) -> None:
-    """Repeats made on other nodes join these only if those show the same facts. Raises
-    NodeError."""
-    before = [node.differs for node in result.nodes]
-    if result.complete_repeats and before != [node.differs for node in seen]:
-        names = [node.name for node in result.nodes]
-        raise NodeError("nodes_differ", earlier_nodes=names)
-
-
-def _with_repeat(result: Result, repeat: Repeat, effective: Effective | None) -> Result:
-    """`result` with a repeat that was run now."""
-    repeat = repeat.model_copy(update={"nodes": [node.name for node in result.nodes]})
-    kept = [r for r in result.repeats if r.index != repeat.index]
-    repeats = sorted([*kept, repeat], key=lambda r: r.index)
-    update = {"repeats": repeats, "effective": effective or result.effective}
-    return _concluded(result.model_copy(update=update), repeat.failure)
-
-
 def _begin(
     config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
 ) -> Result:
@@ -232,10 +206,15 @@ def _begin(
     path = Store(folder).result_file
     if path.exists():
         try:
-            return _concluded(read_result(path), None)
+            stored = read_result(path)
+            wrong = check_against_raw(Measurement(folder, stored))
+            problem = f"{path}: contradicts its raw files: {wrong[0]}" if wrong else ""
         except ResultError as error:
+            problem = str(error)
+        if problem:
             advice = "move it away, or give a label of your own: -p label NAME"
-            raise RequestError([f"{portable(str(error))}; {advice}"]) from error
+            raise RequestError([f"{portable(problem)}; {advice}"])
+        return _concluded(stored, None)
     return Result(
         schema_version=SCHEMA_VERSION,
         id=folder.name,
@@ -249,15 +228,6 @@ def _begin(
 
 def _concluded(result: Result, failure: Failure | None) -> Result:
     """`result` with status, failure and throughput as its repeats have them."""
-    complete, unit = result.complete_repeats, MODELS[result.config.model].unit
-    if result.ended_by:
-        status = "complete"
-    else:
-        status = "partial" if complete or not failure else "failed"
-    return result.model_copy(
-        update={
-            "status": status,
-            "failure": failure,
-            "throughput": Throughput.of(complete, unit) if complete else None,
-        }
-    )
+    result = result.model_copy(update={"failure": failure})
+    update = {"status": result.derived_status, "throughput": result.derived_throughput}
+    return result.model_copy(update=update)

@@ -83,14 +83,22 @@ class Progress:
         self._show(text, self.bar.n)
 
     def show(
-        self, repeat: int, step: int, throughput: float | None, *, last: bool = False
+        self,
+        repeat: int,
+        step: int,
+        throughput: float | None,
+        *,
+        warmup_step: int = 0,
+        last: bool = False,
     ) -> None:
-        """Show that `repeat` has finished `step` steps; with `last`, at once."""
+        """Show that `repeat` has finished `step` steps, or that many of a warm-up whose length
+        is open; with `last`, at once."""
         if throughput:
             self.throughputs[self.variant] = throughput
         known = self.throughputs.get(self.variant)
         rate = f"{known:.4g} {self.unit}" if known else f"- {self.unit}"
-        text = f"repeat {repeat}/{self.repeats} step {step}/{self.steps} {rate}"
+        at = f"warm-up step {warmup_step}" if warmup_step else f"step {step}/{self.steps}"
+        text = f"repeat {repeat}/{self.repeats} {at} {rate}"
         before = (repeat - 1) * len(self.variants) + self.variants.index(self.variant)
         self.bar.total = self.repeats * len(self.variants) * self.steps
         if not self.throughputs and not step:

@@ -1,31 +1,43 @@
 """One repeat: fresh worker processes, watched to their end, and what came of them."""
 
 import contextlib
-import json
 import shutil
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain
+from math import inf
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from perfkit.config import Protocol
 from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
 from perfkit.driver.workers import ExitInfo, Launcher, find_supervisor
+from perfkit.models import units_per_sample
 from perfkit.results.schema import Effective, Failure, Repeat
 from perfkit.results.store import (
     Events,
     ResultError,
     Store,
+    make_folder,
+    raw_digests,
     read_events,
     write_atomically,
 )
 from perfkit.results.summarize import summarize
+from perfkit.results.telemetry import SAMPLING_SECONDS
 from perfkit.system.telemetry import Telemetry
 
-POLL_SECONDS = 0.5
+UNFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What comes of raw events that are not those of a worker, but of a node that makes them up."""
+DETAIL_LENGTH = 600
+WARMUP_TEST_SHARE = 0.05
+"""A warm-up is tested again after so much of its steps: the test takes time that the workers
+may need, the more the longer it lasts."""
 
 
 class RunOutcome(NamedTuple):
@@ -41,10 +53,14 @@ class RunOutcome(NamedTuple):
 
 
 def run_repeat(
-    launcher: Launcher, store: Store, index: int, progress: Progress
+    launcher: Launcher,
+    store: Store,
+    index: int,
+    progress: Progress,
+    samples: int | None = None,
 ) -> tuple[Repeat, Effective | None, bool]:
     """Run repeat `index` of the measurement in `store`: the repeat, whatever happens, what the
-    training really did, and whether it was interrupted.
+    training really did, and whether it was interrupted. `samples` are those of the data set.
 
     Raw files of an earlier try at it are replaced.
     """
@@ -52,18 +68,11 @@ def run_repeat(
     effective, interrupted = None, False
     try:
         shutil.rmtree(store.raw_folder(index), ignore_errors=True)
-        store.raw_folder(index).mkdir(parents=True)
-        outcome = _run_workers(launcher, store, index, progress)
+        make_folder(store.raw_folder(index))
+        outcome = _run_workers(launcher, store, index, progress, samples)
         interrupted = outcome.ended_by == "interrupt"
-        ranks = range(launcher.config.ranks)
-        events = [_events(store.rank_file(index, rank)) for rank in ranks]
-        effective = _effective(events)
-        if why := _why_failed(outcome, launcher, index, events):
-            seconds = outcome.seconds
-            repeat = Repeat(index=index, status="failed", failure=why, wall_seconds=seconds)
-        else:
-            telemetry = _events(store.telemetry_file(index))
-            repeat = summarize(index, launcher.protocol, events, outcome.seconds, telemetry)
+        repeat, effective = _concluded(outcome, launcher, store, index)
+        if not repeat.failure:
             progress.show(index, launcher.protocol.steps, repeat.throughput, last=True)
     except OSError as error:
         repeat = Repeat(index=index, status="failed", failure=unwritten(error))
@@ -71,34 +80,36 @@ def run_repeat(
 
 
 def _run_workers(
-    launcher: Launcher, store: Store, index: int, progress: Progress
+    launcher: Launcher, store: Store, index: int, progress: Progress, samples: int | None
 ) -> RunOutcome:
-    config = launcher.config
+    config, protocol = launcher.config, launcher.protocol
+    raw_folder, job = store.raw_folder(index), f"{store.folder.name}-{index}"
+    units = units_per_sample(config) * config.ranks
     began = time.monotonic()
-    ranks = [
-        Follower(store.rank_file(index, rank), launcher.protocol.warmup_steps)
-        for rank in range(config.ranks)
-    ]
+    ranks = [Follower(store.rank_file(index, rank), protocol) for rank in range(config.ranks)]
+    # Rank 0 is on this machine, also of several nodes; ranks step together.
+    first = ranks[0]
+    warmup = WarmupTest(protocol, samples and samples / config.global_batch)
     ended_by: Literal["timeout", "interrupt"] | None = None
     exited = False
     supervisor: psutil.Process | None = None
     with (
-        launcher.start(
-            index, store.raw_folder(index), f"{store.folder.name}-{index}"
-        ) as workers,
+        launcher.start(index, raw_folder, job) as workers,
         Telemetry(store.telemetry_file(index), config) as telemetry,
     ):
         try:
             while not exited:
-                exited = workers.wait(POLL_SECONDS)
+                exited = workers.wait(SAMPLING_SECONDS)
                 for rank in ranks:
                     rank.read_on()
-                # Rank 0 is on this machine, also of several nodes.
-                if ranks[0].pid and not supervisor:
-                    supervisor = find_supervisor(ranks[0].pid)
+                if first.pid and not supervisor:
+                    supervisor = find_supervisor(first.pid)
                 telemetry.sample(supervisor)
-                so_far = ranks[0].throughput and ranks[0].throughput * config.ranks
-                progress.show(index, ranks[0].step, so_far)
+                # Not in the window, which a test would disturb.
+                if first.warmup_step and warmup.ends_with(first.step_seconds):
+                    workers.end_warmup()
+                so_far, at = first.samples_per_second * units, first.warmup_step
+                progress.show(index, first.planned_step, so_far, warmup_step=at)
                 if not exited and time.monotonic() - began > config.timeout:
                     ended_by = "timeout"
                     break
@@ -112,6 +123,48 @@ def _run_workers(
         # Before the scratch folder goes, which may lie on the same disk.
         log_error = _store_logs(exit_info.logs, store, index)
     return RunOutcome(ended_by, seconds, idle_seconds, exit_info, log_error)
+
+
+def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
+    """What kept the logs from being stored: not raised, for it must not hide what they would
+    have explained."""
+    try:
+        make_folder(store.log_folder)
+        for name, text in logs.items():
+            write_atomically(store.log_file(repeat, name), text)
+    except OSError as error:
+        return unwritten(error)
+    return None
+
+
+def _concluded(
+    outcome: RunOutcome, launcher: Launcher, store: Store, index: int
+) -> tuple[Repeat, Effective | None]:
+    """The repeat and what the training really did, as the raw events have it."""
+    config, seconds, effective = launcher.config, outcome.seconds, None
+    try:
+        events = [_events(store.rank_file(index, rank)) for rank in range(config.ranks)]
+        for event in chain.from_iterable(events):
+            if event["event"] == "effective":
+                fields = {name: value for name, value in event.items() if name != "event"}
+                effective = Effective.model_validate(fields)
+                break
+        if why := _why_failed(outcome, launcher, index, events):
+            repeat = Repeat(index=index, status="failed", failure=why, wall_seconds=seconds)
+        else:
+            telemetry, units = _events(store.telemetry_file(index)), units_per_sample(config)
+            repeat = summarize(
+                index, launcher.protocol, events, seconds, telemetry, units=units
+            )
+            repeat.check(config, launcher.protocol)
+            files = raw_digests(store.raw_folder(index))
+            repeat = repeat.model_copy(update={"raw_files": files})
+        # What can't be read again must not be stored.
+        return Repeat.model_validate_json(repeat.model_dump_json()), effective
+    except UNFIT as error:
+        detail = f"the raw events are not those of a repeat: {error!r}"[:DETAIL_LENGTH]
+        why = failure("worker_error", detail=detail)
+        return Repeat(index=index, status="failed", failure=why), effective
 
 
 def _why_failed(
@@ -131,25 +184,6 @@ def _why_failed(
     return cause(events, nodes, outcome.exit_info, outcome.idle_seconds)
 
 
-def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
-    """What kept the logs from being stored: not raised, for it must not hide what they would
-    have explained."""
-    try:
-        store.log_folder.mkdir(exist_ok=True)
-        for name, text in logs.items():
-            write_atomically(store.log_file(repeat, name), text)
-    except OSError as error:
-        return unwritten(error)
-    return None
-
-
-def _effective(events: list[Events]) -> Effective | None:
-    for event in chain.from_iterable(events):
-        if event["event"] == "effective":
-            return Effective.model_validate({k: v for k, v in event.items() if k != "event"})
-    return None
-
-
 def _events(path: Path) -> Events:
     try:
         return read_events(path)
@@ -157,16 +191,57 @@ def _events(path: Path) -> Events:
         return []
 
 
+class WarmupTest:
+    """Tests once in a while whether a warm-up whose length is open is over. A pass through the
+    data set takes `pass_steps`; if that is more than the warm-up's limit, it is not waited
+    for."""
+
+    def __init__(self, protocol: Protocol, pass_steps: float | None) -> None:
+        self.measured_steps = protocol.measured_steps
+        limit = protocol.warmup_limit
+        self.pass_steps = pass_steps if limit and pass_steps and pass_steps <= limit else None
+        self.next: float = inf if limit is None else 1
+
+    def ends_with(self, step_seconds: Sequence[float]) -> bool:
+        """Whether these steps show it to be over; true once."""
+        count = len(step_seconds)
+        if count < self.next:
+            return False
+        self.next = (1 + WARMUP_TEST_SHARE) * count
+        # Not above: SciPy takes half a second to import.
+        from perfkit.analysis.warmup import is_warmed_up
+
+        if not is_warmed_up(step_seconds, self.measured_steps, self.pass_steps):
+            return False
+        self.next = inf
+        return True
+
+
+Count = Annotated[int, Field(ge=0, le=10**9)]
+
+
+class RankEvent(BaseModel):
+    """The fields of raw events that say how far a rank has come."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    event: str
+    pid: Count = 0
+    step: Count = 0
+    steps: Count = 0
+    samples: Count = 0
+    seconds: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+
+
 class Follower:
     """Follows the steps of one rank as they are written, reading each line once."""
 
-    def __init__(self, path: Path, warmup_steps: int) -> None:
+    def __init__(self, path: Path, protocol: Protocol) -> None:
         self.path = path
-        self.warmup_steps = warmup_steps
-        self.offset = 0
-        self.pid: int | None = None
-        self.step = 0
-        self.samples = 0
+        self.protocol = protocol
+        auto = protocol.warmup_limit is not None
+        self.warmup_steps: float = inf if auto else protocol.warmup_steps
+        self.step_seconds: list[float] = []
+        self.offset = self.pid = self.step = self.samples = 0
         self.seconds = 0.0
         self.moved_at = time.monotonic()
 
@@ -182,19 +257,34 @@ class Follower:
                 self.offset += len(line)
                 self.moved_at = time.monotonic()
                 # Of another node it may be anything; the whole file is judged at the end.
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    self._take(json.loads(line))
+                with contextlib.suppress(ValidationError):
+                    self._take(RankEvent.model_validate_json(line))
 
-    def _take(self, event: dict[str, Any]) -> None:
-        if event["event"] == "start":
-            self.pid = int(event["pid"])
-        elif event["event"] == "step":
-            self.step = event["step"]
+    def _take(self, event: RankEvent) -> None:
+        if event.event == "start":
+            self.pid = event.pid
+        elif event.event == "warmup":
+            self.warmup_steps = event.steps
+        elif event.event == "step":
+            self.step = event.step
+            self.step_seconds.append(event.seconds)
             if self.step > self.warmup_steps:
-                self.samples += event["samples"]
-                self.seconds += event["seconds"]
+                self.samples += event.samples
+                self.seconds += event.seconds
 
     @property
-    def throughput(self) -> float | None:
-        """Samples of this rank per second of its window so far."""
-        return self.samples / self.seconds if self.seconds else None
+    def warmup_step(self) -> int:
+        """The last step of a warm-up whose length is open; 0 once it is over."""
+        return self.step if self.warmup_steps == inf else 0
+
+    @property
+    def planned_step(self) -> int:
+        """The last step, as the protocol counts it, with as few of warm-up as may be."""
+        if self.warmup_steps == inf:
+            return 0
+        return max(0, self.step - int(self.warmup_steps) + self.protocol.warmup_steps)
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of this rank in its window so far; 0 before there is any."""
+        return self.samples / self.seconds if self.seconds else 0.0

@@ -6,13 +6,13 @@ SIGTERM and GRACE seconds before it is killed: srun and mpirun end what runs els
 `--interrupt` before COMMAND it gets a SIGINT, on which alone Snakemake cancels its jobs. As a
 "subreaper" the supervisor becomes the parent of descendants whose own parents are gone, also
 of those in a session of their own, which a launcher's workers are; so it finds all of them.
-The folder SCRATCH is the driver's to remove, unless the driver is gone. Linux only.
+Then all scratch folders without a driver are removed, SCRATCH too if its driver is gone.
+Linux only.
 """
 
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.system.processes import adopt_orphans, end_with_parent
+from perfkit.system.scratch import adopt_orphans, end_with_parent, lock, sweep
 
 POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0
@@ -34,7 +34,7 @@ def supervise(
     ending: signal.Signals = signal.SIGTERM,
 ) -> int:
     """Run `command` to its end, or until standard input ends; its exit status."""
-    driver = os.getppid()
+    descriptor = lock(scratch)
     adopt_orphans()
     process = subprocess.Popen(
         command,
@@ -51,8 +51,8 @@ def supervise(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace_seconds)
         kill_descendants()
-        if os.getppid() != driver:
-            shutil.rmtree(scratch, ignore_errors=True)
+        os.close(descriptor)
+        sweep()
     return process.returncode if process.returncode is not None else -signal.SIGKILL
 
 
@@ -69,31 +69,22 @@ def _ended(descriptor: int) -> bool:
 
 
 def kill_descendants() -> None:
-    """Kill every descendant, wait until none is left, and free what they shared.
+    """Kill every descendant, and wait until none is left.
 
     One that the kernel does not let go, stuck in a driver, is named after KILLING_SECONDS.
-
-    A DataLoader hands batches over in shared memory named after the process that made it;
-    after a kill nobody else removes that.
     """
-    killed = set()
     deadline = time.monotonic() + KILLING_SECONDS
     while children := psutil.Process().children(recursive=True):
         if time.monotonic() > deadline:
             print("could not be killed:", *(child.pid for child in children), flush=True)
             break
         for child in children:
-            killed.add(child.pid)
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue
         time.sleep(0.01)
-    for process in killed:
-        for maker in ("paddle", "torch"):
-            for segment in Path("/dev/shm").glob(f"{maker}_{process}_*"):
-                segment.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     """Start the workers for `task`, with their raw files in the folder `raw`; their events, by
     rank. Raises TaskError where a worker does not come to its end."""
     raw.mkdir(parents=True)
-    files = [rank_file(raw, rank) for rank in range(config.ranks)]
     with LocalWorkers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
         in_time = workers.wait(config.timeout)
         workers.end()
         exit_info = workers.exit_info()
+    files = [rank_file(raw, rank) for rank in range(config.ranks)]
     events = [read_events(file) if file.exists() else [] for file in files]
     if not in_time:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")

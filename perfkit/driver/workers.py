@@ -8,28 +8,38 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import psutil
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
+from perfkit.frameworks.devices import visible_variable
 from perfkit.results.schema import Failure, NodeSeen
-from perfkit.results.store import rank_file
+from perfkit.results.store import rank_file, steady_file
 from perfkit.system.environment import cpu_vendor
-from perfkit.system.gpus import visible_gpus
+from perfkit.system.scratch import Scratch
+from perfkit.system.software import search_path
 
 WORKER, SUPERVISOR = "perfkit.worker.rank", "perfkit.driver.supervisor"
 """The modules that a rank's process, and the one above all of a node, run."""
+LOG = "supervisor.log"
+"""In the scratch folder: what a supervisor and its command print."""
 STACKS_SECONDS = 1.0
 ENDING_SECONDS = 12.0
 LOG_BYTES = 512 * 1024
+MOST_DALI_THREADS = 10
+MEMORY_EVENTS = {
+    "": "sys/fs/cgroup{}/memory.events.local",
+    "memory": "sys/fs/cgroup/memory{}/memory.oom_control",
+}
+"""Where a control group's kills for want of memory are counted, by the controllers that a line
+of /proc/self/cgroup has: none in version 2. A container has its own group at the root."""
 WATCH_SECONDS = 0.1
 """Between two looks at the processes: seldom enough not to disturb them, often enough to see
 which one of them ended first."""
@@ -62,6 +72,10 @@ class WorkerGroup(ABC):
         """Wait up to `seconds`; whether all workers have ended, or can't go on."""
 
     @abstractmethod
+    def end_warmup(self) -> None:
+        """Tell the workers that their steps are steady."""
+
+    @abstractmethod
     def end(self, *, dump_stacks: bool = False) -> None:
         """Kill what is left; before, every worker may have to write to its log where it is."""
 
@@ -70,8 +84,8 @@ class WorkerGroup(ABC):
         """How the workers exited, after `end`."""
 
 
-class Launcher(ABC):
-    """Starts the workers of each repeat; a context manager."""
+class Launcher:
+    """Starts the workers of each repeat, on this machine alone; a context manager."""
 
     result_json: str | None = None
     """The result so far, for nodes that store it too."""
@@ -94,15 +108,8 @@ class Launcher(ABC):
         """How people call a node, such as "node 1 (host)"; None if there is only one."""
         return None
 
-    @abstractmethod
-    def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
-        """Start the workers of a repeat, whose raw events are to come into `raw_folder`."""
-
-
-class LocalLauncher(Launcher):
-    """Starts workers on this machine alone."""
-
     def start(self, _repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
+        """Start the workers of a repeat, whose raw events are to come into `raw_folder`."""
         return LocalWorkers(self.config, self.protocol, raw_folder, job)
 
 
@@ -114,19 +121,36 @@ def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
     return FRAMEWORKS[config.framework].cpu_settings(vendor, threads)
 
 
+def with_dali_settings(config: Config, cores: int) -> Config:
+    """The configuration with DALI's threads and prefetch chosen, where they are 0, by the
+    node's `cores`: on a DGX A100 what NVIDIA's DeepLearningExamples take there, and where a GPU
+    has fewer cores, all but the one of the training itself."""
+    threads = max(2, min(MOST_DALI_THREADS, cores // config.devices - 1))
+    chosen = {
+        "dali_threads": config.dali_threads or threads,
+        "dali_prefetch": config.dali_prefetch or (4 if threads == MOST_DALI_THREADS else 2),
+    }
+    return config.model_copy(update=chosen)
+
+
 def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
     """This process's environment with what the workers need in it."""
     settings = cpu_settings(config, cpu_vendor(), len(os.sched_getaffinity(0)))
-    if config.device == "gpu":
+    if config.accelerated:
         # The launcher looks labels up in this list, and does not strip blanks from it.
-        settings["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus())
+        labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
+        settings[visible_variable(config.device)] = ",".join(labels)
+    if config.device == "gpu":
+        # NVML's order, by which the labels were chosen; CUDA's own has the fastest GPU first.
+        settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if not config.tf32:
             # Paddle and the libraries below each framework use TF32 unless told not to.
             settings["NVIDIA_TF32_OVERRIDE"] = "0"
     if place.interface:
         # Else gloo takes the address that the host's name resolves to, often the loopback.
-        usual = {"GLOO_SOCKET_IFNAME": place.interface, "NCCL_SOCKET_IFNAME": place.interface}
-        settings |= {name: os.environ.get(name, value) for name, value in usual.items()}
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            settings[name] = os.environ.get(name, place.interface)
+    settings |= search_path(config.interpreter)
     return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
 
 
@@ -151,12 +175,36 @@ def find_supervisor(rank: int) -> psutil.Process | None:
     return process
 
 
+def start_supervised(
+    command: list[str], scratch: Path, environment: dict[str, str], grace_seconds: float = 0.0
+) -> subprocess.Popen[bytes]:
+    """Run `command` under a supervisor, which leaves nothing of it once `close` is called or
+    this process ends; both print into LOG of `scratch`."""
+    supervisor = [sys.executable, "-m", SUPERVISOR, str(scratch), str(grace_seconds)]
+    with (scratch / LOG).open("wb") as log:
+        return subprocess.Popen(
+            [*supervisor, *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> None:
+    """End what a supervisor watches, and wait for it: not for ever, should it be stuck."""
+    assert supervisor.stdin
+    supervisor.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        supervisor.wait(grace_seconds + ENDING_SECONDS)
+
+
 class LocalWorkers(WorkerGroup):
     """The workers of one node; none outlives the `with` block, or the driver.
 
-    Ranks write their raw events into `raw_folder`. The launcher's log folder is a temporary
-    one: besides the workers' logs it dumps the whole environment, which must not be published;
-    `exit_info` takes the logs alone. If the driver is killed, the supervisor removes it.
+    Ranks write their raw events into `raw_folder`. The launcher's log folder is a scratch
+    folder, of which `exit_info` takes the workers' logs alone.
     """
 
     def __init__(
@@ -168,40 +216,33 @@ class LocalWorkers(WorkerGroup):
         place: NodeRank | None = None,
         task: str = "measure",
     ) -> None:
-        self.config = config
         self.place = place or NodeRank()
+        self.log_pattern = FRAMEWORKS[config.framework].log_pattern
+        self.ranks = self.place.ranks(config.devices)
         self.raw_folder = raw_folder
         self.exited_at: dict[int, float] = {}
         self.pids: dict[int, int] = {}
-        self.killed_before = _killed_for_memory()
-        self.scratch = Path(tempfile.mkdtemp(prefix="perfkit-"))
-        self.supervisor_log = (self.scratch / "supervisor.log").open("wb")
+        self.killed_before = killed_for_memory()
+        self.opened = Scratch()
+        self.scratch = self.opened.folder
+        work = {
+            "task": task,
+            "config": with_dali_settings(config, len(os.sched_getaffinity(0))).model_dump(),
+            "protocol": protocol.model_dump(),
+            "raw_folder": str(raw_folder.resolve()),
+        }
         job_file = self.scratch / "job.json"
-        work: dict[str, Any] = {"task": task, "config": config.model_dump()}
-        work["protocol"] = protocol.model_dump()
-        job_file.write_text(json.dumps(work | {"raw_folder": str(raw_folder.resolve())}))
-        worker = [sys.executable, "-m", WORKER, str(job_file)]
+        job_file.write_text(json.dumps(work))
+        worker = [config.interpreter, "-m", WORKER, str(job_file)]
         command = launcher_command(config, self.place, self.scratch, job, worker)
-        supervisor = [sys.executable, "-m", SUPERVISOR]
-        self.process = subprocess.Popen(
-            [*supervisor, str(self.scratch), "0", *command],
-            stdin=subprocess.PIPE,
-            stdout=self.supervisor_log,
-            stderr=subprocess.STDOUT,
-            env=worker_environment(config, self.place),
-            start_new_session=True,
-        )
-
-    @property
-    def ranks(self) -> range:
-        """The ranks of this node."""
-        first = self.place.node * self.config.devices
-        return range(first, first + self.config.devices)
+        environment = worker_environment(config, self.place)
+        self.process = start_supervised(command, self.scratch, environment)
 
     def __exit__(self, *_: object) -> None:
         self.end()
-        self.supervisor_log.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        # Where the warm-up came to a limit just before, no rank has taken it.
+        steady_file(self.raw_folder).unlink(missing_ok=True)
+        self.opened.close()
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -215,6 +256,9 @@ class LocalWorkers(WorkerGroup):
                 if left <= 0:
                     return False
 
+    def end_warmup(self) -> None:
+        steady_file(self.raw_folder).touch()
+
     def _watch(self) -> None:
         """Note which ranks' processes have exited by themselves."""
         assert self.process.stdin
@@ -223,14 +267,11 @@ class LocalWorkers(WorkerGroup):
         for rank in self.ranks:
             raw = rank_file(self.raw_folder, rank)
             if rank not in self.pids and raw.exists():
-                first = raw.read_bytes().partition(b"\n")
-                if first[1]:
-                    self.pids[rank] = json.loads(first[0])["pid"]
-            if (
-                rank in self.pids
-                and rank not in self.exited_at
-                and _has_exited(self.pids[rank])
-            ):
+                first, ended, _rest = raw.read_bytes().partition(b"\n")
+                if ended:
+                    self.pids[rank] = json.loads(first)["pid"]
+        for rank in sorted(self.pids.keys() - self.exited_at.keys()):
+            if _has_exited(self.pids[rank]):
                 self.exited_at[rank] = time.monotonic()
 
     def end(self, *, dump_stacks: bool = False) -> None:
@@ -244,33 +285,18 @@ class LocalWorkers(WorkerGroup):
         close(self.process)
 
     def exit_info(self) -> ExitInfo:
+        files = {self.place.log_name: [self.scratch / LOG]}
+        for index, rank in enumerate(self.ranks if self.log_pattern else ()):
+            pattern = self.log_pattern.format(index=index)
+            files[f"rank{rank}"] = sorted(self.scratch.glob(pattern))
+        logs = {name: portable("".join(map(shortened, f))) for name, f in files.items() if f}
         return ExitInfo(
             status=self.process.returncode,
             exited_at=self.exited_at,
-            killed_for_memory=_killed_for_memory() > self.killed_before,
+            killed_for_memory=killed_for_memory() > self.killed_before,
             free_bytes=shutil.disk_usage(self.raw_folder).free,
-            logs=self._logs(),
+            logs=logs,
         )
-
-    def _logs(self) -> dict[str, str]:
-        launcher = "launcher" if self.place.nodes == 1 else f"launcher-node{self.place.node}"
-        sources = {launcher: [self.scratch / "supervisor.log"]}
-        if place := FRAMEWORKS[self.config.framework].log_pattern:
-            for index, rank in enumerate(self.ranks):
-                sources[f"rank{rank}"] = sorted(self.scratch.glob(place.format(index=index)))
-        return {
-            name: portable("".join(map(shortened, files)))
-            for name, files in sources.items()
-            if files
-        }
-
-
-def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> None:
-    """End what a supervisor watches, and wait for it: not for ever, should it be stuck."""
-    assert supervisor.stdin
-    supervisor.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        supervisor.wait(grace_seconds + ENDING_SECONDS)
 
 
 def shortened(log: Path) -> str:
@@ -292,9 +318,15 @@ def _has_exited(pid: int) -> bool:
         return True
 
 
-def _killed_for_memory() -> int:
-    """How many processes the kernel has killed for want of memory since it started."""
-    for line in Path("/proc/vmstat").read_text().splitlines():
-        if line.startswith("oom_kill "):
-            return int(line.split()[1])
+def killed_for_memory(root: Path = Path("/")) -> int:
+    """How many processes of this control group, which the workers are in too, the kernel has
+    killed for want of memory; 0 where it does not count them by group."""
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _hierarchy, controllers, group = line.split(":", 2)
+            for place in (group, "") if controllers in MEMORY_EVENTS else ():
+                file = root / MEMORY_EVENTS[controllers].format(place)
+                if file.exists():
+                    events = dict(map(str.split, file.read_text().splitlines()))
+                    return int(events.get("oom_kill", 0))
     return 0

@@ -6,19 +6,26 @@ them go to the network, the rest to its loss.
 """
 
 import os
+import resource
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from perfkit.config import Config
+from perfkit.frameworks.devices import visible_devices
 from perfkit.frameworks.precision import dtype_name, effective_precision
 from perfkit.models import MODELS, optimizer_settings
+from perfkit.system.software import Sources, find_version
 
 Batch = tuple[Any, ...]
 """The framework's own tensors, on its device."""
@@ -28,9 +35,16 @@ ResNet and VGG, and like those of Hugging Face's BERT (`layer1.0.conv1.weight`).
 weight is inputs x outputs, a convolution's outputs x inputs x height x width."""
 Clock = Callable[[], float]
 """Seconds, from any moment on."""
+Launch = Callable[["Config", "NodeRank", Path, str, list[str]], list[str]]
 
+PARTS = ("forward", "backward", "optimizer", "communication")
+"""Of a step, in a profile."""
 INITIAL_LOSS_SCALE = 2.0**15
 """Of float16 training. It is halved after each overflow."""
+POLL_SECONDS = 2e-4
+AFFINITY = "affinity"
+"""Of the settings on a GPU, the one that is every framework's: each rank runs on the cores of
+its GPU's NUMA node."""
 TF32_SINCE = 8
 """The first compute capability (Ampere) whose tensor cores know TF32."""
 
@@ -45,24 +59,43 @@ class NodeRank(NamedTuple):
     interface: str = ""
     master: str = ""
 
+    def ranks(self, devices: int) -> range:
+        """The ranks of this node, of so many devices each."""
+        return range(self.node * devices, (self.node + 1) * devices)
+
+    @property
+    def log_name(self) -> str:
+        """The name of its launcher's log."""
+        return "launcher" if self.nodes == 1 else f"launcher-node{self.node}"
+
 
 @dataclass(frozen=True)
 class Framework:
     """Facts, limits and defaults of a framework, known without importing it.
 
-    `module` is what Python imports; the extra `extra` of pyproject.toml installs it. `supports`
+    `module` is what Python imports; the extra `extra` of pyproject.toml installs it or,
+    where that is empty, `make peers` makes an environment for it alone. `supports`
     names the values that a parameter may have; a parameter that is not in it may have any.
-    `layout` and `execution` are defaults.
+    `layout` and `execution` are defaults; `gpu_layouts` has the layout by precision, where it
+    is another on a GPU.
 
     `launch_command(config, node, log_folder, job, worker)` is the command that starts all ranks
     of one node: `worker` is the command of a rank, `job` a name that no other run has. The
-    launcher gives each rank its number in `rank_variable` ("": it starts one process only), and
-    the output of rank `index` of the node is in the files `log_pattern` below `log_folder`.
+    launcher gives each rank its number in `rank_variable` ("": it trains in one process, that
+    needs no launcher), and the output of rank `index` of the node is in the files `log_pattern`
+    below `log_folder`.
 
     `cpu_settings(vendor, threads)`: environment variables that make it fast on a CPU of that
     vendor with so many threads per process; they act only before it is imported.
 
-    `versions`: fact of the environment -> how to read it; the first is the framework's version.
+    `tuning`: the settings that make it fast on a GPU, which `disable_tuning` leaves as
+    installed; docs/backends.md describes them.
+
+    `versions`: fact of the environment -> where its version stands; the first is that of the
+    framework.
+
+    `other_devices(interpreter)`: type -> number of the devices beside CPUs and GPUs that it
+    shows on this machine; starts a process.
     """
 
     name: str
@@ -72,63 +105,87 @@ class Framework:
     cpu_precisions: tuple[str, ...]
     layout: str
     execution: str
-    launch_command: Callable[[Config, NodeRank, Path, str, list[str]], list[str]]
-    rank_variable: str
-    log_pattern: str
-    cpu_settings: Callable[[str, int], dict[str, str]]
-    versions: Mapping[str, Callable[[], str | None]]
-    several_processes: bool = True
+    versions: Sources
+    launch_command: Launch = lambda _config, _node, _log_folder, _job, worker: worker
+    rank_variable: str = ""
+    log_pattern: str = ""
+    cpu_settings: Callable[[str, int], dict[str, str]] = lambda _vendor, _threads: {}
+    tuning: tuple[str, ...] = ()
+    gpu_layouts: Mapping[str, str] = field(default_factory=dict)
+    other_devices: Callable[[str], Mapping[str, int]] = lambda _interpreter: {}
+
+    def takes(self, **values: Any) -> bool:
+        """Whether parameters may have these values."""
+        return all(value in self.supports.get(name, (value,)) for name, value in values.items())
+
+    def visible_devices(self, device: str, interpreter: str = sys.executable) -> list[str]:
+        """Labels of the devices of this type that its processes may use here; none of CPUs."""
+        return visible_devices(device, partial(self.other_devices, interpreter))
+
+    @property
+    def several_processes(self) -> bool:
+        """Whether it trains in more than one."""
+        return bool(self.rank_variable)
 
     @property
     def facts(self) -> tuple[str, ...]:
         """The facts of the environment that it adds."""
         return tuple(self.versions)
 
-    def build(self) -> dict[str, str | None]:
-        """These facts of what is installed; None: there is no such part."""
-        return {fact: read() for fact, read in self.versions.items()}
-
     @property
     def version(self) -> str | None:
-        """None where it is not installed."""
-        return self.versions[self.facts[0]]()
+        """None where this interpreter does not have it."""
+        return find_version(*self.versions[self.facts[0]])
 
 
-class Device(Protocol):
-    """What the timer needs of a device."""
+class CpuDevice:
+    """What the timer asks of a device; here of a CPU, where a step is done when its call
+    returns, and an event is the clock's reading.
+
+    `step_clock`: whether times between events are the `device`'s own, or the `host`'s.
+    """
+
+    step_clock: Literal["host", "device"] = "host"
+
+    def __init__(self, clock: Clock = time.perf_counter) -> None:
+        self.clock = clock
 
     def synchronize(self) -> None:
         """Wait until all work handed to the device is done."""
 
     def record_event(self) -> Any:
         """An event behind all work handed over so far; does not wait."""
+        return self.clock()
 
     def is_complete(self, event: Any) -> bool:
         """Whether the device has come past `event`; does not wait."""
+        return True
+
+    def wait_for(self, event: Any) -> None:
+        """Wait until the device has come past `event`, whatever is behind it."""
 
     def seconds_between(self, earlier: Any, later: Any) -> float:
         """Device time between two complete events, seconds."""
+        return float(later - earlier)
 
+    def reset_peak_memory(self) -> None:
+        """Begin to count `peak_memory_bytes`; does not wait."""
+        # Of the process's peak: proc(5), clear_refs.
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
 
-class CpuDevice:
-    """A CPU, where a step is done when its call returns; an event is the clock's reading."""
-
-    def __init__(self, clock: Clock = time.perf_counter) -> None:
-        self.record_event = clock
-
-    def synchronize(self) -> None:
-        return
-
-    def is_complete(self, event: float) -> bool:
-        return True
-
-    def seconds_between(self, earlier: float, later: float) -> float:
-        return later - earlier
+    def peak_memory_bytes(self) -> int:
+        """The most bytes that the framework's allocator has handed out at a time since
+        `reset_peak_memory`; on a CPU, the most that the process has had since then."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class GpuDevice:
     """The GPU that is selected; events are recorded in its current stream. `library` has
-    `Event` and `synchronize`, as torch.cuda and paddle.device have them."""
+    `Event`, `synchronize` and, for its memory, `reset_peak_memory_stats` and
+    `max_memory_allocated`, as torch.cuda has them."""
+
+    step_clock: Literal["host", "device"] = "device"
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -144,8 +201,55 @@ class GpuDevice:
     def is_complete(self, event: Any) -> bool:
         return bool(event.query())
 
+    def wait_for(self, event: Any) -> None:
+        event.synchronize()
+
     def seconds_between(self, earlier: Any, later: Any) -> float:
         return float(earlier.elapsed_time(later)) / 1e3
+
+    def reset_peak_memory(self) -> None:
+        self.library.reset_peak_memory_stats()
+
+    def peak_memory_bytes(self) -> int:
+        return int(self.library.max_memory_allocated())
+
+
+class HostTimedDevice(GpuDevice):
+    """An accelerator whose events do not measure time: a thread reads the host's clock as soon
+    as it sees that one has passed, within POLL_SECONDS. The device is not waited for."""
+
+    step_clock: Literal["host", "device"] = "host"
+
+    def __init__(self, library: Any, clock: Clock = time.perf_counter) -> None:
+        super().__init__(library)
+        self.clock = clock
+        self.watcher = ThreadPoolExecutor(1)
+
+    def record_event(self) -> Future[float]:
+        event = self.library.Event()
+        event.record()
+        return self.watcher.submit(self._passed_at, event)
+
+    def _passed_at(self, event: Any) -> float:
+        while not event.query():
+            time.sleep(POLL_SECONDS)
+        return self.clock()
+
+    def synchronize(self) -> None:
+        super().synchronize()
+        self.watcher.submit(self.clock).result()
+
+    def is_complete(self, event: Future[float]) -> bool:
+        return event.done()
+
+    def wait_for(self, event: Future[float]) -> None:
+        event.result()
+
+    def seconds_between(self, earlier: Future[float], later: Future[float]) -> float:
+        return later.result() - earlier.result()
+
+
+Device = CpuDevice | GpuDevice
 
 
 class Network(Protocol):
@@ -153,6 +257,8 @@ class Network(Protocol):
     logits of rows x choices, or a tuple that begins with them. Images may have any size."""
 
     inputs: int
+    attention: str | None
+    """What computes attention, where no fused kernel does; None: the network has none."""
 
     def loss(self, logits: Any, *targets: Any) -> Any:
         """The mean loss of a batch, a scalar on the device; `targets` are the batch's other
@@ -237,9 +343,9 @@ class Trainer(ABC):
     def assign(self, name: str, array: np.ndarray) -> None:
         """Set a parameter to values in the framework's own form."""
 
-    @abstractmethod
     def array(self, tensor: Any) -> np.ndarray:
         """A tensor's values in host memory, which may be the tensor's own."""
+        return np.asarray(tensor)
 
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
         """A parameter with the axes that Weights have."""
@@ -281,12 +387,22 @@ class Trainer(ABC):
 
     @abstractmethod
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """dtype -> how many layers or matrix products compute in it; changes no training."""
+        """dtype -> how many matrix products, convolutions included, or layers compute in it;
+        changes no training."""
+
+    def place(self, tensor: Any) -> str:
+        """The type of the device that has the tensor: `cpu`, `gpu`, or another."""
+        return "cpu"
+
+    def attention(self, batch: Batch) -> str | None:
+        """The kernel that computes attention; None: the network has none. Changes no
+        training."""
+        return getattr(self.network, "attention", None)
 
     @property
-    @abstractmethod
     def device(self) -> str:
-        """`cpu` or `gpu`: where the weights are."""
+        """Where the weights are."""
+        return "+".join(sorted({self.place(tensor) for _, tensor in self.named_parameters()}))
 
     def tf32(self) -> bool:
         """Whether float32 products are rounded to TF32."""
@@ -302,21 +418,29 @@ class Trainer(ABC):
         """Option of the distributed strategy -> what became of it."""
         return {}
 
+    def settings(self) -> dict[str, str]:
+        """Setting that makes it fast -> its value, as the framework itself has it."""
+        return {}
+
     def effective(self, batch: Batch) -> dict[str, Any]:
         """What the run really does, as results.Effective has it."""
         dtypes = self.computed_dtypes(batch)
-        weights = {dtype_name(p.dtype) for _, p in self.named_parameters() if p.ndim > 1}
+        weights = {dtype_name(p.dtype) for _, p in self.named_parameters() if len(p.shape) > 1}
+        places = {self.device, *map(self.place, batch)}
         return {
             "precision": effective_precision(dtypes, weights),
             "dtypes": dtypes,
             "tf32": self.tf32(),
+            "attention": self.attention(batch),
             "loss_scaling": self.loss_scale,
-            "device": self.device,
+            # A batch elsewhere is copied, with a synchronization, by every layer that takes it.
+            "device": "+".join(sorted(places)),
             "threads": self.threads(),
             "variables": {name: os.environ.get(name) for name in self.variables},
             "parameters": self.parameters,
             "optimizer_settings": self.optimizer_settings.description,
             "strategy": self.strategy_outcomes(),
+            "settings": self.settings(),
         }
 
 
@@ -353,8 +477,8 @@ class Backend(Protocol):
 
     def Trainer(self, config: Config) -> Trainer: ...
 
-    def memory_bytes(self, config: Config) -> int | None:
-        """The device's peak memory of this rank; None on a CPU, where the process has one."""
+    def largest_of_ranks(self, value: int) -> int:
+        """The largest of the values that the ranks call this with; every rank must."""
 
     def Workloads(self, config: Config) -> Workloads: ...
 
@@ -368,6 +492,23 @@ class Backend(Protocol):
 def backend(framework: str) -> Backend:
     """Import the backend, and with it the framework."""
     return cast(Backend, import_module(f"perfkit.frameworks.{framework}.backend"))
+
+
+def converted(batches: Iterator[Batch], convert: Callable[[Any], Any]) -> Iterator[Batch]:
+    """Batches with each array converted; the batch that synthetic input hands out for ever is
+    converted once."""
+    source: Any = None
+    result: Batch = ()
+    for batch in batches:
+        if batch is not source:
+            source, result = batch, tuple(map(convert, batch))
+        yield result
+
+
+def named_threads(*names: str) -> dict[str, int]:
+    """Name -> how many threads of this process have it."""
+    found = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return {name: found.count(name) for name in names}
 
 
 def rounds_to_tf32(compute_capability: tuple[int, int], *, allowed: bool = True) -> bool:

@@ -1,12 +1,13 @@
 """What a training's precision really was, by the dtypes seen in it. Pure functions."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 
 def dtype_name(dtype: Any) -> str:
     """`float32` for the float32 of any framework."""
-    return str(dtype).rpartition(".")[2]
+    return re.findall(r"\w+", str(dtype))[-1]
 
 
 def effective_precision(produced: Iterable[str], weights: Iterable[str]) -> str:

@@ -1,6 +1,8 @@
-"""Input by NVIDIA DALI: the pipeline of the published suites, on a GPU or a CPU.
+"""Input by NVIDIA DALI, on a GPU or a CPU; labels are cast.
 
-readers.file -> decoders.image_random_crop -> resize -> crop_mirror_normalize; labels cast.
+readers.file -> decoder and random crop, resized -> crop_mirror_normalize. With `dali_decoder`
+image_random_crop, which the published suites have, the decoder crops and resize follows; with
+image, random_resized_crop follows, which draws the same crops.
 """
 
 import re
@@ -11,7 +13,7 @@ from typing import Any
 from nvidia.dali import fn, pipeline_def, types
 
 from perfkit.config import Config
-from perfkit.inputs import InputError
+from perfkit.inputs import InputError, raise_if_short
 from perfkit.inputs.images import DEVIATION, MEAN, Images
 
 PLUGINS = {"paddle": "paddle", "torch": "pytorch"}
@@ -29,17 +31,21 @@ def _pipeline(config: Config, listed: Images, rank: int) -> Any:
         pad_last_batch=True,
         name="reader",
     )
-    decoding: dict[str, Any] = {"device": "cpu"}
+    decoding: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
     if config.device == "gpu":
-        decoding = {
+        decoding |= {
             "device": "mixed",
+            "hw_decoder_load": config.dali_hw_decoder_load,
             "device_memory_padding": config.dali_device_padding,
             "host_memory_padding": config.dali_host_padding,
         }
-    images = fn.decoders.image_random_crop(
-        encoded, output_type=types.RGB, num_attempts=config.dali_crop_attempts, **decoding
-    )
-    images = fn.resize(images, resize_x=config.image_size, resize_y=config.image_size)
+    attempts, size = config.dali_crop_attempts, config.sample_size
+    if config.dali_decoder == "image":
+        images = fn.decoders.image(encoded, **decoding)
+        images = fn.random_resized_crop(images, size=(size, size), num_attempts=attempts)
+    else:
+        images = fn.decoders.image_random_crop(encoded, num_attempts=attempts, **decoding)
+        images = fn.resize(images, resize_x=size, resize_y=size)
     images = fn.crop_mirror_normalize(
         images,
         dtype=types.FLOAT,
@@ -56,12 +62,15 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     """Yield (images, labels) for ever: float32 of batch x layout, int64 of batch x 1.
 
     On a CPU they are DALI's own buffers, to be read by DLPack, valid until the next batch is
-    asked for. On a GPU they are what DALI's plugin fills, copies in the framework's memory.
+    asked for. On a GPU they are the framework's tensors, as DALI's plugin gives them: with the
+    dynamic executor, which 1.51 has and 2.0 uses, DALI's memory, which is not used again while
+    such a tensor lives, and before it copies into the framework's memory.
 
-    Raises InputError for a wrong list, and for a file that can't be decoded, with its line in
-    the list where DALI names the file.
+    Raises InputError for a wrong list, one that is too short for a batch of each rank, and for
+    a file that can't be decoded, with its line in the list where DALI names the file.
     """
     listed = Images(config)
+    raise_if_short(len(listed), config, str(listed.source))
     pipeline = _pipeline(
         config,
         listed,

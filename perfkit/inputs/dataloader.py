@@ -1,14 +1,15 @@
-"""Input by the framework's own DataLoader: Python processes read and prepare samples."""
+"""Input by the framework's own DataLoader: Python processes, or threads, read and prepare
+samples."""
 
 from collections.abc import Iterator
+from copy import copy
 from multiprocessing import SimpleQueue
 from typing import Any
 
 from perfkit.config import Config
 from perfkit.frameworks.base import backend
-from perfkit.inputs import InputError
+from perfkit.inputs import InputError, raise_if_short
 from perfkit.inputs.data_set import DataSet, data_set
-from perfkit.models import MODELS
 
 
 class Samples:
@@ -18,6 +19,12 @@ class Samples:
     def __init__(self, data: DataSet) -> None:
         self.data = data
         self.errors: SimpleQueue[str] = SimpleQueue()
+
+    def __copy__(self) -> "Samples":
+        """For another thread: with its own of what the data set keeps in memory."""
+        apart = Samples(copy(self.data))
+        apart.errors = self.errors
+        return apart
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
         try:
@@ -34,11 +41,8 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, ...]]:
     smaller than one step of all ranks.
     """
     data = data_set(config)
-    step = f"{config.ranks} x {config.batch_size}"
+    raise_if_short(len(data), config, str(data.source))
     steps = len(data) // (config.ranks * config.batch_size)
-    if not steps:
-        what = f"{len(data)} {MODELS[config.model].sample}s"
-        raise InputError(f"{data.source}: {what}, and one step of {step} needs more")
     samples = Samples(data)
     # Endless indices: between two epochs of its own, Paddle's DataLoader stops and waits half a
     # second.

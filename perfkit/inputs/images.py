@@ -38,6 +38,9 @@ class Images:
     Raises InputError naming the lines of the list that are wrong.
     """
 
+    expected = f"a folder with train/ and {LIST}"
+    missing = f"no {LIST}"
+
     def __init__(self, config: Config) -> None:
         self.config = config
         self.source = config.data_folder / LIST
@@ -66,9 +69,20 @@ class Images:
         raise_if_any(problems)
 
     @staticmethod
+    def find(folder: Path) -> list[Path]:
+        """The list. Raises OSError where there is none."""
+        (folder / LIST).stat()
+        return [folder / LIST]
+
+    @staticmethod
     def digest(folder: Path) -> str:
         """What `sha256` would be: that of the list. Raises OSError."""
         return hashlib.sha256((folder / LIST).read_bytes()).hexdigest()
+
+    @staticmethod
+    def sample_bytes(size: int) -> int:
+        """Of an image in float32, as DataLoader hands it over."""
+        return 3 * size**2 * 4
 
     def check(self) -> None:
         """See that every listed file exists, and the first HEADERS_READ begin as images do.

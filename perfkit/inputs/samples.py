@@ -1,4 +1,5 @@
-"""Sample data to train on, the same bytes on every machine: images, or sequences for BERT.
+"""Sample data to train on, the same bytes on every machine: images, sequences for BERT, or
+tokens for GPT-2.
 
 Only whole numbers from a raw bit stream are used: floating point and numpy's distributions may
 differ from one machine or release to the next, these may not.
@@ -9,11 +10,13 @@ models for natural images, IJCV 41, 2001), with noise of several octaves (1/f) o
 
 The text of sequences is Python's own documentation of its language, `pydoc_data.topics`, so it
 belongs to the Python release; lower-case, split into words and single punctuation marks, each
-with an id of its own. A sequence is [CLS] A [SEP] B [SEP]: B follows A in the text, or half the
-time comes from another topic. Of its words 15 % are to be guessed; of these 80 % are replaced
-by [MASK], 10 % by a random word and 10 % by nothing (Devlin et al., BERT: pre-training of deep
-bidirectional transformers, 2018). As in the public recipes one sequence in ten is cut short,
-and the text is gone through again, cut and masked elsewhere, until there is enough.
+with an id of its own. A sequence is [CLS] A [SEP] B [SEP], B half the time from another topic,
+masked as by Devlin et al., BERT: pre-training of deep bidirectional transformers, 2018. As in
+the public recipes one sequence in ten is cut short, and the text is gone through again, cut and
+masked elsewhere, until there is enough.
+
+Tokens are the bytes of the same text, in upper and lower case, an end-of-text token behind each
+topic: a byte-level vocabulary needs no file of merges.
 """
 
 import io
@@ -21,12 +24,14 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import cycle, islice
 from math import isqrt
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -34,7 +39,9 @@ from PIL import Image, ImageDraw
 
 from perfkit.inputs.images import LIST
 from perfkit.inputs.sequences import FIELDS
+from perfkit.inputs.tokens import DTYPE
 from perfkit.models.bert import FIRST_WORD, predictions
+from perfkit.models.gpt import END_OF_TEXT
 
 SIZES = [(500, 375)] * 3 + [(375, 500), (500, 333), (500, 400), (480, 360), (640, 480)]
 LEAVES = 700
@@ -44,6 +51,7 @@ GRAIN = 32
 QUALITY = 90
 
 SHARD = "sequences.hdf5"
+TOKENS = "train.bin"
 SOURCE = f"the language reference of Python {platform.python_version()}"
 CLS, SEP, MASK = 101, 102, 103
 """Their ids in BERT's English vocabularies, where padding is 0."""
@@ -83,22 +91,28 @@ def path_of(number: int) -> str:
     return f"train/s{number % 64:02}/s{number % 64:02}_{number}.jpeg"
 
 
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file that comes into being whole, when the block is left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    yield partial
+    partial.replace(path)
+
+
 def _write(folder: Path, number: int) -> int:
     path = folder / path_of(number)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.write_bytes(picture(number))
 
 
-def make_images(folder: Path, count: int) -> Iterator[int]:
-    """Write `count` pictures and train_list.txt below `folder`; yields bytes per one made.
-
-    The list comes last: a folder that has it is whole. Existing files are overwritten.
-    """
+def make_images(folder: Path, count: int, _size: int = 0) -> Iterator[int]:
+    """Write `count` pictures and then train_list.txt below `folder`; yields bytes per one made.
+    Existing files are overwritten."""
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(_write, [folder] * count, range(count), chunksize=8)
-    partial = folder / f".{LIST}"
-    partial.write_text("".join(f"{path_of(n)} {n % 64}\n" for n in range(count)))
-    partial.replace(folder / LIST)
+    with whole(folder / LIST) as file:
+        file.write_text("".join(f"{path_of(n)} {n % 64}\n" for n in range(count)))
 
 
 def documents(texts: dict[str, str]) -> list[np.ndarray]:
@@ -183,17 +197,42 @@ def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarr
 
 def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
     """Write folder/SHARD with `count` sequences of `length` tokens; yields bytes per one made.
-
-    It comes into being whole, with its last sequence. Not compressed, unlike public shards:
-    the bytes would depend on zlib.
-    """
+    Not compressed, unlike public shards: the bytes would depend on zlib."""
     rows = []
     for row in islice(sequences(topics, length), count):
         rows.append(row)
         yield sum(field.nbytes for field in row.values())
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{SHARD}.partial"
-    with h5py.File(partial, "w") as file:
+    with whole(folder / SHARD) as path, h5py.File(path, "w") as file:
         for name in FIELDS:
             file.create_dataset(name, data=np.stack([row[name] for row in rows]))
-    partial.replace(folder / SHARD)
+
+
+def make_tokens(folder: Path, count: int, length: int) -> Iterator[int]:
+    """Write folder/TOKENS with `count` sequences of `length` tokens, and one more token for the
+    last label; yields bytes per sequence made."""
+    end = np.array([END_OF_TEXT], DTYPE)
+    parts = [(np.frombuffer(topics[name].encode(), np.uint8), end) for name in sorted(topics)]
+    text = np.concatenate([part.astype(DTYPE) for pair in parts for part in pair])
+    with whole(folder / TOKENS) as path, path.open("wb") as file:
+        for begin in range(0, count * length, length):
+            block = text.take(range(begin, begin + length), mode="wrap")
+            yield file.write(block.tobytes())
+        file.write(text.take([count * length], mode="wrap").tobytes())
+
+
+class SampleData(NamedTuple):
+    """What is made by default: `file` comes last; `make(folder, count, size)` writes so many
+    samples of that size, and yields the bytes of each."""
+
+    file: str
+    default_count: int
+    make: Callable[[Path, int, int], Iterator[int]]
+    source: str = ""
+
+
+SAMPLE_DATA = {
+    "images": SampleData(LIST, 512, make_images),
+    "shards": SampleData(SHARD, 2048, make_sequences, SOURCE),
+    "tokens": SampleData(TOKENS, 2048, make_tokens, SOURCE),
+}
+"""By the form of a model's data."""

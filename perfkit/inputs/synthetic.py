@@ -6,32 +6,32 @@ from itertools import repeat
 import numpy as np
 
 from perfkit.config import Config
-from perfkit.models import MODELS, bert
+from perfkit.models import MODELS, bert, gpt
 from perfkit.models.model import CLASSES
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield a batch for ever; see perfkit.inputs for its arrays."""
-    make = _images if MODELS[config.model].sample == "image" else _sequences
-    return repeat(make(config, np.random.default_rng(config.seed + rank)))
-
-
-def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Yield a batch for ever; see perfkit.inputs for its arrays. Sequences have no padding, two
+    segments of equal length, and all predictions used."""
+    random = np.random.default_rng(config.seed + rank)
     batch, size = config.batch_size, config.sample_size
-    shape = (batch, 3, size, size) if config.layout == "NCHW" else (batch, size, size, 3)
-    images = random.standard_normal(shape, np.float32)
-    return images, random.integers(0, CLASSES, (batch, 1), np.int64)
 
+    def integers(first: int, end: int, width: int) -> np.ndarray:
+        return random.integers(first, end, (batch, width), np.int64)
 
-def _sequences(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Sequences without padding, of two segments of equal length, with all predictions used."""
-    batch, length = config.batch_size, config.sample_size
-    masked = bert.predictions(length)
-    ids = random.integers(bert.FIRST_WORD, bert.VOCABULARY, (batch, length), np.int64)
-    segments = np.tile(np.arange(length, dtype=np.int64) * 2 // length, (batch, 1))
-    mask = np.ones((batch, length), np.int64)
-    shuffled = random.permuted(np.tile(np.arange(length, dtype=np.int64), (batch, 1)), axis=1)
-    positions = np.sort(shuffled[:, :masked], axis=1)
-    labels = random.integers(bert.FIRST_WORD, bert.VOCABULARY, (batch, masked), np.int64)
-    next_sentence = random.integers(0, 2, (batch, 1), np.int64)
-    return ids, segments, mask, positions, labels, next_sentence
+    data = MODELS[config.model].data
+    if data == "images":
+        shape = (3, size, size) if config.layout == "NCHW" else (size, size, 3)
+        images = random.standard_normal((batch, *shape), np.float32)
+        return repeat((images, integers(0, CLASSES, 1)))
+    if data == "tokens":
+        tokens = integers(0, gpt.END_OF_TEXT, size + 1)
+        return repeat((tokens[:, :-1].copy(), tokens[:, 1:].copy()))
+    words = bert.FIRST_WORD, bert.VOCABULARY
+    ids = integers(*words, size)
+    places = np.tile(np.arange(size, dtype=np.int64), (batch, 1))
+    predictions = bert.predictions(size)
+    positions = np.sort(random.permuted(places, axis=1)[:, :predictions], axis=1)
+    labels, next_sentence = integers(*words, predictions), integers(0, 2, 1)
+    segments, mask = places * 2 // size, np.ones_like(ids)
+    return repeat((ids, segments, mask, positions, labels, next_sentence))

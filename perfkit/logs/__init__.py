@@ -2,7 +2,7 @@
 
 log.py           what a log says: windows of steps, facts, its own figures
 formats.py       formats, which formats.toml has as data, and one given on the command line
-config_facts.py  what a log tells of its configuration, and who says it
+config_facts.py  what a log tells of its configuration, by facts.toml, and who says it
 windows.py       which steps a print tells of
 documents.py     figures that logs give themselves; files that are one JSON object or a table
 mlperf.py        MLPerf's events
@@ -13,7 +13,7 @@ findings.py      what is odd about a log; the sentences are in findings.toml
 dlperf.py        DLPerf's own summary of a folder in its layout
 audit.py         an audit as it is stored
 auditing.py      files to an audit
-wording.py       an audit in words
+wording.py       sentences, words for figures, an audit for a terminal by audit.txt.j2
 importing.py     logs as a measurement
 otava.py        series of measurements as Apache Otava reads them
 export.py        measurements as other tools write theirs

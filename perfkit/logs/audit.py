@@ -8,13 +8,13 @@
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from perfkit.messages import Message
+from perfkit.logs.config_facts import Sourced
 from perfkit.results.schema import Finding, Stored
-from perfkit.results.store import read_as, write_atomically
+from perfkit.results.store import make_folder, read_as, write_atomically
 
 SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "audits"
@@ -40,17 +40,15 @@ test for steady state finds the steps at their final level."""
 State = Literal["reproduced", "near", "not reproduced", "no number", "no log"]
 Stage = Literal["claimed", "explained", "protocol", "steady"]
 
-Share = Annotated[float, Field(description="a share of 1")]
-
 
 class Figure(Stored):
-    """A throughput that a log gives, in samples per second."""
+    """A throughput that a log gives, in samples per second. Shares are of 1."""
 
     statistic: Statistic
     period: Period | None  # null for what the log reports
     throughput: float | None  # of all devices, if known
     per_device: float | None  # of one device, if known
-    rounding: Share  # how far what the log rounds may move it
+    rounding: float  # how far what the log rounds may move it
     first: int | None  # first step in it, from 1, of its epoch
     last: int | None = None
     steps: int = 0  # steps in it, of all epochs
@@ -73,13 +71,6 @@ class Figure(Stored):
         return self.statistic, self.period, self.skipped, self.name
 
 
-class Fact(Stored):
-    """What a log tells of its configuration, and who says it."""
-
-    value: int | str
-    by: Message
-
-
 class AuditedLog(Stored):
     """One training of a file and what follows from it."""
 
@@ -90,7 +81,7 @@ class AuditedLog(Stored):
     covers: Literal["window", "running", "step"]  # which steps a print tells of
     since: int  # of means, their first step in an epoch
     source: str  # where that is known from
-    facts: dict[str, Fact]
+    facts: dict[str, Sourced]
     rank: int  # whose prints are taken; -1 if none is named
     figures: list[Figure]
     reported: dict[str, str]  # what else the log reports, as it is printed
@@ -150,21 +141,15 @@ class Claim(Stored):
     batch_size: int | None = None
     log: str | None  # the log at its place
     state: State
-    explanations: Annotated[
-        list[Explanation],
-        Field(default_factory=list, description="the simplest first"),
-    ]
+    explanations: list[Explanation] = Field([])  # the simplest first
     closest: Figure | None = None
     difference: float | None = None  # closest / claimed - 1
     reference: Figure | None = None  # samples / time over the protocol's steps
     reference_difference: float | None = None  # reference / claimed - 1
     tried: int = 0  # figures that were compared with it
     chance: float = 0.0  # of figures as simple, expected to agree by chance: results.md
-    waterfall: Annotated[
-        list[WaterfallStage],
-        Field(default_factory=list, description="from the claim to the steady steps"),
-    ]
-    findings: Annotated[list[Finding], Field(default_factory=list)]
+    waterfall: list[WaterfallStage] = Field([])  # from the claim to the steady steps
+    findings: list[Finding] = Field([])
 
 
 class Case(Stored):
@@ -184,7 +169,7 @@ class Audit(Stored):
     label: str
     command: str
     tables: list[str]
-    tolerance: Share
+    tolerance: float
     logs: list[AuditedLog]
     left_out: list[str]  # files that can't be read, and why
     claims: list[Claim]
@@ -210,6 +195,6 @@ def read_audit(folder: Path) -> Audit:
 
 def write_audit(folder: Path, audit: Audit) -> None:
     """Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     text = audit.model_dump_json(indent=1, exclude_defaults=True)
     write_atomically(folder / FILE, f"{text}\n")

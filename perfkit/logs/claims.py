@@ -1,9 +1,10 @@
 """A claimed number against every figure of a log: which of them explains it, and how it comes
 down to the steady throughput; and the published numbers at whose place a log stands."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from perfkit.logs.audit import (
     AuditedLog,
@@ -28,43 +29,16 @@ COARSE = 1e-4
 COUNTS = [2**power for power in range(13)]
 """Numbers of devices by which a device's figure may have been multiplied."""
 APART = 0.005
-"""Figures that differ by more than this share are told apart."""
+"""Share by which figures must differ to be distinguished."""
 CHANCE = 0.2
 """So many figures expected to agree by chance make an explanation weak."""
+MAY_DIFFER = ("batch_size", "precision")
+"""In these a log may differ from the cell whose number it gives, which is reported."""
 HALF = ("amp", "pure_fp16")
 """What one calls automatic mixed precision, another calls float16."""
-
-
-@dataclass(frozen=True)
-class ClaimInput:
-    """What is claimed, and where."""
-
-    text: str
-    value: float
-    place: str
-    cell: Cell | None = None
-
-    @classmethod
-    def of_cell(cls, cell: Cell) -> "ClaimInput":
-        name = FRAMEWORK_NAMES[cell["framework"]]
-        words = [name, cell["precision"], cell["topology"], f"batch {cell['batch_per_gpu']}"]
-        words += [] if cell["accumulates"] is None else [cell["note"]]
-        place = f"{cell['table']}: {', '.join(words)}, {cell['gpu']}"
-        return cls(cell["printed"] or "–", cell["throughput"] or 0.0, place, cell)
-
-    def claim(self, log: AuditedLog | None, state: State, **found: Any) -> Claim:
-        cell: Cell = self.cell or {}
-        keys = ("table", "gpu", "framework", "precision", "topology")
-        found |= {key: cell.get(key) for key in keys}
-        return Claim(
-            text=self.text,
-            value=self.value or None,
-            place=self.place,
-            log=log.name if log else None,
-            state=state,
-            batch_size=cell.get("batch_per_gpu"),
-            **found,
-        )
+Audited = tuple[AuditedLog, Figures]
+Given = Mapping[str, Any]
+"""What is claimed, and where: fields of a Claim, at least its text, value and place."""
 
 
 class Candidate(NamedTuple):
@@ -76,35 +50,47 @@ class Candidate(NamedTuple):
 
 
 def check_claim(
-    given: ClaimInput,
+    given: Given,
     log: AuditedLog,
     figures: Figures,
     tolerance: float = 0.0,
-    *,
-    ambiguous: bool = False,
+    found: Iterable[Message] = (),
 ) -> Claim:
-    """A claimed number against every figure of a log."""
-    candidates = _candidates(figures)
+    """A claimed number against every figure of a log; `found` is what its place shows."""
+    candidates, value = _candidates(figures), given["value"]
     if not candidates:
-        return given.claim(log, "no number")
+        return Claim(**given, log=log.name, state="no number")
     explanations, chance = _explained(given, candidates)
-    closest = _closest(given.value, candidates)
-    difference = closest.value / given.value - 1
+    # The closest of what the log itself has or, where that is nothing, of all.
+    whole = [one for one in candidates if one.devices is None] or candidates
+    closest = min(whole, key=lambda one: abs(one.value - value))
+    difference = closest.value / value - 1
+    # By a count of devices that is not the log's own, it is explained, but not reproduced; what
+    # the log reports itself is as it reports it.
+    own = any(
+        one.devices is None or (one.figure.statistic, one.devices) == ("reported", 1)
+        for one in explanations
+    )
+    state: State = "near" if abs(difference) <= tolerance else "not reproduced"
+    if own or (explanations and log.fact("ranks") is None):
+        state = "reproduced"
     throughput = log.reference.throughput if log.reference else None
-    claim = given.claim(
-        log,
-        _state(explanations, difference, log, tolerance),
+    claim = Claim(
+        **given,
+        log=log.name,
+        state=state,
         explanations=explanations,
         closest=closest.figure,
         difference=difference,
         reference=log.reference,
-        reference_difference=throughput / given.value - 1 if throughput else None,
+        reference_difference=throughput / value - 1 if throughput else None,
         tried=len(candidates),
         chance=chance,
-        waterfall=waterfall(given.value, explanations, log),
+        waterfall=waterfall(value, explanations, log),
     )
-    found = [Finding(m.code, m.params, log.name) for m in _findings(claim, log, ambiguous)]
-    return claim.model_copy(update={"findings": found})
+    found = [*found, *_of_explanation(claim, log)]
+    findings = [Finding(message.code, message.params, log.name) for message in found]
+    return claim.model_copy(update={"findings": findings})
 
 
 def _candidates(figures: Figures) -> list[Candidate]:
@@ -122,56 +108,25 @@ def _candidates(figures: Figures) -> list[Candidate]:
     return sorted(found, key=lambda one: one.devices is not None)
 
 
-def _explained(
-    given: ClaimInput, candidates: list[Candidate]
-) -> tuple[list[Explanation], float]:
+def _explained(given: Given, candidates: list[Candidate]) -> tuple[list[Explanation], float]:
     """Those that are the claimed number to its digits, rounded or, if none is, truncated; and
     how many of the candidates up to the first of them would be by chance."""
-    claimed, half = given.value, half_of(given.text)
-    for truncated in (False, True):
-        explanations: list[Explanation] = []
-        chance = 0.0
-        for figure, devices, value in candidates:
-            rounding = figure.rounding * value
-            width = half + rounding
-            # What is truncated lies up to a whole digit above what is left.
-            apart = abs(value - claimed - (half if truncated else 0.0))
-            allowed = width * (1 + 1e-9)
-            if rounding > max(COARSE * value, half * (1 + 1e-9)):
-                continue
-            if apart > max(NEARBY * claimed, allowed):
-                continue
-            if not explanations:
-                chance += min(width / (NEARBY * claimed), 1.0)
-            if apart <= allowed:
-                explanations.append(
-                    Explanation(
-                        figure=figure, devices=devices, value=value, truncated=truncated
-                    )
-                )
-        if explanations or not half:
+    half, nearby = half_of(given["text"]), NEARBY * given["value"]
+    values = np.array([one.value for one in candidates])
+    rounding = np.array([one.figure.rounding for one in candidates]) * values
+    width, allowed = half + rounding, (half + rounding) * (1 + 1e-9)
+    sharp = rounding <= np.maximum(COARSE * values, half * (1 + 1e-9))
+    for truncated in (False, True) if half else (False,):
+        # What is truncated lies up to a whole digit above what is left.
+        apart = np.abs(values - given["value"] - (half if truncated else 0.0))
+        right = np.flatnonzero(sharp & (apart <= allowed))
+        tried = slice(right[0] + 1 if len(right) else None)
+        near = (sharp & (apart <= np.maximum(nearby, allowed)))[tried]
+        chance = float(np.minimum(width[tried] / nearby, 1)[near].sum())
+        if len(right):
             break
-    return explanations, chance
-
-
-def _closest(claimed: float, candidates: list[Candidate]) -> Candidate:
-    """Of what the log itself has or, where that is nothing, of all."""
-    whole = [one for one in candidates if one.devices is None]
-    return min(whole or candidates, key=lambda one: abs(one.value - claimed))
-
-
-def _state(
-    explanations: list[Explanation], difference: float, log: AuditedLog, tolerance: float
-) -> State:
-    # By a count of devices that is not the log's own, it is explained, but not reproduced; what
-    # the log reports itself is as it reports it.
-    own = any(
-        one.devices is None or (one.figure.statistic, one.devices) == ("reported", 1)
-        for one in explanations
-    )
-    if own or (explanations and log.fact("ranks") is None):
-        return "reproduced"
-    return "near" if abs(difference) <= tolerance else "not reproduced"
+    found = [candidates[k]._asdict() | {"truncated": truncated} for k in right]
+    return [Explanation(**one) for one in found], chance
 
 
 def waterfall(
@@ -179,44 +134,36 @@ def waterfall(
 ) -> list[WaterfallStage]:
     """From the claim over what explains it and samples / time of the protocol's steps to all
     steady steps, each with its difference from the one before; as far as the log gives them."""
-    stages: list[tuple[Stage, float | None, Figure | None]] = [("claimed", claimed, None)]
-    if explanations:
-        stages.append(("explained", explanations[0].value, explanations[0].figure))
     protocol = log.figure("samples/time", "protocol") or log.figure("clock", "protocol")
-    stages.append(("protocol", protocol.throughput if protocol else None, protocol))
-    stages.append(("steady", log.steady.throughput if log.steady else None, log.steady))
+    stages: list[tuple[Stage, float | None, Figure | None]] = [
+        ("claimed", claimed, None),
+        *(("explained", one.value, one.figure) for one in explanations[:1]),
+        ("protocol", protocol.throughput if protocol else None, protocol),
+        ("steady", log.steady.throughput if log.steady else None, log.steady),
+    ]
     found: list[WaterfallStage] = []
     for stage, value, figure in stages:
         if value:
-            difference = value / found[-1].value - 1 if found else None
-            found.append(
-                WaterfallStage(stage=stage, value=value, difference=difference, figure=figure)
-            )
+            share = value / found[-1].value - 1 if found else None
+            one = WaterfallStage(stage=stage, value=value, difference=share, figure=figure)
+            found.append(one)
     return found
 
 
-def _findings(claim: Claim, log: AuditedLog, ambiguous: bool) -> Iterator[Message]:
-    for key in ("batch_size", "precision"):
-        of, own = getattr(claim, key), log.fact(key)
-        if None not in (of, own) and own != of:
-            yield Message("other_work", {"key": key, "claimed": of, "log": own})
-    if ambiguous:
-        yield Message("ambiguous", {})
+def _of_explanation(claim: Claim, log: AuditedLog) -> Iterator[Message]:
     if not claim.explanations:
         return
-    best = claim.explanations[0]
-    figure, reference = best.figure, claim.reference
+    best, reference = claim.explanations[0], claim.reference
+    figure, share = best.figure, claim.reference_difference
     if best.truncated:
         yield Message("truncated", {"value": best.value, "claimed": claim.text})
     if best.devices is not None:
         yield Message("other_count", {"devices": best.devices, "value": best.value})
-    share = claim.reference_difference
     if figure.statistic != "samples/time" and reference and abs(share or 0.0) > APART:
         steps = {"first": reference.first, "last": reference.last}
         value = {"difference": share, "reference": reference.throughput}
         yield Message("other_statistic", value | steps)
-    means = ("mean of rates", "mean after skipping")
-    if log.covers == "running" and figure.statistic in means:
+    if log.covers == "running" and figure.statistic in ("mean of rates", "mean after skipping"):
         yield Message("mean_of_running", {"skipped": figure.skipped})
     warm = log.figure(figure.statistic, "warm")
     if figure.period == "all" and not figure.skipped and warm and warm.throughput:
@@ -228,8 +175,6 @@ def _findings(claim: Claim, log: AuditedLog, ambiguous: bool) -> Iterator[Messag
 
 
 # The published numbers at whose place a log stands.
-
-Audited = tuple[AuditedLog, Figures]
 
 
 def claims_of_tables(
@@ -243,66 +188,77 @@ def claims_of_tables(
                 found.setdefault(id(cell), []).append(claim)
     for cell in cells:
         if cell["status"] == "published":
-            yield from found.get(id(cell)) or [ClaimInput.of_cell(cell).claim(None, "no log")]
+            yield from found.get(id(cell)) or [Claim(**of_cell(cell), log=None, state="no log")]
+
+
+def of_cell(cell: Cell) -> Given:
+    """The published number as a claim."""
+    name, batch = FRAMEWORK_NAMES[cell["framework"]], cell["batch_per_gpu"]
+    words = [name, cell["precision"], cell["topology"], f"batch {batch}"]
+    words += [] if cell["accumulates"] is None else [cell["note"]]
+    place = f"{cell['table']}: {', '.join(words)}, {cell['gpu']}"
+    known = {key: cell[key] for key in ("table", "gpu", "framework", "precision", "topology")}
+    return known | {
+        "text": cell["printed"],
+        "value": cell["throughput"],
+        "place": place,
+        "batch_size": batch,
+    }
 
 
 def _kept(
     cells: list[Cell], log: AuditedLog, figures: Figures, tolerance: float
-) -> Iterator[tuple[Cell, Claim]]:
+) -> list[tuple[Cell, Claim]]:
     """Of the cells of a table that may be a log's, those that it gives or, if it gives none,
     those of its batch and precision."""
     alike = [cell for cell in cells if not differs(log, cell)]
-    several = len(alike) > 1
-    claims = [
-        (
-            cell,
-            check_claim(ClaimInput.of_cell(cell), log, figures, tolerance, ambiguous=several),
-        )
-        for cell in cells
-    ]
+    ambiguous = [Message("ambiguous")] if len(alike) > 1 else []
+    every = []
+    for cell in cells:
+        found = [
+            Message("other_work", {"key": key, "claimed": claimed, "log": own})
+            for key, (claimed, own) in differs(log, cell).items()
+        ]
+        found += ambiguous
+        every.append((cell, check_claim(of_cell(cell), log, figures, tolerance, found)))
     given = [
         (cell, claim)
-        for cell, claim in claims
+        for cell, claim in every
         if claim.state == "reproduced" and (cell in alike or claim.chance <= CHANCE)
     ]
-    yield from given or [(cell, claim) for cell, claim in claims if cell in alike]
+    return given or [(cell, claim) for cell, claim in every if cell in alike]
 
 
 def differs(log: AuditedLog, cell: Cell) -> dict[str, tuple[Any, Any]]:
-    """In what a log differs from a cell, of what it may: what is published and the log's."""
-    both = {
-        "batch_size": (cell["batch_per_gpu"], log.fact("batch_size")),
-        "precision": (cell["precision"], log.fact("precision")),
-    }
-    return {key: (of, own) for key, (of, own) in both.items() if own not in (None, of)}
-
-
-def cells_for(log: AuditedLog, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Of each table, the published cells that may be a log's: of its model, framework,
-    topology, accumulation and GPU as far as it tells them; where nothing else tells the model,
-    its path may. Inference stands at none."""
-    if "framework" not in log.facts or log.fact("mode") == "inference":
-        return
-    like = [cell for cell in cells if cell["status"] == "published" and _is_place(log, cell)]
-    for table in dict.fromkeys(cell["table"] for cell in like):
-        yield [cell for cell in like if cell["table"] == table]
-
-
-def _is_place(log: AuditedLog, cell: Cell) -> bool:
-    own = place_of(cell)
-    if log.fact("model") is None and own["model"] not in log.name.lower():
-        return False
-    place: dict[str, Any] = {
-        "model": own["model"],
-        "framework": own["framework"],
+    """In which of the facts that it tells a log is not of a cell: the published and its own.
+    Where nothing else tells the model, its path does."""
+    place, precision, accumulate = place_of(cell), cell["precision"], log.fact("accumulate")
+    published: dict[str, Any] = {
+        "model": place["model"],
+        "framework": place["framework"],
         "nodes": cell["nodes"],
         "devices": cell["gpus_per_node"],
         "ranks": cell["nodes"] * cell["gpus_per_node"],
         "gpu": cell["gpu"].split("-")[0].upper(),
+        "batch_size": cell["batch_per_gpu"],
+        "precision": precision,
     }
-    accumulated = log.fact("accumulate")
-    if accumulated and cell["accumulates"] is (accumulated == 1):
-        return False
-    if (log.fact("precision") in HALF) != (cell["precision"] in HALF) and log.fact("precision"):
-        return False
-    return all(log.fact(key) in (None, value) for key, value in place.items())
+    both = {key: (value, log.fact(key)) for key, value in published.items()}
+    found = {key: pair for key, pair in both.items() if pair[1] not in (None, pair[0])}
+    if "model" not in log.facts and place["model"] not in log.name.lower():
+        found["model"] = (place["model"], None)
+    if accumulate and cell["accumulates"] is (accumulate == 1):
+        found["accumulate"] = (cell["accumulates"], accumulate)
+    if "precision" in found and (log.fact("precision") in HALF) != (precision in HALF):
+        found["half"] = found.pop("precision")
+    return found
+
+
+def cells_for(log: AuditedLog, cells: list[Cell]) -> Iterator[list[Cell]]:
+    """Of each table, the published cells that may be a log's. Inference stands at none."""
+    if "framework" not in log.facts or log.fact("mode") == "inference":
+        return
+    published = [cell for cell in cells if cell["status"] == "published"]
+    like = [cell for cell in published if differs(log, cell).keys() <= {*MAY_DIFFER}]
+    for table in dict.fromkeys(cell["table"] for cell in like):
+        yield [cell for cell in like if cell["table"] == table]

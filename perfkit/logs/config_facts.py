@@ -3,140 +3,75 @@ lines, parameters that suites print, and the names of files."""
 
 import re
 import tomllib
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.messages import Message
+from pydantic.dataclasses import dataclass
+
+from perfkit.messages import STRICT, Message
 
 Value = int | str
 TEXT_LIMIT = 1_000_000
 """Facts are looked for in so many characters at the beginning of a training, and at its end."""
 CONTRADICTIONS = 20
 """How many are noted of one log."""
-PRECISIONS = {
-    **{"fp32": "fp32", "float32": "fp32", "False": "fp32", "0": "fp32", "bf16": "bf16"},
-    **{"amp": "amp", "fp16": "amp", "O1": "amp", "True": "amp", "1": "amp"},
-    **{"pure_fp16": "pure_fp16", "O2": "pure_fp16", "float16": "pure_fp16"},
-}
-"""fp16 is what the scripts of NVIDIA's BERT call automatic mixed precision; a model whose dtype
-is float16, and Paddle's O2, are pure_fp16."""
-MODELS = (
-    (
-        re.compile(r"resnet_?50|resnetv15  num_layers : 50|\brn?50|^resnetv15$", re.I),
-        "resnet50",
-    ),
-    (re.compile(r"vgg_?16", re.I), "vgg16"),
-    (re.compile(r"(?<![a-z])bert(?!.?large)", re.I), "bert"),
-)
-MLPERF_MODELS = {"resnet": "resnet50", "bert": "bert-large"}
-"""What MLPerf's benchmarks train: its BERT is BERT-large."""
-LONG = (
-    r"v100s?|[ah](?:100|200|800)|gh200|g?b[23]00|p100|(?:geforce[ _-]?)?(?:rtx|gtx)[ _-]?"
-    r"a?\d{4}(?:[ _-]?(?:ti|super))?|\d{4}ti|titan[ _-]?(?:v|xp|rtx)|mi\d{3}[ax]?|gaudi\d?|"
-    r"tpu[ _-]?v\d[a-z]?"
-)
-SHORT = r"[pt]4|k80|a10g?|a16|a30|a40|l4|l40s?|h20"
-"""Names of GPUs and other accelerators; in a text the short ones may be anything else."""
-GPU_TEXT = re.compile(
-    # How any of them begins: else the names are tried at each word, which takes twice as long.
-    r"(?<![a-z0-9])(?=[0-9abghklmnprtv])"
-    rf"(?:nvidia |tesla )?({LONG}|(?<=nvidia )(?:{SHORT})|(?<=tesla )(?:{SHORT}))"
-    r"(?![a-z0-9])",
-    re.I,
-)
-GPU_PATH = re.compile(rf"(?<![a-z0-9])({LONG}|{SHORT})(?![a-z0-9])", re.I)
-
-
-def _model(text: str) -> str | None:
-    return next((name for pattern, name in MODELS if pattern.search(text)), None)
-
-
-def _count(text: str) -> int:
-    return len([part for part in text.split(",") if part.strip()])
-
-
-def _mode(text: str) -> str:
-    return "training" if text.startswith("train") else "inference"
-
-
-def _constant(value: str, _text: str) -> str:
-    return value
-
-
-def gpu_name(text: str) -> str:
-    """The one name of a GPU under all its spellings: `GeForce RTX 2080 Ti` is 2080TI."""
-    return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
+_DATA = tomllib.loads((Path(__file__).parent / "facts.toml").read_text(encoding="utf-8"))
 
 
 class ConfigPattern(NamedTuple):
-    """How logs tell a fact: the first group has the value. `word` is in each match."""
+    """How logs tell a fact: the first group has the value. `word` is in each match; `unique`:
+    two values say nothing."""
 
     fact: str
+    kind: str
     pattern: re.Pattern[str]
-    value: Callable[[str], Value | None]
     word: str
+    unique: bool
+
+    def values(self, text: str) -> Iterator[tuple[Value, int]]:
+        """Each value that a text tells, and where it stands; of the same ones the first."""
+        found: dict[Value, int] = {}
+        for match in self.pattern.finditer(text) if self.word in text else ():
+            if (value := _value(self.kind, match[1])) is not None:
+                found.setdefault(value, match.start(1))
+        yield from found.items() if len(found) == 1 or not self.unique else ()
 
 
-KINDS: dict[str, Callable[[str], Value | None]] = {
-    "number": int,
-    "count": _count,
-    "model": _model,
-    "mlperf": MLPERF_MODELS.get,
-    "precision": PRECISIONS.get,
-    "mode": _mode,
-    "text": str,
-    **{f"={word}": partial(_constant, word) for word in ("dali", "amp", "pure_fp16")},
-}
-"""How a value is read."""
+def _patterns(where: str) -> Iterator[ConfigPattern]:
+    """The patterns of facts.toml for a text, or for the name or the path of a file."""
+    for entry in _DATA[where]:
+        for text in entry["patterns"]:
+            # With \b before it, a word is hidden from Python's search for fixed beginnings, and
+            # a search takes ten times as long.
+            word = re.match(r"\\b([\w :=]+)(?![?*{])", text)
+            unique = entry.get("unique", where != "text")
+            kind, pattern = entry["kind"], re.compile(text)
+            yield ConfigPattern(entry["fact"], kind, pattern, word[1] if word else "", unique)
 
 
-def _word(pattern: str) -> str:
-    """The word with which a pattern begins behind \\b, which hides it from Python's search for
-    fixed beginnings: a search takes ten times as long."""
-    found = re.match(r"\\b(\w+)\b(?![?*{])", pattern)
-    return found[1] if found else ""
+TEXT, NAME, PATH = (tuple(_patterns(where)) for where in ("text", "name", "path"))
 
 
-def _patterns(where: str) -> tuple[ConfigPattern, ...]:
-    """The patterns of facts.toml for the text of logs, or for the names of files, after that of
-    the folder if it is laid out as DLPerf's."""
-    return tuple(
-        ConfigPattern(entry["fact"], re.compile(text), KINDS[entry["kind"]], _word(text))
-        for entry in _DATA[where]
-        for text in entry["patterns"]
-    )
+def _value(kind: str, text: str) -> Value | None:
+    """A value of this kind of facts.toml; None if it is none."""
+    match kind:
+        case "number":
+            return int(text) if text.isdecimal() else None
+        case "count":
+            return sum(bool(part.strip()) for part in text.split(","))
+        case "text":
+            return text
+        case "gpu":
+            # GeForce RTX 2080 Ti is 2080TI.
+            return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
+    words = _DATA["values"][kind].items()
+    return next((word for word, one in words if re.search(one, text, re.I)), None)
 
 
-_DATA = tomllib.loads((Path(__file__).parent / "facts.toml").read_text(encoding="utf-8"))
-NAME = _patterns("name")
-TEXT = (
-    *_patterns("text"),
-    *(
-        ConfigPattern(
-            fact,
-            re.compile(rf"PARAMETER measurement : [^\n]{{1,4000}}? {fact} : (\w{{1,40}}) "),
-            KINDS[kind],
-            "PARAMETER measurement",
-        )
-        for fact, kind in _DATA["exported"].items()
-    ),
-)
-RULES = (
-    "nodes x devices",
-    "ranks / nodes",
-    "ranks / devices",
-    "optimizer_batch_size / (batch_size x ranks)",
-    "global_batch_size / ranks",
-    "global_batch_size / (batch_size x accumulate)",
-)
-"""By which facts follow from others."""
-
-
-class Sourced(NamedTuple):
+@dataclass(frozen=True, config=STRICT)
+class Sourced:
     """What the log tells of its configuration, and who says it: a line, its name, its format,
     or a rule by which it follows."""
 
@@ -148,114 +83,70 @@ def by_line(line: int) -> Message:
     return Message("by_line", {"line": line})
 
 
+def number_in(facts: Mapping[str, Sourced], name: str) -> int:
+    """A fact that is a number above 0; 0 if there is none."""
+    value = facts[name].value if name in facts else 0
+    return value if isinstance(value, int) else 0
+
+
 class Facts:
-    """Gathers the facts of one training, and notes where two of them contradict each other.
-    `of_format` are those that follow from the format, unless they are empty."""
+    """Gathers the facts of one training (`found`), and where two of them contradict each other
+    (`notes`, with the line). `of_format` are those that follow from the format, unless they are
+    empty."""
 
     def __init__(self, **of_format: Value) -> None:
         by = Message("by_format", {})
         self.found = {name: Sourced(value, by) for name, value in of_format.items() if value}
-        self.notes: list[tuple[int, Message]] = []
-        self._noted: set[tuple[str, Value]] = set()
+        self.notes: dict[tuple[str, Value], tuple[int, Message]] = {}
 
-    def read(self, lines: Iterable[tuple[int, str]]) -> None:
+    def read(self, lines: Sequence[tuple[int, str]]) -> None:
         """Takes what lines, with their numbers, say."""
-        numbers, texts = zip(*lines, strict=True) if lines else ((), ())
         # Patterns look for line ends at both sides.
-        text = "\n".join(["", *texts, ""])
-        ends = [*accumulate(len(one) + 1 for one in texts)]
-        parts = [(0, text[:TEXT_LIMIT])]
-        if len(text) > TEXT_LIMIT:
-            begin = max(TEXT_LIMIT, len(text) - TEXT_LIMIT)
-            parts.append((begin, text[begin:]))
-
-        def line_at(offset: int) -> int:
-            return numbers[min(bisect_right(ends, offset - 1), len(numbers) - 1)]
-
-        for fact, pattern, value_of, word in TEXT:
-            for begin, part in parts:
-                for match in pattern.finditer(part) if word in part else ():
-                    value = value_of(match[1])
-                    if value is not None and self._is_new(fact, value):
-                        self.add(fact, value, by_line(line_at(begin + match.start(1))))
-        gpus = {
-            gpu_name(match[1]): begin + match.start(1)
-            for begin, part in parts
-            for match in GPU_TEXT.finditer(part)
-        }
-        if len(gpus) == 1:
-            ((name, offset),) = gpus.items()
-            self.add("gpu", name, by_line(line_at(offset)))
+        text = "\n".join(["", *(line for _number, line in lines), ""])
+        for one in TEXT:
+            for begin in sorted({0, max(0, len(text) - TEXT_LIMIT)}):
+                for value, offset in one.values(text[begin : begin + TEXT_LIMIT]):
+                    # The line takes time to find, and most matches say the same again.
+                    if self._is_news(one.fact, value):
+                        index = text.count("\n", 0, begin + offset) - 1
+                        line = lines[min(index, len(lines) - 1)][0]
+                        self._add(one.fact, value, by_line(line), line)
 
     def complete(self, path: Path) -> None:
         """Takes what the file's name says, its folder's if that is laid out as DLPerf's, and
-        the GPU that any part of the path names; then what follows from all facts. A name that
-        says two things says nothing."""
+        the GPU that any part of the path names; then what follows from all facts by rules."""
         folder, name = path.absolute().parent.name, path.name
         if re.fullmatch(r"\d{1,5}n\d{1,5}g", folder):
             name = f"{folder}/{name}"
-        for fact, pattern, value_of, _word_of in NAME:
-            values = {value_of(match[1]) for match in pattern.finditer(name)} - {None}
-            # MLPerf's BERT is another model, whatever its file is called.
-            if len(values) == 1 and (fact, fact in self.found) != ("model", True):
-                self.add(fact, values.pop(), Message("by_name", {}))  # type: ignore[arg-type]
-        gpus = {
-            gpu_name(match[1]) for match in GPU_PATH.finditer(str(path).replace("/", " / "))
-        }
-        if len(gpus) == 1:
-            self.add("gpu", gpus.pop(), Message("by_name", {}))
-        self.derive()
+        # MLPerf's BERT is another model, whatever its file is called.
+        patterns = [one for one in NAME if one.fact != "model" or "model" not in self.found]
+        for some, text in ((patterns, name), (PATH, str(path).replace("/", " / "))):
+            for one in some:
+                for value, _offset in one.values(text):
+                    if self._is_news(one.fact, value):
+                        self._add(one.fact, value, Message("by_name", {}))
+        of_images = "unit" in self.found and self.found["unit"].value == "images/s"
+        for fact, how in _DATA["rules"]:
+            factors, divisors = (re.findall(r"\w\w+", part) for part in how.partition("/")[::2])
+            known = {name: number_in(self.found, name) for name in (*factors, *divisors)}
+            # Suites that train BERT accumulate unless they are told not to.
+            if fact == "batch_size" or of_images:
+                known["accumulate"] = known.get("accumulate") or 1
+            whole, part = (prod(known[name] for name in names) for names in (factors, divisors))
+            if whole and part and whole % part == 0 and not number_in(self.found, fact):
+                self.found[fact] = Sourced(whole // part, Message("by_rule", {"how": how}))
 
-    def add(self, name: str, value: Value, by: Message) -> None:
-        """Takes a fact. The first one stands."""
-        known = self.found.setdefault(name, Sourced(value, by))
-        if known.value != value and self._is_new(name, value):
-            self._noted.add((name, value))
-            params = {"name": name, "value": value, "by": by, "other": known.value}
-            line = by.params.get("line", 0)
-            self.notes.append((line, Message("contradiction", params | {"whom": known.by})))
-
-    def _is_new(self, name: str, value: Value) -> bool:
-        known = self.found.get(name)
-        if known is None:
+    def _is_news(self, name: str, value: Value) -> bool:
+        """Whether a fact is not known, or its contradiction not noted."""
+        if name not in self.found:
             return True
-        noted = (name, value) in self._noted or len(self.notes) >= CONTRADICTIONS
-        return known.value != value and not noted
+        noted = (name, value) in self.notes or len(self.notes) >= CONTRADICTIONS
+        return self.found[name].value != value and not noted
 
-    def number(self, name: str) -> int:
-        """A fact that is a number above 0; 0 if there is none."""
-        value = self.found[name].value if name in self.found else 0
-        return value if isinstance(value, int) else 0
-
-    def derive(self) -> None:
-        """Adds what follows from others: of nodes, devices and ranks each from the other two;
-        the batch of a device from that of all; what is accumulated."""
-        number = self.number
-        nodes, devices, ranks = number("nodes"), number("devices"), number("ranks")
-        images = "unit" in self.found and self.found["unit"].value == "images/s"
-        parts = number("batch_size") * (number("accumulate") or images)
-        whole = number("global_batch_size")
-        if parts and not ranks and whole % parts == 0 and whole:
-            ranks = whole // parts
-            self._derive("ranks", ranks, "global_batch_size / (batch_size x accumulate)")
-        if nodes and devices:
-            self._derive("ranks", nodes * devices, "nodes x devices")
-        elif ranks and nodes and ranks % nodes == 0:
-            self._derive("devices", ranks // nodes, "ranks / nodes")
-        elif ranks and devices and ranks % devices == 0:
-            self._derive("nodes", ranks // devices, "ranks / devices")
-        ranks, batch = number("ranks"), number("micro_batch_size") or number("batch_size")
-        whole = number("optimizer_batch_size")
-        if whole and ranks * batch and whole % (ranks * batch) == 0:
-            how = "optimizer_batch_size / (batch_size x ranks)"
-            self._derive("accumulate", whole // (ranks * batch), how)
-        whole, parts = number("global_batch_size"), ranks * (number("accumulate") or 1)
-        if whole and parts and whole % parts == 0:
-            self._derive("batch_size", whole // parts, "global_batch_size / ranks")
-
-    def _derive(self, name: str, value: int, how: str) -> None:
-        by = Message("by_rule", {"how": how})
+    def _add(self, name: str, value: Value, by: Message, line: int = 0) -> None:
+        """Takes what is news. The first fact stands."""
         known = self.found.setdefault(name, Sourced(value, by))
         if known.value != value:
-            params = {"how": how, "value": value, "name": name, "other": known.value}
-            self.notes.append((0, Message("rule_contradicts", params | {"by": known.by})))
+            params = {"name": name, "value": value, "by": by, "other": known.value}
+            message = Message("contradiction", params | {"whom": known.by})
+            self.notes[name, value] = line, message

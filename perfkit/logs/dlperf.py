@@ -50,25 +50,20 @@ def cases(logs: Iterable[AuditedLog]) -> list[Case]:
 
 def summary(found: list[Case], variant: Literal["mean", "median"]) -> dict[str, Any]:
     """What the script prints, by model and topology; `speedup` is None without one device."""
+    speed = "average_speed" if variant == "mean" else "middle_speed"
     shown: dict[str, Any] = {}
-    speeds = {(one.model, one.batch_size, one.case): [*one.speeds.values()] for one in found}
-    statistic = _mean if variant == "mean" else median
     for one in found:
-        runs = speeds[one.model, one.batch_size, one.case]
-        base = speeds.get((one.model, one.batch_size, BASE))
-        speed, slowest = round(statistic(runs), 2), round(statistic(base), 2) if base else 0
-        entry: dict[str, Any] = {"average_speed": round(_mean(runs), 2)}
-        entry["batch_size_per_device"] = one.batch_size
-        if variant == "median":
-            entry["middle_speed"] = speed
-        entry["speedup"] = round(speed / slowest, 2) if slowest else None
-        shown.setdefault(one.model, {})[one.case] = entry
+        runs = [*one.speeds.values()]
+        # As the script sums, so that halves are rounded alike.
+        known: dict[str, Any] = {"average_speed": round(sum(runs) / len(runs), 2)}
+        known |= {"batch_size_per_device": one.batch_size, "speedup": None}
+        known |= {} if variant == "mean" else {speed: round(median(runs), 2)}
+        shown.setdefault(one.model, {})[one.case] = known
+    for some in shown.values():
+        if base := some.get(BASE, {}).get(speed):
+            for known in some.values():
+                known["speedup"] = round(known[speed] / base, 2)
     return shown
-
-
-def _mean(speeds: list[float]) -> float:
-    # As the script sums, so that halves are rounded alike.
-    return sum(speeds) / len(speeds)
 
 
 def text(found: list[Case], variant: Literal["mean", "median"]) -> str:

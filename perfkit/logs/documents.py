@@ -4,72 +4,58 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfkit.logs.formats import REAL, Prints, Semantics, Unit
-from perfkit.logs.log import LogError, ReportedFigure
-from perfkit.logs.windows import prints_of
+from perfkit.logs.config_facts import Facts
+from perfkit.logs.formats import DOCUMENTS, REAL, REPORTED, semantics_of
+from perfkit.logs.log import Log, LogError, ReportedFigure, Unit
+from perfkit.logs.windows import prints_of, windows_of
 
 NAME_CHARACTERS = 100
 """Of a log's own figure; names and digits are foreign."""
-RATE = re.compile(r"ips$|throughput|per_sec|samples/s|(?:img|image|frame|item|token)s?/s", re.I)
-SECONDS = re.compile(r"(?<!infer)(?:_|\b)(?:time|runtime|latenc(?:y|ies))$", re.I)
+UNITS: dict[Unit, re.Pattern[str]] = {
+    "samples/s": re.compile(
+        r"ips$|throughput|per_sec|samples/s|(?:img|image|frame|item|token)s?/s", re.I
+    ),
+    "s": re.compile(r"(?<!infer)(?:_|\b)(?:time|runtime|latenc(?:y|ies)|\w+_sum)$", re.I),
+    "": re.compile(""),
+}
+"""What the names of figures tell of their unit."""
 NO_TRAINING = re.compile(r"^val[._]|_val$|^infer|^eval|^test[._]|test=eval")
-RECORD = re.compile(
-    r"DLL [-\d]{10} [\d:.]{8,15} - (?P<where>Summary:|Epoch: \d{1,9}|\(\)|) "
-    r"(?!PARAMETER|(?:Training )?Iteration:) ?(?P<figures>.{1,4000})"
-)
-FIGURE = re.compile(r"([\w./]{1,60}) : ([-+.\w]{1,32})(?= |$)")
-AVERAGE = re.compile(
-    rf"INFO:tensorflow:(Throughput Average \(sentences/sec\) with overhead) = ({REAL})"
-)
 CELL = re.compile(
     rf" {{1,11}}(\d{{1,9}}) {{1,11}}\|((?: {{1,11}}(?:{REAL}) {{1,11}}\|?){{1,20}})$"
 )
+LONGEST_HEADING = 10_000
+"""Characters of a table's first line."""
+DEPTH = 8
+"""Levels of a JSON object whose values have names."""
+BACKENDS = {"pytorch": "torch"}
+Row = tuple[int, dict[str, Any]]
+"""A line, and the values in it by their names."""
 
 
 def figure(
-    name: str, text: str, unit: Unit, line: int, ranks: int | None = None
+    name: str, value: Any, line: int, ranks: int | None = None, unit: Unit | None = None
 ) -> ReportedFigure:
-    """A figure whose parts are a log's; nan if it is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
+    """A figure whose parts are a log's, its unit by its name if that is not given; nan if its
+    value is no number."""
+    by_name = next(known for known, pattern in UNITS.items() if pattern.search(name))
+    name, text = name[:NAME_CHARACTERS], str(value)
     return ReportedFigure(
-        name[:NAME_CHARACTERS], value, text[:NAME_CHARACTERS], line, unit, ranks
+        name, number_of(text), text[:NAME_CHARACTERS], line, unit or by_name, ranks
     )
 
 
-def unit_of(name: str) -> Unit:
-    if RATE.search(name):
-        return "samples/s"
-    return "s" if SECONDS.search(name) else ""
-
-
-def dllogger_figures(lines: list[tuple[int, str]]) -> Iterator[ReportedFigure]:
-    """The closing records of NVIDIA's suites, in both forms, and their tables."""
-    for number, line in lines:
-        if match := RECORD.search(line):
-            where = match["where"].strip("():")
-            for name, text in FIGURE.findall(match["figures"]):
-                yield from _summary(where, name, text, number)
-        elif '"data"' in line and (record := record_of(line)):
-            step = record.get("step")
-            if step in ([], "", None) or (isinstance(step, list) and len(step) == 1):
-                where = f"Epoch: {step[0]}" if step and isinstance(step, list) else ""
-                for name, value in record["data"].items():
-                    if isinstance(value, int | float):
-                        yield from _summary(where, name, repr(value), number)
-        elif match := AVERAGE.search(line):
-            yield figure(match[1], match[2], "samples/s", number)
-    yield from _closing_tables(lines)
+def number_of(text: str) -> float:
+    """nan if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
 
 
 def parsed(text: str) -> Any:
@@ -80,189 +66,127 @@ def parsed(text: str) -> Any:
         return None
 
 
-def record_of(line: str) -> dict[str, Any] | None:
-    """The JSON object that begins in a line of DLLogger's file; None without its `data`."""
-    record = parsed(line[max(line.find("{"), 0) :])
-    known = isinstance(record, dict) and isinstance(record.get("data"), dict)
-    return record if known else None
+def reported_figures(lines: Sequence[tuple[int, str]]) -> Iterator[ReportedFigure]:
+    """The figures that logs give themselves, by the patterns of formats.toml, but for what
+    validation gave; and the tables with which NVIDIA's MXNet benchmark closes: of rates, with a
+    row for each number of devices, a column for each batch size."""
+    for index, (number, line) in enumerate(lines):
+        for key, head, pattern in REPORTED:
+            if key in line and (begin := head.search(line)):
+                where = begin.groupdict().get("where") or ""
+                for match in pattern.finditer(line, begin.end()):
+                    if not NO_TRAINING.search(match["name"]):
+                        yield figure(f"{where} {match['name']}".strip(), match["value"], number)
+        if (title := line.strip()) in ("train.ips", "train.total_ips"):
+            table = [*lines[index + 1 : index + 103], (0, "")]
+            batches = re.findall(r"\d{1,9}", table[0][1])
+            for row_number, row in table[2:]:
+                if not (cells := CELL.match(row)):
+                    break
+                texts = cells[2].replace("|", " ").split()
+                for batch, text in zip(batches, texts, strict=False):
+                    name = f"closing table {title}{f', {batch}' if len(batches) > 1 else ''}"
+                    yield figure(name, text, row_number, int(cells[1]))
 
 
-def _summary(where: str, name: str, text: str, line: int) -> Iterator[ReportedFigure]:
-    """A figure of training; what validation gave is none."""
-    found = figure(f"{where} {name}".strip(), text, unit_of(name), line)
-    if not (NO_TRAINING.search(name) or np.isnan(found.value)):
-        yield found
-
-
-def _closing_tables(lines: list[tuple[int, str]]) -> Iterator[ReportedFigure]:
-    """NVIDIA's MXNet benchmark closes with a table of rates: a row for each number of devices,
-    a column for each batch size."""
-    for index, (_number, line) in enumerate(lines):
-        title = line.strip()
-        if title not in ("train.ips", "train.total_ips") or index + 3 >= len(lines):
-            continue
-        batches = re.findall(r"\d{1,9}", lines[index + 1][1])
-        for number, row in lines[index + 3 : index + 103]:
-            if not (cells := CELL.match(row)):
-                break
-            values = cells[2].replace("|", " ").split()
-            for batch, text in zip(batches, values, strict=False):
-                name = f"closing table {title}{f', {batch}' if len(batches) > 1 else ''}"
-                yield figure(name, text, "samples/s", number, int(cells[1]))
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a document holds: prints, facts by name, and its own figures."""
-
-    name: str
-    semantics: Semantics
-    prints: Prints = field(default_factory=partial(prints_of, 0))
-    facts: dict[str, int | str] = field(default_factory=dict)
-    reported: list[ReportedFigure] = field(default_factory=list)
-
-
-def read(path: Path, text: str) -> Contents | None:
+def read(path: Path, text: str) -> Log | None:
     """A file that is one JSON object or one table; None if it is in no known format. Raises
     LogError for broken JSON."""
-    if text.lstrip()[:1] != "{":
-        return _table(text)
+    is_table = not text.lstrip().startswith("{")
+    rows = _table(text) if is_table else _object(path, text)
+    first = rows[0][1] if rows else {}
+    roots = {name.partition(".")[0] for name in first if name}
+    for form in DOCUMENTS:
+        if form.get("table", False) != is_table or not roots >= {*form.get("required", ())}:
+            continue
+        figures = [one for line, row in rows for one in _figures(form, line, row)]
+        steps = _first(form.get("steps"), first)
+        if figures or isinstance(steps, list):
+            seconds = steps if isinstance(steps, list) else []
+            facts = Facts(**_facts(form, first, figures))
+            facts.complete(path)
+            semantics = semantics_of(form)
+            prints = _prints(seconds, _first(form.get("steps_of_process"), first))
+            windows = windows_of(prints_of(prints), semantics)
+            return Log(path, form["name"], "", semantics, windows, facts.found, figures)
+    return None
+
+
+def _object(path: Path, text: str) -> list[Row]:
+    """The values of a JSON object by their names, in line 1; none of JSON lines or of what is
+    a printed Python dict."""
     try:
-        document = json.loads(text)
+        return [(1, dict(_values("", json.loads(text), DEPTH)))]
     except RecursionError as error:
         raise LogError(f"{path} begins like JSON, but is not: nested too deeply.") from error
     except ValueError as error:
         if isinstance(parsed(text.lstrip().partition("\n")[0]), dict) or "'" in text[:200]:
-            return None  # JSON lines of no known keys, or a printed Python dict
+            return []
         raise LogError(f"{path} begins like JSON, but is not: {error}.") from error
-    found = (one(document) for one in (_torchbench, _optimum))
-    return next((one for one in found if one), None)
 
 
-def _torchbench(document: dict[str, Any]) -> Contents | None:
-    """torchbench's results: `{"name": …, "environ": {…}, "metrics": {name: 1.5}}`."""
-    metrics = document.get("metrics")
-    if not (isinstance(metrics, dict) and {"name", "environ"} <= document.keys()):
-        return None
-    figures = [
-        figure(name, repr(value), unit_of(name.partition("metric=")[2] or name), 1)
-        for name, value in metrics.items()
-        if isinstance(value, int | float)
-    ]
-    facts: dict[str, int | str] = {"framework": "torch"}
-    if metrics and all("test=eval" in name for name in metrics):
-        facts["mode"] = "inference"
-    source = (
-        "pytorch/benchmark, userbenchmark/ADDING_USERBENCHMARKS.md; a metric's name is all "
-        "that says what it is: latencies are in milliseconds, of one step"
-    )
-    return Contents("torchbench", Semantics(source=source), facts=facts, reported=figures)
+def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """The values below this one, by their names joined by dots."""
+    if not (isinstance(value, dict) and value and depth):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _values(f"{name}.{key}" if name else key, inner, depth - 1)
 
 
-def _optimum(document: dict[str, Any]) -> Contents | None:
-    """optimum-benchmark's report of a training, beside its `config` or alone, at any depth:
-    `overall`, `warmup` and `train` with `latency` (each step's seconds) and `throughput`."""
-    config, report = _find(document, "config"), _find(document, "train")
-    parts = {part: _at(report, part) for part in ("overall", "warmup", "train")}
-    values = _at(parts["overall"], "latency", "values") or _at(
-        parts["train"], "latency", "values"
-    )
-    rates = {part: _at(one, "throughput", "value") for part, one in parts.items()}
-    if not isinstance(values, list) and not any(
-        isinstance(one, float) for one in rates.values()
-    ):
-        return None
-    scenario = _at(config, "config", "scenario") or _at(config, "config", "benchmark")
-    arguments = _at(scenario, "training_arguments")
-    asked = {
-        "batch_size": _at(arguments, "per_device_train_batch_size"),
-        "accumulate": _at(arguments, "gradient_accumulation_steps"),
+def _table(text: str) -> list[Row]:
+    """The rows of a CSV with their lines, if a column is a figure of a known format."""
+    text = text.lstrip()
+    known = [form["figures"] for form in DOCUMENTS if form.get("table")]
+    try:
+        # No more of it than the heading of a table can have: it may be one line of any length.
+        names = next(csv.reader([text[:LONGEST_HEADING].partition("\n")[0]]), [])
+        is_known = any(re.search(one, name) for one in known for name in names)
+        if is_known and len(names) > 1:
+            return [*enumerate(csv.DictReader(io.StringIO(text)), 2)]
+    except csv.Error:
+        pass
+    return []
+
+
+def _figures(
+    form: Mapping[str, Any], line: int, row: Mapping[str, Any]
+) -> Iterator[ReportedFigure]:
+    label = (row.get("model") or row.get("name") or "") if form.get("table") else ""
+    for key, value in row.items():
+        if (match := re.search(form["figures"], key or "")) and not isinstance(value, bool):
+            found = figure(" ".join([str(label).strip(), *match.groups()]).strip(), value, line)
+            if not np.isnan(found.value):
+                yield found
+
+
+def _first(pattern: str | None, row: Mapping[str, Any]) -> Any:
+    """The first value whose name has the pattern."""
+    found = (value for name, value in row.items() if pattern and re.search(pattern, name or ""))
+    return next(found, None)
+
+
+def _facts(
+    form: Mapping[str, Any], row: Mapping[str, Any], figures: list[ReportedFigure]
+) -> dict[str, int | str]:
+    found: dict[str, int | str] = {"framework": form.get("framework", "")}
+    for fact, pattern in form.get("facts", {}).items():
+        value = _first(pattern, row)
+        if str(value) in BACKENDS or (type(value) is int and 0 < value < 2**40):
+            found[fact] = BACKENDS.get(str(value), value)
+    if figures and all(NO_TRAINING.search(one.name) for one in figures):
+        found["mode"] = "inference"
+    return found
+
+
+def _prints(seconds: Sequence[Any], of_process: Any) -> dict[str, Sequence[Any]]:
+    """Prints of single steps; those of several processes stand one after the other."""
+    count = len(seconds)
+    known = type(of_process) is int and 0 < of_process <= count
+    places = [divmod(k, of_process) if known else (None, k) for k in range(count)]
+    return {
+        "line": [1] * count,
+        "rank": [rank for rank, _step in places],
+        "step": [step + 1 for _rank, step in places],
+        "seconds": [number_of(str(value)) for value in seconds],
     }
-    counts = {k: v for k, v in asked.items() if type(v) is int and 0 < v < 2**40}
-    facts: dict[str, int | str] = {**counts}
-    if _at(config, "config", "backend", "name") == "pytorch":
-        facts["framework"] = "torch"
-    source = (
-        "huggingface/optimum-benchmark, scenarios/training/scenario.py and "
-        "trackers/latency.py: latency is from on_step_begin to on_step_end"
-    )
-    return Contents(
-        "optimum-benchmark",
-        Semantics(rate_of="device", covers="step", reader="apart", source=source),
-        _steps(values if isinstance(values, list) else [], _at(scenario, "max_steps")),
-        facts,
-        [
-            figure(f"{part} throughput", repr(rate), "samples/s", 1)
-            for part, rate in rates.items()
-            if isinstance(rate, int | float)
-        ],
-    )
-
-
-def _find(value: Any, key: str, depth: int = 4) -> Any:
-    """The outermost dict with this key."""
-    if not isinstance(value, dict) or key in value or not depth:
-        return value if isinstance(value, dict) and key in value else None
-    found = (_find(inner, key, depth - 1) for inner in [*value.values()][:100])
-    return next((one for one in found if one), None)
-
-
-def _at(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _steps(values: list[Any], steps: Any) -> Prints:
-    """Prints of single steps; the `steps` of several processes stand one after the other."""
-    numbers = np.arange(len(values))
-    seconds = [figure("", repr(value), "s", 1).value for value in values]
-    rank, step = np.full(len(values), -1), numbers + 1
-    if type(steps) is int and 0 < steps <= len(values):
-        rank, step = np.divmod(numbers, steps)
-        step = step + 1
-    return prints_of(len(values), rank=rank, step=step, seconds=seconds)
-
-
-def _table(text: str) -> Contents | None:
-    """A CSV of timm's or optimum-benchmark's: a row for each model or run."""
-    head = text[:10_000].lstrip().partition("\n")[0]
-    names = [name.strip() for name in head.split(",")]
-    for name, wanted, source in TABLES:
-        if len(names) > 1 and any(wanted(one) for one in names):
-            rows = csv.DictReader(io.StringIO(text.lstrip()))
-            try:
-                figures = [*_cells(rows, wanted)]
-            except csv.Error:
-                return None
-            if figures:
-                framework: dict[str, int | str] = {"framework": "torch"}
-                semantics = Semantics(source=source)
-                return Contents(name, semantics, facts=framework, reported=figures)
-    return None
-
-
-def _cells(rows: Any, wanted: Callable[[str], bool]) -> Iterator[ReportedFigure]:
-    for line, row in enumerate(rows, 2):
-        label = str(row.get("model") or row.get("name") or "").strip()
-        for name, value in row.items():
-            if name and value and wanted(name):
-                found = figure(f"{label} {name.strip()}".strip(), value, "samples/s", line)
-                if not (NO_TRAINING.search(name) or np.isnan(found.value)):
-                    yield found
-
-
-TABLES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
-    (
-        "timm, CSV",
-        lambda name: name.strip() in ("train_samples_per_sec", "samples_per_sec"),
-        "huggingface/pytorch-image-models, benchmark.py: samples of one device by the mean "
-        "time of its steps",
-    ),
-    (
-        "optimum-benchmark, CSV",
-        lambda name: "throughput" in name and "inference" not in name,
-        "huggingface/optimum-benchmark, report.to_csv: the report's fields, joined by dots",
-    ),
-)
-NAMES = ("torchbench", "optimum-benchmark", *(name for name, _wanted, _source in TABLES))

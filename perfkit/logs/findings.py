@@ -2,169 +2,172 @@
 parameters, whose sentences findings.toml has."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite, nan
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from perfkit.analysis.losses import STANDING, untrained_losses
-from perfkit.logs.audit import AuditedLog, Claim, Figure, Period
-from perfkit.logs.claims import APART
+from perfkit.logs.audit import AuditedLog, Claim, Figure
+from perfkit.logs.claims import APART, Audited
 from perfkit.logs.log import Log
-from perfkit.logs.recompute import END, WARMUP, Figures, RateScope, Windows
+from perfkit.logs.recompute import END, WARMUP, Figures, Rows, inside, some_of
 from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.results.schema import Finding
 from perfkit.text.terminal import plain
 
 WAIT = 0.05
-"""Waiting for input for more than this share of the time is told."""
+"""Share of the time that waits for input, above which this is a finding."""
 LIMIT_SPREAD = 0.02
 """Waits that spread by less than this share of a step's time say nothing of a limit."""
 CLOCK_APART = 0.02
-"""Printed times that differ from the prints' clock by more than this share are told."""
+"""Share by which printed times differ from the prints' clock, above which this is a finding."""
 SLOW = 0.1
 """One print that takes more than this share of the time, and SLOW_TIMES the share of its steps,
-is told."""
+is a finding."""
 SLOW_TIMES = 3
 UNSTEADY = 0.01
-"""The protocol's steps that differ from the steady ones by more than this share are told."""
+"""Share by which the protocol's steps differ from the steady ones, above which it is one."""
 ALIKE = 3
 """So many losses to all their digits are the same in two files by no chance."""
 FEW = 10
 """Losses at either end that are averaged."""
 Located = Iterator[tuple[int | None, Message]]
+RATES, TIME, CLOCK = "mean of rates", "samples/time", "clock"
+PAIRS = {
+    ("mean_of_rates", "mean", "reference", "share"): (
+        APART,
+        [((RATES, period), (TIME, period)) for period in ("protocol", "all")],
+    ),
+    ("clock_differs", "clock", "reference", "difference"): (
+        CLOCK_APART,
+        [((CLOCK, period), (TIME, period)) for period in ("protocol", "warm")],
+    ),
+    ("protocol_not_steady", "protocol", "steady", "difference"): (
+        UNSTEADY,
+        [((statistic, "protocol"), (statistic, "steady")) for statistic in (TIME, CLOCK)],
+    ),
+}
+"""Code, and parameters of its sentence -> by which share two figures may differ, and their
+statistics and periods."""
 
 
 @np.errstate(all="ignore")
-def findings_of(log: Log, name: str, figures: Figures) -> list[Finding]:
-    """What one log shows."""
-    found = [(line or None, Message(m.code, _plain(m.params))) for line, m in log.notes]
-    if log.fact("mode") == "inference":
-        found.append((None, Message("not_training", {})))
-    if (windows := figures.windows) is None:
-        found.append((None, Message("no_prints", {})))
+def findings_of(name: str, figures: Figures) -> list[Finding]:
+    """What one log shows, by this name."""
+    log, rows = figures.log, figures.rows
+    found = [(line or None, message) for line, message in log.notes]
+    is_inference = log.fact("mode") == "inference"
+    found += [(None, Message("not_training"))] if is_inference else []
+    if rows:
+        found += [*_of_rows(rows, figures), *_of_pairs(figures), *_slow_print(rows)]
+        found += _of_input(rows, figures.input_share or 0.0)
+        found += [] if is_inference else _of_losses(log, rows)
     else:
-        found += [*_of_steps(windows, figures), *_of_rates(log, figures)]
-        found += [*_of_input(windows, figures), *_of_prints(log, windows)]
-        found += _of_training(log, windows.rows)
-    return [Finding(m.code, m.params, name, line) for line, m in found]
+        found.append((None, Message("no_prints")))
+    return [
+        Finding(message.code, {k: _storable(v) for k, v in message.params.items()}, name, line)
+        for line, message in found
+    ]
 
 
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: plain(v) if isinstance(v, str) else v for name, v in params.items()}
+def _storable(value: Any) -> Any:
+    """Foreign text on one line; numbers that JSON has not as text."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    return plain(value) if isinstance(value, str) else value
 
 
-def _of_steps(windows: Windows, figures: Figures) -> Located:
-    rows = windows.rows
+def _of_rows(rows: Rows, figures: Figures) -> Located:
     steps = max((one.steps for one in figures.shown if one.period == "protocol"), default=0)
     if steps < END - WARMUP:
         yield None, Message("fewer_steps", {"steps": steps, "first": WARMUP + 1, "last": END})
-    restarts = np.flatnonzero(np.diff(rows["run"], prepend=rows["run"][0]) > 0)
-    if len(restarts):
-        yield int(rows["line"][restarts[0]]), Message("restarts", {"count": len(restarts)})
-    ahead = np.diff(rows["last"], prepend=0)
-    usual, counts = np.unique(ahead[windows.goes_on], return_counts=True)
-    if len(usual) and counts.max() >= 0.9 * counts.sum():
-        spacing = int(usual[counts.argmax()])
-        gaps = np.flatnonzero(windows.goes_on & (ahead > spacing))
-        if len(gaps):
-            params = {"count": len(gaps), "spacing": spacing}
-            yield int(rows["line"][gaps[0]]), Message("missing_prints", params)
+    accuracy, rates = rows["accuracy"], rows["rate"]
+    for code, shown in (
+        ("restarts", np.diff(rows["run"], prepend=rows["run"][0]) > 0),
+        ("odd_rates", (rates <= 0) | np.isinf(rates)),
+        ("negative_accuracy", accuracy < 0),
+    ):
+        if shown.any():
+            params: dict[str, Any] = {"count": int(shown.sum())}
+            if code == "negative_accuracy":
+                params["lowest"] = float(accuracy[shown].min())
+            yield int(rows["line"][shown][0]), Message(code, params)
 
 
-def _of_rates(log: Log, figures: Figures) -> Located:
-    by = {(one.statistic, one.period): one for one in figures.shown}
-    for period in ("protocol", "all"):
-        mean, right = by.get(("mean of rates", period)), by.get(("samples/time", period))
-        if mean and right and (share := _ratio(mean, right) - 1) > APART:
-            values = {"mean": mean.value, "reference": right.value, "share": share}
-            steps = {"first": mean.first, "last": mean.last}
-            yield None, Message("mean_of_rates", values | steps)
-            break
-    timed: tuple[Period, ...] = ("protocol", "warm")
-    for period in timed:
-        right, clock = by.get(("samples/time", period)), by.get(("clock", period))
-        if not right or not clock or (right.first, right.last) != (clock.first, clock.last):
-            continue
-        apart = _ratio(clock, right) - 1
-        if abs(apart) > CLOCK_APART + right.rounding + clock.rounding:
-            values = {"reference": right.value, "clock": clock.value, "difference": apart}
-            steps = {"first": right.first, "last": right.last}
-            yield None, Message("clock_differs", values | steps)
-            break
-    slow = figures.slowest
-    if slow and slow.share > max(SLOW, SLOW_TIMES * slow.steps / slow.of):
-        params = {"share": slow.share, "steps": slow.steps, "of": slow.of}
-        yield slow.line, Message("slow_print", params)
-    for statistic in ("samples/time", "clock"):
-        protocol, steady = by.get((statistic, "protocol")), by.get((statistic, "steady"))
-        if protocol and steady and abs(share := _ratio(protocol, steady) - 1) > UNSTEADY:
-            values = {"protocol": protocol.value, "steady": steady.value, "difference": share}
-            steps = {"first": protocol.first, "last": protocol.last}
-            yield None, Message("protocol_not_steady", values | steps)
-            break
+def _of_pairs(figures: Figures) -> Located:
+    """Of each of PAIRS the first two figures that differ by more than that; of one period those
+    of the same steps."""
+    by: dict[Any, Figure] = {(one.statistic, one.period): one for one in figures.shown}
+    for (code, *names), (limit, pairs) in PAIRS.items():
+        for one, other in ((by.get(one), by.get(other)) for one, other in pairs):
+            if one and other and (one.period != other.period or _steps(one) == _steps(other)):
+                rounding = one.rounding + other.rounding if code == "clock_differs" else 0.0
+                share = _share(one, other)
+                if (share if code == "mean_of_rates" else abs(share)) > limit + rounding:
+                    values = dict(zip(names, (one.value, other.value, share), strict=True))
+                    yield None, Message(code, values | _steps(one))
+                    break
 
 
-def _ratio(one: Figure, other: Figure) -> float:
-    if one.per_device and other.per_device:
-        return one.per_device / other.per_device
-    return (one.throughput or 0.0) / (other.throughput or np.inf)
+def _steps(figure: Figure) -> dict[str, Any]:
+    return {"first": figure.first, "last": figure.last}
 
 
-def _of_input(windows: Windows, figures: Figures) -> Located:
+def _share(one: Figure, other: Figure) -> float:
+    """How far a figure is from another; nan if they are not of the same devices."""
+    of_device, of_all = (one.per_device, other.per_device), (one.throughput, other.throughput)
+    return next((a / b - 1 for a, b in (of_device, of_all) if a and b), nan)
+
+
+def _slow_print(rows: Rows) -> Located:
+    """One print that takes much of the time of the protocol's steps, or else of all."""
+    asked = inside(rows, "protocol")
+    rows = some_of(rows, asked) if asked.any() else rows
+    steps, times = rows["steps"], rows["seconds"]
+    times = times if (times > 0).any() else steps / rows["own_rate"]
+    times = np.where(np.isfinite(times), times, 0.0)
+    longest = times.argmax()
+    share = float(times[longest] / times.sum()) if times.sum() > 0 else 0.0
+    if share > max(SLOW, SLOW_TIMES * steps[longest] / steps.sum()):
+        params = {"share": share, "steps": int(steps[longest]), "of": int(steps.sum())}
+        yield int(rows["line"][longest]), Message("slow_print", params)
+
+
+def _of_input(rows: Rows, share: float) -> Located:
     """An input wait is called a limit only where steps that wait less are faster by as much:
     where an asynchronous loop waits is no proof of what limits it."""
-    share = figures.input_share
-    if not share or share <= WAIT:
+    if share <= WAIT:
         return
     from scipy.stats import kendalltau, theilslopes
 
-    steps = pd.DataFrame({"wait": windows.rows["reader"] / windows.steps})
-    steps["time"] = windows.rows["seconds"] / windows.steps
-    steps = steps[windows.inside("warm", windows.rows["first"])].dropna()[-2000:]
-    spread = steps["wait"].quantile(0.9) - steps["wait"].quantile(0.1)
-    if len(steps) >= FEW and spread > LIMIT_SPREAD * steps["time"].median():
-        tau = kendalltau(steps["wait"], steps["time"])
-        slope = theilslopes(steps["time"], steps["wait"]).slope
-        if tau.pvalue < 0.01 and 0.5 <= slope <= 1.5:
-            yield None, Message("input_limit", {"share": share, "slope": float(slope)})
+    rows = some_of(rows, inside(rows, "warm"))
+    wait, time = rows["reader"] / rows["steps"], rows["seconds"] / rows["steps"]
+    known = ~np.isnan(wait + time)
+    wait, time = wait[known][-2000:], time[known][-2000:]
+    spread = np.ptp(np.quantile(wait, (0.1, 0.9))) if len(wait) >= FEW else 0.0
+    if spread and spread > LIMIT_SPREAD * np.median(time):
+        slope = float(theilslopes(time, wait).slope)
+        if kendalltau(wait, time).pvalue < 0.01 and 0.5 <= slope <= 1.5:
+            yield None, Message("input_limit", {"share": share, "slope": slope})
             return
     yield None, Message("input_wait", {"share": share})
 
 
-def _of_prints(log: Log, windows: Windows) -> Located:
-    rows, scope = windows.rows, RateScope.of(log)
-    odd = np.flatnonzero((rows["rate"] <= 0) | np.isinf(rows["rate"]))
-    if len(odd):
-        yield int(rows["line"][odd[0]]), Message("odd_rates", {"count": len(odd)})
-    of = 1 if scope.rate_of == "device" else scope.ranks
-    if scope.samples and of and log.semantics.covers != "running":
-        samples = rows["rate"] * rows["seconds"] / windows.steps
-        samples, expected = samples[np.isfinite(samples)], scope.samples * of
-        found = float(np.median(samples)) if len(samples) else expected
-        if abs(found / expected - 1) > APART:
-            yield None, Message("rate_not_time", {"samples": found, "batch": expected})
-    negative = np.flatnonzero(rows["accuracy"] < 0)
-    if len(negative):
-        params = {"count": len(negative), "lowest": float(np.nanmin(rows["accuracy"]))}
-        yield int(rows["line"][negative[0]]), Message("negative_accuracy", params)
-
-
-def _of_training(log: Log, rows: dict[str, np.ndarray]) -> Located:
+def _of_losses(log: Log, rows: Rows) -> Located:
     """Whether it was training at all; the bounds are those of `perfkit.analysis.losses`."""
-    if log.fact("mode") == "inference":
-        return
-    finite = np.flatnonzero(np.isfinite(rows["loss"]))
+    loss, finite = rows["loss"], np.flatnonzero(np.isfinite(rows["loss"]))
     # What is printed and no number is infinite.
-    printed = ~np.isnan(rows["loss"]) | (len(finite) > 0)
-    lost = np.flatnonzero(printed & (np.arange(len(printed)) > max(finite, default=-1)))
+    after = int(finite[-1]) + 1 if len(finite) else 0
+    lost = after + np.flatnonzero(~np.isnan(loss[after:]) | (len(finite) > 0))
     if len(lost):
-        yield int(rows["line"][lost[0]]), Message("loss_not_finite", {})
-    losses = rows["loss"][finite]
-    if not len(losses):
+        yield int(rows["line"][lost[0]]), Message("loss_not_finite")
+    if not len(finite):
         return
+    losses = loss[finite]
     few = max(min(FEW, len(losses) // 2), 1)
     first, last = float(losses[:few].mean()), float(losses[-few:].mean())
     if (model := log.fact("model")) in MODELS:
@@ -174,81 +177,74 @@ def _of_training(log: Log, rows: dict[str, np.ndarray]) -> Located:
             yield None, Message("first_loss", {"loss": earliest, "low": low, "high": high})
         if last > high:
             yield None, Message("last_loss", {"loss": last, "high": high})
-    if len(losses) > 1 and losses.max() - losses.min() < STANDING:
+    if len(losses) > 1 and np.ptp(losses) < STANDING:
         params = {"loss": float(losses.min()), "count": len(losses)}
         yield None, Message("constant_loss", params)
     elif len(losses) > 1 and last >= first:
         yield None, Message("loss_not_falling", {"first": first, "last": last})
 
 
-def first_losses(figures: Figures) -> tuple[float, ...]:
-    """The first losses of a log that are numbers."""
-    losses = figures.windows.rows["loss"] if figures.windows else np.empty(0)
-    return tuple(losses[np.isfinite(losses)][:ALIKE].tolist())
-
-
 # Of several logs or claims together.
 
 
-def together(
-    logs: list[AuditedLog], losses: Iterable[tuple[float, ...]], claims: list[Claim]
-) -> list[Finding]:
-    """What several logs or claims show together; `losses` are the first of each log."""
-    found = [*_same_files(logs), *_same_losses(logs, losses), *_super_linear(logs)]
+def together(audited: list[Audited], claims: list[Claim]) -> list[Finding]:
+    """What several logs or claims show together."""
+    logs = [log for log, _figures in audited]
+    found = [*_same_files(logs), *_same_losses(audited), *_super_linear(logs)]
     found += [*_mixed_statistics(claims), *_one_for_two(claims)]
     return [Finding(message.code, message.params) for message in found]
 
 
+def _grouped(some: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, list[Any]]]:
+    """Those that are alike by a key, each key with two or more."""
+    groups: dict[Any, list[Any]] = defaultdict(list)
+    for one in some:
+        groups[key(one)].append(one)
+    return [(name, found) for name, found in groups.items() if len(found) > 1]
+
+
 def _same_files(logs: list[AuditedLog]) -> Iterator[Message]:
-    by_content: dict[str, dict[str, None]] = defaultdict(dict)
-    for log in logs:
-        by_content[log.sha256][log.name.partition("#")[0]] = None
-    for names in by_content.values():
+    for _content, some in _grouped(logs, attrgetter("sha256")):
+        names = [*dict.fromkeys(log.name.partition("#")[0] for log in some)]
         if len(names) > 1:
-            yield Message("same_file", {"files": [*names]})
+            yield Message("same_file", {"files": names})
 
 
-def _same_losses(
-    logs: list[AuditedLog], losses: Iterable[tuple[float, ...]]
-) -> Iterator[Message]:
-    """Files of different content that begin with the same losses."""
-    alike: dict[tuple[float, ...], dict[str, str]] = defaultdict(dict)
-    for log, begin in zip(logs, losses, strict=True):
-        if len({*begin}) == ALIKE:
-            alike[begin].setdefault(log.sha256, log.name)
-    for begin, files in alike.items():
+def _same_losses(audited: list[Audited]) -> Iterator[Message]:
+    """Files of different content that begin with the same losses, to all their digits."""
+    losses = [(log, figures.rows["loss"]) for log, figures in audited if figures.rows]
+    firsts = [(log, tuple(some[np.isfinite(some)][:ALIKE].tolist())) for log, some in losses]
+    known = [one for one in firsts if len({*one[1]}) == ALIKE]
+    for begin, some in _grouped(known, itemgetter(1)):
+        files = {log.sha256: log.name for log, _begin in reversed(some)}
         if len(files) > 1:
-            yield Message("same_losses", {"files": [*files.values()], "losses": [*begin]})
+            yield Message("same_losses", {"files": sorted(files.values()), "losses": [*begin]})
 
 
 def _super_linear(logs: list[AuditedLog]) -> Iterator[Message]:
-    alike: dict[tuple[Any, ...], list[tuple[float, float, str]]] = defaultdict(list)
-    for log in logs:
-        right = log.reference
-        known = log.fact("model") is not None and log.fact("batch_size") is not None
-        if known and right and right.throughput and right.per_device:
-            keys = ("model", "framework", "precision", "batch_size", "accumulate", "gpu")
-            ranks = right.throughput / right.per_device
-            key = tuple(log.fact(key) for key in keys)
-            alike[key].append((ranks, right.per_device, log.name))
-    for some in alike.values():
-        fewest, base, base_name = min(some)
-        for ranks, device, name in some:
-            if ranks > fewest and (share := device / base - 1) > APART:
-                files = {"file": name, "base": base_name, "share": share}
+    keys = ("model", "framework", "precision", "batch_size", "accumulate", "gpu")
+    sides = [
+        (log, right.throughput / right.per_device, right.per_device)
+        for log in logs
+        if (right := log.reference) and right.throughput and right.per_device
+        if {"model", "batch_size"} <= log.facts.keys()
+    ]
+    for _work, some in _grouped(sides, lambda side: tuple(map(side[0].fact, keys))):
+        base, fewest, slowest = min(some, key=lambda side: side[1:])
+        for log, ranks, device in some:
+            if ranks > fewest and (share := device / slowest - 1) > APART:
+                files = {"file": log.name, "base": base.name, "share": share}
                 counts = {"ranks": round(ranks), "of": round(fewest)}
                 yield Message("super_linear", files | counts)
 
 
 def _mixed_statistics(claims: list[Claim]) -> Iterator[Message]:
     """Sides of a speed-up that no one statistic explains."""
-    sides: dict[tuple[Any, ...], list[Claim]] = defaultdict(list)
-    for claim in claims:
-        if claim.table and claim.explanations:
-            sides[claim.table, claim.gpu, claim.framework, claim.precision].append(claim)
-    for (table, _gpu, framework, precision), some in sides.items():
+    sides = [claim for claim in claims if claim.table and claim.explanations]
+    part = attrgetter("table", "gpu", "framework", "precision")
+    for (table, _gpu, framework, precision), some in _grouped(sides, part):
         methods = [{one.figure.method for one in claim.explanations} for claim in some]
-        if len(some) > 1 and not set.intersection(*methods):
+        if not set.intersection(*methods):
             figures = {
                 f"{c.topology}, {c.batch_size}": c.explanations[0].figure.model_dump()
                 for c in some
@@ -258,10 +254,6 @@ def _mixed_statistics(claims: list[Claim]) -> Iterator[Message]:
 
 
 def _one_for_two(claims: list[Claim]) -> Iterator[Message]:
-    places: dict[str, list[str]] = defaultdict(list)
-    for claim in claims:
-        if claim.log and claim.explanations:
-            places[claim.log].append(claim.place)
-    for log, found in places.items():
-        if len(found) > 1:
-            yield Message("one_for_two", {"file": log, "places": found})
+    explained = [claim for claim in claims if claim.log and claim.explanations]
+    for log, some in _grouped(explained, attrgetter("log")):
+        yield Message("one_for_two", {"file": log, "places": [claim.place for claim in some]})

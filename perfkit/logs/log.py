@@ -3,18 +3,20 @@ figures that it gives itself, and what was wrong with the file."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-import pandas as pd
+import numpy as np
 
-from perfkit.logs.config_facts import Sourced
-from perfkit.logs.formats import Semantics, Unit
+from perfkit.logs.config_facts import Sourced, number_in
+from perfkit.logs.formats import Semantics
 from perfkit.messages import Message
 
-WINDOW = {
-    **dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64"),
-    **dict.fromkeys(("seconds", "reader", "rate", "own_rate"), "float64"),
-    **dict.fromkeys(("loss", "accuracy", "at", "printed_seconds"), "float64"),
-}
+Unit = Literal["samples/s", "s", ""]
+WINDOW = np.dtype(
+    [(name, "i8") for name in ("line", "rank", "epoch", "run", "first", "last")]
+    + [(name, "f8") for name in ("seconds", "reader", "rate", "own_rate")]
+    + [(name, "f8") for name in ("loss", "accuracy", "at", "printed_seconds")]
+)
 """The columns of a log's windows. A window is the steps that a print tells of and none before
 it does: `first` to `last`, counted from 1 in their epoch; `seconds` and `reader` are those of
 all of them together. `rate` and `printed_seconds` (of a step) are as printed, `own_rate` is
@@ -41,19 +43,20 @@ class ReportedFigure:
 class Log:
     """One training of a file, read to its end.
 
-    `facts` may have, by name: `model`, `framework`, `precision` (the words of Config), `gpu`,
-    `nodes`, `devices` of a node, `ranks` of all nodes, `batch_size` of a device in one step
-    (without what is accumulated), `global_batch_size` of all ranks in one update, `accumulate`,
-    `input`, `mode`, `unit`. What the file does not tell is not there, and nothing is assumed.
-    `notes` are what is odd about the file, each with its line; line 0 is all of it. `part`
-    counts the trainings of different configurations that a file holds from 1; 0: there is one.
+    `windows` is an array of WINDOW. `facts` may have, by name: `model`, `framework`,
+    `precision` (the words of Config), `gpu`, `nodes`, `devices` of a node, `ranks` of all
+    nodes, `batch_size` of a device in one step (without what is accumulated),
+    `global_batch_size` of all ranks in one update, `accumulate`, `input`, `mode`, `unit`. What
+    the file does not tell is not there, and nothing is assumed. `notes` are what is odd about
+    the file, each with its line; line 0 is all of it. `part` counts the trainings of different
+    configurations that a file holds from 1; 0: there is one.
     """
 
     path: Path
     format: str
     sha256: str
     semantics: Semantics
-    windows: pd.DataFrame
+    windows: np.ndarray
     facts: dict[str, Sourced] = field(default_factory=dict)
     reported: list[ReportedFigure] = field(default_factory=list)
     notes: list[tuple[int, Message]] = field(default_factory=list)
@@ -66,10 +69,9 @@ class Log:
     def fact(self, name: str) -> int | str | None:
         return self.facts[name].value if name in self.facts else None
 
-    def number(self, name: str) -> int | None:
-        """A fact that is a number above 0; None if the log does not tell it."""
-        value = self.fact(name)
-        return value if isinstance(value, int) and value > 0 else None
+    def number(self, name: str) -> int:
+        """A fact that is a number above 0; 0 if the log does not tell it."""
+        return number_in(self.facts, name)
 
 
 class LogError(ValueError):

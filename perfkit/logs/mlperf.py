@@ -2,19 +2,21 @@
 `:::MLP`."""
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from perfkit.logs.documents import figure, parsed
-from perfkit.logs.formats import Prints, Unit
 from perfkit.logs.log import ReportedFigure
-from perfkit.logs.windows import prints_of
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
 OLDER = re.compile(
     r":::ML(?:L|P[vV][\d.]{1,9} (?P<benchmark>\w{1,40})) (?P<at>\d{1,12}\.\d{1,9}) "
     r"(?:\([^)]{1,200}\) )?(?P<key>\w{1,80})(?::? (?P<value>.{1,20000}))?"
 )
+KEYS = {"input_batch_size": "global_batch_size"}
+"""v0.5's names, and what they are called since."""
 MOST = 2**53
 """Numbers up to here are exact as floats; what is beyond counts nothing."""
 IMAGENET = 1_281_167
@@ -22,119 +24,101 @@ IMAGENET = 1_281_167
 
 
 class Event(NamedTuple):
-    """An event with its line, and its moment in seconds."""
+    """What one line logs, `at` seconds of its clock."""
 
     line: int
     at: float
     key: str
     value: Any
-    metadata: dict[str, Any]
+    metadata: Any
 
 
-def events(lines: list[tuple[int, str]]) -> list[Event]:
-    """Those of the lines that can be read, once each: every process may log the same."""
-    found = []
+Span = tuple[Event, Event]
+"""A NAME_start, and its NAME_stop."""
+
+
+def events(lines: Sequence[tuple[int, str]]) -> list[Event]:
+    """Those of the lines that can be read."""
+    found: list[Event] = []
     for number, line in lines:
         if ":::ML" not in line:
             continue
         if match := MLLOG.search(line):
             record = parsed(match[1])
-            if isinstance(record, dict) and _is_moment(record.get("time_ms")):
-                meta = record.get("metadata")
-                meta = meta if isinstance(meta, dict) else {}
-                at, key = record["time_ms"] / 1000, str(record.get("key"))
-                found.append(Event(number, at, key, record.get("value"), meta))
+            at = record.get("time_ms") if isinstance(record, dict) else None
+            if isinstance(at, int | float) and abs(at) < MOST:
+                key, value = str(record.get("key")), record.get("value")
+                found.append(Event(number, at / 1000, key, value, record.get("metadata")))
         elif match := OLDER.search(line):
-            value = parsed(match["value"] or "null")
-            meta = value.get("metadata") if isinstance(value, dict) else None
-            value = value.get("value") if isinstance(meta, dict) else value
-            at = float(match["at"])
+            at, key, value = float(match["at"]), match["key"], parsed(match["value"] or "null")
+            metadata = value.get("metadata") if isinstance(value, dict) else None
+            value = value if metadata is None else value.get("value")
             if match["benchmark"] and not found:
                 name = match["benchmark"]
-                found.append(Event(number, at, "submission_benchmark", name, {}))
-            key = "global_batch_size" if match["key"] == "input_batch_size" else match["key"]
-            found.append(Event(number, at, key, value, meta or {}))
+                found.append(Event(number, at, "submission_benchmark", name, None))
+            found.append(Event(number, at, KEYS.get(key, key), value, metadata))
     return found
 
 
-def _is_moment(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < MOST
+def _spans(found: Sequence[Event], name: str) -> list[Span]:
+    """From each NAME_start to its NAME_stop. Of several in a row, as every process may log the
+    same, the first counts."""
+    edges = [one for one in found if one.key in (f"{name}_start", f"{name}_stop")]
+    turns = [next(some) for _key, some in groupby(edges, lambda one: one.key)]
+    first = 1 if turns and turns[0].key.endswith("stop") else 0
+    return [*zip(turns[first::2], turns[first + 1 :: 2], strict=False)]
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 < value < MOST
+def _count(value: Any) -> int:
+    """0 if it is none."""
+    return value if type(value) is int and 0 < value < MOST else 0
 
 
-def _spans(found: list[Event], name: str) -> Iterator[tuple[Event, Event]]:
-    """Pairs of NAME_start and NAME_stop; of several starts in a row the first."""
-    begin: Event | None = None
-    for event in found:
-        if event.key == f"{name}_start":
-            begin = begin or event
-        elif event.key == f"{name}_stop" and begin:
-            yield begin, event
-            begin = None
+def _sizes(found: Sequence[Event]) -> tuple[int, int]:
+    """The samples of an epoch and of a step, 0 if unknown."""
+    first = {one.key: one.value for one in reversed(found)}
+    usual = IMAGENET if first.get("submission_benchmark") == "resnet" else 0
+    samples = first.get("train_samples") or usual
+    return _count(samples), _count(first.get("global_batch_size"))
 
 
-def _contains(spans: list[tuple[Event, Event]], start: Event, stop: Event) -> bool:
-    """Whether one of the spans has all of that from `start` to `stop`."""
-    return any(begin.at <= start.at and stop.at <= end.at for begin, end in spans)
+def prints(found: Sequence[Event]) -> dict[str, list[Any]]:
+    """Each epoch as a print of all its steps; none where samples or batch are unknown."""
+    samples, batch = _sizes(found)
+    spans = _spans(found, "epoch") if samples and batch else []
+    seconds = [end.at - begin.at for begin, end in spans]
+    return {
+        "line": [end.line for _begin, end in spans],
+        "epoch": [*range(1, len(spans) + 1)],
+        "begin": [0] * len(spans),
+        "step": [round(samples / batch) for _span in spans],
+        "window_seconds": seconds,
+        "rate": [samples / one if one > 0 else None for one in seconds],
+        "clock": [end.at for _begin, end in spans],
+    }
 
 
-def _value(found: list[Event], key: str) -> Any:
-    return next((event.value for event in found if event.key == key), None)
-
-
-def _epoch_samples(found: list[Event]) -> int | None:
-    samples = _value(found, "train_samples")
-    if samples is None and _value(found, "submission_benchmark") == "resnet":
-        samples = IMAGENET
-    return samples if _is_count(samples) else None
-
-
-def prints(found: list[Event]) -> Prints:
-    """Each epoch as a print of all its steps; none where samples or batch are not told."""
-    samples, batch = _epoch_samples(found), _value(found, "global_batch_size")
-    if not samples or not _is_count(batch):
-        return prints_of(0)
-    spans = [*_spans(found, "epoch")]
-    seconds = [stop.at - start.at for start, stop in spans]
-    return prints_of(
-        len(spans),
-        line=[stop.line for _start, stop in spans],
-        epoch=[*range(1, len(spans) + 1)],
-        step=round(samples / batch),
-        since=round(samples / batch),
-        window_seconds=seconds,
-        rate=[samples / second if second > 0 else float("nan") for second in seconds],
-        at=[stop.at for _start, stop in spans],
-    )
-
-
-def reported(found: list[Event]) -> Iterator[ReportedFigure]:
+def reported(found: Sequence[Event]) -> Iterator[ReportedFigure]:
     """Time to train, throughput by blocks (with what lies between their epochs) and by epochs,
     and the throughputs and step times that are logged."""
-    for start, stop in _spans(found, "run"):
-        minutes = (stop.at - start.at) / 60
-        yield figure("time to train, minutes", f"{minutes:.6f}", "", stop.line)
-    samples = _epoch_samples(found)
-    epochs = [*_spans(found, "epoch")]
+    for begin, end in _spans(found, "run"):
+        yield figure("time to train, minutes", f"{(end.at - begin.at) / 60:.6f}", end.line)
+    (samples, _batch), epochs = _sizes(found), _spans(found, "epoch")
     for name in ("block", "epoch"):
-        spans = [*_spans(found, name)]
-        seconds = sum(stop.at - start.at for start, stop in spans)
-        within = sum(_contains(spans, *epoch) for epoch in epochs)
-        counts: list[Any] = [start.metadata.get("epoch_count") for start, _stop in spans]
-        count = within or sum(int(one) for one in counts if _is_count(one))
-        if samples and seconds > 0 and count:
-            rate = samples * count / seconds
-            yield figure(
-                f"samples / time of all {name}s", f"{rate:.5f}", "samples/s", spans[-1][1].line
-            )
+        spans = _spans(found, name)
+        begins = [begin.at for begin, _end in spans]
+        of_epochs = ((bisect_right(begins, begin.at), end.at) for begin, end in epochs)
+        within = sum(k > 0 and at <= spans[k - 1][1].at for k, at in of_epochs)
+        stated = (begin.metadata for begin, _end in spans if isinstance(begin.metadata, dict))
+        count = within or sum(_count(one.get("epoch_count")) for one in stated)
+        seconds = sum(end.at - begin.at for begin, end in spans)
+        if seconds > 0 and (rate := samples * count / seconds):
+            label, line = f"samples / time of all {name}s", spans[-1][1].line
+            yield figure(label, f"{rate:.5f}", line, unit="samples/s")
     for event in found:
         if event.key in ("throughput", "tracked_stats", "train_step_time"):
             stats = event.value if isinstance(event.value, dict) else {event.key: event.value}
             for name in ("throughput", "train_step_time"):
                 if isinstance(stats.get(name), int | float):
-                    unit: Unit = "samples/s" if name == "throughput" else "s"
                     label = " ".join(dict.fromkeys((event.key, name)))
-                    yield figure(label, repr(stats[name]), unit, event.line)
+                    yield figure(label, repr(stats[name]), event.line)

@@ -1,12 +1,11 @@
 """Series of measurements as Apache Otava reads them, which looks for changes in its way."""
 
-import csv
-import io
 import re
 
+import pandas as pd
 import yaml
 
-from perfkit.comparison.history import History, Series
+from perfkit.comparison.history import History
 
 CONFIG = "otava.yaml"
 ATTRIBUTES = ("measurement", "label", "changes")
@@ -16,31 +15,21 @@ def otava_files(history: History) -> dict[str, str]:
     """Name -> text of the files: a CSV for each series, with a row for each measurement, and
     the configuration that names them as tests, whose metric `throughput` is better when
     higher."""
-    tests = {f"{number:03}-{_slug(one.name)}": one for number, one in enumerate(history.series)}
-    files = {f"{name}.csv": _rows(series) for name, series in tests.items()}
-    metric = {"column": "throughput", "direction": 1, "scale": 1}
-    config = {
-        name: {
+    files, tests = {}, {}
+    for number, series in enumerate(history.series):
+        slug = re.sub(r"[^a-z0-9]+", "-", series.name.lower()).strip("-")[:80]
+        name = f"{number:03}-{slug}"
+        rows = [
+            (point.created, point.throughput, point.id, point.label, " ".join(point.changes))
+            for point in series.points
+        ]
+        table = pd.DataFrame(rows, columns=["time", "throughput", *ATTRIBUTES])
+        files[f"{name}.csv"] = table.to_csv(index=False, lineterminator="\n")
+        tests[name] = {
             "type": "csv",
             "file": f"{name}.csv",
             "time_column": "time",
-            "metrics": {"throughput": dict(metric)},
+            "metrics": {"throughput": {"column": "throughput", "direction": 1, "scale": 1}},
             "attributes": [*ATTRIBUTES],
         }
-        for name in tests
-    }
-    return files | {CONFIG: yaml.safe_dump({"tests": config}, sort_keys=False)}
-
-
-def _rows(series: Series) -> str:
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["time", "throughput", *ATTRIBUTES])
-    for point in series.points:
-        changed = " ".join(point.changes)
-        rows.writerow([point.created, point.throughput, point.id, point.label, changed])
-    return text.getvalue()
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80]
+    return files | {CONFIG: yaml.safe_dump({"tests": tests}, sort_keys=False)}

@@ -1,19 +1,17 @@
 """Every throughput that a log gives, by each statistic that suites use."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 
 from perfkit.analysis.steady import steadiness
 from perfkit.config import Protocol
-from perfkit.logs.audit import Figure, Period
-from perfkit.logs.log import Log, ReportedFigure
-from perfkit.logs.windows import shifted
+from perfkit.logs.audit import Figure, Period, Statistic
+from perfkit.logs.log import Log
+from perfkit.models import MODELS
 from perfkit.text.terminal import plain
 
 PROTOCOL = Protocol.named("published")
@@ -23,44 +21,38 @@ SKIPPED_AT_MOST = 100
 """Suites that drop a warm-up drop at most so many prints."""
 SEQUENCES = {"bert", "bert-large", "sequences/s"}
 SAMPLES = {"samples/s", "images/s", "sequences/s", None}
-"""Units in which a batch size counts; others count tokens, frames and the like."""
+"""Units in which a batch size counts; tokens go by the sequence length, too, and of frames and
+the like nothing tells how many a sample has."""
+LEAST_RATE, MOST_RATE = 1e-9, 1e15
+"""Rates beyond, per second, are no training's; sums of them would overflow."""
+STATISTICS: dict[Statistic, Callable[[Any], float]] = {
+    "mean of rates": np.mean,
+    "harmonic mean": lambda rates: len(rates) / (1 / rates).sum(),
+    "median": np.median,
+    "last print": lambda rates: rates[-1],
+    "first print": lambda rates: rates[0],
+    "maximum": np.max,
+}
+"""What is taken of the printed rates."""
+OF_ONE = ("last print", "first print", "maximum")
+"""Those that are one of the printed rates."""
+Rows = dict[str, np.ndarray]
+"""Columns of windows, and those of `steps_of`."""
 
 
-class RateScope(NamedTuple):
-    """What turns a rate of one device into that of all, as far as the log tells: the number of
-    devices, and the `samples` of a device in a step."""
-
-    ranks: int | None
-    samples: int | None
-    rate_of: str
-
-    @classmethod
-    def of(cls, log: Log) -> "RateScope":
-        samples, accumulate = log.number("batch_size"), log.number("accumulate")
-        if samples and log.semantics.step == "update":
-            # Suites that train BERT accumulate unless they are told not to.
-            bert = bool({log.fact("model"), log.fact("unit")} & SEQUENCES)
-            samples = None if bert and not accumulate else samples * (accumulate or 1)
-        ranks, known = log.number("ranks"), log.fact("unit") in SAMPLES
-        return cls(ranks, samples if known else None, log.semantics.rate_of)
-
-    def both(self, value: float, of: str) -> dict[str, float | None]:
-        """`value`, the rate of a "device" or of "all", as the two of a Figure."""
-        if of == "all":
-            device = value / self.ranks if self.ranks else None
-            return {"throughput": value, "per_device": device}
-        whole = value * self.ranks if self.ranks else None
-        return {"throughput": whole, "per_device": value}
-
-
-class Slowest(NamedTuple):
-    """The print that took longest in a period: its line, its share of the time, and how many
-    steps it tells of, of how many."""
-
-    line: int
-    share: float
-    steps: int
-    of: int
+def device_samples(log: Log) -> int:
+    """The samples of a device in a step, or the tokens where rates count those; 0 if the log
+    does not tell."""
+    samples, accumulate = log.number("batch_size"), log.number("accumulate")
+    if log.semantics.step == "update":
+        # Suites that train BERT accumulate unless they are told not to.
+        bert = bool({log.fact("model"), log.fact("unit")} & SEQUENCES)
+        samples *= accumulate or (0 if bert else 1)
+    model = MODELS.get(str(log.fact("model")))
+    unit = log.fact("unit") or (model and model.unit)
+    if unit == "tokens/s":
+        return samples * log.number("sequence_length")
+    return samples if unit in SAMPLES else 0
 
 
 def half_of(text: str) -> float:
@@ -83,296 +75,242 @@ def half_unit(values: Any, relative: float = 1e-15) -> float:
     return 0.0
 
 
-LEAST_RATE, MOST_RATE = 1e-9, 1e15
-"""Rates beyond, per second, are no training's; sums of them would overflow."""
-
-
 def share_of(waits: float, time: float) -> float | None:
     """The share of a time that was waited; None where the two contradict each other."""
     share = waits / time if time > 0 else -1.0
     return float(share) if 0 <= share <= 1 else None
 
 
-def usable(rates: np.ndarray) -> np.ndarray:
-    return rates[(rates > LEAST_RATE) & (rates < MOST_RATE)]
+def known_first(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The first where that is a number, else the second."""
+    return np.where(np.isnan(first), second, first)
 
 
-def rank_of(windows: pd.DataFrame) -> int:
+def rank_of(windows: np.ndarray) -> int:
     """Whose prints are taken: of the ranks whose prints cover the most steps the slowest, for
     the ranks of a step wait for each other; the first of those that took as long."""
-    ranks, places = np.unique(windows["rank"].to_numpy(), return_inverse=True)
-    steps = (windows["last"] - windows["first"] + 1).to_numpy()
-    took = windows["seconds"].fillna(steps / windows["own_rate"]).to_numpy()
-    sums = np.bincount(places, np.where(np.isfinite(took), took, 0.0))
-    counts = np.bincount(places, steps)
-    most = [at for at in range(len(ranks)) if counts[at] == counts.max()]
-    return int(ranks[max(most, key=lambda at: (sums[at], -abs(ranks[at])))])
+    ranks, of = np.unique(windows["rank"], return_inverse=True)
+    if len(ranks) == 1:
+        return int(ranks[0])
+    steps = windows["last"] - windows["first"] + 1
+    took = known_first(windows["seconds"], steps / windows["own_rate"])
+    took = np.bincount(of, np.where(np.isfinite(took), took, 0.0))
+    return int(ranks[np.lexsort((-np.abs(ranks), took, np.bincount(of, steps)))[-1]])
 
 
-class Windows:
-    """The windows of one rank as arrays, `rows[name]` with WINDOW's columns.
-
-    `steps` are those of each window. `goes_on`: whether the window before it is in the same
-    epoch; `since`: the first step after that one, else 1; `passed`: seconds between the two
-    prints. `place` counts the epochs of all runs from 0. `begins`: whether the window is in the
-    first epoch of its run.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.rank = rank_of(log.windows)
-        own = log.windows["rank"].to_numpy() == self.rank
-        self.rows = {name: log.windows[name].to_numpy()[own] for name in log.windows}
-        run, epoch, last = (self.rows[name] for name in ("run", "epoch", "last"))
-        self.steps = last - self.rows["first"] + 1
-        new_run = np.append(True, np.diff(run) != 0)
-        self.place = np.cumsum(new_run | np.append(True, np.diff(epoch) != 0)) - 1
-        self.goes_on = np.append(False, (np.diff(self.place) == 0) & (np.diff(last) > 0))
-        self.since = np.where(self.goes_on, np.roll(last, 1) + 1, 1)
-        self.passed = self.rows["at"] - shifted(self.rows["at"])
-        self.begins = epoch == epoch[new_run][np.cumsum(new_run) - 1]
-
-    @cached_property
-    def protocol_place(self) -> int | None:
-        """The first epoch with most of the protocol's steps; None if no print covers any."""
-        within = (self.rows["first"] > WARMUP) & (self.rows["last"] <= END)
-        steps = np.bincount(self.place, self.steps * within).clip(max=END - WARMUP)
-        return int(steps.argmax()) if steps.max() > 0 else None
-
-    @cached_property
-    def step_seconds(self) -> np.ndarray:
-        """The time of a step in each window, by its times, else its rates (but for a factor),
-        else the clock; nan where nothing tells it."""
-        times = self.rows["seconds"] / self.steps
-        if np.isnan(times).all():
-            own, rates = self.rows["own_rate"], self.rows["rate"]
-            rates = np.where(np.isnan(own), rates, own)
-            times = 1 / np.where(rates > 0, rates, np.nan)
-        return self.passed / self.steps if np.isnan(times).all() else times
-
-    @cached_property
-    def steady_begin(self) -> int | None:
-        """The first window of the steady state; None if there is none, or too few windows."""
-        timed = np.flatnonzero(np.isfinite(self.step_seconds) & (self.step_seconds > 0))
-        found = steadiness(self.step_seconds[timed].tolist()) if len(timed) else None
-        return int(timed[found.begin]) if found and found.settled else None
-
-    def inside(self, period: Period, first: np.ndarray) -> np.ndarray:
-        """Which windows, whose steps begin with `first`, lie in the period as a whole."""
-        count = len(self.steps)
-        match period:
-            case "all":
-                return np.full(count, True)
-            case "warm":
-                return ~self.begins | (first > WARMUP)
-            case "steady":
-                begin = self.steady_begin
-                return np.arange(count) >= (count if begin is None else begin)
-        of_epoch = self.place == (-1 if self.protocol_place is None else self.protocol_place)
-        return of_epoch & (first > WARMUP) & (self.rows["last"] <= END)
+def steps_of(log: Log) -> Rows:
+    """The windows of the slowest rank, with the number of their `steps`. `goes_on`: whether the
+    window before it is in the same epoch; `since`: the first step after that one, else 1;
+    `passed`: seconds between the two prints; `step_seconds`: the time of a step, by its times,
+    else its rates (but for a factor), else the clock. `place` counts the epochs of all runs
+    from 0. `begins`: whether that is the first of its run; `asked`: the first with most of the
+    protocol's steps; `settled`: from where the steady state begins."""
+    own = log.windows[log.windows["rank"] == rank_of(log.windows)]
+    rows = {name: own[name].copy() for name in own.dtype.names}
+    run, epoch, first, last = (rows[name] for name in ("run", "epoch", "first", "last"))
+    new_run = np.append(True, np.diff(run) != 0)
+    opens = new_run | np.append(True, np.diff(epoch) != 0)
+    goes_on = ~opens & (np.diff(last, prepend=0) > 0)
+    steps, place = last - first + 1, np.cumsum(opens) - 1
+    passed = np.diff(rows["at"], prepend=np.nan)
+    rates = known_first(rows["own_rate"], rows["rate"])
+    times = (rows["seconds"] / steps, 1 / np.where(rates > 0, rates, np.nan))
+    seconds = next((one for one in times if not np.isnan(one).all()), passed / steps)
+    timed = np.flatnonzero((seconds > 1 / MOST_RATE) & (seconds < 1 / LEAST_RATE))
+    found = steadiness(seconds[timed].tolist()) if len(timed) else None
+    settled = timed[found.begin] if found and found.settled else len(run)
+    asked = np.bincount(place, steps * ((first > WARMUP) & (last <= END)))
+    asked = asked.clip(max=END - WARMUP)
+    return rows | {
+        "steps": steps,
+        "goes_on": goes_on,
+        "since": np.where(goes_on, np.roll(last, 1), 0) + 1,
+        "passed": passed,
+        "step_seconds": seconds,
+        "place": place,
+        "begins": epoch == epoch[new_run][np.cumsum(new_run) - 1],
+        "asked": place == (asked.argmax() if asked.max() > 0 else -1),
+        "settled": np.arange(len(run)) >= settled,
+    }
 
 
-@dataclass(frozen=True)
+def some_of(rows: Rows, mask: np.ndarray) -> Rows:
+    return {name: values[mask] for name, values in rows.items()}
+
+
+def inside(rows: Rows, period: Period, first: str = "first") -> np.ndarray:
+    """Which windows, whose steps begin at the column `first`, lie wholly in the period."""
+    late = rows[first] > WARMUP
+    return {
+        "all": np.full(len(late), True),
+        "warm": ~rows["begins"] | late,
+        "protocol": rows["asked"] & late & (rows["last"] <= END),
+        "steady": rows["settled"],
+    }[period]
+
+
+@np.errstate(all="ignore")
+def step_samples(rows: Rows, *, by_clock: bool = False) -> float | None:
+    """The samples of a step by a log's own rates and times, or its clock: the median."""
+    rate, seconds = rows["own_rate"], rows["seconds"] / rows["steps"]
+    if by_clock:
+        clock = rows["passed"] / (rows["last"] - rows["since"] + 1)
+        rate = known_first(rate, rows["rate"])
+        seconds = known_first(np.where(rows["goes_on"], clock, np.nan), seconds)
+    samples = rate * seconds
+    samples = samples[np.isfinite(samples)]
+    return float(np.median(samples)) if len(samples) else None
+
+
+class Rates:
+    """Printed rates that a training can have: their `values`, and half of their last digit."""
+
+    def __init__(self, rates: np.ndarray) -> None:
+        self.values = rates[(rates > LEAST_RATE) & (rates < MOST_RATE)]
+        self.half = half_unit(self.values)
+
+    def rounding(self, count: int) -> float:
+        """How far rounding may move a mean of so many: if they are spread over many of their
+        last digits, by three standard deviations of independent errors."""
+        spread = np.ptp(self.values[:SKIPPED_AT_MOST]) >= 20 * self.half
+        return self.half * (min(1.0, (3 / count) ** 0.5) if spread else 1.0)
+
+
 class Figures:
-    """What a log gives: `shown` are its figures by each statistic."""
+    """What a log gives: `shown` are its figures by each statistic; `rows` as steps_of has them,
+    empty if no print names a step. `ranks` and `samples` (of a device in a step) are 0 if the
+    log does not tell."""
 
-    rank: int
-    shown: list[Figure]
-    input_share: float | None = None
-    slowest: Slowest | None = None
-    windows: Windows | None = None
+    @np.errstate(all="ignore")
+    def __init__(self, log: Log) -> None:
+        self.log, self.ranks, self.samples = log, log.number("ranks"), device_samples(log)
+        self.rows = steps_of(log) if len(log.windows) else {}
+        found = [*self._reported()]
+        if self.rows:
+            found += [one for period in get_args(Period) for one in self._of_period(period)]
+        self.shown = [f for f in found if LEAST_RATE < f.value < MOST_RATE and f.rounding < 1]
+
+    @property
+    def rank(self) -> int:
+        """Whose prints are taken; -1 if none is named."""
+        return int(self.rows["rank"][0]) if self.rows else -1
+
+    @property
+    def input_share(self) -> float | None:
+        """Data wait, a share of the time of all steps."""
+        shares = (one.wait_share for one in self.shown if one.period == "all")
+        return next(filter(None, shares), None)
 
     @cached_property
     def skipping(self) -> list[Figure]:
         """Means of the printed rates without the first 1, 2, … prints: what is published as
         "mean after warm-up"."""
-        if self.windows is None:
-            return []
-        return [*_Period(self.windows, "all", RateScope.of(self.windows.log)).skipping()]
+        rates = Rates(self.rows["rate"] if self.rows else np.zeros(0))
+        # Summed from the end, so that each is a mean of its own.
+        sums = np.cumsum(rates.values[::-1])[::-1].tolist()
+        return [
+            self._figure(
+                "mean after skipping",
+                total / (count := len(sums) - skipped),
+                rates.rounding(count),
+                {"period": "all", "skipped": skipped, "prints": count},
+            )
+            for skipped, total in enumerate(sums[1 : SKIPPED_AT_MOST + 1], 1)
+        ]
 
-
-@np.errstate(all="ignore")
-def figures_of(log: Log) -> Figures:
-    """All throughputs of a log; of several ranks that print, those of the slowest."""
-    scope = RateScope.of(log)
-    shown = [
-        _reported(one, scope)
-        for one in log.reported
-        if one.unit == "samples/s" and LEAST_RATE < one.value < MOST_RATE
-    ]
-    if log.windows.empty:
-        return Figures(-1, shown)
-    windows = Windows(log)
-    periods = {period: _Period(windows, period, scope) for period in get_args(Period)}
-    whole = periods["all"]
-    for period, one in periods.items():
-        if one.prints and (period in ("all", "protocol") or one.prints < whole.prints):
-            shown += one.figures()
-    if windows.steady_begin == 0 and (figure := whole.samples_per_time()):
-        shown.append(figure.model_copy(update={"period": "steady"}))
-    return Figures(
-        windows.rank,
-        shown,
-        next((one.wait_share for one in shown if one.period == "all" and one.wait_share), None),
-        (periods["protocol"] if periods["protocol"].prints else whole).slowest(),
-        windows,
-    )
-
-
-def _reported(one: ReportedFigure, scope: RateScope) -> Figure:
-    both: dict[str, Any] = scope.both(one.value, scope.rate_of)
-    return Figure(
-        statistic="reported",
-        period=None,
-        **both,
-        rounding=half_of(one.text) / one.value,
-        first=None,
-        name=plain(one.name),
-        text=plain(one.text),
-        line=one.line,
-    )
-
-
-class _Period:
-    """The windows of one period, and the figures of it."""
-
-    def __init__(self, windows: Windows, period: Period, scope: RateScope) -> None:
-        self.windows, self.period, self.scope = windows, period, scope
-        self.mask = windows.inside(period, windows.rows["first"])
-        self.rows = {name: values[self.mask] for name, values in windows.rows.items()}
-        self.row_steps = windows.steps[self.mask]
-        self.prints, self.steps = len(self.row_steps), int(self.row_steps.sum())
-        self.rates = usable(self.rows["rate"])
-        self.rate_unit = half_unit(self.rates)
-        self.timed = np.isfinite(self.rows["seconds"]) & (self.rows["seconds"] > 0)
-        waiting = self.timed & np.isfinite(self.rows["reader"])
-        self.waits = self.rows["reader"][waiting]
-        # Where the format leaves open whether the wait is in the printed time, the less of the
-        # two shares.
-        apart = 0.0 if windows.log.semantics.reader == "in" else self.waits.sum()
-        time = self.rows["seconds"][waiting].sum() + apart
-        self.wait_share = share_of(self.waits.sum(), time) if len(self.waits) else None
-
-    def figures(self) -> Iterator[Figure]:
-        if found := self.samples_per_time():
-            yield found
-        yield from self.by_clock()
-        rates = self.rates
-        if not len(rates) or self.period == "steady":
-            return
-        # Statistic -> its value, how many rates are averaged, how many prints it is of.
-        count = len(rates)
-        values: dict[str, tuple[float, int, int]] = {
-            "mean of rates": (rates.mean(), count, count),
-            "harmonic mean": (count / (1 / rates).sum(), count, count),
-            "median": (np.median(rates), 1, count),
-        }
-        if self.period == "all":
-            values["last print"] = rates[-1], 1, 1
-            values["first print"] = rates[0], 1, 1
-            values["maximum"] = rates.max(), 1, 1
-        for statistic, (value, averaged, prints) in values.items():
-            rounding = self.rate_unit_of(averaged) / value
-            yield self.figure(statistic, value, self.scope.rate_of, rounding, prints=prints)
-
-    @cached_property
-    def extent(self) -> dict[str, Any]:
-        """Which steps, and how many, all of its prints cover."""
-        return {
-            "first": int(self.rows["first"].min()),
-            "last": int(self.rows["last"].max()),
-            "steps": self.steps,
-            "epochs": len(np.unique(self.windows.place[self.mask])),
-            "prints": self.prints,
-        }
-
-    def figure(
-        self, statistic: Any, value: float, of: str, rounding: float, **other: Any
+    def _figure(
+        self,
+        statistic: Statistic,
+        rate: float,
+        error: float,
+        known: dict[str, Any],
+        of: str = "",
     ) -> Figure:
-        both = self.scope.both(float(value), of)
+        """A rate of a "device" or of "all", by default as printed ones, which rounding may move
+        by `error`, with what else is `known` of it."""
+        rate, of_all = float(rate), (of or self.log.semantics.rate_of) == "all"
+        per_device = rate if not of_all else rate / self.ranks if self.ranks else None
+        throughput = rate if of_all else rate * self.ranks if self.ranks else None
         return Figure(
             statistic=statistic,
-            period=self.period,
-            rounding=float(rounding),
-            **(self.extent | both | other),
+            throughput=throughput,
+            per_device=per_device,
+            rounding=float(error / rate),
+            **({"period": None, "first": None} | known),
         )
 
-    def samples_per_time(self) -> Figure | None:
+    def _reported(self) -> Iterator[Figure]:
+        for one in self.log.reported:
+            if one.unit == "samples/s" and LEAST_RATE < one.value < MOST_RATE:
+                known = {"name": plain(one.name), "text": plain(one.text), "line": one.line}
+                yield self._figure("reported", one.value, half_of(one.text), known)
+
+    def _of_period(self, period: Period) -> Iterator[Figure]:
+        mask = inside(self.rows, period)
+        if not mask.any() or (period == "warm" and mask.all()):
+            return
+        rows = some_of(self.rows, mask)
+        rates = Rates(rows["rate"])
+        extent = {
+            "period": period,
+            "first": int(rows["first"].min()),
+            "last": int(rows["last"].max()),
+            "steps": int(rows["steps"].sum()),
+            "epochs": len(np.unique(rows["place"])),
+            "prints": int(mask.sum()),
+        }
+        yield from self._by_times(rows, rates, extent)
+        yield from self._by_clock(period, extent)
+        count = len(rates.values)
+        for statistic, value_of in STATISTICS.items() if period != "steady" and count else ():
+            is_one = statistic in OF_ONE
+            if not is_one or period == "all":
+                error = rates.rounding(1 if is_one or statistic == "median" else count)
+                known = extent | {"prints": 1 if is_one else count}
+                yield self._figure(statistic, value_of(rates.values), error, known)
+
+    def _by_times(self, rows: Rows, rates: Rates, extent: dict[str, Any]) -> Iterator[Figure]:
         """Samples over the time of the steps; from rates alone, their harmonic mean weighted
         with the steps."""
-        windows, semantics, scope = self.windows, self.windows.log.semantics, self.scope
-        # What the printed waits are in, a format has to tell.
-        known = semantics.reader is not None or not self.waits.sum()
-        seconds = np.nansum(self.rows["seconds"])
+        semantics, times, own = self.log.semantics, rows["seconds"], rows["own_rate"]
+        timed = np.isfinite(times) & (times > 0)
+        waiting = timed & np.isfinite(rows["reader"])
+        waits, seconds = rows["reader"][waiting].sum(), np.nansum(times)
+        steps = rows["steps"].sum()
+        # Where the format leaves open whether the wait is in the printed time, the less of the
+        # two shares.
+        apart = 0.0 if semantics.reader == "in" else waits
+        share = share_of(waits, times[waiting].sum() + apart) if waiting.any() else None
+        known = extent | {"wait_share": share}
         # Where times are differences of running means, the rounding of each print is multiplied
         # with all steps before. Each time may have been rounded the same way.
-        times = 1.0
-        if semantics.covers == "running":
-            reach = windows.rows["last"] - windows.since + 1
-            times = 2 * reach[self.mask].sum() / self.steps
-        if known and scope.samples and self.timed.all() and seconds > 0:
-            rate = scope.samples * self.steps / seconds
-            unit = half_unit(self.rows["printed_seconds"], 1e-9)
-            of, rounding = "device", unit * times * self.steps / seconds
-        else:
-            own = usable(self.rows["own_rate"])
-            if not len(self.rates) or len(own) < self.prints:
-                return None
-            rate = self.steps / (self.row_steps / own).sum()
-            running = semantics.covers == "running"
-            unit = self.rate_unit * times if running else self.rate_unit_of(self.prints)
-            of, rounding = scope.rate_of, unit / rate
-        return self.figure("samples/time", rate, of, rounding, wait_share=self.wait_share)
+        running = semantics.covers == "running"
+        factor = 2 * (rows["last"] - rows["since"] + 1).sum() / steps if running else 1.0
+        # What the printed waits are in, a format has to tell.
+        if self.samples and timed.all() and (semantics.reader or not waits):
+            rate = self.samples * steps / seconds
+            error = half_unit(rows["printed_seconds"], 1e-9) * factor * steps / seconds
+            yield self._figure("samples/time", rate, error * rate, known, "device")
+        elif len(rates.values) and ((own > LEAST_RATE) & (own < MOST_RATE)).all():
+            rate = steps / (rows["steps"] / own).sum()
+            error = rates.half * factor if running else rates.rounding(len(own))
+            yield self._figure("samples/time", rate, error, known)
 
-    def by_clock(self) -> Iterator[Figure]:
+    def _by_clock(self, period: Period, extent: dict[str, Any]) -> Iterator[Figure]:
         """Samples over the time from print to print, where both are in the same epoch."""
-        windows, since = self.windows, self.windows.since
-        on = windows.goes_on & windows.inside(self.period, since) & (windows.passed >= 0)
-        seconds = windows.passed[on].sum()
-        if not (seconds > 0 and self.scope.samples):
+        every = self.rows
+        on = every["goes_on"] & inside(every, period, "since") & (every["passed"] >= 0)
+        rows = some_of(every, on)
+        seconds, steps = rows["passed"].sum(), (rows["last"] - rows["since"] + 1).sum()
+        if not (seconds > 0 and self.samples):
             return
-        rows = {name: windows.rows[name][on] for name in ("last", "at", "reader")}
-        steps = int((rows["last"] - since[on] + 1).sum())
+        rate, waits = self.samples * steps / seconds, rows["reader"].sum()
         # Each stretch begins and ends with a reading of the clock.
-        stretches = int((np.diff(on, prepend=False) & on).sum())
-        waits = rows["reader"]
-        yield self.figure(
-            "clock",
-            self.scope.samples * steps / seconds,
-            "device",
-            stretches * 2 * half_unit(rows["at"]) / seconds,
-            wait_share=None if np.isnan(waits).any() else share_of(waits.sum(), seconds),
-            first=int(since[on].min()),
-            last=int(rows["last"].max()),
-            steps=steps,
+        stretches = (np.diff(on, prepend=False) & on).sum()
+        error = stretches * 2 * half_unit(rows["at"]) / seconds * rate
+        known = {"first": int(rows["since"].min()), "last": int(rows["last"].max())}
+        known |= {"steps": int(steps)}
+        share = None if np.isnan(waits) else share_of(waits, seconds)
+        yield self._figure(
+            "clock", rate, error, extent | known | {"wait_share": share}, "device"
         )
-
-    def skipping(self) -> Iterator[Figure]:
-        """Means of the printed rates without the first prints."""
-        # Summed from the end, so that each is a mean of its own.
-        sums = np.cumsum(self.rates[::-1])[::-1].tolist()
-        for skipped, total in enumerate(sums[1 : SKIPPED_AT_MOST + 1], 1):
-            count = len(sums) - skipped
-            mean = total / count
-            rounding = self.rate_unit_of(count) / mean
-            own = {"skipped": skipped, "prints": count, "first": None}
-            yield self.figure("mean after skipping", mean, self.scope.rate_of, rounding, **own)
-
-    def rate_unit_of(self, count: int) -> float:
-        """How far rounding may move a mean of so many rates: if they are spread over many of
-        their last digits, by three standard deviations of independent errors."""
-        head = self.rates[:SKIPPED_AT_MOST]
-        spread = head.max() - head.min() >= 20 * self.rate_unit
-        return self.rate_unit * (min(1.0, (3 / count) ** 0.5) if spread else 1.0)
-
-    def slowest(self) -> Slowest | None:
-        """The print that took longest; None where nothing tells the times."""
-        times = self.rows["seconds"]
-        if not self.timed.any():
-            times = self.row_steps / self.rows["own_rate"]
-        times = np.where(np.isfinite(times), times, 0.0)
-        if not times.sum() > 0:
-            return None
-        at = int(times.argmax())
-        line, steps = int(self.rows["line"][at]), int(self.row_steps[at])
-        return Slowest(line, float(times[at] / times.sum()), steps, self.steps)

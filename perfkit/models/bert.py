@@ -45,6 +45,7 @@ MODEL = Model(
     short_name="BERT-base",
     parameters=110_106_428,
     sample="sequence",
+    data="shards",
     inputs=("dataloader", "synthetic"),
     optimizer_defaults={
         # Devlin et al.
@@ -53,9 +54,11 @@ MODEL = Model(
         "lamb": OptimizerDefaults(lambda batch: (batch / 512) ** 0.5 / 1600, 0.01),
     },
     multiply_adds=multiply_adds,
+    choices=(VOCABULARY, 2),
     gpu_batch_size=32,
     cpu_batch_size=2,
     data_dir="data/sequences",
     default_sequence_length=128,
+    longest_sequence=POSITIONS,
     ignored_label=PADDING,
 )

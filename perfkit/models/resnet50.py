@@ -49,10 +49,12 @@ MODEL = Model(
     short_name="ResNet-50",
     parameters=25_557_032,
     sample="image",
+    data="images",
     inputs=("dali", "dataloader", "synthetic"),
     # He et al.
     optimizer_defaults={"momentum": OptimizerDefaults(linear_rate(0.1), 1e-4)},
     multiply_adds=multiply_adds,
+    choices=(CLASSES,),
     gpu_batch_size=128,
     cpu_batch_size=4,
     data_dir="data/samples",

@@ -42,10 +42,12 @@ MODEL = Model(
     short_name="VGG-16",
     parameters=138_357_544,
     sample="image",
+    data="images",
     inputs=("dali", "dataloader", "synthetic"),
     # Simonyan and Zisserman.
     optimizer_defaults={"momentum": OptimizerDefaults(linear_rate(0.01), 5e-4)},
     multiply_adds=multiply_adds,
+    choices=(CLASSES,),
     gpu_batch_size=64,
     cpu_batch_size=2,
     data_dir="data/samples",

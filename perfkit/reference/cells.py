@@ -47,24 +47,21 @@ def cells_of(published: pd.DataFrame) -> list[Cell]:
     return records(cells)
 
 
-def row_label(cell: Cell) -> str:
-    label = SHAPES[cell["table"]].row.format(**cell)
-    return label if cell["accumulates"] is None else f"{label}, {_(cell['note'])}"
-
-
 def labels(cell: Cell) -> dict[str, str]:
     """How tables and charts name a cell: `row`, `column` and `part` of its table, the `name` of
     its framework, and `marks`, what the source says of this cell alone."""
-    batch, note, table = cell["batch_per_gpu"], cell["note"], cell["table"]
-    column, name = str(cell[SHAPES[table].column]), FRAMEWORK_NAMES[cell["framework"]]
+    layout, batch, note = SHAPES[cell["table"]], cell["batch_per_gpu"], _(cell["note"] or "")
+    row, column = layout.row.format(**cell), str(cell[layout.column])
     marks = [f"BS={batch}"] if batch != cell["row_batch"] else []
-    if note and cell["accumulates"] is None and table != RUNS:
-        marks.append(_(note))
+    if cell["accumulates"] is not None:
+        row = f"{row}, {note}"
+    elif note and cell["table"] != RUNS:
+        marks.append(note)
     return {
-        "row": row_label(cell),
+        "row": row,
         "column": _(FRAMEWORK_NAMES.get(column, column)),
         "part": f"{cell['gpu'].split('-')[0]}, {TABLE_PRECISION[cell['precision']]}",
-        "name": name,
+        "name": FRAMEWORK_NAMES[cell["framework"]],
         "marks": ", ".join(marks),
     }
 

@@ -2,7 +2,7 @@
 
 section.py      text, tables and figures that need nothing but a notebook viewer
 style.py        how charts look
-pages.py        a notebook with its outputs, converted to a page
+pages.py        a notebook with its outputs, as a page
 measurement.py  the sections of a measurement's page
 steps.py        the raw steps as charts, and the warnings that follow from them
 comparison.py   the sections of an interleaved comparison's page
@@ -10,12 +10,9 @@ audit.py        the sections of an audit's page
 summary.py      the sections of the summary
 published.py    the sections of the page of published tables
 history.py      the sections of the page of series over time
-index.py        the index, results.csv and results.json
-outcome.py      how a measurement ended, in a line
-site.py         writes pages: one, or all of an outputs folder
+site.py         writes pages: one, or all of an outputs folder with their index
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from importlib import import_module
@@ -45,21 +42,18 @@ __all__ = ["set_language", *_HOME]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: a page of one measurement needs no published tables."""
+    """Import on first use: a page of one measurement needs no published tables. The section
+    that a function returns knows in which folder its page is: links start there."""
     if name not in _HOME:
         raise AttributeError(f"module 'perfkit.report' has no attribute {name!r}")
     found = getattr(import_module(f"perfkit.report.{_HOME[name]}"), name)
-    return _linked(found) if isfunction(found) else found
+    if not isfunction(found):
+        return found
 
-
-def _linked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose section knows in which folder its page is: links start there."""
-
-    @wraps(function)
-    def call(shown: Any) -> Any:
+    @wraps(found)
+    def linked(shown: Any) -> Any:
         folder = getattr(shown, "folder", shown)
-        known = isinstance(folder, str | Path)
-        place = resolved_path(str(folder)) if known else None
-        return replace(function(shown), page_folder=place)
+        place = resolved_path(str(folder)) if isinstance(folder, str | Path) else None
+        return replace(found(shown), page_folder=place)
 
-    return call
+    return linked

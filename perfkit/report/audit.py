@@ -1,25 +1,25 @@
 """The sections of an audit's page; each raises ResultError for a folder without one."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, get_args
 
 import pandas as pd
-import seaborn
 
 from perfkit.config import resolved_path
 from perfkit.logs import wording
 from perfkit.logs.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
 from perfkit.logs.claims import waterfall
-from perfkit.report.pages import TEMPLATES
-from perfkit.report.section import Section, markup, picture
+from perfkit.report.pages import render
+from perfkit.report.section import Section, picture
 from perfkit.report.style import COLOURS, FAINT, INK, MARKERS, SHADES, new_figure
 from perfkit.text import format
 from perfkit.text.language import gettext as _
 
 MOST_ROWS = 12
 """So many waterfalls are drawn at most, those with the greatest differences."""
-HTML: Any = TEMPLATES.get_template("audit.html.j2").make_module({"words": wording})
+_text = partial(render, "audit")
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
@@ -35,9 +35,26 @@ def _read(folder: str | Path) -> Audit:
 def audit_headline(folder: str | Path) -> Section:
     """How many claimed numbers are reproduced, and how far samples / time is from each."""
     audit = _read(folder)
-    text = markup(HTML.headline(audit, get_args(State)))
+    text = _text("headline", audit, get_args(State))
     known = [c for c in audit.claims if c.framework and c.reference_difference is not None]
     return text + _differences(known) if len(known) > 1 else text
+
+
+def _differences(claims: list[Claim]) -> Section:
+    """How far samples / time of a log is from its claim: a dot each, coloured by framework."""
+    import seaborn
+
+    places = [f"{(c.gpu or '–').split('-')[0]} · {c.precision} · {c.topology}" for c in claims]
+    names = [format.FRAMEWORK_NAMES[c.framework or ""] for c in claims]
+    shares = [100 * (c.reference_difference or 0) for c in claims]
+    kinds = {"hue": names, "style": names, "palette": COLOURS, "markers": MARKERS}
+    label = _("recomputed samples / time against the claim (%)")
+    with new_figure(8, 0.9 + 0.25 * len({*places})) as (figure, (axes,)):
+        seaborn.scatterplot(x=shares, y=places, s=45, ax=axes, **kinds)
+        axes.axvline(0, color=INK, linewidth=1)
+        axes.set_xlabel(label)
+        seaborn.move_legend(axes, "center left", bbox_to_anchor=(1, 0.5))
+    return picture(figure, label)
 
 
 def audit_waterfall(folder: str | Path) -> Section:
@@ -49,7 +66,7 @@ def audit_waterfall(folder: str | Path) -> Section:
     free = [log for log in audit.logs if log.name not in claimed]
     found |= {names[log.name]: waterfall(None, [], log) for log in free}
     found = {label: stages for label, stages in found.items() if len(stages) > 1}
-    text = markup(HTML.waterfalls(found, get_args(Stage)))
+    text = _text("waterfalls", found, get_args(Stage))
     return _waterfall(found) + text if found else text
 
 
@@ -63,9 +80,12 @@ def _label(claim: Claim) -> str:
 
 def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
     """A row for each number: how far each stage is from the first, in percent."""
+    import seaborn
+
+    names = {stage: wording.label("stage", stage) for stage in get_args(Stage)}
     points = pd.DataFrame(
         [
-            (label, one.stage, 100 * (one.value / stages[0].value - 1))
+            (label, names[one.stage], 100 * (one.value / stages[0].value - 1))
             for label, stages in found.items()
             for one in stages
         ],
@@ -73,27 +93,16 @@ def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
     )
     widest = points["share"].abs().groupby(points["label"]).max().nlargest(MOST_ROWS).index
     points = points[points["label"].isin(widest)]
-    names = {stage: wording.label("stage", stage) for stage in get_args(Stage)}
-    points, rows = points.assign(stage=points["stage"].map(names)), points["label"].unique()
-    order = [name for name in names.values() if name in {*points["stage"]}]
-    look: dict[str, Any] = {"hue_order": order, "style_order": order, "s": 55}
-    look |= {"palette": [INK, FAINT, *SHADES[1:]][: len(order)], "zorder": 3}
+    rows, shown = points["label"].unique(), {*points["stage"]}
+    order = [name for name in names.values() if name in shown]
+    look: dict[str, Any] = {"hue_order": order, "style_order": order, "s": 55, "zorder": 3}
+    look |= {"palette": [INK, FAINT, *SHADES[1:]][: len(order)], "hue": "stage"}
+    line = {"units": "label", "estimator": None, "sort": False, "color": FAINT}
     label = _("difference from the first stage (%)")
     with new_figure(9, 1 + 0.3 * len(rows)) as (figure, (axes,)):
-        seaborn.lineplot(
-            points,
-            x="share",
-            y="label",
-            units="label",
-            estimator=None,
-            sort=False,
-            ax=axes,
-            color=FAINT,
-            linewidth=1.5,
-        )
-        seaborn.scatterplot(
-            points, x="share", y="label", hue="stage", style="stage", ax=axes, **look
-        )
+        at: dict[str, Any] = {"data": points, "x": "share", "y": "label", "ax": axes}
+        seaborn.lineplot(**at, linewidth=1.5, **line)
+        seaborn.scatterplot(**at, style="stage", **look)
         axes.axvline(0, color=INK, linewidth=1)
         axes.set_yticks(range(len(rows)), [format.shortened(row, 48) for row in rows])
         axes.set(xlabel=label, ylabel="")
@@ -104,32 +113,15 @@ def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
 def audit_claims(folder: str | Path) -> Section:
     """Each claimed number beside its recomputation; then those without a log."""
     audit = _read(folder)
-    numbers = {log.name: k for k, log in enumerate(audit.logs, 1)}
-    return markup(HTML.claims(audit, numbers))
+    return _text("claims", audit, {log.name: k for k, log in enumerate(audit.logs, 1)})
 
 
 def audit_findings(folder: str | Path) -> Section:
     """What was noticed in several logs together, then by file and line."""
     audit = _read(folder)
-    files = {log.name: PurePath(log.name).name for log in audit.logs}
-    return markup(HTML.findings(audit, files))
+    return _text("findings", audit, {log.name: PurePath(log.name).name for log in audit.logs})
 
 
 def audit_logs(folder: str | Path) -> Section:
     """Each log with its facts and all its figures; the command of the audit."""
-    return markup(HTML.logs(_read(folder)))
-
-
-def _differences(claims: list[Claim]) -> Section:
-    """How far samples / time of a log is from its claim: a dot each, coloured by framework."""
-    places = [f"{(c.gpu or '–').split('-')[0]} · {c.precision} · {c.topology}" for c in claims]
-    names = [format.FRAMEWORK_NAMES[c.framework or ""] for c in claims]
-    shares = [100 * (c.reference_difference or 0) for c in claims]
-    kinds = {"hue": names, "style": names, "palette": COLOURS, "markers": MARKERS}
-    label = _("recomputed samples / time against the claim (%)")
-    with new_figure(8, 0.9 + 0.25 * len({*places})) as (figure, (axes,)):
-        seaborn.scatterplot(x=shares, y=places, s=45, ax=axes, **kinds)
-        axes.axvline(0, color=INK, linewidth=1)
-        axes.set_xlabel(label)
-        seaborn.move_legend(axes, "center left", bbox_to_anchor=(1, 0.5))
-    return picture(figure, label)
+    return _text("logs", _read(folder))

@@ -3,37 +3,44 @@
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
 
-from perfkit import config
-from perfkit.analysis.sanity import looked_at
-from perfkit.analysis.steady import FEWEST_STEPS
+from markupsafe import Markup
+
+from perfkit import config, verification
+from perfkit.analysis.steady import FEWEST_STEPS, published_throughput
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
-from perfkit.comparison.live.stored import comparisons_of
-from perfkit.diagnosis.verdict import EVIDENCE, Diagnosis, read_diagnosis
-from perfkit.diagnosis.verdict import FILE as DIAGNOSIS
-from perfkit.diagnosis.words import VERDICTS, diagnosis_lines
+from perfkit.analysis.warnings import checked_aspects
+from perfkit.comparison.stored import comparisons_of
+from perfkit.diagnosis import EVIDENCE, Diagnosis, diagnosis_lines, read_diagnosis
+from perfkit.diagnosis import FILE as DIAGNOSIS
 from perfkit.frameworks.paddle import presets
 from perfkit.logs.wording import sentence as found_in_log
 from perfkit.models import MODELS
 from perfkit.report import pages
-from perfkit.report.section import Section, folded
+from perfkit.report.section import Section, folded, markup
 from perfkit.report.steps import read_steps
 from perfkit.request.plan import Plan
-from perfkit.results.schema import Reading
+from perfkit.results.schema import Result
 from perfkit.results.store import NOTEBOOK, RESULT, Measurement, ResultError
-from perfkit.statistics import noise_floor
+from perfkit.statistics import detectable_difference
 from perfkit.text import format
-from perfkit.text.language import LANGUAGES, file_name, in_language
+from perfkit.text.language import LANGUAGES, in_language, ngettext
 from perfkit.text.language import gettext as _
-from perfkit.verification import words as work
+from perfkit.text.messages import coded
 
 _text = partial(pages.render, "measurement")
 
 
+class MeasurementError(RuntimeError):
+    """A measurement is not complete; the message says why and what to type next."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()
+
+
 def plan(plan: Plan) -> Section:
     """What will be measured, before it runs."""
-    return _text("plan", c=plan.config, p=plan.protocol)
+    return _text("plan", plan.config, plan.protocol)
 
 
 def headline(measurement: Measurement) -> Section:
@@ -41,15 +48,15 @@ def headline(measurement: Measurement) -> Section:
     went wrong, and the pages that the measurement belongs to."""
     result, found = measurement.result, read_steps(measurement).checks
     diagnosis, _problem = _diagnosis(measurement)
-    checked = looked_at(result, found.courses)
     return _text(
         "headline",
-        result=result,
+        result,
         warnings=found.warnings,
-        unchecked=[what for what, is_known in checked.items() if not is_known],
-        verdict=diagnosis and VERDICTS[diagnosis.verdict],
+        checked=checked_aspects(result, found.profiles),
+        diagnosis=diagnosis,
         used=utilization(result),
         links=_related(measurement, diagnosis),
+        published=published_throughput(found.profiles),
     )
 
 
@@ -76,32 +83,29 @@ def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tupl
                 other = read_diagnosis(file.parent)
                 if other and other.synthetic_id == own:
                     found.append((_("Diagnosis with this measurement"), file.parent.name))
-    page = file_name("report")
-    there = [(name, folder) for name, folder in found if pages.has_page(outputs / folder)]
-    return [(name, f"../{quote(folder)}/{page}") for name, folder in there]
+    links = [(name, pages.page_address(outputs, folder)) for name, folder in found]
+    return [(name, address) for name, address in links if address]
 
 
 def step_times(measurement: Measurement) -> Section:
     """Every step: all repeats overlaid, then one after another, and where they are steady."""
     result, steps = measurement.result, read_steps(measurement)
     if not steps.charts.parts:
-        return _text("no_steps", result=result, problem=steps.checks.problem)
-    known = [course for course in steps.checks.courses if course.steadiness]
-    unit = MODELS[result.config.model].unit
-    steady = _text("steady", known=known, unit=unit, fewest=FEWEST_STEPS)
+        return _text("no_steps", result, steps.checks.problem)
+    known = [profile for profile in steps.checks.profiles if profile.steadiness]
+    steady = _text("steady", result, known, FEWEST_STEPS)
     return steps.charts + folded(_("Steady state"), steady)
 
 
 def warnings(measurement: Measurement) -> Section:
     """The warnings with their sentences, the worst first, and what was checked."""
     result, found = measurement.result, read_steps(measurement).checks
-    checked = looked_at(result, found.courses)
     in_logs = [
         (one.code, f"{one.file}{f', {one.line}' if one.line else ''}: {found_in_log(one)}")
         for one in (result.imported.findings if result.imported else ())
     ]
-    known = {"result": result, "checked": checked, "fewest": FEWEST_STEPS}
-    return _text("warnings", found=found.warnings, in_logs=in_logs, **known)
+    checked = checked_aspects(result, found.profiles)
+    return _text("warnings", result, found.warnings, checked, FEWEST_STEPS, in_logs)
 
 
 def repeats(measurement: Measurement) -> Section:
@@ -110,8 +114,7 @@ def repeats(measurement: Measurement) -> Section:
     every = [rank for repeat in result.complete_repeats for rank in repeat.ranks]
     numbers = sorted({rank.rank for rank in every})
     ranks = {k: [rank for rank in every if rank.rank == k] for k in numbers}
-    floor = noise_floor(result.throughputs)
-    return _text("repeats", result=result, floor=floor, ranks=ranks)
+    return _text("repeats", result, detectable_difference(result.throughputs), ranks)
 
 
 def limits(measurement: Measurement) -> Section:
@@ -123,8 +126,9 @@ def limits(measurement: Measurement) -> Section:
         diagnose = format.command(result).replace("perfkit run", "perfkit diagnose", 1)
     return _text(
         "limits",
-        result=result,
-        lines=diagnosis_lines(found, c) if found else [],
+        result,
+        lines=diagnosis_lines(found, c) if found else {},
+        verdict=found and found.verdict,
         problem=problem,
         diagnose=diagnose,
         used=utilization(result),
@@ -135,16 +139,15 @@ def limits(measurement: Measurement) -> Section:
 
 def telemetry(measurement: Measurement) -> Section:
     """Other load, clocks, temperatures and energy during each window."""
-    return _text("telemetry", result=measurement.result)
+    return _text("telemetry", measurement.result)
 
 
 def work_equivalence(measurement: Measurement) -> Section:
     """With which other frameworks this one was verified to do the same work."""
     result, unreadable = measurement.result, list[str]()
-    found = work.compared(measurement.folder.parent, result, unreadable)
-    verify = "" if result.imported else work.command(result.config)
-    known = {"work": work, "found": found, "verify": verify, "unreadable": unreadable}
-    return _text("equivalence", **known)
+    found = verification.comparisons_of(measurement.folder.parent, result, unreadable)
+    verify = "" if result.imported else verification.command(result.config)
+    return _text("equivalence", verification.rows, found, verify, unreadable)
 
 
 def parameters(measurement: Measurement) -> Section:
@@ -156,9 +159,9 @@ def parameters(measurement: Measurement) -> Section:
     facts = result.imported.facts if result.imported else {}
     return _text(
         "parameters",
-        result=result,
+        result,
         sampled=c.input != "synthetic" and c.data_dir == MODELS[c.model].data_dir,
-        sources=[(name, str(known[name]), source) for name, source in facts.items()],
+        sources=[(name, str(known[name]), found_in_log(by)) for name, by in facts.items()],
         values=config.parameter_values(c, result.protocol),
         meanings={
             name: known
@@ -171,28 +174,24 @@ def parameters(measurement: Measurement) -> Section:
 def effective_settings(measurement: Measurement) -> Section:
     """What the run really did, as read inside the workers."""
     code = presets.code(measurement.result.config.strategy)
-    return _text("settings", result=measurement.result, code=code)
+    return _text("settings", measurement.result, code)
 
 
 def environment(measurement: Measurement) -> Section:
     """Hardware, driver and versions, with the reason for what could not be read."""
-    return environment_table(measurement.result.environment)
-
-
-def environment_table(readings: dict[str, Reading]) -> Section:
-    """Facts by their names, then those that could not be read, by the reason."""
+    readings = measurement.result.environment
     missing: dict[str, list[str]] = {}
     for name, reading in readings.items():
         if reading.missing:
             missing.setdefault(reading.missing, []).append(format.fact_name(name))
     known = {name: one.value for name, one in readings.items() if not one.missing}
-    shown = _text("environment", known=known, missing=missing)
+    shown = _text("environment", known, missing)
     return folded(_("%(count)d facts") % {"count": len(readings)}, shown)
 
 
 def method(measurement: Measurement) -> Section:
     """How the number came about."""
-    return _text("method", result=measurement.result)
+    return _text("method", measurement.result)
 
 
 def raw_files(measurement: Measurement) -> Section:
@@ -202,8 +201,47 @@ def raw_files(measurement: Measurement) -> Section:
     files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{EVIDENCE}/*/*.jsonl")])
     sizes = [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
     checked = 0 if problems is None else len(measurement.result.complete_repeats)
-    known = {"problems": problems, "checked": checked, "files": sizes}
-    return _text("raw_files", **known)
+    return _text("raw_files", problems, checked, sizes)
+
+
+def number_words(result: Result) -> str:
+    """The throughput of a complete measurement with its unit and interval."""
+    found = result.throughput
+    assert found
+    words = f"{format.number(found.value)} {found.unit}, "
+    words += _("median of n=%(n)d") % {"n": found.n}
+    if found.interval and found.interval_level:
+        low, high = map(format.number, found.interval)
+        shown = {"level": format.percent(found.interval_level, 4), "low": low, "high": high}
+        words += "; " + _("%(level)s interval %(low)s to %(high)s") % shown
+    return words
+
+
+def warning_words(measurement: Measurement) -> str:
+    """How many warnings there are, and their codes, the worst first."""
+    codes = [warning.code for warning in read_steps(measurement).checks.warnings]
+    if not codes:
+        return _("no warnings")
+    words = ngettext(
+        "%(count)d warning: %(codes)s", "%(count)d warnings: %(codes)s", len(codes)
+    )
+    return words % {"count": len(codes), "codes": ", ".join(codes)}
+
+
+def outcome(measurement: Measurement) -> Section:
+    """The last output of a model notebook, which `papermill --log-output` prints: number,
+    interval, warnings and page. Raises MeasurementError if the measurement is not complete."""
+    result, kept = measurement.result, len(measurement.result.complete_repeats)
+    if result.status != "complete":
+        reason = coded(result.failure) if result.failure else "it is not finished"
+        done = f"{kept} of {result.protocol.repeats} repeats are kept; the same command goes on"
+        logs = f"Logs: {config.portable(str(measurement.folder / 'logs'))}"
+        advice = f"{done}. {logs}" if kept else logs
+        raise MeasurementError(f"{result.id} {result.status}: {reason}\n{advice}")
+    page = config.portable(str(measurement.page_file))
+    link = Markup('<a href="report.html">%s</a>') % page
+    line = Markup("<p><strong>%s</strong> · %s · %s</p>")
+    return markup(line % (number_words(result), warning_words(measurement), link))
 
 
 def write_measurement(
@@ -222,16 +260,18 @@ def write_measurement(
     codes = " ".join(warning.code for warning in read_steps(measurement).checks.warnings)
     for language in LANGUAGES:
         with in_language(language):
-            keep = notebook and language == "en" and pages.OWN not in source.metadata
-            title, names = format.title(result), {"measurement": measurement}
+            title = format.title(result)
             begun = _("Imported %(time)s") if result.imported else _("Started %(time)s")
             when = begun % {"time": format.minute(result.created)}
-            pages.write_page(
+            pages.write_notebook(
                 folder,
-                pages.evaluated(source, names, values, png=keep, heading=title),
+                source,
+                {"measurement": measurement},
+                values,
+                title,
+                keep=notebook and language == "en" and pages.OWN not in source.metadata,
                 outputs=folder.parent,
                 files=[NOTEBOOK, RESULT],
-                keep=keep,
                 title=f"{title} · {result.id.rsplit('-', 1)[-1]}",
                 made=f"{when} · {format.device(result)} · {format.framework_version(result)}",
                 facts={"warnings": codes} if result.complete_repeats else {},

@@ -1,4 +1,4 @@
-"""A page is the notebook with its outputs, converted by nbconvert.
+"""A page is the notebook's headings, text and outputs, with nbconvert's filters.
 
 The cells tagged `show` of the suite's notebooks are evaluated from what is stored, without a
 kernel, so that a page comes out the same right after the measurement, after a crash, or on
@@ -13,23 +13,30 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import nbformat
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from nbconvert import TemplateExporter
-from nbconvert.preprocessors.sanitize import SanitizeHTML
+from nbconvert.filters import markdown2html, strip_ansi
 from nbformat import NotebookNode
 
 from perfkit import report
-from perfkit.comparison.keys import beside
+from perfkit.analysis.steady import PUBLISHED_STEPS
+from perfkit.comparison import blocks
+from perfkit.comparison.keys import format_pair
 from perfkit.config import ROOT
+from perfkit.diagnosis import VERDICTS
+from perfkit.logs import wording
 from perfkit.models import MODELS
-from perfkit.report.section import Section, markup, severity_mark, table
+from perfkit.reference.cells import labels
+from perfkit.reference.matches import difference_words
+from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import COLOURS, INK
-from perfkit.results.store import NOTEBOOK, write_atomically
+from perfkit.results.store import NOTEBOOK, open_stored, read_file, write_atomically
 from perfkit.statistics import median
 from perfkit.text import format, language, messages
+from perfkit.text.language import file_name
 from perfkit.text.language import gettext as _
 
 TAGS = (
@@ -38,15 +45,18 @@ TAGS = (
 )
 """Elements that an output of a cell of the user's own may have."""
 ATTRIBUTES = {"a": ["href"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan"]}
+ALIGNED = re.compile(f'(<t[dh]) style="(?:{LEFT}|({RIGHT}))"')
+"""A table's cell in a notebook, where it has no style sheet."""
 UNSEEN = re.compile(r"<(style|script)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 OWN = "perfkit_own"
 """The metadata of a stored notebook of the user's own."""
 HEAD_LENGTH = 4096
-"""How far into a page the warnings in its head are looked for, in characters."""
+"""How far into a page the warnings in its head are looked for, in bytes."""
 WARNINGS_IN_HEAD = re.compile(r'<meta name="warnings" content="([\w ]*)">')
-TEMPLATE_FOLDER = Path(__file__).parent / "templates"
-STYLE = (TEMPLATE_FOLDER / "style.css").read_text(encoding="utf-8")
-SCRIPT = (TEMPLATE_FOLDER / "script.js").read_text(encoding="utf-8")
+STYLE, SCRIPT = (
+    (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
+    for name in ("style.css", "script.js")
+)
 DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 POLICY = (
     f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{DIGEST}'; "
@@ -64,60 +74,61 @@ TEMPLATES = Environment(
 TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
 TEMPLATES.policies["ext.i18n.trimmed"] = True
 TEMPLATES.filters |= {"translated": language.gettext, "variant_name": format.variant_name}
-TEMPLATES.globals |= {
+TEMPLATES.filters |= {"markdown2html": markdown2html, "strip_ansi": strip_ansi}
+PLANNED: set[Path] = set()
+"""The folders that will have a page when the whole site is written."""
+
+
+def render(template: str, macro: str, *values: Any, **named: Any) -> Section:
+    """What the macro of templates/<template>.html.j2 makes of these values."""
+    module = TEMPLATES.get_template(f"{template}.html.j2").module
+    return markup(getattr(module, macro)(*values, **named))
+
+
+def has_page(folder: Path) -> bool:
+    """Whether the folder has a page in the current language or, while the whole site is
+    written, will have it, so that others may link to it."""
+    return folder in PLANNED or (folder / file_name("report")).exists()
+
+
+def page_address(outputs: Path, folder: str) -> str:
+    """The address of the page in `folder` below `outputs` from the page in another; empty if
+    there is none."""
+    return f"../{quote(folder)}/{file_name('report')}" if has_page(outputs / folder) else ""
+
+
+def page_warnings(page: Path) -> list[str] | None:
+    """The codes of the warnings on a measurement's page, the worst first, as they are stored in
+    its head: to judge the steps again takes all raw files. None where they are unknown."""
+    try:
+        with open_stored(page) as stream:
+            found = WARNINGS_IN_HEAD.search(stream.read(HEAD_LENGTH).decode(errors="replace"))
+    except OSError:
+        return None
+    codes = found[1].split() if found else ["unknown"]
+    return messages.worst_first(codes) if {*codes} <= {*messages.WARNINGS} else None
+
+
+FUNCTIONS = (
+    *(difference_words, file_name, format_pair, has_page, labels, median),
+    *(messages.coded, messages.sentence, messages.severity, messages.worst_first),
+    *(page_address, page_warnings),
+)
+"""What templates call by its name."""
+TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     "COLOURS": COLOURS,
     "INK": INK,
     "MODELS": MODELS,
-    "beside": beside,
-    "coded": messages.coded,
-    "file_name": language.file_name,
+    "PUBLISHED_STEPS": PUBLISHED_STEPS,
+    "VERDICTS": VERDICTS,
     "language": language,
     "mark": severity_mark,
-    "median": median,
     "page": {"style": Markup(STYLE), "script": Markup(SCRIPT), "policy": Markup(POLICY)},
-    "sentence": messages.sentence,
-    "severity": messages.severity,
+    "row_title": blocks.title,
     "table": lambda *cells: Markup(table(*cells).html),
     "text": format,
-    "worst_first": messages.worst_first,
+    "wording": wording,
 }
-
-
-def render(template: str, macro: str, **context: Any) -> Section:
-    """The macro of templates/<template>.html.j2 as a section."""
-    module = TEMPLATES.get_template(f"{template}.html.j2").module
-    return markup(getattr(module, macro)(**context))
-
-
-def evaluated(
-    notebook: NotebookNode,
-    names: Mapping[str, Any],
-    parameters: Mapping[str, Any],
-    *,
-    png: bool,
-    heading: str = "",
-) -> NotebookNode:
-    """A copy of the notebook whose parameters have these values and whose show cells have
-    their outputs, with headings in the current language. A cell tagged `show` is one
-    expression over `names`; other cells keep their outputs. With `png`, figures are PNG too,
-    for a notebook that is kept; `heading` takes the place of the first heading."""
-    cells = []
-    for cell in notebook.cells:
-        copy = NotebookNode(cell)
-        tags = _tags(cell)
-        if cell.cell_type == "markdown":
-            marks, _space, text = cell.source.partition(" ")
-            copy.source = f"{marks} {_(text)}"
-            if marks == "#" and heading:
-                _first, line_end, rest = cell.source.partition("\n")
-                copy.source, heading = f"# {heading}{line_end}{rest}", ""
-        elif "parameters" in tags:
-            copy.source = "\n".join(f"{name} = {v!r}" for name, v in parameters.items())
-        elif "show" in tags:
-            section = eval(compile(cell.source, "show", "eval"), {"report": report, **names})
-            copy.outputs = [nbformat.from_dict(one) for one in section.outputs(png=png)]
-        cells.append(copy)
-    return NotebookNode(notebook | {"cells": cells})
 
 
 @cache
@@ -140,13 +151,15 @@ def source_notebook(folder: Path, name: str) -> NotebookNode:
     anywhere."""
     suite = suite_notebook(name)
     try:
-        text = (folder / NOTEBOOK).read_text(encoding="utf-8")
+        text = read_file(folder / NOTEBOOK).decode()
         # To read it as a notebook takes longer than all the rest of a page.
         if f'"{OWN}"' not in text:
             return suite
         notebook = nbformat.reads(text, as_version=4)
     except (OSError, ValueError, nbformat.ValidationError):
         return suite
+    from nbconvert.preprocessors.sanitize import SanitizeHTML
+
     known = {cell.source for cell in suite.cells if "show" in _tags(cell)}
     for cell in notebook.cells:
         if cell.cell_type == "code" and cell.source not in known:
@@ -163,101 +176,80 @@ def _tags(cell: NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
 
 
-@cache
-def _exporter() -> TemplateExporter:
-    """Not nbconvert's HTMLExporter, which parses and mends each page anew. Without
-    preprocessors, each of which has the whole notebook validated."""
-    return TemplateExporter(
-        template_name="notebook",
-        template_file="index.html.j2",
-        file_extension=".html",
-        extra_template_basedirs=[str(TEMPLATE_FOLDER)],
-        default_preprocessors=[],
+def write_notebook(
+    folder: Path,
+    notebook: NotebookNode,
+    names: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    heading: str,
+    *,
+    keep: bool,
+    **page: Any,
+) -> None:
+    """Write the page of a notebook by `write_page`, inputs hidden, in the current language.
+
+    Its show cells, each an expression over `names`, have their outputs; other cells keep
+    theirs. `heading` takes the place of the first heading. To `keep` it is to write it into the
+    folder too, with these parameters, its figures as PNG."""
+    cells = []
+    for cell in notebook.cells:
+        copy, tags = NotebookNode(cell), _tags(cell)
+        if cell.cell_type == "markdown":
+            marks, _space, text = cell.source.partition(" ")
+            copy.source = f"{marks} {_(text)}"
+            if marks == "#" and heading:
+                _first, line_end, rest = cell.source.partition("\n")
+                copy.source, heading = f"# {heading}{line_end}{rest}", ""
+        elif "parameters" in tags:
+            copy.source = "\n".join(f"{name} = {v!r}" for name, v in parameters.items())
+        elif "show" in tags:
+            section = eval(compile(cell.source, "show", "eval"), {"report": report, **names})
+            copy.outputs = [nbformat.from_dict(one) for one in section.outputs(png=keep)]
+        cells.append(copy)
+    content = TEMPLATES.get_template("notebook.html.j2").render(cells=cells)
+    by_style_sheet = ALIGNED.sub(
+        lambda cell: cell[1] + (' class="right"' if cell[2] else ""), content.lstrip()
     )
-
-
-PLANNED: set[Path] = set()
-"""The folders that will have a page when the whole site is written."""
-
-
-def has_page(folder: Path) -> bool:
-    """Whether the folder has a page in the current language or, while the whole site is
-    written, will have it, so that others may link to it."""
-    return folder in PLANNED or (folder / language.file_name("report")).exists()
-
-
-def site_links(outputs: Path, folder: Path, here: str = "") -> list[tuple[str, str]]:
-    """The header's links from a page in `folder` to the site's pages that there are, as name
-    and address; the address of the page `here` itself is empty."""
-    places = {
-        "index": (_("All measurements"), "index", ""),
-        "summary": (_("Summary"), "summary/report", ""),
-        "published": (_("Published tables"), "published/report", ""),
-        "history": (_("History"), "history/report", ""),
-        "comparisons": (_("Comparisons"), "index", "#comparisons"),
-        "audits": (_("Audits"), "index", "#audits"),
-    }
-    root = "../" * len(folder.relative_to(outputs).parts)
-    found = []
-    for place, (name, stem, anchor) in places.items():
-        exists = (outputs / place).is_dir() if anchor else has_page(outputs / place)
-        if exists or place in {here, "index"}:
-            address = f"{root}{language.file_name(stem)}{anchor}"
-            found.append((name, "" if place == here else address))
-    return found
+    if keep:
+        for output in (output for cell in cells for output in cell.get("outputs", [])):
+            if "image/png" in output.data:
+                # Viewers show either, and no SVG in a notebook that is not trusted.
+                del output.data["image/svg+xml"]
+        kept = NotebookNode(notebook | {"cells": cells})
+        write_atomically(folder / NOTEBOOK, nbformat.writes(kept))
+    write_page(folder, Markup(by_style_sheet), **page)
 
 
 def write_page(
     folder: Path,
-    shown: NotebookNode | Markup,
+    content: Markup,
     *,
     outputs: Path,
     here: str = "",
     files: Sequence[str] = (),
-    keep: bool = False,
     **page: Any,
 ) -> None:
-    """Write report.html, in the current language, of an evaluated notebook (inputs hidden) or
-    of HTML into `folder`, which lies below `outputs`. It links to those of the `files` that
-    exist. The notebook is kept beside it if asked for. `here` is that of `site_links`, `page`
-    has more for layout.html.j2: its title, when and on what it was `made`, and `facts` for the
-    page's head, by name."""
-    if isinstance(shown, NotebookNode):
-        content = Markup(_exporter().from_notebook_node(shown)[0])
-    else:
-        content = shown
+    """Write HTML as report.html, in the current language, into `folder`, which lies below
+    `outputs`. `here` is its place among the site's pages. It links to those of the `files` that
+    exist. `page` has more for layout.html.j2: its title, when and on what it was `made`, and
+    `facts` for the page's head, by name."""
     text = TEMPLATES.get_template("layout.html.j2").render(
         page,
         stem="report",
-        links=site_links(outputs, folder, here),
-        files=[n for n in files if (folder / n).exists() or (keep and n == NOTEBOOK)],
+        here=here,
+        outputs=outputs,
+        folder=folder,
+        files=[name for name in files if (folder / name).exists()],
         content=content,
     )
-    write_atomically(folder / language.file_name("report"), text)
-    if keep and isinstance(shown, NotebookNode):
-        for output in (output for cell in shown.cells for output in cell.get("outputs", [])):
-            if "image/png" in output.data:
-                # Viewers show either, and no SVG in a notebook that is not trusted.
-                del output.data["image/svg+xml"]
-        write_atomically(folder / NOTEBOOK, nbformat.writes(shown))
+    write_atomically(folder / file_name("report"), text)
 
 
 def write_unreadable(folder: Path, outputs: Path, reason: str) -> None:
     """Put the reason in the place of the pages that a result had while it could be read."""
     for code in language.LANGUAGES:
-        if (folder / language.file_name("report", code)).exists():
+        if (folder / file_name("report", code)).exists():
             with language.in_language(code):
                 title = _("This result can't be read")
                 shown = Markup("<h1>%s</h1>\n<p>%s</p>") % (title, reason)
                 write_page(folder, shown, outputs=outputs, title=title)
-
-
-def page_warnings(page: Path) -> list[str] | None:
-    """The codes of the warnings on a measurement's page, the worst first, as they are stored in
-    its head: to judge the steps again takes all raw files. None where they are unknown."""
-    if not page.exists():
-        return None
-    with page.open(encoding="utf-8", errors="replace") as stream:
-        found = WARNINGS_IN_HEAD.search(stream.read(HEAD_LENGTH))
-    codes = found[1].split() if found else ["unknown"]
-    return messages.worst_first(codes) if {*codes} <= {*messages.WARNINGS} else None

@@ -1,6 +1,6 @@
 """The page of published tables: as their sources lay them out, with what the numbers show."""
 
-from pathlib import Path
+from functools import partial
 from textwrap import fill
 from typing import Any
 
@@ -13,10 +13,9 @@ from perfkit.models import MODELS
 from perfkit.reference.cells import NO_BASE, RUNS, SHAPES, cells_of, labels, stated
 from perfkit.reference.matches import PARAMETER, match
 from perfkit.reference.table import published
-from perfkit.report.pages import TEMPLATES
-from perfkit.report.section import Section, folded, markup, picture
+from perfkit.report.pages import render
+from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, IDEAL, estimates, from_zero, lines, new_figure
-from perfkit.report.summary import HELPERS
 from perfkit.results.frames import records, topology_size
 from perfkit.text.format import number
 from perfkit.text.language import gettext as _
@@ -24,37 +23,31 @@ from perfkit.text.language import gettext as _
 VALUES = ("throughput", "throughput_low", "throughput_high", "repeat_throughputs")
 LEAD = 1.01
 """The least ratio to the next framework that makes one the fastest."""
-PAGE = TEMPLATES.get_template("published.html.j2")
-HTML: Any = PAGE.make_module({"labels": labels} | HELPERS)
+_text = partial(render, "published")
 
 
 def published_tables(summary: Any) -> Section:
     """A section for each source, with the `measurements` of the summary in their places."""
-    every = cells_of(published())
+    every, outputs = cells_of(published()), summary.outputs
     found = match(every, records(summary.measurements.sort_values("created", ascending=False)))
     rows = [c | labels(c) | {"matches": [m for m in found if m.cell is c]} for c in every]
-    shown = markup(HTML.introduction())
+    shown = _text("introduction")
     for source, some in pd.DataFrame(rows).groupby("source", sort=False):
         is_run, measured = some["table"] == RUNS, some["matches"].astype(bool)
         not_run = some["printed"][~is_run & ~measured].count()
         counts = (some["printed"].count(), not_run, sum(some["status"] == "not_published"))
-        shown += markup(HTML.source(source, SHAPES[some["table"].iloc[0]].url, *counts))
-        for (name, part), cells in some.groupby(["table", "part"], sort=False):
-            section = _table(cells, part, summary.outputs) + charts(cells, some[is_run])
-            shown += folded(_("Single runs"), section) if name == RUNS else section
+        shown += _text("source", source, SHAPES[some["table"].iloc[0]].url, *counts)
+        for (table, part), cells in some.groupby(["table", "part"], sort=False):
+            model = cells["model"].iloc[0]
+            caption = f"{MODELS[PARAMETER.get(model, model)].short_name}, {part}"
+            facts = {key: stated(cells, key) for key in ("gpu", "input", "statistic")}
+            laid_out = (cells.to_dict("records"), caption, SHAPES[table].corner, facts)
+            section = _text("part", *laid_out, outputs) + charts(cells, some[is_run])
+            shown += folded(_("Single runs"), section) if table == RUNS else section
         if beside := some["matches"].sum():
             words = _("Measurements beside these numbers: %(count)d") % {"count": len(beside)}
-            shown += folded(words, markup(HTML.beside(beside, summary.outputs)))
+            shown += folded(words, _text("beside", beside, outputs))
     return shown
-
-
-def _table(cells: pd.DataFrame, part: str, outputs: Path) -> Section:
-    """A part of a table in its source's layout, and what the source states of its numbers."""
-    first, every = cells.iloc[0], cells.to_dict("records")
-    model = MODELS[PARAMETER.get(first["model"], first["model"])].short_name
-    facts = {key: stated(cells, key) for key in ("gpu", "input", "statistic")}
-    corner = SHAPES[first["table"]].corner
-    return markup(HTML.part(every, f"{model}, {part}", corner, facts, outputs))
 
 
 def charts(cells: pd.DataFrame, runs: pd.DataFrame) -> Section:
@@ -65,7 +58,7 @@ def charts(cells: pd.DataFrame, runs: pd.DataFrame) -> Section:
     cells, height = cells.dropna(subset="printed"), 1.4 + 0.3 * cells["row"].nunique()
     with new_figure(3 + 3 * len(draw), height, len(draw)) as (figure, panels):
         findings = [chart(panels[k], cells, runs) for k, chart in enumerate(draw)]
-    return markup(HTML.findings(findings)) + picture(figure, ". ".join(findings))
+    return _text("findings", findings) + picture(figure, ". ".join(findings))
 
 
 def batches(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:

@@ -1,8 +1,8 @@
 """What a notebook cell shows: text, tables and figures that need nothing but a notebook viewer.
 
 JupyterLab, VS Code, GitHub and nbconvert show MIME bundles, and have none of a page's styles.
-So a figure brings its own colours, as SVG and as PNG for viewers that show no SVG, and a table
-is a pandas Styler.
+So a figure brings its own colours, as SVG and as PNG for viewers that show no SVG, and a cell
+of a table its own alignment: JupyterLab removes `style` elements from untrusted notebooks.
 """
 
 import base64
@@ -10,19 +10,16 @@ import html
 import io
 import os
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
-import pandas as pd
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from pandas.io.formats.style import Styler
 
 from perfkit.config import ROOT
 from perfkit.messages import Message
@@ -39,11 +36,9 @@ SEVERITY_MARKS = {
 }
 """Severity of warnings -> shape and colour."""
 NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
-RIGHT = "text-align: right; white-space: nowrap"
+LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
 NUMBER = re.compile(r"([■▲●] )?[+–-]?[\d.,]+|–|$")
 """How the text of a cell begins that is aligned to the right, a mark before it."""
-
-
 TAG = re.compile("<[^>]*>")
 
 
@@ -52,20 +47,16 @@ class Html:
     """Text and tables as HTML, in which foreign text is escaped already."""
 
     html: str
+    metadata: ClassVar[dict[str, Any]] = {}
 
     def bundle(self, *, png: bool) -> dict[str, str]:
         return {"text/html": self.html} | ({"text/plain": self.plain} if png else {})
 
     @property
     def plain(self) -> str:
-        text = re.sub(r"<style.*?</style>", "", self.html, flags=re.DOTALL)
-        text = re.sub(r"</t[dh]>", "  ", re.sub(r"\s+", " ", text))
+        text = re.sub(r"</t[dh]>", "  ", re.sub(r"\s+", " ", self.html))
         text = html.unescape(TAG.sub("", re.sub(r"</(p|tr|li|h\d)>|<br>", "\n", text)))
         return "\n".join(line.strip() for line in text.splitlines() if line.strip())
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,10 @@ class Picture:
     folded: str = ""
 
     def bundle(self, *, png: bool) -> dict[str, str]:
-        found = {"image/svg+xml": _translated(self._svg)}
+        def translated(text: re.Match[str]) -> str:
+            return f">{html.escape(gettext(html.unescape(text[1])), quote=False)}</text>"
+
+        found = {"image/svg+xml": re.sub(r">([^<]+)</text>", translated, self._svg)}
         if png:
             found |= {"image/png": self._png, "text/plain": self.plain}
         return found
@@ -113,13 +107,6 @@ class Picture:
         return base64.b64encode(stream.getvalue()).decode()
 
 
-def _translated(svg: str) -> str:
-    def shown(text: re.Match[str]) -> str:
-        return f">{html.escape(gettext(html.unescape(text[1])), quote=False)}</text>"
-
-    return re.sub(r">([^<]+)</text>", shown, svg)
-
-
 @dataclass(frozen=True)
 class Section:
     """The outputs of a cell, in order. Displays itself in a notebook. Links start at
@@ -142,20 +129,13 @@ class Section:
 
     def outputs(self, *, png: bool) -> list[dict[str, Any]]:
         """The parts as outputs of a cell. With `png`, all that a notebook viewer may need."""
-        return [
-            {
-                "output_type": "display_data",
-                "data": part.bundle(png=png),
-                "metadata": part.metadata,
-            }
-            for part in self.parts
-        ]
+        kind = {"output_type": "display_data"}
+        return [kind | {"data": p.bundle(png=png), "metadata": p.metadata} for p in self.parts]
 
     @property
     def html(self) -> str:
         """All of it as one piece of HTML."""
-        bundles = [part.bundle(png=False) for part in self.parts]
-        return "\n".join(b.get("text/html") or b["image/svg+xml"] for b in bundles)
+        return "\n".join(next(iter(part.bundle(png=False).values())) for part in self.parts)
 
     def __repr__(self) -> str:
         return "\n".join(part.plain for part in self.parts)
@@ -178,25 +158,16 @@ def markup(html: str) -> Section:
     return Section((Html(text),)) if text else Section()
 
 
-def paragraph(*sentences: str, note: bool = False) -> Section:
-    """A paragraph of these sentences; empty ones are left out. A note is set smaller."""
-    text = Markup(" ").join(sentence for sentence in sentences if sentence)
-    style = ' class="note"' if note else ""
-    return markup(f"<p{style}>{text}</p>") if text else Section()
+def picture(figure: Figure, alt: str) -> Section:
+    return Section((Picture(figure, alt),))
 
 
-def picture(figure: Figure, alt: str, folded: str = "") -> Section:
-    return Section((Picture(figure, alt, folded),))
-
-
-def folded(heading: str, section: Section, anchor: str = "") -> Section:
-    """The section below a heading that opens it; figures are folded on pages alone. `anchor`
-    is an id that links lead to."""
+def folded(heading: str, section: Section) -> Section:
+    """The section below a heading that opens it; figures are folded on pages alone."""
     html = "\n".join(part.html for part in section.parts if isinstance(part, Html))
     pictures = [replace(p, folded=heading) for p in section.parts if isinstance(p, Picture)]
-    opening = f'<details id="{escape(anchor)}">' if anchor else "<details>"
-    text = f"{opening}<summary>{escape(heading)}</summary>{html}</details>" if html else ""
-    return Section(((Html(text),) if html else ()) + tuple(pictures))
+    text = f"<details><summary>{escape(heading)}</summary>{html}</details>"
+    return Section((*([Html(text)] if html else []), *pictures))
 
 
 def severity_mark(severity: str | None) -> Markup:
@@ -215,34 +186,33 @@ def table(
     field's name; nothing for None. Texts are foreign but for those that are Markup; columns of
     numbers are aligned to the right."""
     if isinstance(headings, Mapping):
-        rows = [[stored_value(field, _part(row, field)) for field in headings] for row in rows]
+        rows = [[_formatted(row, field) for field in headings] for row in rows]
         headings = headings.values()
     dashed = ([escape("–" if cell is None else cell) for cell in row] for row in rows)
     every = dict(zip(map(escape, headings), zip(*dashed, strict=True), strict=False))
     columns = {heading: column for heading, column in every.items() if any(column)}
     if not columns:
         return Section()
-    right = [
-        f"col{k}"
-        for k, column in enumerate(columns.values())
-        if all(NUMBER.match(TAG.sub("", cell).strip()) for cell in column)
+    styles = [
+        RIGHT if all(NUMBER.match(TAG.sub("", cell).strip()) for cell in column) else LEFT
+        for column in columns.values()
     ]
-    styles = [{"selector": "th, td", "props": "text-align: left; vertical-align: top"}]
-    for selector, props in (("th", "text-align: right"), ("td", RIGHT)):
-        chosen = ", ".join(f"{selector}.{name}" for name in right)
-        styles += [{"selector": chosen, "props": props}] if right else []
-    # The uuid: the same bytes each time, and apart from the other tables of a page.
-    uuid = f"{zlib.crc32(repr(columns).encode()):08x}"
-    styler = Styler(pd.DataFrame(columns), uuid=uuid, cell_ids=False).hide(axis="index")
-    styler = styler.set_table_styles(styles)
-    if caption:
-        styler = styler.set_caption(escape(caption))
+
+    def row_of(tag: str, cells: Iterable[str]) -> str:
+        aligned = zip(styles, cells, strict=True)
+        parts = (f'<{tag} style="{style}">{cell}</{tag}>' for style, cell in aligned)
+        return f"<tr>{''.join(parts)}</tr>"
+
+    body = "\n".join(row_of("td", cells) for cells in zip(*columns.values(), strict=True))
+    head = f"<thead>{row_of('th', columns)}</thead>"
+    title = Markup("<caption>%s</caption>") % caption if caption else ""
     label = Markup(' aria-label="%s"') % caption if caption else ""
-    html = f'<div class="scroll" tabindex="0" role="region"{label}>{styler.to_html()}</div>'
-    return Section((Html(html),))
+    html = f"<table>{title}\n{head}\n<tbody>\n{body}\n</tbody></table>"
+    region = f'<div class="scroll" tabindex="0" role="region"{label}>{html}</div>'
+    return Section((Html(region),))
 
 
-def _part(item: Any, field: str) -> Any:
+def _formatted(item: Any, field: str) -> str:
     for name in field.split("."):
         item = getattr(item, name, None)
-    return sentence(item) if isinstance(item, Message) else item
+    return stored_value(field, sentence(item) if isinstance(item, Message) else item)

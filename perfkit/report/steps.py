@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 
-from perfkit.analysis.sanity import Checks, check
+from perfkit.analysis.warnings import Checks, check
 from perfkit.report import style
 from perfkit.report.section import Section, folded, picture
 from perfkit.results.store import Measurement
@@ -45,38 +44,50 @@ def read_steps(measurement: Measurement) -> Steps:
 @lru_cache(maxsize=1)
 def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
     measurement = Measurement.read(folder)
-    found, result = check(measurement), measurement.result
+    found = check(measurement)
     if found.steps.empty:
         return Steps(Section(), found)
-    warmup = result.protocol.warmup_steps
-    colour = style.COLOURS[FRAMEWORK_NAMES[result.config.framework]]
-    shown = _overlaid(found.steps, warmup, colour) + _each(found.steps, warmup, colour)
-    return Steps(shown, found)
+    colour = style.COLOURS[FRAMEWORK_NAMES[measurement.result.config.framework]]
+    return Steps(_overlaid(found.steps, colour) + _each(found.steps, colour), found)
 
 
-def _overlaid(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
-    """All repeats overlaid: the slowest rank's seconds by step, and their median."""
+def _warmups(steps: pd.DataFrame) -> "pd.Series[int]":
+    """The last step of each repeat's warm-up; only of repeats that have one."""
+    return steps[~steps["measured"]].groupby("repeat")["step"].max()
+
+
+def _overlaid(steps: pd.DataFrame, colour: str) -> Section:
+    """All repeats overlaid: the slowest rank's seconds by step, and their median. A step is
+    shaded the more, the more repeats have it in their warm-up."""
     slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
     seconds, waits = slowest["seconds"].unstack(), slowest["data_wait_seconds"].unstack()
     x = seconds.index.to_numpy()
+    lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
+    look: dict[str, Any] = {"colors": style.FAINT, "linewidths": 0.7}
     with style.new_figure(9, 2.7, layout=None) as (figure, (axes,)):
-        lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
-        axes.add_collection(
-            LineCollection(lines, colors=style.FAINT, linewidths=0.7, label=later("a repeat"))
-        )
+        axes.add_collection(LineCollection(lines, label=later("a repeat"), **look))
         middle = seconds.median(axis=1)
         axes.plot(x, middle, color=colour, label=later("median of the repeats"))
         wait: dict[str, Any] = {"color": style.WAIT, "linewidth": 0}
         axes.fill_between(x, waits.median(axis=1), label=later("data wait"), **wait)
-        if warmup:
-            axes.axvspan(x[0] - 0.5, warmup + 0.5, label=later("warm-up"), **SHADE)
+        warmups = _warmups(steps).value_counts(normalize=True)
+        for warmup, share in warmups.items():
+            shade = SHADE | {"alpha": SHADE["alpha"] * share}
+            axes.axvspan(x[0] - 0.5, warmup + 0.5, **shade)
+        if not warmups.empty:
+            axes.fill_between([], [], label=later("warm-up"), **SHADE)
         axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
+        axes.set_ylabel(later("step time (s)"))
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        _finish(axes, steps["seconds"].max())
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        style.from_zero(axes, float(steps["seconds"].max()))
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, borderaxespad=0)
+        figure.subplots_adjust(**MARGINS)
     return picture(figure, later("Time of each step, all repeats overlaid"))
 
 
-def _each(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
+def _each(steps: pd.DataFrame, colour: str) -> Section:
     """A row for each repeat, on one scale: a line per rank or, of many, of the fastest and the
     slowest; data wait; warm-up shaded. Drawn without axes, since a site has thousands of
     these."""
@@ -98,9 +109,9 @@ def _each(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
         scale = Affine2D().translate(-first, 0.6)
         scale.scale(0.86 / max(last - first, 1), 1 / (len(repeats) + 1)).translate(0.07, 0)
         place: dict[str, Any] = {"transform": scale + figure.transFigure}
-        figure.add_artist(
-            Rectangle((first, 0), max(warmup + 0.5 - first, 0), len(repeats), **SHADE, **place)
-        )
+        for repeat, warmup in _warmups(steps).items():
+            corner, width = (first, repeats.index(repeat)), max(warmup + 0.5 - first, 0)
+            figure.add_artist(Rectangle(corner, width, height=1, **SHADE, **place))
         figure.add_artist(LineCollection(rows, colors="#d8dee4", linewidths=0.8, **place))
         figure.add_artist(PolyCollection(waits, facecolors=style.WAIT, **place))
         figure.add_artist(LineCollection(lines, colors=colour, linewidths=0.8, **place))
@@ -114,12 +125,3 @@ def _each(steps: pd.DataFrame, warmup: int, colour: str) -> Section:
         figure.text(0.93, 0.02, str(last), ha="right")
     alt = later("Time of each step, one repeat below another, on one scale")
     return folded(later("Each repeat"), picture(figure, alt))
-
-
-def _finish(axes: Axes, highest: float) -> None:
-    axes.figure.subplots_adjust(**MARGINS)
-    style.from_zero(axes, float(highest))
-    axes.set_ylabel(later("step time (s)"))
-    axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.grid(visible=False, axis="x")
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, borderaxespad=0)

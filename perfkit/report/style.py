@@ -4,21 +4,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import distribution
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
+import matplotlib.style
 import pandas as pd
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from perfkit.comparison.live.stored import JudgedInTurn, LiveSide
+from perfkit.comparison.stored import PairResult, Variant
 from perfkit.text.format import FRAMEWORK_NAMES, interval, number
 from perfkit.text.language import gettext
 
-INK, FAINT = "#24292f", "#8c959f"
+INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
 ACCENT, WAIT, IDEAL = "#1f5fbf", "#8a5a2b", "#57606a"
 LOOKS = {
     "Paddle": ("#1f5fbf", "o"),
@@ -33,6 +33,7 @@ COLOURS = {name: colour for name, (colour, _marker) in LOOKS.items()}
 MARKERS = {name: marker for name, (_colour, marker) in LOOKS.items()}
 SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """From light to dark, for lines that are in an order."""
+STYLE = Path(__file__).parent / "templates" / "chart.mplstyle"
 HEADROOM = 1.1
 """The top of an axis, in highest values."""
 
@@ -47,22 +48,11 @@ def _font() -> str:
 
 @cache
 def _settings() -> dict[str, Any]:
-    return {
-        **seaborn.axes_style("whitegrid"),
-        # Viewers draw the texts in a font of theirs, none of which is wider than the first.
-        "font.family": ["DejaVu Sans", _font(), "sans-serif"],
-        "font.size": 9,
-        "axes.titlesize": 10,
-        "axes.titlelocation": "left",
-        "axes.edgecolor": FAINT,
-        **dict.fromkeys([f"axes.spines.{side}" for side in ("top", "right", "left")], False),
-        **dict.fromkeys(["axes.labelcolor", "text.color", "xtick.color", "ytick.color"], INK),
-        "text.parse_math": False,
-        "grid.color": "#d8dee4",
-        "legend.frameon": False,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "perfkit",
-    }
+    # seaborn's style of this name, without the time that it takes to import seaborn and SciPy.
+    seaborns = matplotlib.style.library["seaborn-v0_8-whitegrid"]
+    own = matplotlib.rc_params_from_file(STYLE, use_default_template=False)
+    # Viewers draw the texts in a font of theirs, none of which is wider than the first.
+    return {**seaborns, **own, "font.family": ["DejaVu Sans", _font(), "sans-serif"]}
 
 
 def chart_style() -> AbstractContextManager[None]:
@@ -104,12 +94,10 @@ def dot_plot(rows: Sequence[Dots], label: str) -> Figure:
     with new_figure(8, 0.7 + 0.5 * len(rows)) as (figure, (axes,)):
         for y, row in enumerate(rows):
             colour, marker = LOOKS.get(row.framework, (ACCENT, "o"))
-            if row.interval and len(row.runs) > 1:
-                axes.fill_betweenx(
-                    (y - 0.25, y + 0.25), *row.interval, color=colour, alpha=0.25
-                )
+            n, height = len(row.runs), (y - 0.25, y + 0.25)
+            if row.interval and n > 1:
+                axes.fill_betweenx(height, *row.interval, color=colour, alpha=0.25)
             axes.plot(row.middle, y, "|", color=colour, markersize=16, markeredgewidth=2.5)
-            n = len(row.runs)
             heights = [y + (k + 0.5) / n * 0.4 - 0.2 for k in range(n)]
             axes.plot(row.runs, heights, marker, color=colour, markersize=3.5)
             axes.text(1.02, y, row.words, transform=axes.get_yaxis_transform(), va="center")
@@ -124,7 +112,7 @@ def dot_plot(rows: Sequence[Dots], label: str) -> Figure:
     return figure
 
 
-def forest(rows: Sequence[tuple[str, LiveSide, JudgedInTurn]], label: str) -> Figure:
+def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figure:
     """The ratios of an interleaved comparison as a dot plot: of each row's name, variant and
     pair with the base the ratio, its interval, the pairs of repeats and the verdict."""
     found = []
@@ -140,6 +128,8 @@ def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) 
     """A line through `points` for each value of `hue`, ordered as those are first met: in the
     framework's colour and marker or, for other values, in shades. `look` is that of
     seaborn.lineplot, x and y at least. The legend is at the right."""
+    import seaborn
+
     names = list(points[hue].astype(str).unique())
     looks: dict[str, Any] = {"palette": COLOURS, "markers": MARKERS}
     if not {*names} <= {*COLOURS}:

@@ -1,39 +1,38 @@
 """The sections of the summary: which is fastest, by how much, how sure, and what limits it."""
 
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from math import ceil
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pandas as pd
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 
 from perfkit import config
-from perfkit.comparison import blocks
+from perfkit.comparison import blocks, stored
 from perfkit.comparison import history as series
-from perfkit.comparison.live import stored
-from perfkit.comparison.live.leaders import Ranking, rankings
+from perfkit.comparison.blocks import Ranking, rankings
 from perfkit.comparison.scaling import PANEL, speedups
-from perfkit.diagnosis.verdict import FILE, Diagnosis, read_diagnosis
-from perfkit.diagnosis.words import VERDICTS
+from perfkit.diagnosis import FILE, VERDICTS, Diagnosis, read_diagnosis
 from perfkit.models import MODELS
-from perfkit.reference.cells import cells_of, row_label
-from perfkit.reference.matches import difference_words, match
+from perfkit.reference.cells import cells_of
+from perfkit.reference.matches import match
 from perfkit.reference.table import published
 from perfkit.report import style
-from perfkit.report.pages import TEMPLATES, has_page, page_warnings
-from perfkit.report.section import Section, markup, paragraph, picture
+from perfkit.report.pages import render
+from perfkit.report.section import Section, markup, picture
 from perfkit.results.frames import load, records
 from perfkit.results.store import ResultError
 from perfkit.text import format
-from perfkit.text.language import file_name, gettext_noop
 from perfkit.text.language import gettext as _
+from perfkit.text.language import gettext_noop
 
 MOST_ROWS, MOST_PANELS, MOST_BARS, MOST_ANSWERS = 200, 12, 40, 5
 PARTS = {
@@ -47,6 +46,7 @@ PARTS = {
     gettext_noop("host wait for input"): "#5c3a10",
 }
 """The parts of a step in their order and their colours, which differ in lightness too."""
+_text = partial(render, "summary")
 
 
 @dataclass(frozen=True)
@@ -56,28 +56,22 @@ class Summary:
 
     outputs: Path
     measurements: pd.DataFrame
-    comparisons: dict[str, stored.LiveComparison] = field(default_factory=dict)
+    comparisons: dict[str, stored.InterleavedComparison] = field(default_factory=dict)
     diagnoses: dict[str, Diagnosis] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, outputs: str | Path) -> "Summary":
-        """Read all that is under `outputs`; a relative path starts at the checkout. Raises
-        ResultError if there is no such folder."""
-        place, frame = config.resolved_path(str(outputs)), load(outputs)
-        found = cls(place, frame, unreadable=[*frame.attrs["unreadable"]])
+    def read(cls, outputs: str | Path, known: pd.DataFrame | None = None) -> "Summary":
+        """Read all that is under `outputs`, but for the measurements if they are `known`; a
+        relative path starts at the checkout. Raises ResultError if there is no such folder."""
+        place = config.resolved_path(str(outputs))
+        frame = load(outputs) if known is None else known
+        unreadable = [*frame.attrs["unreadable"]]
+        folders = stored.comparison_folders(place)
+        comparisons = read_all(folders, stored.read_comparison, place, unreadable)
         diagnosed = [file.parent for file in sorted(place.glob(f"*/{FILE}"))]
-        kinds: list[tuple[Iterable[Path], Any, dict[str, Any]]] = [
-            (stored.comparison_folders(place), stored.read_comparison, found.comparisons),
-            (diagnosed, read_diagnosis, found.diagnoses),
-        ]
-        for folders, read, kept in kinds:
-            for folder in folders:
-                try:
-                    kept[folder.name] = read(folder)
-                except ResultError as error:
-                    found.unreadable.append(str(error).replace(f"{place}/", ""))
-        return found
+        diagnoses = read_all(diagnosed, read_diagnosis, place, unreadable)
+        return cls(place, frame, comparisons, diagnoses, unreadable)
 
     def __repr__(self) -> str:
         return f"Summary({self.outputs}: {len(self.measurements)} measurements)"
@@ -88,7 +82,7 @@ class Summary:
         return self.outputs / "summary"
 
     @property
-    def newest(self) -> list[tuple[str, stored.LiveComparison]]:
+    def newest(self) -> list[tuple[str, stored.InterleavedComparison]]:
         """The comparisons by name, the newest first."""
         return sorted(self.comparisons.items(), key=lambda one: one[1].created, reverse=True)
 
@@ -108,21 +102,18 @@ class Summary:
         return blocks.cells(self.placed)
 
 
-def page_address(outputs: Path, folder: str) -> str:
-    """The address of the page in `folder` below `outputs` from the summary's; empty if none."""
-    page = f"../{quote(folder)}/{file_name('report')}"
-    return page if has_page(outputs / folder) else ""
-
-
-def variants(comparison: stored.LiveComparison, pair: stored.JudgedInTurn) -> str:
-    """The names of the two that a pair of a comparison compares."""
-    return " / ".join(map(format.variant_name, [comparison.side_of(pair), comparison.base]))
-
-
-HELPERS: dict[str, Any] = {"VERDICTS": VERDICTS, "page_address": page_address}
-HELPERS["page_warnings"] = page_warnings
-HELPERS |= {f.__name__: f for f in (difference_words, row_label, blocks.title, variants)}
-HTML: Any = TEMPLATES.get_template("summary.html.j2").make_module(HELPERS)
+def read_all(
+    folders: Iterable[Path], read: Callable[[Path], Any], outputs: Path, unreadable: list[str]
+) -> dict[str, Any]:
+    """What can be read of these folders below `outputs`, by name; why another can't is added to
+    `unreadable`."""
+    found = {}
+    for folder in folders:
+        try:
+            found[folder.name] = read(folder)
+        except ResultError as error:
+            unreadable.append(str(error).replace(f"{outputs}/", ""))
+    return found
 
 
 def fastest(summary: Summary) -> Section:
@@ -132,16 +123,22 @@ def fastest(summary: Summary) -> Section:
     cells = summary.cells
     ranked = rankings(cells, [comparison for _name, comparison in summary.newest])
     shown = cells[cells["row"].isin(cells["row"].unique()[:MOST_ROWS])]
-    rest = cells["row"].nunique() - shown["row"].nunique()
-    levels = cells["interval_level"].quantile([0, 1]).dropna()
     tables = []
     for caption, some in blocks.captioned(shown):
         names = [name for name in blocks.NAMES if name in {*some["name"]}]
         rows = groupby(records(some), itemgetter("row"))
         by_name = [{one["name"]: one for one in row} for _number, row in rows]
         tables.append((caption, names, by_name))
-    answers, more = _answers(cells, ranked), (MOST_ANSWERS, [*levels], rest, summary.outputs)
-    return markup(HTML.fastest(tables, ranked, answers, *more))
+    return _text(
+        "fastest",
+        tables,
+        ranked,
+        answers=_answers(cells, ranked),
+        most=MOST_ANSWERS,
+        levels=[*cells["interval_level"].quantile([0, 1]).dropna()],
+        rest=cells["row"].nunique() - shown["row"].nunique(),
+        outputs=summary.outputs,
+    )
 
 
 def _answers(cells: pd.DataFrame, ranked: Mapping[int, Ranking]) -> dict[str, Ranking]:
@@ -160,13 +157,17 @@ def _answers(cells: pd.DataFrame, ranked: Mapping[int, Ranking]) -> dict[str, Ra
 
 def ratios(summary: Summary) -> Section:
     """Each variant of each interleaved comparison over the base, with interval and pairs."""
-    every = [(name, c, pair) for name, c in summary.newest for pair in c.pairs]
-    text = markup(HTML.ratios(every, MOST_BARS, summary.outputs))
+    every = []
+    for name, c in summary.newest:
+        for pair in c.pairs:
+            both = map(format.variant_name, [c.variant_of(pair), c.base])
+            every.append((name, c, pair, " / ".join(both)))
+    text = _text("ratios", every, MOST_BARS, summary.outputs)
     if not every:
         return text
     rows = [
-        (f"{MODELS[c.model].short_name} · {variants(c, pair)}", c.side_of(pair), pair)
-        for _name, c, pair in every[:MOST_BARS]
+        (f"{MODELS[c.model].short_name} · {variants}", c.variant_of(pair), pair)
+        for _name, c, pair, variants in every[:MOST_BARS]
     ]
     figure = style.forest(rows, _("ratio of throughputs; right of 1 is faster"))
     return picture(figure, _("Ratios of interleaved comparisons")) + text
@@ -190,15 +191,17 @@ def _charts(points: pd.DataFrame, vary: str, heading: str, x: str, y: str) -> Se
                     style.estimates(axes, line, x, y, label)
                 style.from_zero(axes, axes.dataLim.y1)
                 ticks = panel[vary].astype(str).groupby(panel[x]).unique().map("\n".join)
-                axes.set_title(blocks.title(panel.iloc[0], keys[1:]), fontsize=8)
+                title = textwrap.wrap(blocks.title(panel.iloc[0], keys[1:]), 46, max_lines=3)
+                axes.set_title("\n".join(title), fontsize=8)
                 axes.set(xscale="log", xlabel=heading, ylabel=panel["unit"].iloc[0])
                 axes.set_xticks(ticks.index.astype(float), ticks)
                 axes.xaxis.set_minor_locator(NullLocator())
                 if y == "speedup":
                     _compare_to_ideal(axes, panel)
                 axes.legend(fontsize=7)
-        section += paragraph(caption, note=True) + picture(figure, caption)
-    return section + markup(HTML.more(numbers.max() + 1 - MOST_PANELS))
+        note = markup(Markup('<p class="note">%s</p>') % caption)
+        section += note + picture(figure, caption)
+    return section + _text("more", numbers.max() + 1 - MOST_PANELS)
 
 
 def _compare_to_ideal(axes: Axes, panel: pd.DataFrame) -> None:
@@ -222,7 +225,7 @@ def throughput_by_batch(summary: Summary) -> Section:
     """Throughput over batch size, or the command that measures several batch sizes."""
     points = blocks.varying(summary.cells, "batch_size").assign(source="")
     if points.empty:
-        return markup(HTML.one_batch())
+        return _text("one_batch")
     return _charts(points, "batch_size", _("Batch"), "batch_size", "throughput")
 
 
@@ -230,9 +233,9 @@ def scaling(summary: Summary) -> Section:
     """Speed-up over the fewest devices, beside the ideal and the published speed-up."""
     points = speedups(summary.cells)
     if points.empty:
-        return markup(HTML.scaling([], PANEL, 0))
+        return _text("scaling", [], PANEL, 0)
     lines = points[points["source"] == ""].groupby([*PANEL, "name"], sort=False)
-    text = markup(HTML.scaling(records(lines.tail(1)), PANEL[1:], MOST_PANELS))
+    text = _text("scaling", records(lines.tail(1)), PANEL[1:], MOST_PANELS)
     return text + _charts(points, "topology", _("Topology"), "devices", "speedup")
 
 
@@ -243,13 +246,15 @@ def bottlenecks(summary: Summary) -> Section:
         (blocks.title(one, ["name", *blocks.ROW[1:]]), one, summary.diagnoses[one["folder"]])
         for one in records(every.head(MOST_BARS))
     ]
-    text = markup(HTML.bottlenecks(rows, len(every) - len(rows), summary.outputs))
+    text = _text("bottlenecks", rows, len(every) - len(rows), summary.outputs)
     if not rows:
         return text
-    parts = pd.DataFrame(
-        [d.step_parts.shares(one["data_wait_share"] or 0, one["device"]) for _, one, d in rows],
-        [f"{name}\n{_(VERDICTS[found.verdict])}" for name, _one, found in rows],
-    )
+    names = [f"{format.shortened(n, 60)}\n{_(VERDICTS[d.verdict])}" for n, _one, d in rows]
+    shares = [
+        found.step_parts.shares(one["data_wait_share"] or 0, one["device"])
+        for _name, one, found in rows
+    ]
+    parts = pd.DataFrame(shares, names)
     parts = parts.reindex(columns=PARTS).dropna(axis="columns", how="all").fillna(0.0)
     with style.new_figure(9, 1 + 0.5 * len(rows)) as (figure, [axes]):
         named, colours = parts.rename(columns=_), [PARTS[name] for name in parts]
@@ -271,9 +276,9 @@ def beside_published(summary: Summary) -> Section:
     """The published numbers beside the measurements of the same work, with the differences."""
     measured = records(summary.cells[summary.cells["measured"]])
     found = [one for one in match(cells_of(published()), measured) if one.ratio]
-    return markup(HTML.beside_published(found, MOST_ROWS, summary.outputs))
+    return _text("beside_published", found, MOST_ROWS, summary.outputs)
 
 
 def left_out(summary: Summary) -> Section:
     """The files that could not be read, each with the reason."""
-    return markup(HTML.left_out(summary.unreadable))
+    return _text("left_out", summary.unreadable)

@@ -6,34 +6,40 @@ import tempfile
 from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
-from perfkit.config import ABOUT, Config, resolved_path
+from perfkit.config import ABOUT, ALL, Config, portable, resolved_path
 from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.base import AFFINITY
 from perfkit.frameworks.paddle.presets import precision_of
-from perfkit.inputs.images import LIST
-from perfkit.inputs.sequences import shard_files
+from perfkit.inputs.data_set import data_set_class
 from perfkit.models import MODELS
 from perfkit.request import hosts
+from perfkit.request.environment import software_for
 from perfkit.request.errors import not_available
 from perfkit.request.resolve import resolve
-from perfkit.system.software import installed
+from perfkit.system.software import InterpreterError
 
 Check = Literal["machine", "data"]
+PACKAGES = {
+    "paddle": "paddlepaddle",
+    "nvidia.dali": "nvidia-dali-cuda120",
+    "PIL": "pillow",
+    "pynvml": "nvidia-ml-py",
+}
+"""Module -> the package that has it, where that has another name."""
 
 
 def problems(config: Config, gpus: int, skip_checks: Collection[Check] = ()) -> list[str]:
     """Everything that keeps this configuration from being measured on this machine, which shows
-    so many `gpus`; nothing of this machine is looked at, or touched, if that check is skipped:
-    `machine` where another one measures, `data` where the data is still to come."""
+    so many `gpus`, or devices of the type that is to train; nothing of this machine is looked
+    at, or touched, if that check is skipped: `machine` where another one measures, `data` where
+    the data is still to come."""
     if config.framework not in FRAMEWORKS:
         return [not_available("framework", config.framework, tuple(FRAMEWORKS))]
     found = [*_contradictions(config)]
     if "machine" not in skip_checks:
-        found += [*_lacking(config, gpus), *hosts.problems(config)]
+        found += [*_lacking(config, gpus), *hosts.problems(config), *_unwritable(config)]
     if "data" not in skip_checks:
         found += _without_data(config)
-    if not found and "machine" not in skip_checks:
-        # Making the folder shows whether that can be done: so not for what is refused anyway.
-        found += _unwritable(config)
     return found
 
 
@@ -48,10 +54,16 @@ def _contradictions(config: Config) -> Iterator[str]:
     by = f"framework={config.framework}"
     limits += [(name, values, by) for name, values in framework.supports.items()]
     for name, allowed, of in limits:
-        if getattr(config, name) not in allowed:
+        if getattr(config, name) not in (None, *allowed):
             words = ", ".join(allowed)
             yield f"{name}: {getattr(config, name)!r} is not for {of}; allowed: {words}"
+    settings = (*framework.tuning, AFFINITY, ALL)
+    for name in sorted(config.disabled_tuning - {*settings}):
+        yield not_available("disable_tuning", name, settings)
     yield from _without_effect(config)
+    longest = model.longest_sequence
+    if longest and config.sample_size > longest:
+        yield f"sequence_length: {config.model} has {longest} positions; at most {longest}"
     if config.ranks > 1 and not framework.several_processes:
         yield f"processes: {by} trains in one process; leave out nodes and processes"
     preset = precision_of(config.strategy)
@@ -77,6 +89,7 @@ def _without_effect(config: Config) -> Iterator[str]:
     deciding = {"model", "framework", "device", "nodes", "launcher"}
     usual = resolve(config.model_dump(include=deciding))
     facts = config.model_dump() | {"sample": MODELS[config.model].sample}
+    facts |= {"accelerated": config.accelerated}
     instead = {
         "gpus": "for several processes on the CPU set processes",
         "processes": "set gpus",
@@ -85,33 +98,54 @@ def _without_effect(config: Config) -> Iterator[str]:
         for key, values in about.only.items():
             unused = facts[key] not in values and key != "input"
             if unused and getattr(config, name) != getattr(usual, name):
-                of = config.model if key == "sample" else f"{key}={facts[key]}"
+                name_of = "device" if key == "accelerated" else key
+                of = config.model if key == "sample" else f"{name_of}={facts[name_of]}"
                 yield f"{name}: {of} has none; {instead.get(name, 'leave it out')}"
 
 
 def _lacking(config: Config, gpus: int) -> Iterator[str]:
     """What this machine does not have."""
     framework, by_gpu = FRAMEWORKS[config.framework], config.device == "gpu"
-    if by_gpu and not 0 < config.gpus <= gpus:
-        wanted = f"{config.gpus} asked for" if config.gpus else "device=gpu needs at least 1"
+    if config.accelerated and not 0 < config.gpus <= gpus:
+        needed = f"device={config.device} needs at least 1"
+        wanted = f"{config.gpus} asked for" if config.gpus else needed
+        shown = f"{gpus} {config.device.upper()}{'s' * (gpus != 1)}"
+        if not gpus and not by_gpu:
+            types = ", ".join(["cpu", "gpu", *framework.other_devices(config.interpreter)])
+            shown += f"; types of devices that {framework.name} knows here: {types}"
         yield (
-            f"gpus: {wanted}, and this machine shows {gpus} GPU{'s' * (gpus != 1)}. "
+            f"gpus: {wanted}, and this machine shows {shown}. "
             "To run on the CPU: -p device cpu, without gpus"
         )
     cores = len(os.sched_getaffinity(0))
     if config.processes > cores:
         yield f"processes: {config.processes} asked for, and there are {cores} cores"
-    if not installed(framework.module):
+    try:
+        software = software_for(config)
+    except InterpreterError as error:
+        yield f"python: {portable(str(error))}"
+        return
+    if config.python and software.lacking:
+        names = ", ".join(software.lacking)
+        how = " ".join(PACKAGES.get(module, module) for module in software.lacking)
+        yield (
+            f"python: {config.python} has no {names}; to install: "
+            f"{config.python} -m pip install {how}"
+        )
+        return
+    if framework.module in software.lacking:
         how = f"pip install -e '.[{framework.extra}]'"
-        if framework.module == "paddle":
+        if not framework.extra:
+            how = f"make peers; to use it: -p python .venv-{config.framework}/bin/python"
+        elif framework.module == "paddle":
             how = "conda env create -f environment.yml" if by_gpu else "make report"
         yield f"framework: {framework.name} is not installed; to install it: {how}"
-    elif by_gpu and gpus and not framework.build().get("cuda", "none"):
+    elif by_gpu and gpus and not software.versions.get("cuda", "none"):
         yield (
             f"framework: this {framework.name} is a CPU build and can't use GPUs. For a GPU "
             "build: conda env create -f environment.yml; to run on the CPU: -p device cpu"
         )
-    if config.input == "dali" and not installed("nvidia.dali"):
+    if "nvidia.dali" in software.lacking:
         yield (
             "input: DALI is not installed; to install it: make report; "
             "to do without: -p input dataloader"
@@ -122,28 +156,23 @@ def _without_data(config: Config) -> Iterator[str]:
     model = MODELS[config.model]
     if config.input == "synthetic" or config.input not in model.inputs:
         return
-    if model.sample == "image":
-        if not (config.data_folder / LIST).is_file():
-            yield (
-                f"data_dir: there is no {LIST} in {config.data_dir}. Sample data: perfkit "
-                f"samples; real data: a folder with train/ and {LIST}"
-            )
-        return
+    wanted = data_set_class(config)
     try:
-        shards = shard_files(config.data_folder)
+        wanted.find(config.data_folder)
     except OSError:
-        shards = []
-    if not shards:
+        of = "" if model.sample == "image" else f" --for {config.model}"
         yield (
-            f"data_dir: there is no .hdf5 file in {config.data_dir}. Sample data: perfkit "
-            f"samples --for {config.model}; real data: a folder of pre-training shards"
+            f"data_dir: there is {wanted.missing} in {config.data_dir}. Sample data: perfkit "
+            f"samples{of}; real data: {wanted.expected}"
         )
 
 
 def _unwritable(config: Config) -> Iterator[str]:
     folder = resolved_path(config.outputs_dir)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # A folder that is not there yet is made by what writes into it, not by a check.
+        while not folder.exists():
+            folder = folder.parent
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         yield (

@@ -16,8 +16,10 @@ TYPES = {
     "string_type": "text",
 }
 PATTERNS = {
+    "device": "cpu, gpu, or another type of device that Paddle shows, in lower case",
     "label": "up to 40 letters, digits, - and _",
     "hosts": "names or addresses with a comma between: node1,node2",
+    "disable_tuning": "names of settings with a comma between: affinity,cudnn_search",
 }
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
@@ -25,10 +27,11 @@ BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than
 class RequestError(ValueError):
     """The request itself is wrong; nothing was started. `problems` lists all that is wrong."""
 
+    heading = "The request was refused; nothing was started."
+
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        lines = ["The request was refused; nothing was started.", *problems]
-        super().__init__("\n  ".join(lines))
+        super().__init__("\n  ".join([self.heading, *problems]))
 
     def _render_traceback_(self) -> list[str]:
         # IPython asks for this: a notebook's reader needs the problems, not our stack.
@@ -61,7 +64,8 @@ def _sentence(error: Any) -> str:
         raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
         auto = ", or auto" if name == "repeats" else ""
         return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{auto}{raw}"
-    return f"{name}: {value!r}: {error['msg']}"
+    fault = error["ctx"]["error"] if kind == "value_error" else error["msg"]
+    return f"{name}: {value!r}: {fault}"
 
 
 def not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:

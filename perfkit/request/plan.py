@@ -13,6 +13,7 @@ from perfkit.config import (
     Config,
     Protocol,
     choices,
+    interpreter_path,
     is_open,
     parameters,
     select,
@@ -23,7 +24,6 @@ from perfkit.models import MODELS
 from perfkit.request.checks import Check, problems
 from perfkit.request.errors import RequestError, not_available, suggest, validated
 from perfkit.request.resolve import resolve
-from perfkit.system.gpus import visible_gpus
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,16 @@ def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check
     ]
     given = {name: given[name] for name in FIELDS if name in given}
     unsaid = [name for name in ("device", "gpus") if is_open(name, given.get(name))]
-    by_gpu = given.get("device") == "gpu" or len(unsaid) == 2
+    device = given.get("device")
+    kind = device if isinstance(device, str) and device not in ("auto", "cpu") else "gpu"
+    by_gpu = device == kind or len(unsaid) == 2
     if "machine" in skip_checks and by_gpu and not given.get("gpus"):
         wrong.append("gpus: say how many per node; where it runs can't be seen from here")
-    gpus = len(visible_gpus())
-    planned = _planned(model, given, gpus, wrong)
-    if planned:
-        wrong += problems(planned.config, gpus, skip_checks)
-    if wrong or not planned:
-        raise RequestError(sorted(wrong))
-    return planned
-
-
-def _planned(model: str, given: Mapping[str, Any], gpus: int, wrong: list[str]) -> Plan | None:
-    """The plan of these parameters; None, and what is wrong with them added to `wrong`."""
-    before = len(wrong)
-    values = {"model": model} | {
-        name: given[name] for name in given if name in Config.model_fields
-    }
+    framework = FRAMEWORKS.get(str(given.get("framework")), FRAMEWORKS["paddle"])
+    python = interpreter_path(str(given.get("python") or ""))
+    gpus = 0 if "machine" in skip_checks else len(framework.visible_devices(kind, python))
+    values = {"model": model} | {n: v for n, v in given.items() if n in Config.model_fields}
+    found = len(wrong)
     for name, known in (("model", MODELS), ("framework", FRAMEWORKS)):
         if name in values and values[name] not in [*known]:
             wrong.append(not_available(name, values[name], tuple(known)))
@@ -76,30 +68,25 @@ def _planned(model: str, given: Mapping[str, Any], gpus: int, wrong: list[str]) 
     steps = {name: given[name] for name in PROTOCOL_PARAMETERS if name in given}
     name = steps.pop("protocol", None)
     if is_open("protocol", name):
-        name = "published" if config and config.device == "gpu" else "quick"
+        name = "published" if config and config.accelerated else "quick"
     if name not in choices("protocol"):
         wrong.append(not_available("protocol", name, choices("protocol")))
         name = "quick"
     protocol = validated(lambda: Protocol.named(name, **steps), wrong)
-    return Plan(config, protocol) if config and protocol and len(wrong) == before else None
-
-
-def value_problems(name: str, value: Any) -> list[str]:
-    """What is wrong with this value of the parameter `name`, whatever the others are."""
-    wrong: list[str] = []
-    # Of two that need each other, one alone is not wrong by itself.
-    beside = {"repeats": "auto"} if name in ("budget", "interval_target") else {}
-    _planned("resnet50", beside | {name: value}, 0, wrong)
-    return wrong
+    if config and protocol and len(wrong) == found:
+        wrong += problems(config, gpus, skip_checks)
+        if not wrong:
+            return Plan(config, protocol)
+    raise RequestError(sorted(wrong))
 
 
 def typed(name: str, value: str) -> Any:
     """`value`, as it was typed, as the parameter's type, where its text has one; else the text
     itself. A relative path starts in the working directory."""
-    if name in select(is_path=True):
-        return typed_path(value)
     if value in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[value]
+    if name in select(is_path=True):
+        return typed_path(value)
     default, _meaning = parameters().get(name, (None, ""))
     if isinstance(default, str):
         return value

@@ -29,17 +29,26 @@ def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
         taken = framework.supports.get(name, values)
         return next((value for value in values if value in taken), values[0])
 
+    layout = framework.layout
+    if device == "gpu":
+        layout = framework.gpu_layouts.get(given.get("precision", ""), layout)
+    length = model.default_sequence_length
+    if device == "cpu":
+        length = model.cpu_sequence_length or length
     values = {
         "execution": framework.execution,
         "optimizer": first("optimizer", model.optimizers),
-        "layout": framework.layout if model.sample == "image" else None,
-        "batch_size": model.gpu_batch_size if device == "gpu" else model.cpu_batch_size,
+        "layout": layout if model.sample == "image" else None,
+        "batch_size": model.cpu_batch_size if device == "cpu" else model.gpu_batch_size,
         "image_size": model.default_image_size,
-        "sequence_length": model.default_sequence_length,
+        "sequence_length": length,
         "device": device,
-        "gpus": gpus if device == "gpu" else 0,
+        "gpus": 0 if device == "cpu" else gpus,
         "processes": 1,
         "launcher": launcher,
+        "dali_threads": 0 if device == "gpu" else 4,
+        "dali_prefetch": 0 if device == "gpu" else 2,
+        "dali_decoder": "image" if device == "gpu" else "image_random_crop",
         "port": MANUAL_PORT if launcher == "manual" else None,
         "input": first("input", model.inputs),
         "data_dir": model.data_dir,

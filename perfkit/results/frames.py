@@ -1,8 +1,7 @@
 """Stored measurements as pandas DataFrames."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from perfkit.results.store import (
     read_events,
     read_result,
 )
+from perfkit.results.summarize import check_against_raw
 
 MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
 MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
@@ -39,44 +39,44 @@ def load(outputs: str | Path) -> pd.DataFrame:
     `throughput_high` in `unit`, `repeat_throughputs` (a tuple, one for each complete repeat),
     what the run really did (`effective.…`) and where it was made (`environment.…`). `imported`
     is the format of the logs that it was made of, if it was: then `effective.precision` is what
-    those say or who imported them. A cell without a value is None. Files that can't be read are
-    left out of the rows and named in `.attrs["unreadable"]`. Raises ResultError if there is no
-    such folder.
+    those say or who imported them. A cell without a value is None. Results that can't be read
+    or contradict their raw files are left out of the rows, and named in `.attrs["unreadable"]`.
+    Raises ResultError if there is no such folder.
     """
     unreadable: list[str] = []
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    with _without_cycle_search():
-        for count, measurement in enumerate(measurements(outputs, unreadable)):
-            row = row_of(measurement)
-            for name in row.keys() - columns.keys():
-                columns[name] = [None] * count
-            for name, values in columns.items():
-                values.append(row.get(name))
-    facts = sorted(columns.keys() - {*COLUMNS})
-    frame = pd.DataFrame(columns, columns=[*COLUMNS, *facts], dtype=object)
-    numbers = {*MEASURED} - {"n", "unit", "repeat_throughputs"}
-    frame = frame.astype(dict.fromkeys(numbers, float))
+    frame = as_frame(measurements(outputs, unreadable))
     frame.attrs["unreadable"] = unreadable
     return frame
 
 
-@contextmanager
-def _without_cycle_search() -> Iterator[None]:
-    """Results have no cycles, but so many parts that the search takes a quarter of reading."""
-    enabled = gc.isenabled()
+def as_frame(found: Iterable[Measurement]) -> pd.DataFrame:
+    """The rows of `load` for these measurements."""
+    collects = gc.isenabled()
+    # Results have no cycles, but so many parts that the search takes a quarter of reading.
     gc.disable()
     try:
-        yield
+        rows = [row_of(measurement) for measurement in found]
     finally:
-        if enabled:
+        if collects:
             gc.enable()
+    names = [*COLUMNS, *sorted({name for row in rows for name in row} - {*COLUMNS})]
+    cells = [[row.get(name) for name in names] for row in rows]
+    frame = pd.DataFrame(cells, columns=names, dtype=object)
+    numbers = {*MEASURED} - {"n", "unit", "repeat_throughputs"}
+    # A copy, since pandas warns of what is added to a frame of a hundred blocks.
+    return frame.astype(dict.fromkeys(numbers, float)).copy()
 
 
-def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measurement]:
+def measurements(
+    outputs: str | Path,
+    unreadable: list[str],
+    check: Callable[[Measurement], list[str] | None] = check_against_raw,
+) -> Iterator[Measurement]:
     """The measurements under `outputs`, one at a time, in the order of their folders.
 
-    What can't be read is left out, and the reason added to `unreadable`; its path starts below
-    `outputs`. Raises ResultError if there is no such folder.
+    What can't be read, or contradicts its raw files by `check`, is left out, and the reason
+    added to `unreadable`; its path starts below `outputs`. Raises ResultError if there is no
+    such folder.
     """
     place = resolved_path(str(outputs))
     if not place.is_dir():
@@ -84,7 +84,13 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
     for folder in folders(place):
         try:
             folder.name.encode()
-            yield Measurement.read(folder)
+            measurement = Measurement.read(folder)
+            if measurement.result.is_fake:
+                unreadable.append(f"{folder.name}: from the fake accelerator: no measurement")
+            elif wrong := check(measurement):
+                unreadable.append(f"{folder.name}: contradicts its raw files: {wrong[0]}")
+            else:
+                yield measurement
         except ResultError as error:
             unreadable.append(str(error).replace(f"{place}/", ""))
         except UnicodeEncodeError:
@@ -155,12 +161,13 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
             where = {"repeat": repeat.index, "rank": rank}
             try:
                 rows += [where | step for step in _steps(read_events(path))]
-            except (KeyError, TypeError, ValueError, OSError) as error:
-                if isinstance(error, ResultError):
-                    raise
+            except ResultError:
+                raise
+            except (KeyError, TypeError, ValueError, ArithmeticError, OSError) as error:
                 raise ResultError(f"{path}: not the events of a rank ({error!r})") from error
     frame = pd.DataFrame(rows, columns=STEP_COLUMNS)
-    return frame.assign(measured=frame["step"] > result.protocol.warmup_steps)
+    warmup = {repeat.index: result.warmup_steps(repeat) for repeat in result.repeats}
+    return frame.assign(measured=frame["step"] > frame["repeat"].map(warmup))
 
 
 def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

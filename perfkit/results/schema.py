@@ -3,7 +3,9 @@
 `docs/results.md` describes the format, `docs/result.schema.json` is Result's JSON Schema.
 """
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import isclose
 from typing import Annotated, Any, Literal, Self
@@ -11,13 +13,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values
+from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values, select
 from perfkit.messages import STRICT, Message
-from perfkit.statistics import Interval, median, median_interval, relative_width
+from perfkit.models import MODELS, units_per_sample
+from perfkit.models.model import Unit
+from perfkit.statistics import median, median_interval, relative_width
 
-SCHEMA_VERSION: Literal[3] = 3
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+SCHEMA_VERSION: Literal[4] = 4
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Status = Literal["complete", "partial", "failed"]
 STOPPING_LEVEL = 0.98
 """Of the interval by whose width repeats end. A rule that ends when an interval happens to be
 narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
@@ -29,6 +34,7 @@ FailureCode = Literal[
     "loss_not_finite",
     "out_of_memory",
     "disk_full",
+    "io_error",
     "worker_died",
     "worker_error",
     "timeout",
@@ -37,22 +43,27 @@ FailureCode = Literal[
     "config_mismatch",
     "node_timeout",
     "node_lost",
+    "node_error",
     "nodes_differ",
     "port_taken",
 ]
 
 
 class Stored(BaseModel):
-    """A part of what is stored as JSON; immutable, and without unknown fields."""
+    """A part of what is stored as JSON; immutable, without unknown fields, and all its numbers
+    are finite."""
 
-    model_config = STRICT | {"frozen": True}
+    model_config = STRICT | {"frozen": True, "allow_inf_nan": False}
 
 
 def in_utc(text: str, timespec: str) -> str:
-    """A moment in ISO 8601 as the same in UTC. Raises ValueError, also without a time zone."""
+    """A moment in ISO 8601 as the same in UTC. Raises ValueError, also without a time zone and
+    for a year that leaves no room for later moments."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
+    if not 1970 <= moment.year < 9000:
+        raise ValueError("no year from 1970 to 8999")
     return moment.astimezone(UTC).isoformat(timespec=timespec)
 
 
@@ -80,12 +91,13 @@ class Rank(Stored):
     """number, from 0 over all nodes"""
     samples: int
     """samples of this rank in the window"""
-    window_seconds: float
-    """wall time between the window's synchronized ends"""
-    data_wait_seconds: float
+    window_seconds: Positive
+    """wall time from a synchronized device to the completion of the last step"""
+    data_wait_seconds: NonNegative
     """time of the window spent waiting for input"""
     memory_bytes: int | None = None
-    """peak memory: of the device on a GPU, of the process on a CPU"""
+    """peak memory: on a GPU, what the framework's allocator handed out from the window's begin
+    on; on a CPU, that of the process"""
     compute_seconds: float | None = None
     """batches, forward and backward pass of a step without waiting for other ranks: median of
     three after the window; None for a single rank"""
@@ -100,29 +112,32 @@ class Peak(Stored):
     """a multiply-add counts as two operations"""
     copy_bytes_per_second: Positive
     """bytes read and written"""
+    disturbance: Annotated[float | None, Field(ge=0, lt=1)] = None
+    """by which share the product was slower at the slower one of two times, before the training
+    and after it; None if it was measured once"""
 
 
 class Evaluation(Stored):
     """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
 
-    loss: Finite
+    loss: float
     """as in training"""
-    accuracy: Finite
+    accuracy: float
     """share of labels or masked words predicted"""
 
 
 class StepSeconds(Stored):
     """Summary of the window's step times over all ranks, seconds."""
 
-    minimum: float
+    minimum: NonNegative
     """the shortest step"""
-    p25: float
+    p25: NonNegative
     """25th percentile"""
-    median: float
+    median: NonNegative
     """50th percentile"""
-    p75: float
+    p75: NonNegative
     """75th percentile"""
-    maximum: float
+    maximum: NonNegative
     """the longest step"""
 
 
@@ -154,12 +169,27 @@ class TelemetrySummary(Stored):
     energy_joules_per_sample: float | None
     """energy of the ranks' GPUs or, on a CPU, of all packages and memory, whoever used them
     / samples of the ranks on this machine"""
+    memory_used_bytes: dict[str, int] = {}
+    """GPU -> most memory in use, by NVML: of all processes, with what CUDA and its libraries
+    take for themselves"""
     missing: dict[str, str]
     """figure that is missing -> reason"""
 
 
+class Warmup(Stored):
+    """The warm-up of a repeat whose protocol leaves its length open."""
+
+    steps: Annotated[int, Field(ge=0)]
+    """before the window"""
+    seconds: NonNegative
+    """from the first step to the window, on rank 0"""
+    ended_by: Literal["steady", "steps", "seconds"]
+    """what ended it: steady steps, or one of the protocol's limits"""
+
+
 class Repeat(Stored):
-    """One fresh run of the worker processes. Numbers are None unless it is complete."""
+    """One fresh run of the worker processes. Numbers are None, and no file is named, unless it
+    is complete."""
 
     index: Annotated[int, Field(ge=1)]
     """number, and name of its folder in repeats"""
@@ -167,13 +197,15 @@ class Repeat(Stored):
     """whether all ranks finished"""
     failure: Failure | None = None
     """None if complete"""
-    throughput: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
-    """samples of all ranks in the window / the slowest rank's seconds"""
-    steps_per_second: float | None = None
+    warmup: Warmup | None = None
+    """None: as many steps as the protocol has"""
+    throughput: Positive | None = None
+    """samples, or tokens, of all ranks in the window / the slowest rank's seconds"""
+    steps_per_second: Positive | None = None
     """optimizer steps / the slowest rank's seconds"""
     step_seconds: StepSeconds | None = None
     """of the window's steps"""
-    data_wait_share: float | None = None
+    data_wait_share: NonNegative | None = None
     """time waiting for input / window, over all ranks; 0 to 1"""
     loss_first: float | None = None
     """rank 0's loss at step 1"""
@@ -197,8 +229,10 @@ class Repeat(Stored):
     """names of the nodes, if several"""
     began: str | None = None
     """when the launcher was started, by the clock of the first node, UTC, ISO 8601"""
-    wall_seconds: float | None = None
+    wall_seconds: NonNegative | None = None
     """from starting the launcher to its end"""
+    raw_files: dict[str, str] = {}
+    """raw file in its folder that the numbers are derived from -> SHA-256"""
 
     @field_validator("began")
     @classmethod
@@ -206,31 +240,32 @@ class Repeat(Stored):
         return text and in_utc(text, "milliseconds")
 
     @model_validator(mode="after")
-    def _complete_has_a_number(self) -> Self:
-        if self.status == "complete" and self.throughput is None:
-            raise ValueError("a complete repeat has a throughput")
-        if self.throughput is not None and self.ranks:
-            slowest = max(rank.window_seconds for rank in self.ranks)
-            samples = sum(rank.samples for rank in self.ranks)
-            if not isclose(self.throughput * slowest, samples):
-                raise ValueError("a repeat's throughput is not that of its ranks")
+    def _complete_has_numbers(self) -> Self:
+        if self.status == "complete" and not (self.throughput and self.steps_per_second):
+            raise ValueError("a complete repeat has a throughput and steps_per_second")
         return self
+
+    def check(self, config: Config, protocol: Protocol) -> None:
+        """Raises ValueError where the numbers of a complete repeat contradict each other."""
+        assert self.throughput and self.steps_per_second
+        units, steps = units_per_sample(config), protocol.measured_steps
+        # The logs of an import have no ranks. A window may have fewer samples than asked for.
+        seconds, counted = steps / self.steps_per_second, steps * config.global_batch
+        if self.ranks:
+            seconds = max(rank.window_seconds for rank in self.ranks)
+            counted = sum(rank.samples for rank in self.ranks)
+        if not isclose(self.steps_per_second * seconds, steps):
+            raise ValueError("a repeat's steps_per_second is not that of its ranks")
+        if not isclose(self.throughput * seconds, units * counted):
+            raise ValueError("a repeat's throughput is not that of its ranks")
+        if counted > steps * config.global_batch:
+            raise ValueError("a repeat has more samples than its steps")
+        if self.wall_seconds is not None and self.wall_seconds < seconds:
+            raise ValueError("a repeat's window is longer than its wall_seconds")
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
-
-
-def derived(value: float, interval: Interval | None, n: int) -> dict[str, Any]:
-    """A statistic over `n` values as it is stored: value, interval, interval_level, n."""
-    ends = (interval.low, interval.high) if interval else None
-    level = interval.level if interval else None
-    return {"value": value, "interval": ends, "interval_level": level, "n": n}
-
-
-def derived_median(values: Sequence[float]) -> dict[str, Any]:
-    """The same of the median of these."""
-    return derived(median(values), median_interval(values), len(values))
 
 
 class Throughput(Stored):
@@ -238,8 +273,8 @@ class Throughput(Stored):
 
     value: Positive
     """the number, in unit"""
-    unit: Literal["images/s", "sequences/s"]
-    """samples per second"""
+    unit: Unit
+    """the model's: samples per second, or tokens"""
     statistic: Literal["median"]
     """of the repeats' throughputs"""
     interval: tuple[float, float] | None
@@ -248,17 +283,22 @@ class Throughput(Stored):
     """coverage achieved, 0 to 1"""
     n: Annotated[int, Field(ge=1)]
     """repeats behind the statistic"""
-    steps_per_second: float
+    steps_per_second: Positive
     """optimizer steps per second, by the same statistic"""
 
     @classmethod
-    def of(cls, complete: Sequence[Repeat], unit: Literal["images/s", "sequences/s"]) -> Self:
+    def of(cls, complete: Sequence[Repeat], unit: Unit) -> Self:
         """The median over these repeats, all complete and at least one."""
+        values = _known(repeat.throughput for repeat in complete)
+        interval = median_interval(values)
         return cls(
+            value=median(values),
             unit=unit,
             statistic="median",
+            interval=(interval.low, interval.high) if interval else None,
+            interval_level=interval.level if interval else None,
+            n=len(values),
             steps_per_second=median(_known(repeat.steps_per_second for repeat in complete)),
-            **derived_median(_known(repeat.throughput for repeat in complete)),
         )
 
     @property
@@ -285,11 +325,14 @@ class Effective(Stored):
     """Effective settings of the run, read inside the workers."""
 
     precision: str
-    """from the dtypes that the layers produced"""
-    device: Literal["cpu", "gpu"]
-    """device that trained"""
+    """from the dtypes that matrix products or layers compute in"""
+    device: str
+    """type of the device that trained: cpu, gpu, or another that Paddle has"""
+    step_clock: Literal["host", "device"] | None = None
+    """what step times are read from: the device's own events, or the host's clock, on an
+    accelerator when an event was seen to have passed; None: not stored"""
     dtypes: dict[str, int]
-    """dtype -> layers that produced it"""
+    """dtype -> matrix products, or layers, that compute in it"""
     threads: dict[str, int]
     """thread pool -> threads"""
     variables: dict[str, str | None]
@@ -302,8 +345,12 @@ class Effective(Stored):
     """whether fp32 products are rounded to TF32"""
     loss_scaling: float | None
     """initial loss scale; None without loss scaling"""
+    attention: str | None = None
+    """kernel that computes attention; None: the model has none"""
     strategy: dict[str, Option] = {}
     """option of the strategy -> whether it was applied"""
+    settings: dict[str, str] = {}
+    """setting that makes the framework or the input fast -> its value"""
 
 
 class InputData(Stored):
@@ -361,6 +408,8 @@ class Imported(Stored):
     """name of the logs' format"""
     rate_of: Literal["device", "all"]
     """the devices whose samples a printed rate counts"""
+    rate_unit: str = ""
+    """unit of a printed rate; empty: that of the model's throughput"""
     covers: Literal["window", "running", "step"]
     """steps of a print: those since the last print, all since `since` in the epoch, or one"""
     since: int | None = None
@@ -378,25 +427,70 @@ class Imported(Stored):
     clock at two prints"""
     logs: list[ImportedLog]
     """one per repeat, in order"""
-    facts: dict[str, str]
+    facts: dict[str, Message]
     """parameter, or environment.<fact> -> its source: a line, the file's name, or a hand, and
-    the log's own value if that differs; nothing else is known"""
+    the log's own value beside it; nothing else is known"""
     given: dict[str, str]
     """parameters and --options given by hand, as typed"""
     findings: list[Finding] = []
     """findings of an audit of the logs: docs/results.md"""
 
 
+def identity(environment: Mapping[str, Reading]) -> dict[str, Any]:
+    """The facts that must be alike for repeats to belong to one measurement."""
+    return {k: v.value for k, v in sorted(environment.items()) if k not in NOT_IDENTITY}
+
+
+def identity_digest(
+    config: Config,
+    protocol: Protocol,
+    environment: Mapping[str, Reading],
+    data_sha256: str | None,
+    imported: Imported | None = None,
+) -> str:
+    """What the id of exactly this measurement ends in. Of a stored result, parameters that its
+    perfkit did not have are no part of it."""
+    unstored = {*select(identifies=False)}
+    parts = [
+        config.model_dump(exclude=unstored, exclude_unset=True),
+        protocol.model_dump(exclude_unset=True),
+        identity(environment),
+        data_sha256,
+    ]
+    parts += [imported.model_dump(exclude={"findings"})] if imported else []
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def measurement_id(
+    config: Config,
+    protocol: Protocol,
+    environment: Mapping[str, Reading],
+    data_sha256: str | None,
+    imported: Imported | None = None,
+) -> str:
+    """The id of exactly this measurement, and the name of its folder: configuration, protocol,
+    label, and a digest of all that identifies it, so that only repeats of one and the same
+    measurement ever come together."""
+    # As they are read back: every field is set.
+    config = Config.model_validate(config.model_dump())
+    protocol = Protocol.model_validate(protocol.model_dump())
+    digest = identity_digest(config, protocol, environment, data_sha256, imported)
+    name = [config.model, config.framework, config.precision, config.topology]
+    name += [f"b{config.batch_size}", config.device, config.input]
+    name += ["imported" if imported else protocol.name, config.label, digest]
+    return "-".join(filter(None, name))
+
+
 class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     """readers refuse any other"""
     id: str
     """name of its folder"""
     created: str
     """when it was started, or imported; UTC, ISO 8601"""
-    status: Literal["complete", "partial", "failed"]
+    status: Status
     """complete: all repeats that the protocol asks for (with interval_target, as many as that
     or budget leave); partial: some, or still running; failed: none"""
     failure: Failure | None = None
@@ -406,7 +500,7 @@ class Result(Stored):
     protocol: Protocol
     """how it is measured"""
     environment: dict[str, Reading]
-    """facts by name; of several nodes, of node 0"""
+    """facts by name, with the versions of the workers' packages; of several nodes, of node 0"""
     effective: Effective | None = None
     """None before a worker has reported it, or if imported"""
     input_data: InputData | None = None
@@ -426,16 +520,57 @@ class Result(Stored):
         return in_utc(text, "seconds")
 
     @model_validator(mode="after")
-    def _throughput_follows_from_repeats(self) -> Self:
-        if not self.throughput:
-            return self
-        values, stored = self.throughputs, self.throughput
-        found = derived_median(values) if values else None
-        if not found or (stored.n, stored.interval) != (found["n"], found["interval"]):
-            raise ValueError("throughput: n or interval is not that of the complete repeats")
-        if not isclose(stored.value, found["value"]):
-            raise ValueError("throughput: the value is not the median of the complete repeats")
+    def _repeats_agree(self) -> Self:
+        indices, limit = [repeat.index for repeat in self.repeats], self.protocol.repeats
+        if indices != sorted({*indices}) or any(index > limit for index in indices):
+            raise ValueError(f"repeats: their numbers are not rising, or not 1 to {limit}")
+        for repeat in self.complete_repeats:
+            repeat.check(self.config, self.protocol)
         return self
+
+    @model_validator(mode="after")
+    def _follows_from_repeats(self) -> Self:
+        if self.status != self.derived_status:
+            raise ValueError(f"status: with these repeats it is {self.derived_status}")
+        if bool(self.throughput) != bool(self.complete_repeats):
+            raise ValueError("throughput: there is one if there are complete repeats")
+        for name, value in self.derived_throughput or ():
+            found = getattr(self.throughput, name)
+            floats = isinstance(value, float) and isinstance(found, float)
+            if not (isclose(found, value) if floats else found == value):
+                raise ValueError(f"throughput: {name} is not that of the complete repeats")
+        return self
+
+    @property
+    def derived_status(self) -> Status:
+        """The status as the repeats have it."""
+        if self.ended_by:
+            return "complete"
+        return "partial" if self.complete_repeats or not self.failure else "failed"
+
+    @property
+    def derived_throughput(self) -> Throughput | None:
+        """The number as the complete repeats have it."""
+        complete, unit = self.complete_repeats, MODELS[self.config.model].unit
+        return Throughput.of(complete, unit) if complete else None
+
+    @property
+    def id_is_derived(self) -> bool:
+        """Whether the id ends in the digest of all that identifies the measurement. That of the
+        data is not known before they are examined."""
+        data = self.input_data.sha256 if self.input_data else None
+        if data is None and self.config.input != "synthetic" and not self.imported:
+            return not self.complete_repeats
+        asked = self.config, self.protocol, self.environment
+        return self.id.endswith(f"-{identity_digest(*asked, data, self.imported)}")
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether the fake accelerator of the tests trained, on which nothing is measured."""
+        gpus = self.fact("gpus") if self.config.device == "gpu" else None
+        return any(
+            name.lower().startswith("fake") for name in (self.config.device, *(gpus or ()))
+        )
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -471,6 +606,16 @@ class Result(Stored):
         """The median of the complete repeats that have it."""
         energies = _known(t.energy_joules_per_sample for t in self.telemetry)
         return median(energies) if energies else None
+
+    def warmup_steps(self, repeat: Repeat) -> int:
+        """Steps of a repeat before its window; at most, if it has not come to that."""
+        if repeat.warmup:
+            return repeat.warmup.steps
+        return self.protocol.warmup_limit or self.protocol.warmup_steps
+
+    def steps(self, repeat: Repeat) -> int:
+        """Steps of a complete repeat, warm-up included."""
+        return self.warmup_steps(repeat) + self.protocol.measured_steps
 
     @property
     def complete_repeats(self) -> list[Repeat]:

@@ -2,16 +2,19 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
+import stat
 import tempfile
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from perfkit.results.schema import SCHEMA_VERSION, Result
 
@@ -20,6 +23,13 @@ RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
 RESERVE_BYTES = 64 * 1024
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """What a write fails with for want of room: on the disk, or in the user's share of it."""
+BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE)
+"""What it fails with where the disk is broken, or was taken away: a disk with errors is
+remounted for reading only, a file server forgets its files."""
+MOST_BYTES = 512 * 2**20
+"""No stored file is larger."""
+MOST_DIGITS = 16
+"""Of a whole number in a stored file: more than a float has."""
 PARTIAL = ".partial"
 """How the name of a file ends that is being written."""
 Events = list[dict[str, Any]]
@@ -99,6 +109,11 @@ def _in_order(repeat: str, name: str) -> tuple[int, str]:
     return (int(repeat) if repeat.isdigit() else 0, name)
 
 
+def steady_file(raw_folder: Path) -> Path:
+    """The file by which the driver tells the workers that their steps are steady."""
+    return raw_folder / ".steady"
+
+
 def rank_file(raw_folder: Path, rank: int) -> Path:
     """The raw file of a rank in the folder that workers write into."""
     return raw_folder / f"rank{rank}.jsonl"
@@ -138,30 +153,83 @@ def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
     """What is stored in `path`, as `model` of that version has it. Raises ResultError for
     anything that is not exactly one."""
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ResultError(f"{path}: {error.strerror}") from error
-    try:
+        text = read_file(path)
+        _check_version(text, schema_version)
         return model.model_validate_json(text)
+    except OSError as error:
+        why = str(error.strerror)
     except ValidationError as error:
-        why = _why_unreadable(text, error, schema_version)
-        raise ResultError(f"{path}: {textwrap.shorten(why, 200, placeholder=' …')}") from error
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        fault = str(first.get("ctx", {}).get("error", first["msg"]))
+        why = f"{where}: {fault}" if where else fault
+    except (UnicodeError, json.JSONDecodeError, RecursionError) as error:
+        why = f"not JSON, perhaps cut off ({error})"
+    except ValueError as error:
+        why = str(error)
+    raise ResultError(f"{path}: {textwrap.shorten(why, 200, placeholder=' …')}")
 
 
-def _why_unreadable(text: bytes, error: ValidationError, readable: int) -> str:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as fault:
-        return f"not JSON, perhaps cut off ({fault})"
+def _check_version(text: bytes, readable: int) -> None:
+    """Raises ValueError for another version, a key that is given twice, or a whole number that
+    nothing can be reckoned with."""
+    content = json.loads(text, object_pairs_hook=_without_doubles, parse_int=_whole)
     version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != readable:
+    if type(version) is not int or version != readable:
         age = ""
         if type(version) is int:
             age = ", written by an older one" if version < readable else ", and is newer"
-        return f"schema_version is {version!r}, this perfkit reads {readable}{age}"
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}"
+        raise ValueError(f"schema_version is {version!r}, this perfkit reads {readable}{age}")
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _value in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a whole number of over {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def open_stored(path: Path, most: int = MOST_BYTES) -> BinaryIO:
+    """A stored file for reading, which may come from anywhere: a regular one of so many bytes
+    at most. No link is followed, and no pipe or device opened. Raises OSError."""
+    why, status = "", path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        why = "a link, which is not followed"
+    elif not stat.S_ISREG(status.st_mode):
+        why = "not a regular file"
+    elif status.st_size > most:
+        why = f"over {most / 2**20:g} MiB, too large"
+    if why:
+        raise OSError(errno.EINVAL, why, str(path))
+    # It may have become something else since.
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of a stored file. Raises OSError as `open_stored` does."""
+    with open_stored(path, most) as stream:
+        return stream.read(most)
+
+
+def refuse_links(folder: Path) -> None:
+    """Raises OSError for a folder that a link leads to, to which nothing is written: what is
+    stored may come from anywhere, and so may the links in it."""
+    if os.path.realpath(folder) != os.path.abspath(folder):  # noqa: PTH100
+        raise OSError(errno.ELOOP, "a link leads there, which is not followed", str(folder))
+
+
+def make_folder(folder: Path) -> None:
+    """Make sure that there is such a folder, with those above it. Raises OSError."""
+    refuse_links(folder)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def write_result(folder: Path, result: Result) -> None:
@@ -188,10 +256,12 @@ def write_last_result(folder: Path, result: Result) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`: a reader sees the old file or the new one, never a part.
 
-    Raises OSError, which names the file.
+    Raises OSError, which names the file, also where a link leads to its folder.
     """
-    descriptor, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
+    refuse_links(path.parent)
+    temporary = ""
     try:
+        descriptor, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
@@ -207,31 +277,37 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def raw_digests(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of each raw file of a repeat. Raises OSError."""
+    return {
+        path.name: hashlib.sha256(read_file(path)).hexdigest()
+        for path in sorted(folder.glob("*.jsonl"))
+    }
+
+
 def read_events(path: Path) -> Events:
     """The raw events of one rank. A last line that is cut off, by a kill or a full disk, is
     left out; any other line that is no JSON object raises ResultError with its number."""
-    lines = path.read_bytes().split(b"\n")
-    if all(
-        line[:1] == b"{" and line[-1:] == b"}" and b"},{" not in line for line in lines[:-1]
-    ):
-        # All at once takes half the time; line by line shows which line is wrong.
-        with contextlib.suppress(ValueError, RecursionError):
-            every: Events = json.loads(b"[" + b",".join(lines[:-1]) + b"]")
-            if len(every) == len(lines) - 1:
-                return every
-    events = []
-    for number, line in enumerate(lines[:-1], 1):
+    events: Events = []
+    for number, line in enumerate(read_file(path).split(b"\n")[:-1], 1):
         try:
-            event = json.loads(line)
+            event = from_json(line)
             if not isinstance(event, dict):
                 raise ValueError("not an object")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ResultError(f"{path}:{number}: {error}") from error
         events.append(event)
     return events
 
 
 def folders(outputs: Path) -> Iterator[Path]:
-    """The measurement folders under `outputs`, by name."""
-    for path in sorted(outputs.glob(f"*/{RESULT}")):
-        yield path.parent
+    """The measurement folders under `outputs`, by name; also those that can't be looked into,
+    as whoever reads them says. Raises OSError."""
+    for folder in sorted(outputs.iterdir()) if outputs.is_dir() else ():
+        try:
+            Store(folder).result_file.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            pass
+        yield folder

@@ -4,14 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.config import Protocol
-from perfkit.results.schema import Evaluation, Peak, Rank, Repeat, StepSeconds
-from perfkit.results.store import Events, Measurement, ResultError, read_events
+from perfkit.models import units_per_sample
+from perfkit.results.schema import Evaluation, Peak, Rank, Repeat, StepSeconds, Warmup
+from perfkit.results.store import (
+    Events,
+    Measurement,
+    ResultError,
+    raw_digests,
+    read_events,
+)
 from perfkit.results.telemetry import Sample, summarize_telemetry
 from perfkit.results.windows import summarize_windows
 from perfkit.statistics import median, summary
 
 STRAGGLING = 1.1
-NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds"}
+NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files"}
 """Fields of a repeat that its raw files don't have."""
 
 
@@ -21,13 +28,20 @@ def summarize(
     events: Sequence[Events],
     seconds: float,
     telemetry: Sequence[Sample] = (),
+    *,
+    units: int = 1,
 ) -> Repeat:
     """The numbers of a repeat whose ranks all finished, from the events of each rank and of its
-    telemetry file, which may be empty; it took `seconds` in all."""
+    telemetry file, which may be empty; it took `seconds` in all. A sample counts so many units
+    of the throughput."""
     named = [{event["event"]: event for event in rank} for rank in events]
+    warmup = None
+    if protocol.warmup_limit is not None:
+        event = named[0]["warmup"]
+        warmup = Warmup.model_validate({name: event[name] for name in Warmup.model_fields})
+    first_step = (warmup.steps if warmup else protocol.warmup_steps) + 1
     steps = [
-        [e for e in rank if e["event"] == "step" and e["step"] > protocol.warmup_steps]
-        for rank in events
+        [e for e in rank if e["event"] == "step" and e["step"] >= first_step] for rank in events
     ]
     ranks = [
         Rank(
@@ -52,7 +66,8 @@ def summarize(
     return Repeat(
         index=index,
         status="complete",
-        throughput=sum(samples) / slowest,
+        warmup=warmup,
+        throughput=units * sum(samples) / slowest,
         steps_per_second=protocol.measured_steps / slowest,
         step_seconds=StepSeconds(**summary([e["seconds"] for rank in steps for e in rank])),
         data_wait_share=waits / sum(rank.window_seconds for rank in ranks),
@@ -64,7 +79,7 @@ def summarize(
         evaluation=None
         if "missing" in evaluation
         else Evaluation(loss=evaluation["loss"], accuracy=evaluation["accuracy"]),
-        peak=_peak([last.get("peak", {"missing": ""}) for last in named]),
+        peak=_peak([[e for e in rank if e["event"] == "peak"] for rank in events]),
         ranks=ranks,
         telemetry=summarize_telemetry(telemetry, began, window["seconds"], samples),
         wall_seconds=seconds,
@@ -79,23 +94,37 @@ def _straggler(compute_seconds: list[float]) -> int | None:
     return slowest if straggles else None
 
 
-def _peak(events: Events) -> Peak | None:
-    """The peaks of all ranks' devices together; None unless all of them have one."""
-    if any("missing" in event for event in events):
+def _peak(events: Sequence[Events]) -> Peak | None:
+    """The peaks of all ranks' devices together, from each rank's events; None unless all of
+    them have one."""
+    times = [[e for e in rank if "missing" not in e] for rank in events]
+    if not all(times):
         return None
+    name = "matmul_flops_per_second"
+    both = [sum(e[name] for e in some) for some in zip(*times, strict=False)]
     return Peak(
-        matmul_flops_per_second=sum(event["matmul_flops_per_second"] for event in events),
-        copy_bytes_per_second=sum(event["copy_bytes_per_second"] for event in events),
+        matmul_flops_per_second=sum(max(e[name] for e in rank) for rank in times),
+        copy_bytes_per_second=sum(max(e["copy_bytes_per_second"] for e in r) for r in times),
+        disturbance=1 - min(both) / max(both) if len(both) > 1 else None,
     )
 
 
-def check_against_raw(measurement: Measurement) -> list[str]:
-    """A line for each complete repeat whose raw files are missing, can't be read, or give other
-    numbers than the result has."""
-    problems = []
-    for repeat in measurement.result.complete_repeats:
+def check_against_raw(measurement: Measurement) -> list[str] | None:
+    """Where the result contradicts itself or its raw files: a line if its id is not that of
+    what it states, and one for each complete repeat whose raw files are missing, can't be read,
+    were changed, or give other numbers than the result has. None where the raw files are
+    elsewhere: of hosts where people start the workers, only the first has them, and a
+    result.json that was copied without its folder has none."""
+    result, problems = measurement.result, []
+    if not result.id_is_derived:
+        problems.append("id: not that of configuration, protocol, environment and data")
+    copied = measurement.folder.name != result.id
+    if (copied or result.config.launcher == "manual") and not measurement.raw_files():
+        return problems or None
+    for repeat in result.complete_repeats:
         try:
             derived = _derive_again(measurement, repeat).model_dump(exclude=NOT_IN_RAW_FILES)
+            found = raw_digests(measurement.raw_folder(repeat.index))
         except OSError as error:
             path = Path(error.filename).relative_to(measurement.folder)
             problem = f"{path}: {error.strerror}"
@@ -106,7 +135,11 @@ def check_against_raw(measurement: Measurement) -> list[str]:
         else:
             stored = repeat.model_dump()
             differ = [name for name, value in derived.items() if value != stored[name]]
-            problem = f"the raw files give another {', '.join(differ)}" if differ else ""
+            files = found.items() ^ repeat.raw_files.items()
+            changed = sorted({name for name, _digest in files})
+            parts = [f"{', '.join(changed)}: changed since (SHA-256)"] if changed else []
+            parts += [f"the raw files give another {', '.join(differ)}"] if differ else []
+            problem = "; ".join(parts)
         if problem:
             problems.append(f"repeat {repeat.index}: {problem}")
     return problems
@@ -126,4 +159,5 @@ def _derive_again(measurement: Measurement, repeat: Repeat) -> Repeat:
     events = [read_events(measurement.rank_file(index, rank.rank)) for rank in repeat.ranks]
     path = measurement.telemetry_file(index)
     telemetry = read_events(path) if repeat.telemetry or path.exists() else []
-    return summarize(index, result.protocol, events, repeat.wall_seconds or 0.0, telemetry)
+    seconds, units = repeat.wall_seconds or 0.0, units_per_sample(result.config)
+    return summarize(index, result.protocol, events, seconds, telemetry, units=units)

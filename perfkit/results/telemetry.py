@@ -8,6 +8,8 @@ from typing import Any
 
 from perfkit.results.schema import TelemetrySummary
 
+SAMPLING_SECONDS = 0.5
+"""Between two samples."""
 Sample = dict[str, Any]
 """A `sample` event of a telemetry file."""
 Series = list[tuple[float, Any]]
@@ -67,6 +69,9 @@ def summarize_telemetry(
         throttled=_throttled(around, seen),
         energy_joules=energy,
         energy_joules_per_sample=_per_sample(energy, begin, trained),
+        memory_used_bytes={
+            device: max(values) for device, values in _values("memory_used_bytes", seen).items()
+        },
         missing=missing,
     )
 
@@ -119,7 +124,7 @@ def _per_sample(
     energy: dict[str, float], begin: Sample, trained: Sequence[int]
 ) -> float | None:
     """Joules of the devices that compute: the ranks' GPUs, or else all packages and memory."""
-    if begin["device"] == "gpu":
+    if begin["device"] != "cpu":
         energy = {name: joules for name, joules in energy.items() if name.startswith("gpu")}
         if len(energy) < begin["ranks"]:
             return None

@@ -10,10 +10,12 @@ from math import fsum
 from typing import Any, Literal
 
 from perfkit.config import Config, Protocol
+from perfkit.models import units_per_sample
 from perfkit.results.schema import Imported, Repeat
 
 Window = dict[str, Any]
 Basis = Literal["seconds", "own_rate", "clock"]
+SAMPLES = ("samples/s", "sequences/s")
 FIELDS = ["line", "rank", "first", "last", "seconds"]
 FIELDS += ["reader", "rate", "own_rate", "loss", "at"]
 """The columns of perfkit.logs.log.WINDOW that are kept."""
@@ -48,7 +50,7 @@ def summarize_windows(
     return Repeat(
         index=index,
         status="complete",
-        throughput=samples / max(seconds),
+        throughput=samples * units_per_sample(config) / max(seconds),
         steps_per_second=samples / config.global_batch / max(seconds),
         data_wait_share=_share(fsum(waits), fsum(seconds)) if known else None,
     )
@@ -96,6 +98,7 @@ def device_samples(config: Config, imported: Imported) -> int:
 
 
 def rated_samples(config: Config, imported: Imported) -> int:
-    """The samples of such a step that a printed rate counts."""
+    """The samples of such a step that a printed rate counts, or the tokens."""
     devices = 1 if imported.rate_of == "device" else config.ranks
-    return device_samples(config, imported) * devices
+    units = 1 if imported.rate_unit in SAMPLES else units_per_sample(config)
+    return device_samples(config, imported) * devices * units

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from perfkit.config import ROOT
 from perfkit.request.errors import suggest
-from perfkit.sweep.file import SweepError
-from perfkit.sweep.yaml_file import YamlError, read_yaml
+from perfkit.sweep.matrix import SweepError, load_yaml
 
 PROFILES = ROOT / "workflow" / "profiles"
 CANCELLED_SECONDS = 120.0
@@ -36,18 +35,11 @@ class Profile:
         file = folder / "config.yaml"
         if not file.is_file():
             known = sorted(path.name for path in PROFILES.iterdir())
-            raise SweepError(
-                [
-                    f"--profile: {name!r}: allowed: {', '.join(known)}, or a folder with a "
-                    f"config.yaml{suggest(name, known)}"
-                ]
-            )
-        try:
-            content, _lines = read_yaml(file)
-            if not isinstance(content, dict):
-                raise YamlError("no settings in it")
-        except YamlError as error:
-            raise SweepError([f"{file}: {error}"]) from None
+            allowed = f"allowed: {', '.join(known)}, or a folder with a config.yaml"
+            raise SweepError([f"--profile: {name!r}: {allowed}{suggest(name, known)}"])
+        content = load_yaml(file)
+        if not isinstance(content, dict):
+            raise SweepError([f"{file}: no settings in it"])
         executor = str(content.get("executor", "local"))
         plugin = f"snakemake_executor_plugin_{executor}"
         if executor != "local" and not importlib.util.find_spec(plugin):
@@ -55,37 +47,35 @@ class Profile:
             raise SweepError([f"--profile: Snakemake can't use {executor} yet; {how}"])
         return cls(folder, executor)
 
+    def prepare(self, folder: Path) -> None:
+        """Cancel the Slurm jobs that an earlier, killed call has left in `folder`, and wait for
+        their end; find the Kubernetes cluster. Raises SweepError."""
+        if self.executor == "slurm":
+            try:
+                _cancel_slurm_jobs(folder)
+            except (OSError, subprocess.CalledProcessError) as error:
+                reason = getattr(error, "stderr", None) or error
+                raise SweepError([f"--profile: Slurm does not answer here: {reason}"]) from None
+        config = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
+        known = config.exists() or "KUBERNETES_SERVICE_HOST" in os.environ
+        if self.executor == "kubernetes" and not known:
+            problem = f"no Kubernetes cluster is known here, no {config}: kubectl get nodes"
+            raise SweepError([f"--profile: {problem}"])
 
-def cancel_slurm_jobs(folder: Path) -> None:
-    """Cancel the Slurm jobs that an earlier, killed call has left, and wait for their end.
-    Raises SweepError."""
 
+def _cancel_slurm_jobs(folder: Path) -> None:
     def slurm(*words: str) -> str:
         return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
-    def left() -> list[str]:
-        user = str(os.getuid())
-        listed = slurm("squeue", "--noheader", "--user", user, "--format", "%A %Z")
-        pairs = (line.split(maxsplit=1) for line in listed.splitlines())
-        return [number for number, where in pairs if Path(where).resolve() == folder.resolve()]
-
     deadline = time.monotonic() + CANCELLED_SECONDS
-    try:
-        while jobs := left():
-            if time.monotonic() > deadline:
-                names = ", ".join(jobs)
-                raise SweepError([f"Slurm has not ended the jobs of an earlier call: {names}"])
-            slurm("scancel", *jobs)
-            time.sleep(1.0)
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or error
-        raise SweepError([f"--profile: Slurm does not answer here: {said}"]) from None
-
-
-def find_kubernetes() -> None:
-    """Raises SweepError if nothing here says where a Kubernetes cluster is."""
-    config = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
-    if not config.exists() and "KUBERNETES_SERVICE_HOST" not in os.environ:
-        raise SweepError(
-            [f"--profile: no Kubernetes cluster is known here, no {config}: kubectl get nodes"]
-        )
+    while True:
+        listed = slurm("squeue", "--noheader", "--user", str(os.getuid()), "--format", "%A %Z")
+        pairs = (line.split(maxsplit=1) for line in listed.splitlines())
+        jobs = [job for job, where in pairs if Path(where).resolve() == folder.resolve()]
+        if not jobs:
+            return
+        if time.monotonic() > deadline:
+            what = "Slurm has not ended the jobs of an earlier call"
+            raise SweepError([f"{what}: {', '.join(jobs)}"])
+        slurm("scancel", *jobs)
+        time.sleep(1.0)

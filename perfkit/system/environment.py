@@ -1,8 +1,7 @@
 """Facts of this machine: hardware, driver, versions, settings, the suite's own commit.
 
 Only what is listed here is read, never an environment dump, so that no secret, no host name
-and no home path gets into it. What can't be read says why. Nothing is imported that
-trains: versions are read from the installed packages' files.
+and no home path gets into it. What can't be read says why.
 """
 
 import ast
@@ -14,15 +13,14 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pynvml
 
 from perfkit.config import ROOT, portable
-from perfkit.results.schema import NOT_IDENTITY, Reading
+from perfkit.results.schema import Reading
 from perfkit.system import gpus
-from perfkit.system.software import CUDA_VERSIONS, distribution
+from perfkit.system.software import PACKAGES, Software
 
 Value = str | int | float | bool | list[str]
 
@@ -59,23 +57,19 @@ def reason(error: Exception) -> str:
     return portable(text)[:200]
 
 
-def read_facts(data_dir: Path) -> dict[str, Reading]:
-    """Every fact of FACTS by name, and the disk of `data_dir`, where the input lies."""
-    readers = FACTS | {"data_disk": partial(_disk, data_dir)}
-    return {name: _reading(read) for name, read in readers.items()}
-
-
-def identity(environment: dict[str, Reading]) -> dict[str, Any]:
-    """The facts that must be alike for repeats to belong to one measurement."""
-    return {k: v.value for k, v in sorted(environment.items()) if k not in NOT_IDENTITY}
-
-
-def _reading(read: Callable[[], Value]) -> Reading:
-    """What `read` returns, or the reason why it can't."""
-    try:
-        return Reading(value=read())
-    except UNAVAILABLE as error:
-        return Reading(value=None, missing=reason(error))
+def read_facts(data_dir: Path, software: Software) -> dict[str, Reading]:
+    """Every fact of FACTS by name, those of `software`, and the disk of `data_dir`, where the
+    input lies."""
+    readers = MACHINE | {"data_disk": partial(_disk, data_dir)}
+    facts = {}
+    for name, read in readers.items():
+        try:
+            facts[name] = Reading(value=read())
+        except UNAVAILABLE as error:
+            facts[name] = Reading(value=None, missing=reason(error))
+    for name, value in {"python": software.python, **software.versions}.items():
+        facts[name] = Reading(value=value, missing=None if value else "not installed")
+    return facts
 
 
 def cpu_vendor() -> str:
@@ -107,13 +101,13 @@ def _statements(source: bytes) -> bytes:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [statement for statement in node.body if not _is_text(statement)]
+            # Attributes have docstrings, too.
+            node.body = [
+                s
+                for s in node.body
+                if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+            ]
     return ast.dump(tree).encode()
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    """Whether it is a docstring, of a module, a class, a function or an attribute."""
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _cpuinfo(key: str) -> str:
@@ -145,25 +139,16 @@ def _disk(path: Path) -> str:
     device = path.stat().st_dev
     block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
     for folder in (block, block.parent):
-        rotational = folder / "queue/rotational"
-        if rotational.exists():
-            rotates = rotational.read_text().strip() == "1"
-            kind = "rotating, or virtual" if rotates else "solid state"
+        if (rotational := folder / "queue/rotational").exists():
+            virtual = rotational.read_text().strip() == "1"
+            kind = "rotating, or virtual" if virtual else "solid state"
             return f"{file_system} on {folder.name} ({kind})"
     return f"{file_system} (no block device)"
 
 
-def _dali() -> str:
-    for cuda in CUDA_VERSIONS:
-        if found := distribution(f"nvidia-dali-cuda{cuda}0"):
-            return f"{found} (CUDA {cuda} build)"
-    raise MissingError("DALI is not installed")
-
-
 def _variables() -> list[str]:
-    """Settings by which users steer the libraries; names by allow-list, paths shortened."""
-    found = {k: v for k, v in sorted(os.environ.items()) if k.startswith(LIBRARY_VARIABLES)}
-    return [portable(f"{k}={v}") for k, v in found.items()]
+    named = (name for name in sorted(os.environ) if name.startswith(LIBRARY_VARIABLES))
+    return [portable(f"{name}={os.environ[name]}") for name in named]
 
 
 def _output(*command: str) -> str:
@@ -179,7 +164,7 @@ def _output(*command: str) -> str:
 
 _git = partial(_output, "git", "-C", str(ROOT))
 
-FACTS: dict[str, Callable[[], Value]] = {
+MACHINE: dict[str, Callable[[], Value]] = {
     "cpu": _cpu,
     "cpu_cores": lambda: f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
     "cpu_features": lambda: [f for f in CPU_FEATURES if f in _cpuinfo("flags").split()],
@@ -190,16 +175,14 @@ FACTS: dict[str, Callable[[], Value]] = {
     "gpus": gpus.visible_names,
     "driver": lambda: gpus.ask(pynvml.nvmlSystemGetDriverVersion),
     "driver_cuda": gpus.driver_cuda,
-    "gpu_topology": lambda: _output("nvidia-smi", "topo", "-m"),
+    "gpu_topology": lambda: gpus.topology(_output("nvidia-smi", "topo", "-m")),
     "interconnect": _interconnect,
-    "python": platform.python_version,
-    "dali": _dali,
-    "h5py": lambda: version("h5py"),
-    "pillow": lambda: version("pillow"),
     "variables": _variables,
-    "numpy": lambda: version("numpy"),
     "suite": lambda: version("perfkit"),
     "suite_source": suite_source,
     "suite_commit": lambda: _git("rev-parse", "HEAD"),
     "suite_modified": lambda: bool(_git("status", "--porcelain", "--untracked-files=no")),
 }
+
+FACTS = (*MACHINE, "python", *PACKAGES)
+"""Beside those of the framework that trains, and of the disk with the data."""

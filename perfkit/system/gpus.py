@@ -4,16 +4,23 @@ error is raised."""
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-import pynvml
+# Workers on a CPU do without.
+with contextlib.suppress(ModuleNotFoundError):
+    import pynvml
 
 T = TypeVar("T")
 REASONS = "idle application_clocks power_cap hardware_slowdown sync_boost software_thermal"
 REASONS += " hardware_thermal power_brake display_clocks"
 """NVML's reasons why a GPU's clock is not at its highest, from the lowest bit."""
+ESCAPES = r"\x1b\[[0-9;]*[A-Za-z]"
+"""Of a terminal, which nvidia-smi prints also where there is none."""
+WORD_BITS = 64
+"""Of the words in which NVML gives a set of cores."""
 
 
 @contextlib.contextmanager
@@ -44,6 +51,48 @@ def ask(read: Callable[[], T]) -> T:
 def visible_names() -> list[str]:
     """Name and memory of each visible GPU, in the order of the labels."""
     return ask(lambda: [_name(handle) for handle in _visible().values()])
+
+
+def topology(printed: str) -> str:
+    """Of what `nvidia-smi topo -m` prints, the head and the rows of the visible GPUs, with all
+    their columns, without escape sequences."""
+    shown = {"", *(f"GPU{index}" for index in ask(_visible_indices).values())}
+    lines = [line.split("\t") for line in re.sub(ESCAPES, "", printed).splitlines()]
+    table = [[cell.strip() for cell in line] for line in lines if len(line) > 1]
+    return "\n".join("\t".join(row).rstrip() for row in table if row[0] in shown)
+
+
+def near_cores(index: int) -> set[int]:
+    """The cores of the NUMA node of the visible GPU `index`. Raises pynvml.NVMLError where
+    NVML doesn't tell, IndexError where there is no such GPU."""
+
+    words = -(-(os.cpu_count() or 1) // WORD_BITS)
+    with session():
+        masks = [*pynvml.nvmlDeviceGetCpuAffinity([*_visible().values()][index], words)]
+    cores = range(WORD_BITS * words)
+    return {core for core in cores if masks[core // WORD_BITS] >> core % WORD_BITS & 1}
+
+
+def run_near(index: int) -> str:
+    """Have this process, and all that it starts from now on, run on those of its cores that are
+    near the visible GPU `index`; says on which, or why on all."""
+    try:
+        near = near_cores(index) & os.sched_getaffinity(0)
+    except (pynvml.NVMLError, IndexError) as error:
+        return f"all cores: {type(error).__name__}: {error}"
+    if not near:
+        return "all cores: none of them is near the GPU"
+    os.sched_setaffinity(0, near)
+    return f"cores {core_ranges(near)}"
+
+
+def core_ranges(cores: set[int]) -> str:
+    """`0-3,8` for the cores 0, 1, 2, 3 and 8."""
+    ordered = sorted(cores)
+    first = [core for core in ordered if core - 1 not in cores]
+    last = [core for core in ordered if core + 1 not in cores]
+    pairs = zip(first, last, strict=True)
+    return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in pairs)
 
 
 def driver_cuda() -> str:
@@ -79,6 +128,7 @@ def figures(count: int) -> dict[str, tuple[str, dict[str, Callable[[], Any]]]]:
     """What can be sampled of the first `count` visible GPUs, within a `session`: name -> field
     of a sample, and by GPU what reads it."""
     sm, on_gpu = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
+    devices = {f"gpu{i}": handle for i, handle in enumerate([*_visible().values()][:count])}
     queries: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "gpu_clock": ("clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, sm)),
         "gpu_temperature": (
@@ -87,10 +137,13 @@ def figures(count: int) -> dict[str, tuple[str, dict[str, Callable[[], Any]]]]:
         ),
         "gpu_throttling": ("throttled", _throttled),
         "gpu_energy": ("energy_joules", _energy),
+        "gpu_memory": (
+            "memory_used_bytes",
+            lambda h: int(pynvml.nvmlDeviceGetMemoryInfo(h).used),
+        ),
     }
-    handles = list(_visible().values())[:count]
     return {
-        name: (field, {f"gpu{i}": partial(query, handle) for i, handle in enumerate(handles)})
+        name: (field, {gpu: partial(query, handle) for gpu, handle in devices.items()})
         for name, (field, query) in queries.items()
     }
 
@@ -108,11 +161,15 @@ def _energy(handle: Any) -> float:
 
 def _visible() -> dict[str, Any]:
     """Label -> NVML handle; within a `session`."""
-    count = pynvml.nvmlDeviceGetCount()
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    handle = pynvml.nvmlDeviceGetHandleByIndex
+    return {label: handle(index) for label, index in _visible_indices().items()}
+
+
+def _visible_indices() -> dict[str, int]:
+    """Label -> NVML's index; within a `session`."""
+    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
     uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    selected = select(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-    return {label: handles[index] for label, index in selected.items()}
+    return select(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
 
 
 def _name(handle: Any) -> str:

@@ -1,21 +1,127 @@
-"""What is installed, read from the packages' files: importing a framework would start it."""
+"""What an interpreter has installed, read from the packages' files: importing a framework would
+start it. Imports the standard library alone, since other environments run it too."""
 
 import contextlib
+import json
+import os
+import platform
 import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
+OLDEST = (3, 11)
+"""The oldest Python that workers run on."""
 CUDA_VERSIONS = tuple(str(major) for major in range(11, 20))
 """With which the names of packages of NVIDIA end, as in nvidia-cudnn-cu12."""
+Sources = Mapping[str, Sequence[str]]
+"""Fact -> where its version stands, the first that is there: a distribution (`jax`), or a text
+that a file of a module assigns (`torch/version.py:cuda`)."""
+PACKAGES: Sources = {
+    "dali": tuple(f"nvidia-dali-cuda{cuda}0" for cuda in CUDA_VERSIONS),
+    "h5py": ("h5py",),
+    "pillow": ("pillow",),
+    "numpy": ("numpy",),
+}
+"""Sources of the packages that inputs use."""
+NAME = r"(python|pypy)[\w.-]*"
+"""Of an interpreter's file. No other program is started: nobody knows what it would do."""
+START = f"""
+import runpy, sys
+if sys.version_info < {OLDEST}:
+    sys.exit("Python " + sys.version.split()[0] + ", and perfkit needs {OLDEST[0]}.{OLDEST[1]}")
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+"""Also an old interpreter understands this."""
+MOST_SECONDS = 60
 
 
-def installed(module: str) -> bool:
-    """Whether `module` could be imported."""
+class InterpreterError(ValueError):
+    """Workers can't run on what is at the path; the message names it and says why."""
+
+
+class Software(NamedTuple):
+    """The version of an interpreter, those of facts (None: not there), and which of the modules
+    that were asked for can't be imported."""
+
+    python: str
+    versions: dict[str, str | None]
+    lacking: list[str]
+
+
+def read_software(interpreter: str, sources: Sources, modules: Sequence[str] = ()) -> Software:
+    """What `interpreter` has, by its own word if it is not the one that runs this. Raises
+    InterpreterError."""
+    if interpreter == sys.executable:
+        return _software(sources, modules)
+    return Software(*ask(interpreter, START, __file__, json.dumps([sources, modules])))
+
+
+def search_path(interpreter: str) -> dict[str, str]:
+    """The variable by which an interpreter finds perfkit, which another one does not have."""
+    if interpreter == sys.executable:
+        return {}
+    folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def ask(interpreter: str, code: str, *words: str) -> Any:
+    """What `code`, run by another interpreter with these arguments, prints as JSON in its last
+    line. Raises InterpreterError."""
+    path = Path(interpreter)
+    reason = "is no Python interpreter; name one, such as .venv/bin/python"
+    if not path.is_dir() and re.fullmatch(NAME, path.name):
+        command = [interpreter, "-c", code, *words]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=MOST_SECONDS,
+                check=False,
+                env=os.environ | search_path(interpreter),
+            )
+            return json.loads(done.stdout.splitlines()[-1])
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except subprocess.TimeoutExpired:
+            reason = f"no answer in {MOST_SECONDS} s"
+        except (ValueError, IndexError):
+            last = done.stderr.strip().rpartition("\n")[2]
+            reason = last or f"ended with {done.returncode} and no answer"
+    raise InterpreterError(f"{interpreter}: {reason}")
+
+
+def _software(sources: Sources, modules: Sequence[str]) -> Software:
+    versions = {fact: find_version(*places) for fact, places in sources.items()}
+    lacking = [module for module in modules if not _installed(module)]
+    return Software(platform.python_version(), versions, lacking)
+
+
+def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def find_version(*places: str) -> str | None:
+    """The version at the first of these places (Sources) that has one."""
+    for place in places:
+        file, assigns, name = place.partition(":")
+        if assigns:
+            module, _, inside = file.partition("/")
+            if found := constants(module, inside).get(name):
+                return found
+            continue
+        with contextlib.suppress(PackageNotFoundError):
+            cuda = re.search(r"cuda(\d\d)0$", place)
+            return version(place) + (f" (CUDA {cuda[1]} build)" if cuda else "")
+    return None
 
 
 def constants(module: str, file: str) -> dict[str, str]:
@@ -29,9 +135,5 @@ def constants(module: str, file: str) -> dict[str, str]:
     return {name: value for name, value in found if value not in ("False", "0", "None")}
 
 
-def distribution(*names: str) -> str | None:
-    """The version of the first of these distributions that is installed, if one is."""
-    for name in names:
-        with contextlib.suppress(PackageNotFoundError):
-            return version(name)
-    return None
+if __name__ == "__main__":
+    print(json.dumps(_software(*json.loads(sys.argv[1]))))

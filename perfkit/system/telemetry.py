@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self, TypeVar
@@ -129,7 +130,14 @@ class ProcessTree:
     def cpu_seconds(self) -> float:
         """CPU seconds so far, those of ended processes included, which their parents have.
         Raises psutil.NoSuchProcess once the top process has ended."""
-        self._find_children({*psutil.pids()})
+        present, new = {*psutil.pids()}, {}
+        for pid in present - self.others - self.members.keys():
+            with suppress(*UNAVAILABLE):
+                process = psutil.Process(pid)
+                new[pid] = (process.ppid(), process)
+        while children := [pid for pid, (parent, _) in new.items() if parent in self.members]:
+            self.members |= {pid: new.pop(pid)[1] for pid in children}
+        self.others = (self.others & present) | new.keys()
         seconds = 0.0
         for pid, process in list(self.members.items()):
             with suppress(*UNAVAILABLE):
@@ -142,49 +150,34 @@ class ProcessTree:
             del self.members[pid]
         return seconds
 
-    def _find_children(self, present: set[int]) -> None:
-        new = {}
-        for pid in present - self.others - self.members.keys():
-            with suppress(*UNAVAILABLE):
-                process = psutil.Process(pid)
-                new[pid] = (process.ppid(), process)
-        while children := [pid for pid, (parent, _) in new.items() if parent in self.members]:
-            self.members |= {pid: new.pop(pid)[1] for pid in children}
-        self.others = (self.others & present) | new.keys()
-
 
 class Telemetry:
     """Appends samples to `path`. A line that can't be written is the last; the measurement goes
     on, and fails by its own raw files if the disk is full."""
 
     def __init__(self, path: Path, config: Config, sys: Path = Path("/sys")) -> None:
-        self.path = path
-        self.config = config
-        self.sys = sys
+        self.path, self.config, self.sys = path, config, sys
         self.cores = sorted(os.sched_getaffinity(0))
         self.core_seconds = partial(core_seconds, sys, self.cores)
         self.processes: ProcessTree | None = None
         self.missing: dict[str, str] = {}
-        self.writing = True
+        self.stream: FileIO | None = None
 
     def __enter__(self) -> Self:
         self.opened = ExitStack()
-        try:
+        with suppress(OSError):
             self.stream = self.opened.enter_context(self.path.open("xb", buffering=0))
-        except OSError:
-            self.writing = False
-            return self
-        wraps = partial(cpu_readers, self.sys, [0], "cpu_energy", "max_energy_range_uj")
-        self.figures = self._figures()
-        begin = {
-            "event": "begin",
-            "device": self.config.device,
-            "ranks": self.config.devices,
-            "cores": len(self.cores),
-            "energy_wraps_joules": self._try(lambda: _read_all(wraps())) or {},
-            "missing": self.missing,
-        }
-        self._write(begin)
+            self.figures = self._figures()
+            wraps = partial(cpu_readers, self.sys, [0], "cpu_energy", "max_energy_range_uj")
+            begin = {
+                "event": "begin",
+                "device": self.config.device,
+                "ranks": self.config.devices,
+                "cores": len(self.cores),
+                "energy_wraps_joules": self._try(lambda: _read_all(wraps())) or {},
+                "missing": self.missing,
+            }
+            self._write(begin)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -193,7 +186,7 @@ class Telemetry:
     def sample(self, top: psutil.Process | None) -> None:
         """Append a sample. `top` is the process above the measurement's others on this machine,
         or None before it is known."""
-        if not self.writing:
+        if not self.stream:
             return
         sample: dict[str, Any] = {"event": "sample", "at": time.monotonic()}
         sample |= self._try(self.core_seconds) or {}
@@ -208,11 +201,11 @@ class Telemetry:
         self._write(sample)
 
     def _write(self, event: dict[str, Any]) -> None:
-        line = json.dumps(event).encode() + b"\n"
-        try:
-            self.writing = self.stream.write(line) == len(line)
-        except OSError:
-            self.writing = False
+        line, written = json.dumps(event).encode() + b"\n", 0
+        with suppress(OSError):
+            written = self.stream.write(line) if self.stream else 0
+        if written != len(line):
+            self.stream = None
 
     def _figures(self) -> list[tuple[str, Readers]]:
         """Fields and readers of the figures that answer; of the others, and of CPU time,
@@ -225,6 +218,8 @@ class Telemetry:
         }
         if self.config.device == "gpu":
             found |= self._try(self._gpu_figures, "gpus") or {}
+        elif self.config.accelerated:
+            self.missing["accelerators"] = f"no telemetry of {self.config.device} devices"
         return [
             (field, readers)
             for name, (field, readers) in found.items()

@@ -132,7 +132,10 @@ def column_value(column: str, value: Any) -> str:
 
 
 def device_name(row: Mapping[str, Any]) -> str:
-    """The GPU or the CPU that a row of `perfkit.load` was measured on."""
+    """The GPU or the CPU that a row of `perfkit.load` was measured on; of other devices, their
+    type."""
+    if row["device"] not in ("cpu", "gpu"):
+        return str(row["device"]).upper()
     gpu = row["device"] == "gpu"
     known = row.get("environment.gpus" if gpu else "environment.cpu")
     name = stored_value("", known) if known else _("unknown GPU") if gpu else "CPU"
@@ -154,9 +157,8 @@ def traits(c: config.Config) -> list[str]:
     words += ["TF32"] if c.tf32 else []
     words += [_("accumulate %(count)d") % {"count": c.accumulate}] if c.accumulate > 1 else []
     model = MODELS[c.model]
-    words += (
-        [f"{c.image_size} px"] if c.image_size not in (None, model.default_image_size) else []
-    )
+    if c.image_size not in (None, model.default_image_size):
+        words.append(f"{c.image_size} px")
     if c.sequence_length not in (None, model.default_sequence_length):
         words.append(_("%(count)d tokens") % {"count": c.sequence_length})
     return words
@@ -187,10 +189,14 @@ def title(result: Result) -> str:
 
 
 def variant_name(side: Any) -> str:
-    """A variant of an interleaved comparison: PyTorch for framework=torch; any other as it was
-    typed."""
-    only = side.values.get("framework") if len(side.values) == 1 else None
-    return FRAMEWORK_NAMES.get(str(only), str(side.name))
+    """A variant of an interleaved comparison: PyTorch for framework=torch, MXNet (.venv-mxnet)
+    for one in an environment of its own; any other as it was typed."""
+    values = dict(side.values)
+    framework = FRAMEWORK_NAMES.get(str(values.pop("framework", None)))
+    python = values.pop("python", None)
+    if not framework or values:
+        return str(side.name)
+    return f"{framework} ({python.removesuffix('/bin/python')})" if python else framework
 
 
 def framework_version(result: Result) -> str:
@@ -200,7 +206,7 @@ def framework_version(result: Result) -> str:
 
 def command(result: Result) -> str:
     """The command that makes this measurement again, whatever the machine would choose."""
-    c, p = result.config, result.protocol
+    c = result.config
     if imported := result.imported:
         logs = [log.file for log in imported.logs]
         options: list[str] = []
@@ -208,12 +214,14 @@ def command(result: Result) -> str:
             options += [name, value] if name.startswith("--") else ["-p", name, value]
         return shlex.join(["perfkit", "import", *logs, *options])
     usual = {name: default for name, (default, _meaning) in config.parameters().items()}
-    usual |= config.Protocol.named(p.name).model_dump()
+    usual |= config.Protocol.named(result.protocol.name).model_dump()
     unused = [*config.select(is_path=True, identifies=False)]
-    unused += [n for n, about in config.ABOUT.items() if not about.is_for("device", c.device)]
+    facts = {"device": c.device, "accelerated": c.accelerated}
     given = {
         name: value
         for name, value in result.parameters.items()
-        if name not in unused and value != usual[name]
+        if value != usual[name]
+        and name not in unused
+        and all(config.ABOUT[name].is_for(*fact) for fact in facts.items())
     }
     return shlex.join(config.run_command(c.model, given))

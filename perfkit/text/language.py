@@ -12,9 +12,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from babel.messages.mofile import write_mo
-from babel.messages.pofile import read_po
-
 LANGUAGES = {"en": "English", "zh": "中文"}
 CATALOGUES = Path(__file__).parent / "languages"
 
@@ -60,11 +57,14 @@ def ngettext(singular: str, plural: str, count: int) -> str:
 
 @cache
 def _translation(language: str) -> standard.NullTranslations:
-    path = CATALOGUES / f"{language}.po"
-    if not path.exists():
+    if language == "en":
         return standard.NullTranslations()
+    # Nothing but another language needs Babel, which a machine without a network may not have.
+    from babel.messages.mofile import write_mo
+    from babel.messages.pofile import read_po
+
     compiled = io.BytesIO()
-    with path.open("rb") as stream:
+    with (CATALOGUES / f"{language}.po").open("rb") as stream:
         write_mo(compiled, read_po(stream, locale=language))
     compiled.seek(0)
     return standard.GNUTranslations(compiled)

@@ -25,6 +25,10 @@ WARNINGS: dict[str, dict[str, str]] = _read("warnings.toml")
 """Warning code -> `severity` ("error" or "caution") and `sentence`, the worst first."""
 FAILURES: dict[str, list[str]] = _read("failures.toml")
 """Failure code -> fragments of its sentence."""
+COMPARISON: dict[str, str] = _read("comparison.toml")
+"""What a comparison says of a pair, by code."""
+DIAGNOSIS: dict[str, str] = _read("diagnosis.toml")
+"""What a diagnosis says, by code."""
 SEVERITIES = ("error", "caution")
 FORMATTERS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("share", "share_limit"), percent),

@@ -2,7 +2,8 @@
 
 The device records events in its own time: readings of the clock on a CPU, events in the stream
 on a GPU. Inside the window they are recorded without waiting for the device, which is
-synchronized where the window begins and where it ends, and nowhere between.
+synchronized where the window begins. Where it ends the host waits for the last step's event:
+what an input has begun to prepare on the device by then is no part of the window.
 """
 
 import math
@@ -25,11 +26,13 @@ class LossNotFiniteError(ArithmeticError):
 
 
 class NotSynchronizedError(RuntimeError):
-    """The device still had work after a synchronization: the window's end is unknown."""
+    """A step was not complete after the host had waited for it: the window's ends are
+    unknown."""
 
 
 class Window(NamedTuple):
-    """The measured steps: samples of this rank and host seconds between synchronized ends.
+    """The measured steps: samples of this rank and host seconds from a synchronized device
+    to the completion of the last step.
     `began` is the clock's reading at the first of them."""
 
     samples: int
@@ -94,14 +97,19 @@ class StepTimer:
             if events:
                 self.write(*events)
 
+    def finish(self) -> float:
+        """Wait for the last step; returns the clock's reading, seconds."""
+        self.device.wait_for(self.begin)
+        return self.clock()
+
     def write_rest(self) -> None:
-        """Write what is left after a synchronization. Raises NotSynchronizedError where the
-        device still has work."""
+        """Write what is left once the device has completed all steps. Raises
+        NotSynchronizedError where it has not."""
         self.write_complete()
         if self.pending:
             step = self.pending[0][0]
             raise NotSynchronizedError(
-                f"the device was synchronized and had not completed step {step}"
+                f"the host waited for the device, which had not completed step {step}"
             )
         for step, loss in self.unread:
             self.write(loss_event(step, loss))
@@ -128,14 +136,17 @@ def train(
     measured_steps: int,
     read_losses_at_once: bool,
     announce: bool = False,
+    is_warmed_up: Callable[[int], bool] = lambda _step: True,
     clock: Clock = time.perf_counter,
 ) -> Window:
-    """Train for warm-up plus measured steps and time them. `samples_per_step` is of this rank,
-    in `accumulate` micro-batches.
+    """Train for warm-up plus measured steps and time them. The warm-up takes `warmup_steps` and
+    as many more as it takes until `is_warmed_up` is true of the last one. `samples_per_step`
+    is of this rank, in `accumulate` micro-batches.
 
     `data_wait_seconds` of a step is host time spent waiting for its batches. Losses are read
     at once only where that does not make the host wait for the device (a CPU); elsewhere
-    after the window. With `announce` a `batch` event says that a step has its batches, which
+    after the window. The device's peak memory is counted from the window's begin on. With
+    `announce` a `batch` event says that a step has its batches, which
     distinguishes a rank that hangs from those that wait for it. Raises LossNotFiniteError,
     NotSynchronizedError, and what trainer and batches raise.
     """
@@ -158,13 +169,15 @@ def train(
 
     for step in range(1, warmup_steps + 1):
         train_step(step)
+    while not is_warmed_up(warmup_steps):
+        warmup_steps += 1
+        train_step(warmup_steps)
 
+    device.reset_peak_memory()
     began = timer.restart()
     for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
         train_step(step)
-    device.synchronize()
-    window = Window(samples_per_step * measured_steps, clock() - began, began)
-
+    window = Window(samples_per_step * measured_steps, timer.finish() - began, began)
     timer.write_rest()
     return window
 

@@ -1,22 +1,23 @@
 """One rank of one repeat: `python -m perfkit.worker.rank JOB`, started by a launcher.
 
 Reads the task from the file JOB and appends events to this rank's raw file; for a repeat start,
-effective, batch, step, loss, window, evaluation, peak, end, or failure. `docs/results.md`
-describes the events.
+effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or failure.
+`docs/results.md` describes the events.
 """
 
 import errno
 import faulthandler
 import json
 import math
+import multiprocessing
 import os
 import re
-import resource
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,16 @@ from pydantic_core import to_json
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import Backend, Batch, Device, Trainer, backend
+from perfkit.frameworks.base import AFFINITY, Backend, Batch, Device, Trainer, backend
 from perfkit.inputs import InputError
 from perfkit.results.schema import FailureCode
-from perfkit.results.store import NO_ROOM, rank_file
-from perfkit.system.processes import end_with_parent
+from perfkit.results.store import BROKEN, NO_ROOM, rank_file
+from perfkit.system.gpus import run_near
+from perfkit.system.scratch import register
 from perfkit.worker.loop import LossNotFiniteError, compute_seconds, train
 from perfkit.worker.peak import measure_peak
 from perfkit.worker.trace import write_trace
+from perfkit.worker.warmup import AutoWarmup
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
 """The least number of batches and of seconds for which the input alone is read."""
@@ -62,7 +65,14 @@ class RawFile:
 
 def main(job_file: Path) -> None:
     """Run this rank; exits with status 1 after a `failure` event."""
-    end_with_parent()
+    scratch = job_file.parent
+    register(scratch)
+    # A DataLoader's process that waits to hand a batch over outlives its trainer otherwise.
+    os.register_at_fork(after_in_child=partial(register, scratch))
+    # Where PyTorch's DataLoader has its sockets, which a kill would leave elsewhere; by a short
+    # name, as a socket's path has at most 107 bytes.
+    folder = f"/proc/{os.getpid()}/fd/{os.open(scratch, os.O_RDONLY)}"
+    vars(multiprocessing.current_process())["_config"]["tempdir"] = folder
     # The driver sends this signal when a rank hangs: the log then shows each rank's stacks.
     faulthandler.register(signal.SIGUSR1)
     job = json.loads(job_file.read_text())
@@ -87,22 +97,41 @@ def main(job_file: Path) -> None:
             os._exit(1)
 
 
-def open_input(config: Config, rank: int) -> tuple[Backend, Device, Iterator[Batch]]:
-    """The framework, this rank's device, and the batches of the input on it."""
+def open_input(
+    config: Config, rank: int
+) -> tuple[Backend, Device, Iterator[Batch], dict[str, str]]:
+    """The framework, this rank's device, the batches of the input on it, and settings of host
+    and input by name."""
+    settings = {}
+    # Before the framework is imported: its threads take over on which cores this process runs.
+    if config.device == "gpu":
+        bound = config.tunes(AFFINITY)
+        settings[AFFINITY] = run_near(rank % config.devices) if bound else "all cores: disabled"
+    for name in ("dali_threads", "dali_prefetch") if config.input == "dali" else ():
+        settings[name] = str(getattr(config, name))
     framework = backend(config.framework)
     device = framework.open_device(config)
     batches = import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
-    return framework, device, framework.tensors(batches, config)
+    return framework, device, framework.tensors(batches, config), settings
 
 
 def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
     """Train under the protocol: a repeat."""
-    framework, device, batches = open_input(config, rank)
+    framework, device, batches, settings = open_input(config, rank)
     trainer = framework.Trainer(config)
     # The first batch starts the input's own workers and shows whether the data can be read.
     effective = trainer.effective(next(batches))
+    effective.setdefault("settings", {}).update(settings)
     check_effective(config, effective)
-    raw.write({"event": "effective", **effective})
+    raw.write({"event": "effective", **effective, "step_clock": device.step_clock})
+
+    def write_peak() -> None:
+        peak = try_measure(lambda: measure_peak(framework.Workloads(config), device))
+        raw.write({"event": "peak", **peak})
+
+    # Before the training and after it: other load can make either measurement too low.
+    write_peak()
+    warmup = AutoWarmup(protocol, rank, raw.path.parent, raw.write, framework.largest_of_ranks)
     sizes: list[int] = []
 
     def counted() -> Iterator[Batch]:
@@ -121,34 +150,34 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
         measured_steps=protocol.measured_steps,
         read_losses_at_once=config.device == "cpu",
         announce=config.ranks > 1,
+        is_warmed_up=warmup.is_over,
     )
     # A short batch must not count as a full one.
     samples = sum(sizes[-protocol.measured_steps * config.accumulate :])
     raw.write({"event": "window", **window._asdict(), "samples": samples})
-    end = {
+    # Memory before the work below, which takes some of its own.
+    end: dict[str, Any] = {
+        "memory_bytes": device.peak_memory_bytes(),
         "skipped_steps": trainer.skipped_steps if effective["loss_scaling"] else None,
         "loss_scale": trainer.loss_scale,
         "samples_seen": sum(sizes),
     }
     if config.ranks > 1:
         end["compute_seconds"] = compute_seconds(trainer, batches, device, config.accumulate)
-    # Before the work below, which takes memory of its own.
-    end["memory_bytes"] = framework.memory_bytes(config)
-    if end["memory_bytes"] is None:
-        end["memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     raw.write({"event": "evaluation", **try_measure(lambda: evaluate(trainer, next(batches)))})
-    peak = try_measure(lambda: measure_peak(framework.Workloads(config), device))
-    raw.write({"event": "peak", **peak})
+    write_peak()
     return end
 
 
 def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
     """Take batches as fast as the input gives them, without training."""
-    _framework, device, batches = open_input(config, rank)
+    _framework, device, batches, _settings = open_input(config, rank)
     # Batches prepared in advance say nothing of the input's speed. A DataLoader keeps two for
     # each of its processes.
-    dali = config.input == "dali"
-    for _ in range((config.dali_prefetch if dali else 2 * config.dataloader_workers) + 2):
+    prepared = 2 * config.dataloader_workers
+    if config.input == "dali":
+        prepared = config.dali_prefetch or 0
+    for _ in range(prepared + 2):
         next(batches)
     intervals: list[float] = []
     while len(intervals) < READ_BATCHES or sum(intervals) < READ_SECONDS:
@@ -162,7 +191,7 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
 
 def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
     """Train some steps under the framework's own profiler, which makes them slower."""
-    framework, _device, batches = open_input(config, rank)
+    framework, _device, batches, _settings = open_input(config, rank)
     trainer = framework.Trainer(config)
 
     def step() -> None:
@@ -197,7 +226,7 @@ def evaluate(trainer: Trainer, batch: Batch) -> dict[str, float]:
 
 def try_measure(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
     """What `read` returns or, as `missing`, why it failed: the window stays a result. Raises
-    LossNotFiniteError, since that was no training."""
+    LossNotFiniteError: that was no training."""
     try:
         return read()
     except LossNotFiniteError:
@@ -216,24 +245,25 @@ def check_effective(config: Config, effective: dict[str, Any]) -> None:
         expected["tf32"] = config.tf32
     for name, value in expected.items():
         if effective[name] != value:
-            layers = ", ".join(f"{n} layers {d}" for d, n in effective["dtypes"].items())
+            computed = ", ".join(f"{n} in {d}" for d, n in effective["dtypes"].items())
             raise ConfigMismatchError(
                 f"{name}={value} was asked for, and the training has {name}={effective[name]} "
-                f"({layers}): {config.framework} ignores it on this device"
+                f"(matrix products: {computed}): {config.framework} ignores it on this device"
             )
 
 
+NO_MEMORY = (
+    "out of memory|resourceexhausted|bad_alloc|unable to allocate|can't allocate memory"
+    "|status_alloc_failed"
+)
 FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
     ("loss_not_finite", LossNotFiniteError, ""),
     ("config_mismatch", ConfigMismatchError, ""),
     ("out_of_memory", MemoryError, ""),
-    (
-        "out_of_memory",
-        BaseException,
-        "out of memory|resourceexhausted|bad_alloc|unable to allocate|can't allocate memory",
-    ),
+    ("out_of_memory", BaseException, NO_MEMORY),
     ("bad_input", InputError, ""),
     ("disk_full", OSError, rf"^\[Errno ({'|'.join(map(str, NO_ROOM))})\]"),
+    ("io_error", OSError, rf"^\[Errno ({'|'.join(map(str, BROKEN))})\]"),
 )
 """Codes by the exception's class and a pattern in its message; the first that fits counts."""
 

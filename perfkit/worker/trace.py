@@ -51,7 +51,10 @@ def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
     """The batch of synthetic input, the same images in each layout. The first sequence ends
     after three quarters: that shows who computes with padding, or counts predictions beyond
     the end."""
-    if MODELS[config.model].sample == "sequence":
+    data = MODELS[config.model].data
+    if data == "tokens":
+        return next(synthetic.batches(config, 0))
+    if data == "shards":
         arrays = tuple(array.copy() for array in next(synthetic.batches(config, 0)))
         *tokens, positions, words, _next_sentence = arrays
         end = config.sample_size * 3 // 4

@@ -6,9 +6,9 @@ how long handing it over took. So whatever is timed here waits for its own resul
 copied, as a batch may be, returns at once all the same.
 """
 
-import tempfile
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +20,21 @@ from jax import numpy as jnp
 from perfkit.config import Config
 from perfkit.frameworks import base
 from perfkit.frameworks.base import CpuDevice, Device
-from perfkit.frameworks.jax import layers
-from perfkit.frameworks.jax.bert import Bert
-from perfkit.frameworks.jax.layers import Forward, declarations, first_values, param_dtype
-from perfkit.frameworks.jax.optimizers import RULES
-from perfkit.frameworks.jax.program import factor_dtypes, multiply_adds
-from perfkit.frameworks.jax.resnet50 import ResNet50
-from perfkit.frameworks.jax.vgg16 import VGG16
+from perfkit.frameworks.functional import trainer as functional
+from perfkit.frameworks.functional import xla
+from perfkit.frameworks.functional.trainer import EPSILON, SLOTS, Values
+from perfkit.frameworks.jax.layers import Forward, contract, param_dtype
+from perfkit.models import MOMENTUM
 
 # Acts only before the first computation.
 jax.config.update("jax_platforms", "cpu")
 
 DTYPES = {"bf16": jnp.bfloat16}
-NETWORKS: dict[str, Callable[[], Any]] = {
-    "resnet50": ResNet50,
-    "vgg16": VGG16,
-    "bert": Bert,
-}
 POOL = "tf_XLAEigen"
 """What XLA names the threads that share a computation."""
-UPDATE = "perfkit optimizer step"
-"""The optimizer's events in the profiler."""
 
 Batch = tuple[Array, ...]
-Values = dict[str, Array]
+largest_of_ranks = functional.largest_of_ranks
 
 
 def open_device(_config: Config) -> Device:
@@ -56,37 +47,43 @@ def enable_float64() -> None:
     jax.config.update("jax_enable_x64", True)
 
 
-class Trainer(base.Trainer):
-    """Model, loss and optimizer, in two compiled programs: `values` are the parameters,
-    `gathered` the gradients, `slots` what the optimizer keeps for each parameter."""
+class Trainer(functional.Trainer):
+    """Model, loss and optimizer, in two compiled programs: `slots` has what the optimizer keeps
+    for each parameter."""
 
     variables = ("NPROC", "XLA_FLAGS")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.network = NETWORKS[config.model]()
         self.dtype = DTYPES.get(config.precision, param_dtype())
-        self.layout = str(config.layout)
-        parameters, statistics = declarations(self.network, self.layout)
-        self.values = first_values(parameters, config.seed)
-        self.parameters = sum(value.size for value in self.values.values())
-        self.statistics = first_values(statistics, config.seed)
-        count, self.rule = RULES[self.optimizer_settings.optimizer]
+        count = SLOTS[self.optimizer_settings.optimizer]
         self.slots = {
             name: tuple(jnp.zeros_like(value) for _ in range(count))
             for name, value in self.values.items()
         }
         self.steps = 0
         self.key: Array | None = jax.random.key(config.seed)
-        self.gathered: Values | None = None
         self.backward_pass = jax.jit(self._backward, donate_argnums=(1, 2, 3))
         self.optimizer_step = jax.jit(self._update, donate_argnums=(0, 2))
 
+    def declare(self) -> Forward:
+        run = Forward(param_dtype(), self.layout)
+        examples = (jax.ShapeDtypeStruct(*example) for example in self.examples())
+        jax.eval_shape(partial(self.network, run), *examples)
+        return run
+
+    @staticmethod
+    def hold(array: np.ndarray) -> Array:
+        return jnp.array(array, param_dtype())
+
     def _forward(
         self, values: Values, statistics: Values, key: Array | None, batch: Batch
-    ) -> tuple[Any, Values]:
-        run = Forward(values, statistics, key, self.dtype, self.layout)
-        return self.network(run, *batch[: self.network.inputs]), run.statistics
+    ) -> tuple[Any, Array, Values]:
+        """Logits, loss, and the statistics after."""
+        run = Forward(self.dtype, self.layout, values, statistics, key=key)
+        logits = self.network(run, *batch[: self.network.inputs])
+        loss = self.network.loss(run, logits, *batch[self.network.inputs :])
+        return logits, loss, run.statistics
 
     def _backward(
         self,
@@ -99,8 +96,7 @@ class Trainer(base.Trainer):
         following, own = (None, None) if key is None else jax.random.split(key)
 
         def share(values: Values) -> tuple[Array, Values]:
-            logits, after = self._forward(values, statistics, own, batch)
-            loss = self.network.loss(logits, *batch[self.network.inputs :])
+            _logits, loss, after = self._forward(values, statistics, own, batch)
             return loss / self.accumulate, after
 
         (loss, after), gradients = jax.value_and_grad(share, has_aux=True)(values)
@@ -109,16 +105,31 @@ class Trainer(base.Trainer):
         return loss, after, gradients, following
 
     def _update(
-        self, values: Values, gradients: Values, slots: dict[str, Any], steps: Any
-    ) -> tuple[Values, dict[str, Any]]:
-        updated = {
-            name: self.rule(self.optimizer_settings, value, gradients[name], slots[name], steps)
-            for name, value in values.items()
-        }
-        return (
-            {name: value for name, (value, _) in updated.items()},
-            {name: kept for name, (_, kept) in updated.items()},
-        )
+        self, values: Values, gradients: Values, slots: Values, steps: Any
+    ) -> tuple[Values, Values]:
+        """Parameters and slots after the step, the first being step 1, by the formulas of
+        Paddle's optimizers; AdamW: Loshchilov and Hutter, 2017."""
+        chosen = self.optimizer_settings
+        rate, (beta1, beta2) = chosen.learning_rate, chosen.betas
+        if chosen.clip_norm:
+            norm = jnp.sqrt(sum((one**2).sum() for one in gradients.values()))
+            scale = chosen.clip_norm / jnp.maximum(norm, chosen.clip_norm)
+            gradients = {name: one * scale for name, one in gradients.items()}
+        updated: Values = {}
+        kept: Values = {}
+        for name, value in values.items():
+            gradient = gradients[name]
+            if chosen.optimizer == "momentum":
+                velocity = MOMENTUM * slots[name][0] + gradient + chosen.weight_decay * value
+                updated[name], kept[name] = value - rate * velocity, (velocity,)
+                continue
+            first = beta1 * slots[name][0] + (1 - beta1) * gradient
+            second = beta2 * slots[name][1] + (1 - beta2) * gradient**2
+            corrected, deviation = first / (1 - beta1**steps), second / (1 - beta2**steps)
+            decayed = value * (1 - rate * (chosen.weight_decay if value.ndim > 1 else 0.0))
+            updated[name] = decayed - rate * corrected / (jnp.sqrt(deviation) + EPSILON)
+            kept[name] = first, second
+        return updated, kept
 
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Array:
         loss, self.statistics, self.gathered, self.key = jax.block_until_ready(
@@ -128,36 +139,19 @@ class Trainer(base.Trainer):
 
     def update(self) -> None:
         self.steps += 1
-        with jax.profiler.TraceAnnotation(UPDATE):
+        with jax.profiler.TraceAnnotation(xla.UPDATE):
             self.values, self.slots = jax.block_until_ready(
                 self.optimizer_step(self.values, self.gathered, self.slots, self.steps)
             )
         self.zero_grad()
 
-    def zero_grad(self) -> None:
-        self.gathered = None
-
     def predict(self, batch: Batch) -> tuple[Array, Any]:
-        logits, _ = jax.jit(self._forward)(self.values, self.statistics, self.key, batch)
-        return self.network.loss(logits, *batch[self.network.inputs :]), logits
-
-    def named_parameters(self) -> Iterator[tuple[str, Array]]:
-        return iter(self.values.items())
-
-    def named_gradients(self) -> Iterator[tuple[str, Array]]:
-        return iter((self.gathered or {}).items())
+        forward = jax.jit(self._forward)
+        logits, loss, _ = forward(self.values, self.statistics, self.key, batch)
+        return loss, logits
 
     def assign(self, name: str, array: np.ndarray) -> None:
-        self.values[name] = jnp.array(array, param_dtype())
-
-    def array(self, tensor: Array) -> np.ndarray:
-        return np.asarray(tensor)
-
-    def to_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:
-        return layers.to_canonical(array)
-
-    def from_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:
-        return layers.from_canonical(array)
+        self.values[name] = self.hold(array)
 
     def disable_dropout(self) -> None:
         self.key = None
@@ -172,15 +166,29 @@ class Trainer(base.Trainer):
         compiled = self.backward_pass.lower(
             self.values, self.statistics, self.gathered, self.key, batch
         ).compile()
-        return factor_dtypes(compiled.as_text())
-
-    @property
-    def device(self) -> str:
-        return jax.default_backend()
+        return xla.factor_dtypes(compiled.as_text())
 
     def threads(self) -> dict[str, int]:
-        names = (path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
-        return {POOL: sum(name == POOL for name in names)}
+        return base.named_threads(POOL)
+
+
+def multiply_adds(jaxpr: Any) -> int:
+    """Of convolutions and matrix products in a traced program and those within it."""
+    count = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            factor = equation.invars[0].aval.shape
+            summed = prod(factor[axis] for axis in contracted)
+            count += equation.outvars[0].aval.size * summed
+        elif equation.primitive.name == "conv_general_dilated":
+            kernel = equation.invars[1].aval
+            outputs = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]
+            count += equation.outvars[0].aval.size * kernel.size // outputs
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            count += multiply_adds(inner) if hasattr(inner, "eqns") else 0
+    return count
 
 
 class Workloads:
@@ -192,7 +200,7 @@ class Workloads:
             jax.random.normal(key, (size, size)).astype(self.dtype)
             for key in jax.random.split(jax.random.key(0))
         )
-        multiply = jax.jit(lambda a, b: layers.product("ij,jk->ik", a, b))
+        multiply = jax.jit(lambda a, b: contract("ij,jk->ik", a, b))
         return lambda: multiply(a, b).block_until_ready()
 
     def copy(self, size_bytes: int) -> Any:
@@ -210,42 +218,30 @@ class Workloads:
 def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
     """Batches as arrays of JAX, over the same memory where that begins at a multiple of 64
     bytes; their integers have 32 bits."""
-    for batch in batches:
-        yield jax.block_until_ready(tuple(_as_tensor(array) for array in batch))
+    return base.converted(batches, _as_tensor)
 
 
 def _as_tensor(array: Any) -> Array:
     view = np.from_dlpack(array)
-    return jnp.asarray(view.astype(np.int32) if view.dtype == np.int64 else view)
-
-
-def memory_bytes(_config: Config) -> int | None:
-    return None
+    view = view.astype(np.int32) if view.dtype == np.int64 else view
+    return jnp.asarray(view).block_until_ready()
 
 
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend. Forward and backward pass are one computation, whose parts XLA mixes."""
+    """See Backend."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = 1
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder, profiler_options=options):
-            began = time.perf_counter()
-            for _ in range(steps):
-                step()
-            seconds = time.perf_counter() - began
-        (file,) = Path(folder).rglob("*.xplane.pb")
-        events = [
-            event
-            for plane in jax.profiler.ProfileData.from_file(str(file)).planes
-            for line in plane.lines
-            for event in line.events
-        ]
-    updating = sum(event.duration_ns for event in events if event.name == UPDATE) / 1e9
-    return {
-        "step": seconds / steps,
-        "forward": None,
-        "backward": None,
-        "optimizer": updating / steps,
-        "communication": 0.0,
-    }
+    return xla.profile(
+        step, steps, partial(jax.profiler.trace, profiler_options=options), _update_seconds
+    )
+
+
+def _update_seconds(file: Path) -> float:
+    return sum(
+        event.duration_ns / 1e9
+        for plane in jax.profiler.ProfileData.from_file(str(file)).planes
+        for line in plane.lines
+        for event in line.events
+        if event.name == xla.UPDATE
+    )

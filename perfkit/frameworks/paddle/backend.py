@@ -2,37 +2,47 @@
 
 import math
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import paddle
+from paddle.nn.functional.flash_attention import sdp_kernel
 
 from perfkit.config import Config
 from perfkit.frameworks import base
-from perfkit.frameworks.base import CpuDevice, Device, GpuDevice
+from perfkit.frameworks.base import CpuDevice, Device, GpuDevice, HostTimedDevice
+from perfkit.frameworks.paddle import TUNING_FLAGS
 from perfkit.frameworks.paddle.bert import Bert
+from perfkit.frameworks.paddle.gpt import Gpt
 from perfkit.frameworks.paddle.resnet50 import ResNet50
-from perfkit.frameworks.paddle.strategy import apply
+from perfkit.frameworks.paddle.strategy import Strategy
 from perfkit.frameworks.paddle.vgg16 import VGG16
 from perfkit.frameworks.precision import dtype_name
 from perfkit.models import MOMENTUM, OptimizerSettings
-from perfkit.system.processes import end_with_parent
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),
     "pure_fp16": ("O2", "float16"),
     "bf16": ("O1", "bfloat16"),
 }
-NETWORKS: dict[str, Callable[[Config], paddle.nn.Layer]] = {
-    "resnet50": lambda config: ResNet50(str(config.layout)),
-    "vgg16": lambda config: VGG16(str(config.layout)),
-    "bert": lambda _config: Bert(),
-}
-DenseTensor = getattr(paddle.base.core, "DenseTensor", None) or paddle.base.core.LoDTensor
+PRODUCTS = (
+    *("conv2d", "depthwise_conv2d", "matmul", "matmul_v2", "mul", "bmm", "einsum"),
+    *("fused_gemm_epilogue", "flash_attn", "memory_efficient_attention"),
+)
+"""Paddle's operators that multiply matrices, by their names in dynamic and static graphs."""
+DTYPES = ("float16", "bfloat16", "float32", "other")
+"""Those that Paddle counts the calls of an operator by, in this order."""
+NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
+FUSED_ATTENTION = re.compile("flash_attn|memory_efficient_attention")
+core = paddle.base.core
+DenseTensor = getattr(core, "DenseTensor", None) or core.LoDTensor
 """Paddle 3's name, or Paddle 2's, of the tensors that DALI's plugin fills."""
 
 Batch = tuple[paddle.Tensor, ...]
@@ -50,12 +60,40 @@ def open_device(config: Config) -> Device:
     seed = config.seed + paddle.distributed.get_rank()
     paddle.seed(seed)
     np.random.seed(seed)
-    return GpuDevice(paddle.device) if config.device == "gpu" else CpuDevice()
+    if not config.accelerated:
+        return CpuDevice()
+    allocated = "Allocated", paddle.framework._current_expected_place_().get_device_id()
+    library = SimpleNamespace(
+        Event=paddle.device.Event,
+        synchronize=paddle.device.synchronize,
+        # Where all Paddle versions since 3.0 have them.
+        reset_peak_memory_stats=partial(core.device_memory_stat_reset_peak_value, *allocated),
+        max_memory_allocated=partial(core.device_memory_stat_peak_value, *allocated),
+    )
+    # The events of custom devices don't measure time, in 3.3.
+    timed = config.device == "gpu" or hasattr(paddle.device.Event().event_base, "elapsed_time")
+    return (GpuDevice if timed else HostTimedDevice)(library)
 
 
 def enable_float64() -> None:
     """Have trainers that are made from now on compute in float64."""
     paddle.set_default_dtype("float64")
+
+
+def tune(config: Config) -> None:
+    """Set the flags that make Paddle fast on a GPU, those that this build has and
+    `disable_tuning` does not name."""
+    for setting, (flag, value) in TUNING_FLAGS.items():
+        if config.device == "gpu" and config.tunes(setting):
+            with suppress(ValueError):
+                paddle.set_flags({flag: value})
+
+
+def _flag(flag: str) -> str:
+    try:
+        return str(paddle.get_flags(flag)[flag])
+    except ValueError:
+        return "not in this build of Paddle"
 
 
 class Trainer(base.Trainer):
@@ -65,21 +103,24 @@ class Trainer(base.Trainer):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.network = NETWORKS[config.model](config)
+        tune(config)
+        # Images have a layout.
+        self.network = NETWORKS[config.model](*filter(None, [config.layout]))
         self.parameters = sum(p.size for _, p in self.named_parameters())
-        self.optimizer = build_optimizer(self.optimizer_settings, self.network)
+        fused = config.device == "gpu" and config.tunes("fused_optimizer")
+        self.optimizer = build_optimizer(self.optimizer_settings, self.network, fused=fused)
         self.level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
         if self.level == "O2":
             self.network, self.optimizer = paddle.amp.decorate(
                 self.network, self.optimizer, level="O2", dtype=self.dtype, master_weight=True
             )
-        self.scaler: Any = None
-        if self.dtype == "float16":
-            self.scaler = paddle.amp.GradScaler(
-                init_loss_scaling=base.INITIAL_LOSS_SCALE, decr_every_n_nan_or_inf=1
-            )
+        self.scaler = paddle.amp.GradScaler(
+            enable=self.dtype == "float16",
+            init_loss_scaling=base.INITIAL_LOSS_SCALE,
+            decr_every_n_nan_or_inf=1,
+        )
         self.skipped = 0
-        self.strategy = apply(config)
+        self.strategy = Strategy(config)
         self.forward: Any = self.network
         if config.execution == "static":
             self.forward = paddle.jit.to_static(
@@ -95,17 +136,15 @@ class Trainer(base.Trainer):
                 logits = self.forward(*batch[: self.network.inputs])
                 loss = self.network.loss(logits, *batch[self.network.inputs :])
             loss = loss / self.accumulate if self.accumulate > 1 else loss
-            (self.scaler.scale(loss) if self.scaler else loss).backward()
+            self.scaler.scale(loss).backward()
         return loss.detach()
 
     def update(self) -> None:
-        if self.scaler:
-            # Waits for the device: it reads whether a gradient overflowed.
-            self.scaler.step(self.optimizer)
+        # With loss scaling, waits for the device: it reads whether a gradient overflowed.
+        self.scaler.step(self.optimizer)
+        if self.scaler.is_enable():
             self.scaler.update()
             self.skipped += bool(self.optimizer._get_auxiliary_var("found_inf"))
-        else:
-            self.optimizer.step()
         self.zero_grad()
 
     def zero_grad(self) -> None:
@@ -122,7 +161,7 @@ class Trainer(base.Trainer):
 
     @property
     def loss_scale(self) -> float | None:
-        if not self.scaler or not self.scaler.is_enable():
+        if not self.scaler.is_enable():
             return None
         return float(np.asarray(self.scaler.state_dict()["scale"]).item())
 
@@ -132,26 +171,38 @@ class Trainer(base.Trainer):
         return paddle.amp.auto_cast(level=self.level, dtype=self.dtype)
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """By the outputs of the layers in one forward pass outside of training."""
-        counts: Counter[str] = Counter()
+        """By the kernels that Paddle chooses for matrix products and convolutions in a forward
+        pass outside of training. The outputs of layers don't tell: that of a dense layer in
+        float16 is float32 again once its bias is added."""
+        kernels = self._kernels(batch)
+        return dict(sum((kernels.get(name, Counter()) for name in PRODUCTS), Counter()))
 
-        def count(_layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
-            counts[dtype_name(output.dtype)] += 1
+    def attention(self, batch: Batch) -> str | None:
+        fused = sorted(name for name in self._kernels(batch) if FUSED_ATTENTION.search(name))
+        return ", ".join(fused) or super().attention(batch)
 
-        self._run(batch, count)
-        return dict(counts)
+    def _kernels(self, batch: Batch) -> dict[str, Counter[str]]:
+        """Operator -> its calls by dtype, as Paddle counts them, in a forward pass outside of
+        training."""
+        core.clear_low_precision_op_list()
+        paddle.set_flags({"FLAGS_low_precision_op_list": 1})
+        try:
+            self._run(batch)
+        finally:
+            paddle.set_flags({"FLAGS_low_precision_op_list": 0})
+        kernels = {}
+        for name, calls in core.get_low_precision_op_list().items():
+            numbers = map(int, calls.split(",") if isinstance(calls, str) else calls)
+            counts = Counter(dict(zip(DTYPES, numbers, strict=True)))
+            kernels[name.removeprefix("pd_op.")] = counts
+        return kernels
 
-    def _run(self, batch: Batch, hook: Callable[[Any, Any, paddle.Tensor], None]) -> None:
-        """A forward pass without gradients that leaves batch-norm statistics as they are;
-        `hook` is called with each layer that contains none, its inputs and its output."""
-        leaves = [layer for layer in self.network.sublayers() if not layer.sublayers()]
-        handles = [layer.register_forward_post_hook(hook) for layer in leaves]
+    def _run(self, batch: Batch) -> None:
+        """A forward pass without gradients that leaves batch-norm statistics as they are."""
         self.network.eval()
         with paddle.no_grad(), self._auto_cast():
             self.network(*batch[: self.network.inputs])
         self.network.train()
-        for handle in handles:
-            handle.remove()
 
     def named_parameters(self) -> Iterator[tuple[str, paddle.Tensor]]:
         return ((name, p) for name, p in self.network.named_parameters() if not p.stop_gradient)
@@ -174,46 +225,57 @@ class Trainer(base.Trainer):
     def multiply_adds(self, batch: Batch) -> int:
         """Those of convolutions, dense layers, and paddle.matmul where a network calls it, by
         the shapes that they really have."""
-        counted, product = 0, paddle.matmul
+        counts, product = [], paddle.matmul
 
         def count(layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
-            nonlocal counted
-            if isinstance(layer, paddle.nn.Conv2D):
-                counted += math.prod(output.shape) * math.prod(layer.weight.shape[1:])
-            elif isinstance(layer, paddle.nn.Linear):
-                counted += math.prod(output.shape) * layer.weight.shape[0]
+            is_dense = isinstance(layer, paddle.nn.Linear)
+            summed = layer.weight.shape[:1] if is_dense else layer.weight.shape[1:]
+            counts.append(math.prod(output.shape) * math.prod(summed))
 
-        def matmul(
-            x: paddle.Tensor,
-            y: paddle.Tensor,
-            transpose_x: bool = False,
-            transpose_y: bool = False,
-        ) -> paddle.Tensor:
-            nonlocal counted
-            output = product(x, y, transpose_x, transpose_y)
-            counted += math.prod(output.shape) * x.shape[-2 if transpose_x else -1]
+        def matmul(x: paddle.Tensor, y: paddle.Tensor, **how: bool) -> paddle.Tensor:
+            output = product(x, y, **how)
+            counts.append(math.prod(output.shape) * x.shape[-1])
             return output
 
+        kinds = paddle.nn.Conv2D, paddle.nn.Linear
+        layers = (layer for layer in self.network.sublayers() if isinstance(layer, kinds))
+        hooks = [layer.register_forward_post_hook(count) for layer in layers]
         # Of a compiled network neither layers nor calls are seen.
         paddle.jit.enable_to_static(False)
         paddle.matmul = matmul
         try:
-            self._run(batch, count)
+            # The fused attention of a GPU calls no matmul.
+            with sdp_kernel(enable_math=True, enable_flash=False, enable_mem_efficient=False):
+                self._run(batch)
         finally:
             paddle.matmul = product
             paddle.jit.enable_to_static(True)
-        return counted
+            for hook in hooks:
+                hook.remove()
+        return sum(counts)
 
-    @property
-    def device(self) -> str:
-        _name, parameter = next(self.named_parameters())
-        return "gpu" if parameter.place.is_gpu_place() else "cpu"
+    def place(self, tensor: paddle.Tensor) -> str:
+        place = tensor.place
+        if place.is_gpu_place():
+            return "gpu"
+        if place.is_custom_place():
+            return str(place.custom_device_type())
+        return "xpu" if place.is_xpu_place() else "cpu"
 
     def tf32(self) -> bool:
         """Paddle's default where the GPU can."""
         return self.device == "gpu" and base.rounds_to_tf32(
             paddle.device.cuda.get_device_capability()
         )
+
+    def settings(self) -> dict[str, str]:
+        """As Paddle has them now: a strategy may have set the flags after `tune`."""
+        if self.device != "gpu":
+            return {}
+        fused = getattr(self.optimizer, "_use_multi_tensor", None)
+        return {flag: _flag(flag) for flag, _ in TUNING_FLAGS.values()} | {
+            "optimizer": "all parameters at once" if fused else "each parameter by itself"
+        }
 
     def strategy_outcomes(self) -> dict[str, Any]:
         return self.strategy.outcomes
@@ -233,12 +295,22 @@ class Workloads:
         return lambda: paddle.assign(source, target)
 
 
+def largest_of_ranks(value: int) -> int:
+    if paddle.distributed.get_world_size() == 1:
+        return value
+    shared = paddle.to_tensor([value])
+    paddle.distributed.all_reduce(shared, paddle.distributed.ReduceOp.MAX)
+    return int(shared.item())
+
+
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend. Communication may lie within the backward pass, and overlap it."""
+    """See Backend. Communication may lie within the backward pass, and overlap it. Of other
+    accelerators the profiler shows no parts."""
     from paddle import profiler
     from paddle.profiler.profiler_statistic import StatisticData, sum_ranges
 
-    gpu = paddle.device.get_device().startswith("gpu")
+    kind = paddle.device.get_device().partition(":")[0]
+    gpu = kind == "gpu"
     targets = [profiler.ProfilerTarget.CPU, *([profiler.ProfilerTarget.GPU] if gpu else [])]
     # Its usual way to end is to write all events into the working folder.
     recorder = profiler.Profiler(targets=targets, on_trace_ready=lambda _profiler: None)
@@ -247,40 +319,46 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
     for _ in range(steps):
         step()
         recorder.step()
-    if gpu:
+    if kind != "cpu":
         paddle.device.synchronize()
-    seconds = time.perf_counter() - began
+    seconds = dict.fromkeys(base.PARTS) | {"step": (time.perf_counter() - began) / steps}
     recorder.stop()
+    if kind not in ("cpu", "gpu"):
+        return seconds
     result = recorder.profiler_result
     events = StatisticData(result.get_data(), result.get_extra_info())
-    parts = {"forward": "Forward", "backward": "Backward", "optimizer": "Optimization"}
-    spent = {"step": seconds * 1e9}
-    for part, name in parts.items():
+    names = {"forward": "Forward", "backward": "Backward", "optimizer": "Optimization"}
+    for part, name in names.items():
         item = events.event_summary.model_perspective_items.get(name)
-        spent[part] = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
-    means = {part: nanoseconds / 1e9 / steps for part, nanoseconds in spent.items()}
+        nanoseconds = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
+        seconds[part] = nanoseconds / 1e9 / steps
     exchange = sum_ranges(events.distributed_summary.communication_range)
     # It sees nothing of gloo, whose exchange is then within the backward pass.
-    unseen = paddle.distributed.get_world_size() > 1 and not exchange
-    return {**means, "communication": None if unseen else exchange / 1e9 / steps}
+    if exchange or paddle.distributed.get_world_size() == 1:
+        seconds["communication"] = exchange / 1e9 / steps
+    return seconds
 
 
 def build_optimizer(
-    settings: OptimizerSettings, network: paddle.nn.Layer
+    settings: OptimizerSettings, network: paddle.nn.Layer, *, fused: bool = False
 ) -> paddle.optimizer.Optimizer:
-    """The optimizer with these settings."""
+    """The optimizer with these settings. `fused`: one kernel for all parameters, where Paddle
+    has it: for momentum."""
     parameters = network.parameters()
     rate, decay = settings.learning_rate, settings.weight_decay
     if settings.optimizer == "momentum":
         return paddle.optimizer.Momentum(
-            rate, MOMENTUM, parameters=parameters, weight_decay=decay
+            rate, MOMENTUM, parameters=parameters, weight_decay=decay, use_multi_tensor=fused
         )
     if settings.optimizer == "adamw":
         names = {p.name for p in parameters if p.ndim > 1}
+        clip_norm = settings.clip_norm
         return paddle.optimizer.AdamW(
             rate,
+            *settings.betas,
             parameters=parameters,
             weight_decay=decay,
+            grad_clip=clip_norm and paddle.nn.ClipGradByGlobalNorm(clip_norm),
             apply_decay_param_fun=names.__contains__,
         )
     return paddle.optimizer.Lamb(
@@ -295,40 +373,32 @@ def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
 ) -> Iterator[tuple[Any, ...]]:
     """Batches that so many processes of Paddle's DataLoader make."""
-    loader = paddle.io.DataLoader(
-        samples,
-        batch_sampler=indices,
-        num_workers=processes,
-        # One that waits to hand a batch over outlives its trainer otherwise.
-        worker_init_fn=lambda _worker: end_with_parent(),
-    )
+    loader = paddle.io.DataLoader(samples, batch_sampler=indices, num_workers=processes)
     return map(tuple, loader)
 
 
-def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
-    """Batches as Paddle tensors, on the device that has them."""
-    return map(as_tensors, batches)
+def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
+    """Batches as Paddle tensors on the device: on a CPU the very memory that the input has."""
+    return base.converted(batches, _on_device if config.accelerated else as_tensor)
 
 
-def as_tensors(batch: tuple[Any, ...]) -> Batch:
-    """A batch as Paddle tensors, without a copy on the device that has it.
+def _on_device(array: Any) -> paddle.Tensor:
+    """Copied, unless it is there: an operator would copy it anew, and wait, in each step."""
+    tensor = as_tensor(array)
+    if not tensor.place.is_cpu_place():
+        return tensor
+    return tensor._copy_to(paddle.framework._current_expected_place_(), False)
+
+
+def as_tensor(array: Any) -> paddle.Tensor:
+    """An array as Paddle tensor, without a copy on the device that has it.
 
     Takes Paddle's own tensors, the lower-level ones that DALI's Paddle plugin fills, and
     whatever speaks DLPack.
     """
-    return tuple(_as_tensor(array) for array in batch)
-
-
-def _as_tensor(array: Any) -> paddle.Tensor:
     if isinstance(array, paddle.Tensor):
         return array
     if isinstance(array, DenseTensor):
         return paddle.to_tensor(array, place=array._place())
     # The capsule itself: Paddle 2 does not ask for it.
     return paddle.utils.dlpack.from_dlpack(array.__dlpack__())
-
-
-def memory_bytes(config: Config) -> int | None:
-    if config.device == "gpu":
-        return int(paddle.device.cuda.max_memory_allocated())
-    return None

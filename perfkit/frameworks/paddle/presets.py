@@ -48,18 +48,14 @@ def precision_of(strategy: str) -> str | None:
 
 def code(strategy: str) -> str:
     """The preset as the Python that a reader of its source would write, for Paddle 2."""
-    parts = {
-        "execution_strategy": "paddle.static.ExecutionStrategy()",
-        "build_strategy": "paddle.static.BuildStrategy()",
-    }
     options = STRATEGIES[strategy]
     lines = ["import paddle", "from paddle.distributed import fleet", ""]
-    lines.append("strategy = fleet.DistributedStrategy()")
-    for part, constructor in parts.items():
-        inner = {k.split(".")[1]: v for k, v in options.items() if k.startswith(part)}
-        if inner:
-            lines += [f"{part} = {constructor}"]
-            lines += [f"{part}.{name} = {value!r}" for name, value in inner.items()]
-            lines += [f"strategy.{part} = {part}"]
+    lines += ["strategy = fleet.DistributedStrategy()"]
+    for part, name in (
+        ("execution_strategy", "ExecutionStrategy"),
+        ("build_strategy", "BuildStrategy"),
+    ):
+        if inner := [f"{k} = {v!r}" for k, v in options.items() if k.startswith(part)]:
+            lines += [f"{part} = paddle.static.{name}()", *inner, f"strategy.{part} = {part}"]
     lines += [f"strategy.{k} = {v!r}" for k, v in options.items() if "." not in k]
     return "\n".join(lines)

@@ -5,8 +5,8 @@ docs/backends.md has the reasons of its settings, and what else was tried.
 
 import os
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
@@ -14,25 +14,25 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd import DeviceType
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.config import Config
 from perfkit.frameworks import base
 from perfkit.frameworks.base import CpuDevice, Device, GpuDevice
 from perfkit.frameworks.precision import dtype_name
 from perfkit.frameworks.torch.bert import Bert
+from perfkit.frameworks.torch.gpt import Gpt
 from perfkit.frameworks.torch.resnet50 import ResNet50
 from perfkit.frameworks.torch.vgg16 import VGG16
 from perfkit.models import MOMENTUM, OptimizerSettings
-from perfkit.system.processes import end_with_parent
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
-NETWORKS: dict[str, Callable[[Config], nn.Module]] = {
-    "resnet50": lambda config: ResNet50(str(config.layout)),
-    "vgg16": lambda config: VGG16(str(config.layout)),
-    "bert": lambda _config: Bert(),
-}
+NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
+FUSED_ATTENTION = ("flash", "mem_efficient", "cudnn")
+"""The forms of scaled_dot_product_attention besides the plain one, `math`."""
 EXCHANGE_TIMEOUT = timedelta(minutes=3)
 """How long ranks wait for each other: one may have to compile what others have in a cache."""
 
@@ -50,7 +50,9 @@ def open_device(config: Config) -> Device:
         torch.cuda.init()
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
         torch.backends.cudnn.allow_tf32 = config.tf32
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = config.tunes("cudnn_search")
+        for fused in FUSED_ATTENTION:
+            getattr(torch.backends.cuda, f"enable_{fused}_sdp")(config.tunes("fused_attention"))
     if config.ranks > 1:
         library = "nccl" if config.device == "gpu" else "gloo"
         torch.distributed.init_process_group(library, timeout=EXCHANGE_TIMEOUT)
@@ -71,9 +73,13 @@ class Trainer(base.Trainer):
         super().__init__(config)
         self.kind = "cuda" if config.device == "gpu" else "cpu"
         self.dtype = AUTO_CAST.get(config.precision)
-        self.network: Any = NETWORKS[config.model](config).to(self.kind)
+        # Images have a layout.
+        network = NETWORKS[config.model](*filter(None, [config.layout]))
+        self.network: Any = network.to(self.kind)
         self.parameters = sum(p.numel() for p in self.network.parameters())
-        self.optimizer = build_optimizer(self.optimizer_settings, self.network)
+        self.optimizer = build_optimizer(
+            self.optimizer_settings, self.network, fused=config.tunes("fused_optimizer")
+        )
         self.scaler = torch.amp.GradScaler(
             self.kind,
             init_scale=base.INITIAL_LOSS_SCALE,
@@ -102,6 +108,10 @@ class Trainer(base.Trainer):
 
     def update(self) -> None:
         with record_function("optimizer"):
+            align_gradients(self.network.parameters())
+            if clip_norm := self.optimizer_settings.clip_norm:
+                self.scaler.unscale_(self.optimizer)
+                torch.nn.utils.clip_grad_norm_(self.network.parameters(), clip_norm)
             self.scaler.step(self.optimizer)
             if self.scaler.is_enabled():
                 # Does not wait for the device: a fused optimizer itself checks whether a
@@ -178,6 +188,23 @@ class Trainer(base.Trainer):
             hook.remove()
         return dict(counts)
 
+    def attention(self, batch: Batch) -> str | None:
+        """The operators that scaled_dot_product_attention chose in one forward pass outside of
+        training; none is seen where it is made of matrix products."""
+        seen: set[str] = set()
+
+        class Watch(TorchDispatchMode):
+            def __torch_dispatch__(
+                self, operator: Any, _types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                name = str(operator.name())
+                seen.update([name.partition("::")[2]] if "attention" in name else ())
+                return operator(*args, **(kwargs or {}))
+
+        with Watch():
+            self._run(batch)
+        return ", ".join(sorted(seen)) or super().attention(batch)
+
     def _run(self, batch: Batch) -> None:
         """A forward pass that changes nothing: gradients are off, batch-norm statistics and
         random numbers untouched."""
@@ -189,15 +216,28 @@ class Trainer(base.Trainer):
     def _auto_cast(self) -> Any:
         return torch.autocast(self.kind, self.dtype) if self.dtype else nullcontext()
 
-    @property
-    def device(self) -> str:
-        return "gpu" if next(self.network.parameters()).is_cuda else "cpu"
+    def place(self, tensor: torch.Tensor) -> str:
+        return "gpu" if tensor.is_cuda else "cpu"
 
     def tf32(self) -> bool:
         allowed = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
         return self.device == "gpu" and base.rounds_to_tf32(
             torch.cuda.get_device_capability(), allowed=allowed
         )
+
+    def settings(self) -> dict[str, str]:
+        first = next(p for p in self.network.parameters() if p.ndim > 1)
+        last = first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last)
+        fused = self.optimizer.defaults["fused"]
+        compiled = "torch.compile" if self.config.execution == "static" else "eager"
+        found = {
+            "optimizer": "fused" if fused else "PyTorch's default",
+            "memory_format": "channels_last" if last else "contiguous",
+            "execution": compiled + ", then DistributedDataParallel" * self.parallel,
+        }
+        if self.device == "gpu":
+            found["cudnn.benchmark"] = str(torch.backends.cudnn.benchmark)
+        return found
 
 
 class Workloads:
@@ -215,9 +255,16 @@ class Workloads:
         return lambda: target.copy_(source)
 
 
+def largest_of_ranks(value: int) -> int:
+    if not torch.distributed.is_initialized():
+        return value
+    shared = torch.tensor(value, device="cuda" if torch.cuda.is_initialized() else "cpu")
+    torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX)
+    return int(shared)
+
+
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
     """See Backend. Communication overlaps the backward pass."""
-    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity
 
     gpu = torch.cuda.is_initialized()
@@ -233,80 +280,85 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
         if gpu:
             torch.cuda.synchronize()
         seconds = time.perf_counter() - began
-    spent: dict[str, float] = defaultdict(float)
-    for event in recorder.key_averages():
-        spent[event.key] += (event.device_time_total if gpu else event.cpu_time_total) / 1e6
+    return {"step": seconds / steps, **seconds_of_parts(recorder.events(), steps, gpu=gpu)}
+
+
+def seconds_of_parts(
+    events: Iterable[Any], steps: int, *, gpu: bool
+) -> dict[str, float | None]:
+    """Seconds of each part of a step, of the profiler's events: what the rows of its name
+    cover; None without one.
+
+    On a GPU, each range that the program names has a row of the host and rows of the device,
+    one for each stream, from the range's first kernel to its last: only the device's count, and
+    where they overlap only once.
+    """
     where = DeviceType.CUDA if gpu else DeviceType.CPU
-    exchanges = [
-        event.time_range
-        for event in recorder.events()
-        if event.name.startswith(("gloo:", "nccl:")) and event.device_type == where
-    ]
-    parts = {part: spent[part] / steps for part in ("forward", "backward", "optimizer")}
-    communication = _covered(exchanges) / 1e6 / steps
-    return {"step": seconds / steps, **parts, "communication": communication}
+    seconds: dict[str, float | None] = dict.fromkeys(base.PARTS) | {"communication": 0.0}
+    ends: dict[str, float] = {}
+    for event in sorted(events, key=lambda event: event.time_range.start):
+        exchange = event.name.startswith(("gloo:", "nccl:"))
+        part, span = "communication" if exchange else event.name, event.time_range
+        if part in seconds and event.device_type == where:
+            covered = max(0.0, span.end - max(span.start, ends.get(part, span.start)))
+            seconds[part] = (seconds[part] or 0.0) + covered / 1e6 / steps
+            ends[part] = max(span.end, ends.get(part, span.end))
+    return seconds
 
 
-def _covered(ranges: list[Any]) -> float:
-    """How much time they cover, where several may be under way at once."""
-    covered, end = 0.0, float("-inf")
-    for span in sorted(ranges, key=lambda span: span.start):
-        covered += max(0.0, span.end - max(span.start, end))
-        end = max(end, span.end)
-    return covered
+def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Give every gradient the strides of its parameter, by a copy where they are others: what
+    torch.compile made of an NCHW network may return 1x1 kernels' gradients channels-last, which
+    a fused optimizer may refuse (pytorch/pytorch#126585)."""
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is not None and gradient.stride() != parameter.stride():
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
 
-def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.optim.Optimizer:
-    """A fused optimizer with these settings."""
-    parameters = [*network.parameters()]
+def build_optimizer(
+    settings: OptimizerSettings, network: nn.Module, *, fused: bool = True
+) -> torch.optim.Optimizer:
+    """An optimizer with these settings, fused or as PyTorch chooses by itself (`foreach` on a
+    GPU)."""
+    parameters, form = [*network.parameters()], True if fused else None
     rate, decay = settings.learning_rate, settings.weight_decay
     if settings.optimizer == "momentum":
-        return torch.optim.SGD(parameters, rate, MOMENTUM, weight_decay=decay, fused=True)
+        sgd = torch.optim.SGD(parameters, rate, MOMENTUM, weight_decay=decay, fused=form)
+        # A fused step that overflows leaves the buffers that it made uninitialized, and the
+        # next one takes them for momentum. From zero, the first step is the same.
+        for parameter in parameters:
+            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return sgd
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
         {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, rate, fused=True)
+    return torch.optim.AdamW(groups, rate, settings.betas, fused=form)
 
 
 def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
 ) -> Iterator[tuple[Any, ...]]:
     """Batches that so many processes of PyTorch's DataLoader make."""
+    pin = torch.cuda.is_initialized()
     loader = torch.utils.data.DataLoader(
-        samples,
-        batch_sampler=indices,
-        num_workers=processes,
-        pin_memory=torch.cuda.is_initialized(),
-        # One that waits to hand a batch over outlives its trainer otherwise.
-        worker_init_fn=lambda _worker: end_with_parent(),
+        samples, batch_sampler=indices, num_workers=processes, pin_memory=pin
     )
     return map(tuple, loader)
 
 
 def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
     """Batches as PyTorch tensors on the device: on a CPU the very memory that the input has."""
-    source: Any = None
-    converted: Batch = ()
-    for batch in batches:
-        # Synthetic input hands out one batch for ever, which is then copied once.
-        if batch is not source:
-            source, converted = batch, tuple(map(_as_tensor, batch))
-            if config.device == "gpu":
-                converted = tuple(map(_on_gpu, converted))
-        yield converted
+    convert = _on_gpu if config.device == "gpu" else _as_tensor
+    return base.converted(batches, convert)
 
 
 def _as_tensor(array: Any) -> torch.Tensor:
     return array if isinstance(array, torch.Tensor) else torch.from_dlpack(array)
 
 
-def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:
+def _on_gpu(array: Any) -> torch.Tensor:
     """Copied, behind the host's back, from pinned memory, unless it is there."""
+    tensor = _as_tensor(array)
     return tensor if tensor.is_cuda else tensor.pin_memory().to("cuda", non_blocking=True)
-
-
-def memory_bytes(config: Config) -> int | None:
-    if config.device == "gpu":
-        return int(torch.cuda.max_memory_allocated())
-    return None

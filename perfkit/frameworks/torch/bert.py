@@ -36,10 +36,9 @@ class Layer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.query = _dense(facts.WIDTH, facts.WIDTH)
-        self.key = _dense(facts.WIDTH, facts.WIDTH)
-        self.value = _dense(facts.WIDTH, facts.WIDTH)
-        self.out_proj = _dense(facts.WIDTH, facts.WIDTH)
+        self.query, self.key, self.value, self.out_proj = (
+            _dense(facts.WIDTH, facts.WIDTH) for _ in range(4)
+        )
         self.attention_norm = _norm()
         self.fc1 = _dense(facts.WIDTH, facts.INNER)
         self.fc2 = _dense(facts.INNER, facts.WIDTH)
@@ -69,6 +68,7 @@ class Bert(nn.Module):
     to logits of (batch * P) x vocabulary for the words and batch x 2 for the next sentence."""
 
     inputs = 4
+    attention = "unfused"
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,0 +1,231 @@
+"""Stored files with random changes: python benchmarks/fuzz.py TARGET [SECONDS [SEED]].
+
+TARGET is `result` (result.json), `raw` (raw files) or `parameters` (parameters files); 600 s
+and a random seed, which is printed. Each changed file is read, judged and published by the
+functions that the commands call. They may refuse it, by the error for that; any other
+exception, and over 10 s of CPU time, is a finding. Prints one finding of each kind, and ends
+with 1 if there is one.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+import perfkit
+from perfkit.comparison.history import history
+from perfkit.config import ROOT
+from perfkit.logs.export import EXPORTERS, ExportError, texts
+from perfkit.report.measurement import write_measurement
+from perfkit.report.site import write_index, write_tables
+from perfkit.results.frames import load, load_steps
+from perfkit.results.schema import Result, identity_digest
+from perfkit.results.store import Measurement, ResultError, raw_digests
+from perfkit.sweep.jobs import read_jobs
+from perfkit.sweep.matrix import SweepError
+
+LONGEST_SECONDS = 10
+EXAMPLES = ROOT / "outputs" / "examples"
+BASES = ("resnet50-paddle-fp32-1x2-b8*", "resnet50-paddle-fp32-1x1-b8*", "bert-jax*")
+ODD = [None, True, 0, -1, 1, 2, 1e308, -1e308, 5e-324, 1e-9, 2**53, 10**400, "é" * 999]
+ODD += ["", "x", "<b>", "\0", "\x1b[2J", "2026-01-01T00:00:00+00:00", "nan", "../x"]
+ODD += [[], {}, [1], {"x": 1}, [[]]]
+PAGES_SHARE = 0.03
+"""Of the files, for so many a page is written, which takes 0.3 s."""
+KNOWN = (ResultError, perfkit.ComparisonError, ExportError, SweepError)
+
+
+def places(value, place=()):
+    """The places of all values within a JSON value."""
+    yield place
+    items = value.items() if isinstance(value, dict) else ()
+    for key, part in enumerate(value) if isinstance(value, list) else items:
+        yield from places(part, (*place, key))
+
+
+def changed_value(content, chance):
+    """The JSON value with a value replaced, removed, given another key, or taken from elsewhere
+    in it."""
+    every = [place for place in places(content) if place]
+    *above, key = chance.choice(every)
+    holder = content
+    for part in above:
+        holder = holder[part]
+    other = content
+    for part in chance.choice(every):
+        other = other[part]
+    match chance.randrange(5):
+        case 0:
+            del holder[key]
+        case 1 if isinstance(holder, dict):
+            holder[chance.choice(["x", "", "schema_version", "code"])] = holder.pop(key)
+        case 2:
+            holder[key] = json.loads(json.dumps(other))
+        case 3 if type(holder[key]) in (int, float):
+            holder[key] *= chance.choice([-1, 0, 0.5, 2, 1e9, 1 + 1e-12])
+        case _:
+            holder[key] = chance.choice(ODD)
+    return content
+
+
+def changed_bytes(data, chance):
+    """The bytes with some of them changed, cut off, or given twice."""
+    data = bytearray(data)
+    for _ in range(chance.choice([1, 1, 2, 8])):
+        begin = chance.randrange(len(data) + 1)
+        end = min(len(data), begin + chance.choice([1, 1, 4, 100, 10**6]))
+        piece = chance.choice([b"", chance.randbytes(end - begin), bytes(data[begin:end]) * 2])
+        data[begin:end] = piece or chance.choice([b"", b"\n", b"{", b'"', b"NaN", b"\xff"])
+    return bytes(data)
+
+
+def judge(folder, base, chance):
+    """All that is asked of a stored measurement."""
+    frame = load(folder.parent)
+    assert len(frame) + len(frame.attrs["unreadable"]) >= 1
+    history(frame)
+    write_tables(folder.parent, frame)
+    write_index(folder.parent)
+    for one, other in ((base, folder), (folder, base)):
+        refusable(lambda one=one, other=other: str(perfkit.compare(one, other, across=["cpu"])))
+    measurement = refusable(lambda: Measurement.read(folder))
+    refusable(lambda: load_steps(folder))
+    if measurement:
+        refusable(lambda: texts(measurement, chance.choice([*EXPORTERS])))
+        if chance.random() < PAGES_SHARE:
+            write_measurement(measurement)
+
+
+def refusable(call):
+    """What the call returns; None if it refuses what it was given."""
+    try:
+        return call()
+    except KNOWN as error:
+        str(error).encode()
+        return None
+
+
+def result(outputs, base, chance):
+    """A changed result.json, half of them with an id that fits."""
+    source = base / "result.json"
+    content = json.loads(source.read_text())
+    for _ in range(chance.choice([1, 1, 1, 2, 3])):
+        content = changed_value(content, chance)
+        if not isinstance(content, dict) or not content:
+            break
+    text = json.dumps(content).encode()
+    name = base.name
+    if chance.random() < 0.2:
+        text = changed_bytes(source.read_bytes(), chance)
+    elif chance.random() < 0.6:
+        name, text = with_own_id(name, content, text)
+    folder = outputs / name
+    shutil.copytree(base, folder)
+    (folder / "result.json").write_bytes(text)
+    return folder
+
+
+def with_own_id(name, content, text):
+    """Name and text of a result that can be read, with the id of what it says it is."""
+    try:
+        found = Result.model_validate_json(text)
+        asked = found.config, found.protocol, found.environment
+        digest = identity_digest(*asked, found.input_data and found.input_data.sha256)
+    except ValueError:
+        return name, text
+    name = f"{name.rpartition('-')[0]}-{digest}"
+    return name, json.dumps(content | {"id": name}).encode()
+
+
+def raw(outputs, base, chance):
+    """A changed raw file, half of them with the digest that fits."""
+    folder = outputs / base.name
+    shutil.copytree(base, folder)
+    file = chance.choice(sorted(folder.glob("repeats/*/*.jsonl")))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        lines = changed_value(lines, chance)
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    if chance.random() < 0.3:
+        text = changed_bytes(file.read_bytes(), chance)
+    file.write_bytes(text)
+    if chance.random() < 0.5:
+        index = int(file.parent.name)
+        content = json.loads((folder / "result.json").read_text())
+        for repeat in content["repeats"]:
+            if repeat["index"] == index:
+                repeat["raw_files"] = raw_digests(file.parent)
+        (folder / "result.json").write_text(json.dumps(content))
+    return folder
+
+
+def stored(change):
+    """A trial of a stored measurement that `change` makes from an example."""
+
+    def trial(scratch, chance):
+        base = next(EXAMPLES.glob(chance.choice(BASES)))
+        judge(change(scratch, base, chance), base, chance)
+
+    return trial
+
+
+def parameters(scratch, chance):
+    """A changed parameters file, for each of the executors."""
+    source = chance.choice(sorted((ROOT / "parameters").glob("*.yaml")))
+    file = scratch / "changed.yaml"
+    file.write_bytes(changed_bytes(source.read_bytes(), chance))
+    refusable(lambda: read_jobs(file, {}, chance.choice(["local", "slurm", "kubernetes"])))
+
+
+TARGETS = {"result": stored(result), "raw": stored(raw), "parameters": parameters}
+
+
+class TooLongError(Exception):
+    """A call that takes over LONGEST_SECONDS of CPU time."""
+
+
+def too_long(*_):
+    raise TooLongError
+
+
+def fuzz(target, seconds, seed, most=10**9):
+    """Try for so many seconds, `most` times at most; how many files, and findings with their
+    number: the seed of a file and its traceback."""
+    findings, kinds, tried = {}, Counter(), 0
+    # Of CPU time: a busy machine is no hang. Nothing that is read here may wait.
+    signal.signal(signal.SIGVTALRM, too_long)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and tried < most:
+        tried += 1
+        with tempfile.TemporaryDirectory() as scratch:
+            signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SECONDS)
+            try:
+                TARGETS[target](Path(scratch), random.Random(f"{seed}-{tried}"))
+            except Exception as error:
+                frame = traceback.extract_tb(error.__traceback__)[-1]
+                kind = type(error), frame.filename, frame.lineno
+                kinds[kind] += 1
+                findings.setdefault(kind, (f"{seed}-{tried}", traceback.format_exc()))
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return tried, [*findings.values()], kinds.total()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("seconds", nargs="?", type=float, default=600)
+    parser.add_argument("seed", nargs="?", type=int, default=random.randrange(10**6))
+    asked = parser.parse_args()
+    tried, findings, count = fuzz(asked.target, asked.seconds, asked.seed)
+    for seed, text in findings:
+        print(f"--- {seed}\n{text}")
+    kinds = f"{count} findings of {len(findings)} kinds"
+    print(f"{asked.target}, seed {asked.seed}: {tried} files, {kinds}")
+    raise SystemExit(bool(findings))

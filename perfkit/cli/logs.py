@@ -1,0 +1,225 @@
+"""`perfkit audit`, `import` and `export`."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from perfkit.cli import options
+from perfkit.config import LABEL, portable, resolved_path, typed_path
+from perfkit.request.errors import RequestError
+
+FORMAT_REGEX = click.option(
+    "--format-regex",
+    "regex",
+    metavar="REGEX",
+    help="Read logs of another format: matches a printed line; the groups are in "
+    "docs/reference/formats.md, as in '<step> .* <rate> img/s'.",
+)
+FORMAT_OPTIONS = click.option(
+    "--format-options",
+    "semantics",
+    default="",
+    metavar="NAME=VALUE…",
+    help="What these mean, as in 'rate_of=all covers=window unit=images/s'.",
+)
+
+
+@options.command(failure="a claim is not reproduced or no file readable")
+@click.argument(
+    "paths", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path)
+)
+@click.option(
+    "--published",
+    "tables",
+    multiple=True,
+    metavar="TABLE",
+    help="Compare with a published table, such as paddle-resnet50-report; many times.",
+)
+@click.option("--claim", metavar="NUMBER", help="Compare one log with this, to its digits.")
+@options.percent("--tolerance", 0, "How far from a claim a figure may be; 0: to its digits.")
+@FORMAT_REGEX
+@FORMAT_OPTIONS
+@click.option("--label", metavar="NAME", help="Keep it as a page, audits/NAME/report.html.")
+@options.OUTPUTS
+@options.JSON_FILE
+@click.pass_context
+def audit(
+    context: click.Context,
+    paths: tuple[Path, ...],
+    tables: tuple[str, ...],
+    claim: str | None,
+    tolerance: float,
+    regex: str | None,
+    semantics: str,
+    label: str | None,
+    outputs: Path,
+    file: str | None,
+) -> None:
+    """Recompute throughputs from training logs of other suites.
+
+    Each FILE is a log, or a folder of logs, in one of the formats of docs/reference/formats.md,
+    also packed by gzip or xz. Computes every statistic that suites use, over the protocol's
+    steps 21 to 120, over all steps and over the steady ones: samples / time is the throughput,
+    the others may have been published. A claim is reproduced if a figure is the same to its
+    digits. Findings name file and line. A folder in DLPerf's layout gives DLPerf's summary too.
+
+    \b
+      perfkit audit train.log --claim 10984.436
+      perfkit audit logs/ --published paddle-resnet50-report --label paddle
+    """
+    from perfkit.logs.auditing import audit as audited
+    from perfkit.logs.auditing import files_of
+    from perfkit.logs.formats import user_format
+    from perfkit.logs.wording import audit_text
+    from perfkit.text.terminal import plain
+
+    if label is not None and not re.fullmatch(LABEL, label or " "):
+        raise RequestError([f"--label {label}: 40 letters, digits, _ and - at most"])
+    words = ["perfkit", *context.find_root().obj]
+    sizes = {path: path.stat().st_size for path in files_of(paths)}
+    with click.progressbar(length=sum(sizes.values()), label="Logs", file=sys.stderr) as bar:
+        found = audited(
+            [*sizes],
+            tables=tables,
+            claim=claim,
+            tolerance=tolerance,
+            label=label or "",
+            command=plain(portable(shlex.join(words))),
+            given=user_format(regex, semantics) if regex else None,
+            progress=lambda path: bar.update(sizes[path]),
+        )
+    options.print_result(found, file, audit_text(found))
+    if label:
+        # Not before: what pages are made with takes more memory than reading a large log.
+        from perfkit.logs.audit import FOLDER, write_audit
+        from perfkit.report.site import publish_audit
+
+        folder = outputs / FOLDER / label
+        write_audit(folder, found)
+        publish_audit(folder)
+        click.echo(folder / "report.html", err=file == "-")
+    raise SystemExit(found.failed or not found.logs)
+
+
+@options.command("import")
+@click.argument(
+    "logs",
+    nargs=-1,
+    required=True,
+    metavar="LOG…",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@options.parameters_option(lambda _name, value: value)
+@FORMAT_REGEX
+@FORMAT_OPTIONS
+@options.OUTPUTS
+def import_(
+    logs: tuple[Path, ...],
+    values: options.Values,
+    regex: str | None,
+    semantics: str,
+    outputs: Path,
+) -> None:
+    """Turn LOGs of another suite into a measurement.
+
+    Several logs of one configuration become its repeats. -p gives what the logs do not say: the
+    parameters of `perfkit run`, and facts such as environment.gpus "Tesla V100-SXM2-32GB". The
+    number is that of steps 21 to 120, or of the nearest steps that the logs' prints allow; -p
+    warmup_steps and -p measured_steps choose others.
+    """
+    from perfkit.logs.formats import user_format
+    from perfkit.logs.importing import import_logs
+    from perfkit.logs.wording import sentence
+    from perfkit.report.measurement import number_words
+    from perfkit.report.site import publish
+    from perfkit.results.store import ResultError
+
+    form = user_format(regex, semantics) if regex else None
+    try:
+        measurement = import_logs(logs, values, outputs, form)
+    except ResultError as error:
+        raise RequestError([str(error)]) from None
+    publish(measurement)
+    result = measurement.result
+    assert result.imported
+    for name, by in result.imported.facts.items():
+        value = getattr(result.config, name, None)
+        if by.params.get("value", value) != value:
+            click.echo(f"{name}: {value}, {sentence(by)}", err=True)
+    protocol = result.protocol
+    steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
+    click.echo(f"{number_words(result)}; {steps}", err=True)
+    click.echo(measurement.page_file)
+
+
+@options.command(failure="something was left out")
+@click.argument(
+    "measurements",
+    default="outputs",
+    metavar="[MEASUREMENT|FOLDER]",
+    callback=options.from_here,
+)
+@click.option(
+    "--as",
+    "form",
+    required=True,
+    type=click.Choice(["dllogger", "mlperf", "optimum", "otava"]),
+    help="The format.",
+)
+@click.option("--to", metavar="FOLDER", help="Where the files go; - for the output.")
+def export(measurements: Path, form: str, to: str | None) -> None:
+    """Write measurements in the formats of other tools.
+
+    MEASUREMENT is the folder of one, FOLDER one with many. Writes a file for each complete
+    repeat, of the raw steps, beside each measurement, in `exported`; as otava, a CSV for each
+    series of FOLDER and their otava.yaml, in FOLDER/history/otava, for Apache Otava:
+    OTAVA_CONFIG=otava.yaml otava analyze TEST.
+    """
+    from perfkit.logs.export import FOLDER, ExportError, export, texts
+    from perfkit.results.store import Measurement, ResultError, Store, folders
+
+    target = resolved_path(typed_path(to)) if to and to != "-" else None
+    if form == "otava":
+        if to == "-":
+            raise RequestError(["--to: otava has several files; name a folder"])
+        _export_series(measurements, target or measurements / "history" / "otava")
+        return
+    single = Store(measurements).result_file.is_file()
+    found = [measurements] if single else list(folders(measurements))
+    if not found:
+        raise RequestError([f"{measurements}: neither a measurement nor a folder of some"])
+    files, left_out = 0, 0
+    for folder in found:
+        try:
+            measurement = Measurement.read(folder)
+            if to == "-":
+                repeats = texts(measurement, form)
+                click.echo("".join(repeats.values()), nl=False)
+                files += len(repeats)
+            else:
+                files += len(export(measurement, form, target))
+        except (ExportError, ResultError) as error:
+            options.print_error(f"left out: {error}")
+            left_out += 1
+    beside = measurements / FOLDER if single else measurements / "*" / FOLDER
+    place = "the output" if to == "-" else target or beside
+    count = len(found) - left_out
+    summary = f"{files} repeats of {count} measurement{'s' * (count != 1)} as {form}: {place}"
+    click.echo(summary, err=to == "-")
+    raise SystemExit(1 if left_out else 0)
+
+
+def _export_series(outputs: Path, folder: Path) -> None:
+    """Write every series for Apache Otava."""
+    from perfkit.comparison.history import history
+    from perfkit.logs.otava import otava_files
+    from perfkit.results.store import make_folder, write_atomically
+
+    found = history(options.load(outputs))
+    make_folder(folder)
+    for name, text in otava_files(found).items():
+        write_atomically(folder / name, text)
+    click.echo(f"{len(found.series)} series as otava: {folder}")

@@ -1,0 +1,246 @@
+"""`perfkit run`, `sweep`, `doctor`, `samples`, `manifest` and `report`."""
+
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import click
+
+from perfkit.cli import options
+from perfkit.cli.notebook import execute, source_of
+from perfkit.config import portable, typed_path
+from perfkit.models import MODELS
+from perfkit.request.errors import RequestError
+from perfkit.request.plan import plan
+
+LENGTHS = {n: m.default_sequence_length for n, m in MODELS.items() if m.sample == "sequence"}
+
+
+@click.command(epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}")
+@click.argument("model", metavar="|".join([*MODELS, "NOTEBOOK"]))
+@options.PARAMETERS
+def run(model: str, values: options.Values) -> None:
+    """Measure MODEL through its notebook, and write its page.
+
+    The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, with the request
+    checked first. NOTEBOOK is the path of your copy of such a notebook: cells that you added to
+    it are on the page too.
+    """
+    source = source_of(model)
+    planned = plan(source.model, source.values | values)
+    # Imported only now: reading the environment takes longer than refusing a request.
+    from perfkit.driver.connection import shared_secret
+    from perfkit.driver.measure import is_complete, measurement_folder
+    from perfkit.report.measurement import number_words, warning_words, write_measurement
+    from perfkit.request.environment import read_environment
+    from perfkit.request.hosts import own_index
+    from perfkit.results.store import Measurement, Store, make_folder
+
+    config = planned.config
+    by_hand = config.launcher == "manual"
+    # A secret is asked for here: the kernel has no terminal, and its outputs are stored.
+    if by_hand and (node := own_index(config.host_list)):
+        # The first host measures; this one's workers train, and it is given the result.
+        shared_secret(config.host_list, node)
+        click.echo(f"Serving {config.host_list[0]}", err=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            _end_with(*execute(source.path, Path(scratch) / "papermill.ipynb", values))
+        click.echo(
+            f"The result is below {config.outputs_dir}; its raw steps are on the first host"
+        )
+        return
+    environment = read_environment(config.framework, config.data_folder, config.interpreter)
+    folder = measurement_folder(config, planned.protocol, environment)
+    store = Store(folder)
+    make_folder(store.log_folder)
+    if is_complete(folder):
+        click.echo(f"Measured already: {folder.name}", err=True)
+        click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
+    else:
+        click.echo(f"Measuring {folder.name}", err=True)
+        if by_hand:
+            shared_secret(config.host_list, 0)
+    executed = store.log_folder / "papermill.ipynb"
+    name, message = execute(source.path, executed, values)
+    if name != RequestError.__name__ and store.result_file.exists():
+        # The page with the user's own cells; or the kernel may have died before it wrote it.
+        if name or source.own:
+            own = executed if source.own else None
+            write_measurement(Measurement.read(folder), executed=own)
+        message += f"\nThe page, with all that was measured: {store.page_file}"
+    _end_with(name, message)
+    if not is_complete(folder):
+        options.fail(f"{source.path}: its cells left no complete result in {folder}", 1)
+    measurement = Measurement.read(folder)
+    click.echo(number_words(measurement.result), err=True)
+    warned = warning_words(measurement)
+    click.echo(textwrap.fill(f"{warned[0].upper()}{warned[1:]}", 79), err=True)
+    click.echo(store.page_file)
+
+
+def _end_with(error: str, message: str) -> None:
+    """Exit with the status that fits the notebook's error; go on if there is none."""
+    if error:
+        options.fail(message, 2 if error == RequestError.__name__ else 1)
+
+
+@options.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@options.PARAMETERS
+@click.option(
+    "--profile",
+    default="local",
+    metavar="NAME",
+    help="Who runs the jobs: local, slurm, kubernetes, or a folder of your own.",
+)
+@click.option(
+    "-n", "--dry-run", is_flag=True, help="List all, what can't run here, and how long."
+)
+def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> None:
+    """Measure every configuration that FILE names.
+
+    FILE is one of parameters/ or your own (docs/clusters.md). -p gives what all configurations
+    share: -p data_dir /data/imagenet. What is measured already is left as it is: after an
+    interruption, a kill or a power cut the same command goes on. A configuration that fails
+    does not end the sweep; its command is printed. outputs/index.html is kept up to date.
+    """
+    from rich.console import Console
+
+    from perfkit.sweep import progress
+    from perfkit.sweep.engine import Engine
+    from perfkit.sweep.jobs import read_jobs
+    from perfkit.sweep.profile import Profile
+
+    console = Console(stderr=True, highlight=False)
+    where = Profile.named(profile)
+    jobs = read_jobs(file, values, where.executor, listing=dry_run)
+    engine = Engine(file.stem, jobs, where)
+    in_turn = not where.elsewhere
+    if dry_run:
+        Console(highlight=False).print(progress.planned(engine.statuses(), in_turn=in_turn))
+        return
+    try:
+        with progress.Progress(console, file.stem, in_turn=in_turn) as shown:
+            statuses = engine.run(shown.show, shown.notify)
+            shown.show(statuses, over=True)
+    except KeyboardInterrupt:
+        options.fail(options.STOPPED, 1)
+    failed = any(status.state == "failed" for status in statuses)
+    if failed:
+        progress.print_failures(console, statuses)
+    click.echo(engine.outputs / "index.html")
+    raise SystemExit(1 if failed else 0)
+
+
+@options.command(failure="a check failed")
+@click.argument("model", metavar="|".join(MODELS), default="resnet50")
+@options.PARAMETERS
+def doctor(model: str, values: options.Values) -> None:
+    """Check what would keep a measurement of MODEL from running.
+
+    Takes the parameters of `perfkit run`. Checks versions, data and disk space; with nodes,
+    that all of them connect, are alike and reach each other.
+    """
+    planned = plan(model, values)
+    from perfkit.driver.doctor import examine_plan
+
+    words = {None: "-   ", True: click.style("ok  ", fg="green")}
+    words[False] = click.style("FAIL", fg="red")
+    well = True
+    for check in examine_plan(planned):
+        text = textwrap.fill(f"{check.subject}: {check.seen}", 74, subsequent_indent=" " * 6)
+        click.echo(f"{words[check.well]}  {text}")
+        well = well and check.well is not False
+    raise SystemExit(0 if well else 1)
+
+
+@options.command()
+@click.argument("folder", required=False)
+@click.option(
+    "--for", "model", default="resnet50", type=click.Choice([*MODELS]), help="The model."
+)
+@click.option(
+    "--count", type=click.IntRange(1, 100_000), help="Without it, 512 images or 2048 sequences."
+)
+@click.option(
+    "--sequence-length",
+    type=click.IntRange(16, 1024),
+    help="Tokens per sequence; without it, "
+    + ", ".join(f"{n} for {name}" for name, n in LENGTHS.items()),
+)
+def samples(
+    folder: str | None, model: str, count: int | None, sequence_length: int | None
+) -> None:
+    """Make sample data in FOLDER: images, sequences or tokens.
+
+    JPEG files, for bert an HDF5 shard, for gpt a file of tokens. The same bytes every time; the
+    text of sequences and tokens is that of the Python release. Without FOLDER: data/samples,
+    data/sequences for bert, data/tokens for gpt.
+    """
+    from perfkit.inputs import InputError
+    from perfkit.inputs.data_set import data_set, digest
+    from perfkit.inputs.samples import SAMPLE_DATA
+
+    facts = MODELS[model]
+    length = sequence_length or LENGTHS.get(model)
+    given = {
+        "device": "cpu",
+        "sequence_length": length,
+        "data_dir": folder and typed_path(folder),
+    }
+    config = plan(model, given, ("machine", "data")).config
+    data, path, size = SAMPLE_DATA[facts.data], config.data_folder, config.sample_size
+    count = count or data.default_count
+    found = f"{count} {facts.sample}s"
+    found += f" of {size} tokens" if facts.sample == "sequence" else ""
+    if not digest(config):
+        making = data.make(path, count, size)
+        with click.progressbar(making, count, "Sample data", file=sys.stderr) as bar:
+            found += f", {sum(bar) / 1e6:.1f} MB"
+        found += f", from {data.source}" if data.source else ""
+        click.echo(f"{portable(str(path))}: {found}")
+        return
+    try:
+        same = (path / data.file).exists() and len(data_set(config)) == count
+    except InputError:
+        same = False
+    if not same:
+        raise RequestError([f"FOLDER: {path} holds another data set; name an empty folder"])
+    click.echo(f"{portable(str(path))} has its {found} already")
+
+
+@options.command()
+@options.MODEL
+@options.PARAMETERS
+@click.option("--image", required=True, help="The container image, with perfkit installed.")
+@click.option("--claim", required=True, help="The PersistentVolumeClaim for all pods (RWX).")
+@click.option("--mount", default="/shared", help="Where it is mounted; results: MOUNT/outputs.")
+def manifest(model: str, values: options.Values, image: str, claim: str, mount: str) -> None:
+    """Print the Kubernetes objects that measure MODEL on several nodes.
+
+    For `kubectl apply -f -`: a Job with a pod on each node, a Service, and a Secret that lets
+    the pods in, so the output is not for others. Needs nodes and, unless on the CPU, gpus.
+    """
+    from perfkit.driver.manifest import manifest as text_of
+
+    name, text = text_of(model, values, image=image, claim=claim, mount=mount)
+    click.echo(text)
+    selector = f"app.kubernetes.io/instance={name}"
+    click.echo(f"Follow it: kubectl logs --follow --prefix --selector {selector}", err=True)
+    click.echo(f"Remove it: kubectl delete job,service,secret --selector {selector}", err=True)
+
+
+@options.command()
+@click.argument("outputs", default="outputs", callback=options.from_here)
+def report(outputs: Path) -> None:
+    """Write all pages under OUTPUTS again, from stored results alone."""
+    from perfkit.report.site import parts, write_site
+
+    if not outputs.is_dir():
+        raise RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"])
+    with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
+        index, left_out = write_site(outputs, bar.update)
+    for reason in left_out:
+        options.print_error(f"left out: {reason}")
+    click.echo(index)

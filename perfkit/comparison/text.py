@@ -1,0 +1,171 @@
+"""Comparisons and series as text for a terminal, as terminal.txt.j2 lays it out, in lines of 80
+columns at most."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
+from math import comb
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit.analysis.ratios import Method, Verdict
+from perfkit.comparison.keys import KEYS, Differences, Value, format_pair
+from perfkit.models import MODELS
+from perfkit.statistics import fewest_values
+from perfkit.text import format
+from perfkit.text.format import FRAMEWORK_NAMES, interval, number, percent
+from perfkit.text.language import gettext as _
+from perfkit.text.messages import COMPARISON, coded
+from perfkit.text.terminal import laid_out, plain, tabulated
+
+if TYPE_CHECKING:
+    from perfkit.comparison.stored import Comparison, PairResult
+    from perfkit.results.schema import Failure
+
+TEMPLATE = Path(__file__).with_name("terminal.txt.j2")
+SHOWN = 10
+"""So many names of a kind are shown; the JSON has all."""
+VERDICTS: tuple[Verdict, ...] = ("faster", "slower", "no difference", "undecided")
+TITLE: dict[str, Callable[[Value], str]] = {
+    "model": lambda model: MODELS[str(model)].name,
+    "framework": lambda framework: FRAMEWORK_NAMES[str(framework)],
+    "precision": str,
+    "device": lambda device: str(device).upper(),
+    "topology": str,
+    "batch_size": lambda size: f"batch {size}",
+    "input": str,
+}
+"""The keys that name a pair first, and how."""
+METHODS: dict[Method, str] = {
+    "pairs": "The repeats were interleaved: a ratio is the median of the ratios of repeat k to "
+    "repeat k; its interval lies between two of these, whatever their distribution.",
+    "Hodges-Lehmann": "B / A is the median of all ratios of a repeat of B to a repeat of A "
+    "(Hodges and Lehmann), not the ratio of the medians; its interval is that of the "
+    "Mann-Whitney test.",
+    "median": "The published number has no interval: that of B / A is the interval of the "
+    "measured median alone. What the source does not state, such as versions, may differ.",
+}
+"""How a ratio is taken, in a sentence."""
+LENGTHS = {"days": 86400, "h": 3600, "min": 60, "s": 0}
+
+
+def as_text(macro: str, shown: Any) -> str:
+    """All that a reader needs of a comparison, an interleaved comparison or a history."""
+    return laid_out(TEMPLATE, macro, shown, words=sys.modules[__name__], text=format)
+
+
+def why_no_number(failure: "Failure | None") -> str:
+    """Why a measurement has no number."""
+    return coded(failure) if failure else "not finished"
+
+
+def verdict_sentence(pair: "PairResult", level: float, threshold: float, a: str, b: str) -> str:
+    """The verdict on a pair, in the current language, with these names of its sides; where it
+    is undecided, with how many repeats it would not be."""
+    code: str = "regressed" if pair.regressed else pair.verdict.replace(" ", "_")
+    if code == "no_difference" and pair.interval[0] < 1 - threshold:
+        code = "not_excluded"
+    enough = fewest_values(level)
+    n: int | str | None = len(pair.turns) or pair.a.n or pair.b.n
+    if code == "undecided":
+        code = pair.method
+    if pair.method == "Hodges-Lehmann":
+        n = f"{pair.a.n} and n={pair.b.n}"
+        enough = next(n for n in count(1) if 1 - 2 / comb(2 * n, n) >= level)
+    change, low, high = (
+        _(COMPARISON["share_slower" if ratio < 1 else "share_faster"])
+        % {"share": percent(abs(ratio - 1))}
+        for ratio in (pair.ratio, *pair.interval)
+    )
+    values = {"a": a, "b": b, "change": change, "low": low, "high": high, "n": n}
+    values |= {"level": percent(level, 4), "threshold": percent(threshold)}
+    values |= {"reached": percent(pair.interval_level, 4), "enough": enough}
+    return _(COMPARISON[code]) % values
+
+
+def title(values: Mapping[str, Value], keys: Iterable[str] = TITLE) -> str:
+    """What these keys of a pair say, in a few words."""
+    return ", ".join(
+        TITLE[key](values[key]) if key in TITLE else plain(f"{key} {values[key]}")
+        for key in keys
+        if key in values
+    )
+
+
+def table(pairs: "list[PairResult]") -> list[str]:
+    """A line for each of several pairs, which are named by as few keys as distinguish them."""
+
+    def kinds(keys: list[str]) -> int:
+        return len({tuple(pair.keys.get(key) for key in keys) for pair in pairs})
+
+    keys: list[str] = []
+    for key in dict.fromkeys([*TITLE, *KEYS]):
+        keys += [key] if kinds([*keys, key]) > kinds(keys) else []
+    are_named = kinds(keys) == len(pairs)
+    rows = [
+        (
+            title(pair.keys, keys) if are_named else f"{pair.a.name} | {pair.b.name}",
+            *map(number, (pair.a.value, pair.b.value, pair.ratio)),
+            interval(*pair.interval),
+            "regression" if pair.regressed else pair.verdict,
+        )
+        for pair in pairs
+    ]
+    headings = ("", "A", "B", "B / A", *(left := ("interval", "verdict")))
+    return tabulated(rows, headings, left)
+
+
+def known(pair: "PairResult") -> Iterator[str]:
+    """In what the two of a pair differ, and whether that they do the same work was verified."""
+    for key, both in pair.across.items():
+        yield f"across {key}: {format_pair(key, *both)}"
+    for key, both in pair.differs.items():
+        yield f"differs: {key} {format_pair(key, *both)}"
+    if work := pair.same_work:
+        when = f" in float32 and float64 ({work.created})" if work.created else ""
+        rest = f"; {work.command}" if work.command and work.state != "verified" else ""
+        yield f"same work: {work.state}{when}{rest}"
+
+
+def facts(changes: Differences) -> str:
+    """What changed in the environment, the first two of it."""
+    found = [f"{name} {format_pair(name, *both)}" for name, both in changes.items()]
+    more = [f"+{len(found) - 2} facts"] if found[2:] else []
+    return "; ".join([*found[:2], *more]) or "no change of environment"
+
+
+def notes(comparison: "Comparison") -> Iterator[str]:
+    """What keeps the numbers from being misread: what is true of single pairs, each once for
+    all of which it is, and then of all."""
+    pairs = comparison.pairs
+    found: Counter[str] = Counter()
+    for pair in pairs:
+        found.update(known(pair))
+        for side, one in (("A", pair.a), ("B", pair.b)):
+            if one.status == "partial":
+                found[f"{side} is partial: {one.n} of {one.repeats} repeats, as they are"] += 1
+        if len(pairs) > 1 and pair.verdict == "undecided":
+            found[verdict_sentence(pair, comparison.level, 0, "A", "B").rstrip(".")] += 1
+    for note, times in found.items():
+        of = "all" if times == len(pairs) else f"{times} of"
+        yield note if len(pairs) == 1 else f"{note} ({of} {len(pairs)} pairs)"
+    used = {pair.method for pair in pairs}
+    crossed = {key for pair in pairs for key in pair.across}
+    same = [key for key in comparison.across if key not in crossed]
+    yield from (f"across {key}: it does not differ" for key in same)
+    yield from (note for method, note in METHODS.items() if method in used)
+    apart = [pair.seconds_apart for pair in pairs if pair.method == "Hodges-Lehmann"]
+    if times_apart := [seconds for seconds in apart if seconds is not None]:
+        unit = next(unit for unit, length in LENGTHS.items() if max(times_apart) >= 2 * length)
+        longest = f"{max(times_apart) // (LENGTHS[unit] or 1)} {unit}"
+        yield (
+            f"A and B were started {'up to ' * (len(times_apart) > 1)}{longest} apart and not "
+            "interleaved: the interval does not cover drift between the two."
+        )
+    if len(pairs) > 1:
+        chance = number(len(pairs) * (1 - comparison.level), 2)
+        yield (
+            f"Of {len(pairs)} pairs that do not differ at all, up to {chance} on average are "
+            f"called faster or slower at {percent(comparison.level, 4)}."
+        )

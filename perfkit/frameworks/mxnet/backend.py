@@ -1,0 +1,204 @@
+"""The MXNet backend: Gluon on a CPU, in one process. The network is a graph of symbols in a
+SymbolBlock, hybridized with static memory and static shapes.
+
+MXNet hands work over to threads and returns, on a CPU too: whatever is timed here waits.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from perfkit.config import Config
+from perfkit.frameworks import base
+from perfkit.frameworks.base import CpuDevice, Device
+from perfkit.frameworks.functional import trainer as functional
+from perfkit.frameworks.mxnet.layers import Forward
+from perfkit.frameworks.precision import dtype_name
+from perfkit.models import MOMENTUM
+
+PRODUCTS = ("Convolution", "FullyConnected")
+"""MXNet's operators that multiply matrices."""
+
+Batch = tuple[mx.nd.NDArray, ...]
+largest_of_ranks = functional.largest_of_ranks
+
+
+def open_device(config: Config) -> Device:
+    """The CPU; calls return when their work is done."""
+    mx.random.seed(config.seed)
+    return CpuDevice()
+
+
+def enable_float64() -> None:
+    """Have trainers that are made from now on compute in float64."""
+    Forward.wide = "float64"
+
+
+class Trainer(functional.Trainer):
+    """Model, loss and optimizer; `values` are the parameters' own arrays."""
+
+    variables = ("OMP_NUM_THREADS", "MXNET_SUBGRAPH_BACKEND", "MXNET_CPU_WORKER_NTHREADS")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.build(drops=True)
+
+    def declare(self, *, drops: bool = True) -> Forward:
+        self.run = Forward(Forward.wide, self.layout, drops=drops)
+        self.logits = self.network(self.run, mx.sym.var("images", dtype=Forward.wide))
+        return self.run
+
+    @staticmethod
+    def hold(array: np.ndarray) -> mx.nd.NDArray:
+        return mx.nd.array(array, dtype=Forward.wide)
+
+    def build(self, *, drops: bool) -> None:
+        """Make the block and its optimizer anew, with the values that there are."""
+        self.declare(drops=drops)
+        self.block = mx.gluon.SymbolBlock(
+            self.logits, [mx.sym.var("images", dtype=Forward.wide)]
+        )
+        self.block.cast(Forward.wide)
+        found = self.block.collect_params()
+        for name, value in (self.values | self.statistics).items():
+            found[name].shape = value.shape
+            if name in self.values and self.accumulate > 1:
+                found[name].grad_req = "add"
+            found[name].initialize()
+            found[name].set_data(value)
+        self.block.hybridize(static_alloc=True, static_shape=True)
+        self.trained = [found[name] for name in self.values]
+        self.values = {one.name: one.data() for one in self.trained}
+        chosen = self.optimizer_settings
+        self.optimizer = mx.gluon.Trainer(
+            self.trained,
+            "sgd",
+            {
+                "learning_rate": chosen.learning_rate,
+                "momentum": MOMENTUM,
+                "wd": chosen.weight_decay,
+            },
+        )
+
+    def _forward(self, batch: Batch) -> tuple[Any, Any]:
+        logits = self.block(batch[0])
+        return logits, self.network.loss(self.run, logits, *batch[1:])
+
+    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> np.floating[Any]:
+        with mx.autograd.record():
+            _logits, loss = self._forward(batch)
+            loss = loss / self.accumulate
+        loss.backward()
+        self.gathered = {one.name: one.grad() for one in self.trained}
+        mx.nd.waitall()
+        return loss.asscalar()
+
+    def update(self) -> None:
+        self.optimizer.step(1)
+        self.zero_grad()
+        mx.nd.waitall()
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        if self.accumulate > 1:
+            for one in self.trained:
+                one.zero_grad()
+
+    def predict(self, batch: Batch) -> tuple[mx.nd.NDArray, Any]:
+        with mx.autograd.train_mode():
+            logits, loss = self._forward(batch)
+        return loss.asscalar(), logits
+
+    def assign(self, name: str, array: np.ndarray) -> None:
+        self.values[name][:] = array
+
+    def array(self, tensor: mx.nd.NDArray) -> np.ndarray:
+        return tensor.asnumpy()
+
+    def to_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:
+        """MXNet has the weights of dense layers as outputs x inputs."""
+        return array.T if array.ndim == 2 else array
+
+    from_canonical = to_canonical
+
+    def disable_dropout(self) -> None:
+        self.build(drops=False)
+
+    def _products(self) -> Iterator[tuple[str, str]]:
+        """The outputs of the operators that multiply matrices, each with its weight."""
+        nodes = json.loads(self.logits.tojson())["nodes"]
+        for node in nodes:
+            if node["op"] in PRODUCTS:
+                yield f"{node['name']}_output", nodes[node["inputs"][1][0]]["name"]
+
+    def multiply_adds(self, batch: Batch) -> int:
+        inside = self.logits.get_internals()
+        _inputs, found, _statistics = inside.infer_shape(images=batch[0].shape)
+        shapes = dict(zip(inside.list_outputs(), found, strict=True))
+        return sum(
+            prod(shapes[output]) * prod(shapes[weight][1:])
+            for output, weight in self._products()
+        )
+
+    def computed_dtypes(self, batch: Batch) -> dict[str, int]:
+        """By the outputs of convolutions and dense layers, as MXNet infers them."""
+        inside = self.logits.get_internals()
+        _inputs, found, _statistics = inside.infer_type(images=batch[0].dtype)
+        dtypes = dict(zip(inside.list_outputs(), found, strict=True))
+        return dict(Counter(dtype_name(dtypes[output]) for output, _weight in self._products()))
+
+    def settings(self) -> dict[str, str]:
+        return {"execution": "hybridize(static_alloc, static_shape)"}
+
+
+class Workloads:
+    def __init__(self, _config: Config) -> None:
+        pass
+
+    def matmul(self, size: int) -> Any:
+        a, b = (mx.nd.random.normal(shape=(size, size)) for _ in range(2))
+        return lambda: mx.nd.dot(a, b).wait_to_read()
+
+    def copy(self, size_bytes: int) -> Any:
+        source = mx.nd.zeros(size_bytes, dtype="int8")
+        target = mx.nd.ones(size_bytes, dtype="int8")
+        return lambda: source.copyto(target).wait_to_read()
+
+
+def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
+    """Batches as arrays of MXNet, copied."""
+    return base.converted(batches, _as_tensor)
+
+
+def _as_tensor(array: Any) -> mx.nd.NDArray:
+    if isinstance(array, mx.nd.NDArray):
+        # That of DataLoader is in memory which its processes share.
+        return array.as_in_context(mx.cpu())
+    view = np.from_dlpack(array)
+    copied = mx.nd.array(view, dtype=view.dtype)
+    copied.wait_to_read()
+    return copied
+
+
+def data_loader(
+    samples: Any, indices: Iterator[Sequence[Any]], processes: int
+) -> Iterator[Batch]:
+    """Batches that so many processes of Gluon's DataLoader make."""
+    loader = mx.gluon.data.DataLoader(samples, batch_sampler=indices, num_workers=processes)
+    return map(tuple, loader)
+
+
+def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
+    """See Backend. MXNet's profiler knows operators, no parts of a step: the step alone is
+    timed, by the host's clock."""
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+    seconds = (time.perf_counter() - began) / steps
+    return dict.fromkeys(base.PARTS) | {"step": seconds, "communication": 0.0}

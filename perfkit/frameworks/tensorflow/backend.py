@@ -1,0 +1,305 @@
+"""The TensorFlow backend: tf.function on a CPU, in one process; `execution=static` has XLA
+compile it.
+
+Several processes would be a strategy's (tf.distribute) own way to train: its gradients are
+exchanged within a step that is a graph, not between `backward` and `update`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from functools import partial
+from itertools import chain
+from math import prod
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from perfkit.config import Config
+from perfkit.frameworks import base
+from perfkit.frameworks.base import CpuDevice, Device
+from perfkit.frameworks.functional import trainer as functional
+from perfkit.frameworks.functional import xla
+from perfkit.frameworks.functional.trainer import EPSILON, SLOTS, Values
+from perfkit.frameworks.tensorflow.layers import Forward
+from perfkit.models import MOMENTUM
+
+DTYPES = {"amp": tf.float16, "bf16": tf.bfloat16}
+PRODUCTS = ("Conv2D", "MatMul", "BatchMatMulV2")
+"""TensorFlow's operators that multiply matrices, in a forward pass; those of the backward pass
+begin with these names."""
+POOLS = ("tf_Compute", "tf_XLAEigen")
+"""Its threads that have names: those that run operators beside each other, and XLA's. Those
+that share an operator, TF_NUM_INTRAOP_THREADS, have none."""
+COPIED_ROWS = 256
+
+Batch = tuple[tf.Tensor, ...]
+largest_of_ranks = functional.largest_of_ranks
+
+
+def open_device(config: Config) -> Device:
+    """The CPU; calls return when their work is done."""
+    tf.config.set_visible_devices([], "GPU")
+    tf.random.set_seed(config.seed)
+    return CpuDevice()
+
+
+def enable_float64() -> None:
+    """Have trainers that are made from now on compute in float64."""
+    Forward.wide = "float64"
+
+
+class Trainer(functional.Trainer):
+    """Model, loss and optimizer, in two functions of TensorFlow: `slots` has what the optimizer
+    keeps for each parameter."""
+
+    variables = ("TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.wide = Forward.wide
+        self.dtype = DTYPES.get(config.precision, self.wide)
+        count = SLOTS[self.optimizer_settings.optimizer]
+        self.slots = {
+            name: [tf.Variable(tf.zeros_like(value)) for _ in range(count)]
+            for name, value in self.values.items()
+        }
+        self.steps = self.skipped = 0
+        self.scale = base.INITIAL_LOSS_SCALE if self.dtype == tf.float16 else None
+        self.trace(drops=True)
+
+    def declare(self) -> Forward:
+        run = Forward(Forward.wide, self.layout)
+        with tf.Graph().as_default():
+            self.network(run, *(tf.zeros(*example) for example in self.examples()))
+        return run
+
+    @staticmethod
+    def hold(array: np.ndarray) -> tf.Variable:
+        return tf.Variable(array, dtype=Forward.wide)
+
+    def trace(self, *, drops: bool) -> None:
+        """Make the functions anew; they are traced when they are first called."""
+        self.drops = drops
+        jit = self.config.execution == "static"
+        self.forward_pass = tf.function(self._forward, jit_compile=jit)
+        self.backward_pass = tf.function(self._backward, jit_compile=jit)
+        self.addition = tf.function(
+            lambda a, b: {name: a[name] + b[name] for name in a}, jit_compile=jit
+        )
+        self.optimizer_step = tf.function(self._update, jit_compile=jit)
+
+    def _forward(self, batch: Batch) -> tuple[Any, tf.Tensor, Values]:
+        """Logits, loss, and the statistics after."""
+        values = self.values, self.statistics
+        run = Forward(self.dtype, self.layout, *values, drops=self.drops)
+        logits = self.network(run, *batch[: self.network.inputs])
+        loss = self.network.loss(run, logits, *batch[self.network.inputs :])
+        return logits, loss, run.statistics
+
+    def _backward(self, batch: Batch, scale: tf.Tensor) -> tuple[tf.Tensor, Values]:
+        with tf.GradientTape() as tape:
+            _logits, loss, statistics = self._forward(batch)
+            loss = loss / self.accumulate
+            scaled = loss * scale
+        # Of a looked-up embedding it is not dense.
+        gradients = {
+            name: tf.convert_to_tensor(gradient)
+            for name, gradient in tape.gradient(scaled, self.values).items()
+        }
+        for name, value in statistics.items():
+            self.statistics[name].assign(value)
+        return loss, gradients
+
+    def _update(self, gradients: Values, steps: tf.Tensor, scale: tf.Tensor) -> None:
+        """By TensorFlow's fused operators. Its Adam adds EPSILON before the correction of the
+        second moment, Paddle's after it."""
+        chosen = self.optimizer_settings
+        if self.scale:
+            gradients = {name: gradient / scale for name, gradient in gradients.items()}
+        if chosen.clip_norm:
+            clipped, _ = tf.clip_by_global_norm([*gradients.values()], chosen.clip_norm)
+            gradients = dict(zip(gradients, clipped, strict=True))
+        rate, decay = tf.cast(chosen.learning_rate, self.wide), chosen.weight_decay
+        beta1, beta2 = (tf.cast(beta, self.wide) for beta in chosen.betas)
+        for name, value in self.values.items():
+            slots = [slot.handle for slot in self.slots[name]]
+            if chosen.optimizer == "momentum":
+                tf.raw_ops.ResourceApplyMomentum(
+                    var=value.handle,
+                    accum=slots[0],
+                    lr=rate,
+                    grad=gradients[name] + decay * value,
+                    momentum=tf.cast(MOMENTUM, self.wide),
+                )
+                continue
+            if len(value.shape) > 1:
+                value.assign_sub(rate * decay * value)
+            tf.raw_ops.ResourceApplyAdam(
+                var=value.handle,
+                m=slots[0],
+                v=slots[1],
+                beta1_power=beta1**steps,
+                beta2_power=beta2**steps,
+                lr=rate,
+                beta1=beta1,
+                beta2=beta2,
+                epsilon=EPSILON * tf.sqrt(1 - beta2**steps),
+                grad=gradients[name],
+            )
+
+    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> tf.Tensor:
+        loss, gradients = self.backward_pass(batch, self._scale())
+        if self.gathered is not None:
+            # Not in the same function: traced twice, it would draw each dropout twice.
+            gradients = self.addition(self.gathered, gradients)
+        self.gathered = gradients
+        return loss
+
+    def update(self) -> None:
+        if self.scale and self._overflowed():
+            self.skipped += 1
+            self.scale /= 2
+        else:
+            self.steps += 1
+            steps = tf.constant(self.steps, self.wide)
+            with tf.profiler.experimental.Trace(xla.UPDATE):
+                self.optimizer_step(self.gathered, steps, self._scale())
+        self.zero_grad()
+
+    def _overflowed(self) -> bool:
+        gradients = (self.gathered or {}).values()
+        return not all(bool(tf.reduce_all(tf.math.is_finite(one))) for one in gradients)
+
+    def _scale(self) -> tf.Tensor:
+        return tf.constant(self.scale or 1.0, self.wide)
+
+    def predict(self, batch: Batch) -> tuple[tf.Tensor, Any]:
+        logits, loss, _statistics = self.forward_pass(batch)
+        return loss, tf.nest.map_structure(np.asarray, logits)
+
+    @property
+    def loss_scale(self) -> float | None:
+        return self.scale
+
+    @property
+    def skipped_steps(self) -> int:
+        return self.skipped
+
+    def named_gradients(self) -> Iterator[tuple[str, tf.Tensor]]:
+        scale = self._scale()
+        return ((name, one / scale) for name, one in super().named_gradients())
+
+    def assign(self, name: str, array: np.ndarray) -> None:
+        self.values[name].assign(array.astype(self.wide))
+
+    def disable_dropout(self) -> None:
+        self.trace(drops=False)
+
+    def multiply_adds(self, batch: Batch) -> int:
+        count = 0
+        for node in self.forward_pass.get_concrete_function(batch).graph.get_operations():
+            if node.type in PRODUCTS:
+                a, b = (factor.shape for factor in node.inputs)
+                summed = prod(b[:-1]) if node.type == "Conv2D" else a[-1]
+                count += node.outputs[0].shape.num_elements() * summed
+        return count
+
+    def computed_dtypes(self, batch: Batch) -> dict[str, int]:
+        """By the factors of the matrix products of forward and backward pass: those of the
+        graph or, as XLA may multiply in others, of what it compiled."""
+        values = batch, self._scale()
+        if self.config.execution == "static":
+            return xla.factor_dtypes(
+                self.backward_pass.experimental_get_compiler_ir(*values)(stage="optimized_hlo")
+            )
+        nodes = self.backward_pass.get_concrete_function(*values).graph.get_operations()
+        products = (node for node in nodes if node.type.startswith(PRODUCTS))
+        return dict(Counter(node.get_attr("T").name for node in products))
+
+    def threads(self) -> dict[str, int]:
+        return base.named_threads(*POOLS)
+
+    def settings(self) -> dict[str, str]:
+        compiled = self.config.execution == "static"
+        return {"execution": "tf.function, XLA" if compiled else "tf.function"}
+
+
+class Workloads:
+    def __init__(self, config: Config) -> None:
+        self.dtype = DTYPES.get(config.precision, Forward.wide)
+
+    def matmul(self, size: int) -> Any:
+        a, b = (tf.cast(tf.random.normal((size, size)), self.dtype) for _ in range(2))
+        return lambda: tf.matmul(a, b)
+
+    def copy(self, size_bytes: int) -> Any:
+        # Assigned as a whole, a variable would share the memory of what it is given.
+        rows = tf.range(COPIED_ROWS)
+        source = tf.zeros((COPIED_ROWS, size_bytes // COPIED_ROWS), tf.int8)
+        target = tf.Variable(tf.ones_like(source))
+        return lambda: target.scatter_update(tf.IndexedSlices(source, rows))
+
+
+def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
+    """Batches as tensors of TensorFlow, on a CPU copied from what is not yet one."""
+    return base.converted(batches, _as_tensor)
+
+
+def _as_tensor(array: Any) -> tf.Tensor:
+    return array if tf.is_tensor(array) else tf.constant(np.from_dlpack(array))
+
+
+def data_loader(
+    samples: Any, indices: Iterator[Sequence[Any]], processes: int
+) -> Iterator[Batch]:
+    """Batches by tf.data, whose so many threads read the samples, each with a copy of what the
+    data set keeps in memory."""
+    begin = next(indices)
+    dtypes = [array.dtype for array in samples[begin[0]]]
+    readers = [(copy(samples), Lock()) for _ in range(processes)]
+    asked: dict[int, Sequence[Any]] = {}
+
+    def numbers() -> Iterator[int]:
+        for number, rows in enumerate(chain([begin], indices)):
+            asked[number] = rows
+            yield number
+
+    def read(number: np.ndarray) -> list[np.ndarray]:
+        reader, lock = readers[int(number) % processes]
+        with lock:
+            rows = [reader[row] for row in asked.pop(int(number))]
+        return [np.stack(arrays) for arrays in zip(*rows, strict=True)]
+
+    numbered = tf.data.Dataset.from_generator(
+        numbers, output_signature=tf.TensorSpec((), "int64")
+    )
+    return iter(
+        numbered.map(
+            lambda number: tf.numpy_function(read, [number], dtypes),
+            num_parallel_calls=processes,
+            deterministic=True,
+        ).prefetch(2)
+    )
+
+
+def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
+    """See Backend."""
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1)
+    record = partial(tf.profiler.experimental.Profile, options=options)
+    return xla.profile(step, steps, record, _update_seconds)
+
+
+def _update_seconds(file: Path) -> float:
+    from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+    return sum(
+        event.duration_ps / 1e12
+        for plane in XSpace.FromString(file.read_bytes()).planes
+        for line in plane.lines
+        for event in line.events
+        if plane.event_metadata[event.metadata_id].name == xla.UPDATE
+    )

@@ -1,0 +1,132 @@
+"""Processes that end with the one that started them, on Linux; and temporary folders of which
+nothing is left, whichever of their processes is killed.
+
+The driver and the supervisor below it hold a lock on the folder, which the kernel releases when
+both have ended. Each driver at its start and each supervisor at its end removes those that are
+not locked, with the processes and the shared memory of the workers registered in them.
+"""
+
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+PREFIX, SUFFIX = "perfkit-", ".run"
+SHARED_MEMORY = Path("/dev/shm")
+SEGMENTS = ("paddle_{}_*", "torch_{}_*")
+"""Names of the shared memory that a process with this number makes, by DataLoader."""
+KILLING_SECONDS = 2.0
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends: a second line of defence, for
+    the case that the supervisor itself is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Have this process become the parent of its descendants whose own parents end."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+class Scratch:
+    """A new folder in the place for temporary files, locked until `close`. Raises OSError."""
+
+    def __init__(self) -> None:
+        sweep()
+        while True:
+            self.folder = Path(tempfile.mkdtemp(SUFFIX, PREFIX))
+            # Until it is locked, another process may remove it.
+            with suppress(FileNotFoundError):
+                self.descriptor = lock(self.folder)
+                if self.folder.exists():
+                    return
+                os.close(self.descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the folder, and what is registered in it."""
+        _remove(self.folder)
+        os.close(self.descriptor)
+
+
+def lock(folder: Path) -> int:
+    """A descriptor that keeps `folder` from being swept while it is open. Raises OSError."""
+    descriptor = os.open(folder, OPEN_FOLDER)
+    # On a file system without locks, nothing is swept.
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def register(folder: Path) -> None:
+    """Have this process end with its parent, and with its shared memory with `folder`: at once,
+    if driver and supervisor were killed while it started."""
+    end_with_parent()
+    (folder / f"{os.getpid()}.pid").touch()
+    with _locked_by_nobody(folder) as abandoned:
+        if abandoned:
+            sys.exit("driver and supervisor have ended")
+
+
+def sweep() -> None:
+    """Remove this user's folders that nobody has locked, and what is registered in them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*{SUFFIX}"):
+        with suppress(OSError), _locked_by_nobody(folder) as abandoned:
+            if abandoned and folder.lstat().st_uid == os.geteuid():
+                _remove(folder)
+
+
+@contextmanager
+def _locked_by_nobody(folder: Path) -> Iterator[bool]:
+    """Whether nobody has locked `folder`; within the block, nobody can."""
+    descriptor = os.open(folder, OPEN_FOLDER)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        abandoned = True
+    except OSError:
+        abandoned = False
+    try:
+        yield abandoned
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    # Not above: the Python of the workers, who only register, may not have it.
+    import psutil
+
+    ended, left = [], []
+    for pid in [int(path.stem) for path in folder.glob("*.pid")]:
+        try:
+            process = psutil.Process(pid)
+            if not any(str(folder) in word for word in process.cmdline()):
+                # The number is another process's by now, and so is the shared memory.
+                continue
+            process.kill()
+            left.append(process)
+        except psutil.AccessDenied:
+            continue
+        except psutil.NoSuchProcess:
+            pass
+        ended.append(pid)
+    psutil.wait_procs(left, timeout=KILLING_SECONDS)
+    for pid in ended:
+        for pattern in SEGMENTS:
+            for segment in SHARED_MEMORY.glob(pattern.format(pid)):
+                segment.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)

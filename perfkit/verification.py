@@ -1,0 +1,541 @@
+"""Whether frameworks do the same work: each does the same training, and what they did is
+compared, stored and reported.
+
+    outputs/verified/<model>-<frameworks>-<digest>.json    a Verification, replaced atomically
+
+A verification holds for measurements of the same model, size, optimizer, layout, execution,
+versions and code of this suite.
+"""
+
+import hashlib
+import json
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import inf, isfinite, prod, sqrt
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from filelock import FileLock, Timeout
+from pydantic import Field
+
+from perfkit.config import (
+    FIELDS,
+    Config,
+    FrameworkName,
+    ModelName,
+    Protocol,
+    portable,
+    resolved_path,
+    select,
+)
+from perfkit.driver.task import TaskError, perform
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.models import MODELS, flops_with_backward, multiply_adds
+from perfkit.request.environment import read_environment
+from perfkit.request.errors import RequestError
+from perfkit.request.plan import plan, typed
+from perfkit.request.resolve import resolve
+from perfkit.results.schema import NonNegative, Reading, Result, Stored
+from perfkit.results.store import ResultError, make_folder, read_as, write_atomically
+from perfkit.text.format import number, stored_value
+from perfkit.text.language import gettext as _
+from perfkit.text.language import gettext_noop
+from perfkit.text.terminal import tabulated, wrapped
+from perfkit.worker.trace import COPIES, STEPS
+
+FOLDER = "verified"
+SCHEMA_VERSION: Literal[1] = 1
+TRACES, LOCK = ".traces-", ".lock"
+FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
+FACTS = ("cpu", "suite", "suite_source", "suite_commit", "suite_modified")
+WORK = ("model", "optimizer", "image_size", "sequence_length")
+SHOWN = 3
+
+Precision = Literal["fp32", "fp64"]
+Tensors = Literal["gradients", "first_update", "last_update"]
+Name = (
+    Literal["parameters", "multiply_adds", "training_flops", "first_loss", "losses"] | Tensors
+)
+
+PRECISIONS = {None: "", "fp32": "float32", "fp64": "float64"}
+NAMES: dict[Name, str] = {
+    "parameters": gettext_noop("Parameters"),
+    "multiply_adds": gettext_noop("Multiply-adds, forward pass"),
+    "training_flops": gettext_noop("FLOPs, forward and backward pass"),
+    "first_loss": gettext_noop("Loss, step 1"),
+    "losses": gettext_noop("Loss, worst step"),
+    "gradients": gettext_noop("Gradients, step 1"),
+    "first_update": gettext_noop("Weight update, step 1"),
+    "last_update": gettext_noop("Weight update, step %(steps)d"),
+}
+ALLOWED: dict[Precision, dict[str, float]] = {
+    "fp64": {"loss": 1e-9, "tensors": 1e-6},
+    "fp32": {"loss": 1e-4, "tensors": 0.15},
+}
+"""Of relative differences.
+
+In float64, what is left are tensors kept as float32, which rounds by up to 6e-8 of a value, and
+the few factors that frameworks hold as float32, as Paddle its rates and, by all signs, the
+1/49 in the gradient of ResNet-50's average: 1e-7 at most for the three models.
+
+In float32, a rounding that turns the sign of what a ReLU gets turns its gradient on or off, and
+batch norm spreads that: moving the weights of ResNet-50 by 6e-8 of themselves moves its exact
+gradient by 1 %, and two right frameworks are 5 % apart. So float32 shows that nothing is
+grossly amiss where it is measured, and float64 that the work is the same."""
+NOTHING = 1e-3
+"""A tensor with less than this share of the largest root mean square is compared with that
+share: what is 0 but for rounding, as the gradient of a bias that attention's softmax cancels,
+has no size of its own."""
+
+
+class Side(Stored):
+    """One framework, and how it was run."""
+
+    framework: FrameworkName
+    version: str
+    execution: Literal["dynamic", "static"]
+    layout: Literal["NCHW", "NHWC"] | None
+
+    def __str__(self) -> str:
+        name = f"{FRAMEWORKS[self.framework].name} {self.version}"
+        return ", ".join(filter(None, [name, self.execution, self.layout]))
+
+
+class Check(Stored):
+    """In what two sides are to agree. `base` and `other` are the values of each: a count, a
+    loss, a norm; None where that is no number. `difference` is relative but for parameters;
+    None: there is none. `where` is the worst tensor or step, or what is amiss."""
+
+    name: Name
+    precision: Precision | None
+    base: int | float | None
+    other: int | float | None
+    difference: NonNegative | None
+    allowed: NonNegative
+    where: str
+
+    @property
+    def agreed(self) -> bool:
+        return self.difference is not None and self.difference <= self.allowed
+
+
+class Against(Stored):
+    """A side, and its checks against the base."""
+
+    side: Side
+    checks: Annotated[list[Check], Field(min_length=1)]
+
+    @property
+    def agreed(self) -> bool:
+        return all(check.agreed for check in self.checks)
+
+
+class Verification(Stored):
+    """What `perfkit verify` found, and when (UTC, ISO 8601)."""
+
+    schema_version: Literal[1]
+    created: str
+    model: ModelName
+    optimizer: Literal["momentum", "adamw", "lamb"]
+    image_size: int | None
+    sequence_length: int | None
+    batch_size: int
+    seed: int
+    steps: Annotated[int, Field(ge=1)]
+    base: Side
+    against: Annotated[list[Against], Field(min_length=1)]
+    environment: dict[str, Reading]
+
+    @property
+    def agreed(self) -> bool:
+        return all(one.agreed for one in self.against)
+
+    @property
+    def sides(self) -> list[Side]:
+        return [self.base, *(one.side for one in self.against)]
+
+    @property
+    def file_name(self) -> str:
+        """The same for one that stands in the place of this."""
+        work = self.model_dump(include={*WORK, "batch_size", "seed", "steps"})
+        work["sides"] = [side.model_dump() for side in self.sides]
+        work["suite_source"] = self.environment["suite_source"].value
+        digest = hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()[:8]
+        names = "-".join(side.framework for side in self.sides)
+        return f"{self.model}-{names}-{digest}.json"
+
+    def agree(self, *sides: Side) -> bool:
+        """Whether all of these do the work of the base, and so of each other."""
+        return all(one.agreed for one in self.against if one.side in sides)
+
+    def side_of(self, result: Result) -> Side | None:
+        """The side that this measurement was; None if the verification does not hold for it.
+        Builds of one version (2.13.0+cpu, 2.13.0+cu126) count as one."""
+        config, fact = result.config, "suite_source"
+        source = self.environment[fact].value if fact in self.environment else None
+        same = all(getattr(config, name) == getattr(self, name) for name in WORK)
+        if result.imported or not same or source is None or source != result.fact(fact):
+            return None
+        version = result.fact(FRAMEWORKS[config.framework].facts[0])
+        how = (config.framework, config.execution, config.layout, _release(version))
+        for side in self.sides:
+            if how == (side.framework, side.execution, side.layout, _release(side.version)):
+                return side
+        return None
+
+
+def _release(version: Any) -> str:
+    return str(version).partition("+")[0]
+
+
+# Measured.
+
+
+def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Config]:
+    """The configurations to compare, the base first: of `named`, as `paddle,torch:static`, each
+    a framework with what differs from its usual execution and layout and, if another runs it,
+    the interpreter's path; None: all that are installed and take the model and the
+    optimizer. Raises RequestError."""
+    problems = []
+    for name in values:
+        if name in ("framework", "execution", "layout", "python"):
+            problems.append(f"{name}: set it by --frameworks, as in paddle,torch:static:NCHW")
+        elif name in FIELDS and name not in (takes := select(verified=True)):
+            problems.append(f"{name}: a verification has its own; it takes {', '.join(takes)}")
+    usual = MODELS[model].optimizers[0] if model in MODELS else ""
+    work = {"model": model, "optimizer": values.get("optimizer") or usual}
+    able = [name for name, one in FRAMEWORKS.items() if one.version and one.takes(**work)]
+    words = [side.split(":") for side in (able if named is None else named.split(","))]
+    if len(words) < 2:
+        problems.append(
+            f"--frameworks: two are needed to compare; installed for this: {', '.join(able)}"
+        )
+    configs: list[Config] = []
+    for framework, *how in words:
+        ways: dict[str, Any] = {"framework": framework}
+        for word in how:
+            name = "layout" if word in ("NCHW", "NHWC") else "execution"
+            name = "python" if "/" in word else name
+            ways[name] = typed(name, word)
+        try:
+            config = plan(model, FIXED | dict(values) | ways).config
+        except RequestError as error:
+            problems += [one for one in error.problems if one not in problems]
+            continue
+        if config in configs:
+            problems.append(f"--frameworks: {':'.join([framework, *how])} is there already")
+        configs.append(config)
+    if problems:
+        raise RequestError(problems)
+    return configs
+
+
+def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verification, Path]:
+    """Compare the work of the first of these configurations with that of each other, and store
+    what comes out; `say` is called with each as it begins.
+
+    Takes disk room for COPIES copies of the parameters until it ends. Raises TaskError where a
+    framework fails, or the room is not there.
+    """
+    base = configs[0]
+    folder = resolved_path(base.outputs_dir) / FOLDER
+    make_folder(folder)
+    seen: list[tuple[Side, Trace]] = []
+    with _shared_folder(folder) as shared:
+        needed = COPIES * 4 * MODELS[base.model].parameters
+        if (free := shutil.disk_usage(folder).free) < needed:
+            raise TaskError(
+                f"disk_full: {portable(str(folder))} has {free / 1e9:.1f} GB of room, and what "
+                f"is compared takes {needed / 1e9:.1f} meanwhile; make room, or name another "
+                "folder: -p outputs_dir FOLDER"
+            )
+        for place, config in enumerate(configs):
+            framework = FRAMEWORKS[config.framework]
+            say(", ".join(filter(None, [framework.name, config.execution, config.layout])))
+            raw = shared / str(place)
+            (events,) = perform(config, Protocol.named("quick"), "verify", raw)
+            environment = read_environment(config.framework, folder, config.interpreter)
+            version = environment[framework.facts[0]].value
+            how = config.model_dump(include={"framework", "execution", "layout"})
+            seen.append((Side(version=str(version), **how), Trace.of(events)))
+    (side, trace), *others = seen
+    made = Verification(
+        schema_version=SCHEMA_VERSION,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        **base.model_dump(include={*Verification.model_fields}),
+        steps=STEPS,
+        base=side,
+        against=[Against(side=one, checks=judge(trace, its, base)) for one, its in others],
+        environment={name: environment[name] for name in FACTS},
+    )
+    path = folder / made.file_name
+    write_atomically(path, made.model_dump_json(indent=1))
+    return made, path
+
+
+@contextmanager
+def _shared_folder(folder: Path) -> Iterator[Path]:
+    """A folder below `folder` for the traces, locked while it is in use. Those of
+    verifications that were killed, which nobody has locked, are removed first."""
+    for lock in folder.glob(f"{TRACES}*/{LOCK}"):
+        with suppress(Timeout), FileLock(lock, timeout=0):
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=TRACES, dir=folder) as shared,
+        FileLock(Path(shared) / LOCK),
+    ):
+        yield Path(shared)
+
+
+# Judged.
+
+Shapes = dict[str, tuple[int, ...]]
+Norms = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a side reported: shapes by name, multiply-adds of the batch's forward pass. Unless
+    the first one's weights did not fit, the losses by precision and, by precision and what they
+    are, how far tensors are from the first one's: Euclidean norms of difference, first, own."""
+
+    parameters: Shapes
+    multiply_adds: int
+    losses: dict[str, list[float]] = field(default_factory=dict)
+    distances: dict[tuple[str, str], dict[str, Norms]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[Mapping[str, Any]]) -> "Trace":
+        """From the raw events of perfkit.worker.trace."""
+        found = cls({}, 0)
+        for event in events:
+            if event["event"] == "work":
+                shapes = {name: tuple(shape) for name, shape in event["parameters"].items()}
+                found = replace(found, parameters=shapes, multiply_adds=event["multiply_adds"])
+            elif event["event"] == "loss":
+                found.losses.setdefault(event["precision"], []).append(event["loss"])
+            elif event["event"] == "distances":
+                found.distances[event["precision"], event["of"]] = event["tensors"]
+        return found
+
+
+Found = tuple[Sequence[float | None], float | None, str]
+"""The values of both sides, their difference, and where it is: what a Check says."""
+
+
+def judge(base: Trace, other: Trace, config: Config) -> list[Check]:
+    """All checks of `other` against `base`, the first side, on batches of `config`. If the
+    parameters differ, nothing was trained, and only what needs no training is checked."""
+    found: dict[tuple[Name, Precision | None], Found] = {}
+    found["parameters", None] = shapes = _parameters(base.parameters, other.parameters)
+    size, right = config.batch_size, multiply_adds(config)
+    counts = [count / size for count in (base.multiply_adds, other.multiply_adds)]
+    counts = [int(count) if count.is_integer() else count for count in counts]
+    found["multiply_adds", None] = _arithmetic(counts, right)
+    flops = [flops_with_backward(config, count) for count in (*counts, right)]
+    found["training_flops", None] = _arithmetic(flops[:2], flops[2])
+    for precision in [*ALLOWED] if shapes[1] == 0 else []:
+        losses = [trace.losses.get(precision, []) for trace in (base, other)]
+        found["first_loss", precision] = _losses(*(values[:1] for values in losses))
+        found["losses", precision] = _losses(*losses)
+        for name in get_args(Tensors):
+            distances = other.distances.get((precision, name), {})
+            found[name, precision] = _tensors(distances, base.parameters, precision)
+    return [
+        Check(
+            name=name,
+            precision=precision,
+            base=_known(values[0]),
+            other=_known(values[1]),
+            difference=difference,
+            allowed=ALLOWED[precision]["loss" if "loss" in name else "tensors"]
+            if precision
+            else 0,
+            where=where,
+        )
+        for (name, precision), (values, difference, where) in found.items()
+    ]
+
+
+def _known(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
+
+
+def _parameters(one: Shapes, its: Shapes) -> Found:
+    """Differing are names that one lacks, and shapes."""
+    differing = sorted(name for name in one | its if one.get(name) != its.get(name))
+    shown = [f"{name} {_shape(one.get(name))} | {_shape(its.get(name))}" for name in differing]
+    more = [f"and {len(shown) - SHOWN} more"] if shown[SHOWN:] else []
+    where = "; ".join([*shown[:SHOWN], *more]) or f"{len(one)} tensors"
+    return [sum(map(prod, shapes.values())) for shapes in (one, its)], len(differing), where
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "none" if shape is None else " x ".join(map(str, shape)) or "scalar"
+
+
+def _arithmetic(counts: Sequence[float], right: float) -> Found:
+    """Both sides are to have what follows from the model's architecture."""
+    difference = max(abs(count - right) for count in counts) / right
+    return counts, difference, f"{right:,} by the model's architecture" if difference else ""
+
+
+def _losses(one: list[float], its: list[float]) -> Found:
+    """The step whose losses differ most."""
+    if not one or len(one) != len(its):
+        return (None, None), None, f"{len(one)} and {len(its)} steps were trained"
+    pairs = {f"step {n}": both for n, both in enumerate(zip(one, its, strict=True), 1)}
+    where, worst = _worst({step: (abs(x - y), abs(x)) for step, (x, y) in pairs.items()})
+    return pairs[where], worst, where
+
+
+def _tensors(found: Mapping[str, Norms], shapes: Shapes, precision: Precision) -> Found:
+    """In float64 the tensor that differs most, in float32 all of them together; see ALLOWED."""
+    if lacking := sorted(shapes.keys() - found.keys()):
+        return (None, None), None, f"{lacking[0]} was not reported"
+    apart, base, other = (sqrt(sum(one[i] ** 2 for one in found.values())) for i in range(3))
+    roots = {one: sqrt(prod(shape)) for one, shape in shapes.items()}
+    least = NOTHING * max(found[one][1] / root for one, root in roots.items())
+    where, worst = _worst(
+        {one: (found[one][0], max(found[one][1], least * root)) for one, root in roots.items()}
+    )
+    if not base:
+        return (base, other), None, "all are 0: there is nothing to compare"
+    if precision == "fp32" and worst is not None:
+        worst = apart / base
+    return (base, other), worst, where
+
+
+def _worst(apart: Mapping[str, tuple[float, float]]) -> tuple[str, float | None]:
+    """Where a difference is the largest share of a size, and that share; None if it is no
+    number."""
+    shares = {
+        one: 0.0 if a == 0 else a / size if size else inf for one, (a, size) in apart.items()
+    }
+    where = max(shares, key=lambda one: (not isfinite(shares[one]), shares[one]))
+    return where, _known(shares[where])
+
+
+# Found again.
+
+
+def read_verifications(outputs: Path, left_out: list[str]) -> list[Verification]:
+    """Those stored under `outputs`, newest first; `left_out` gets why one can't be read."""
+    found = []
+    for path in sorted((outputs / FOLDER).glob("*.json")):
+        try:
+            found.append(read_as(Verification, path, SCHEMA_VERSION))
+        except ResultError as error:
+            left_out.append(str(error))
+    return sorted(found, key=lambda one: one.created, reverse=True)
+
+
+def verification_of(
+    outputs: Path, one: Result, other: Result
+) -> tuple[Verification, Side, Side] | None:
+    """The newest that compared what these two measurements did, and their sides."""
+    for verification in read_verifications(outputs, []):
+        side, its = verification.side_of(one), verification.side_of(other)
+        if side and its and its != side:
+            return verification, side, its
+    return None
+
+
+def comparisons_of(
+    outputs: Path, result: Result, left_out: list[str]
+) -> list[tuple[Verification, Side, Against]]:
+    """The newest comparison of a measurement's framework with each other one: the
+    verification, that framework's side, and the checks; `left_out` gets what can't be read."""
+    found: dict[str, tuple[Verification, Side, Against]] = {}
+    for verification in read_verifications(outputs, left_out):
+        side = verification.side_of(result)
+        for against in verification.against:
+            if side in (verification.base, against.side):
+                partner = against.side if side == verification.base else verification.base
+                found.setdefault(str(partner), (verification, partner, against))
+    return list(found.values())
+
+
+# Told.
+
+
+def command(one: Config, other: Config | None = None) -> str:
+    """The `perfkit verify` command for these two or, of one, for its framework and another;
+    empty if no other framework does this work."""
+    usual = resolve({"model": one.model})
+    words = ["perfkit", "verify", one.model]
+    partners = [
+        name
+        for name, framework in FRAMEWORKS.items()
+        if name != one.framework and framework.takes(model=one.model, optimizer=one.optimizer)
+    ]
+    if not partners:
+        return ""
+    named = [_named(one), _named(other) if other else partners[0]]
+    if other or named[0] != one.framework:
+        words += ["--frameworks", ",".join(named)]
+    for name in ("image_size", "sequence_length", "optimizer", "outputs_dir"):
+        if (value := getattr(one, name)) != getattr(usual, name):
+            words += ["-p", name, str(value)]
+    return shlex.join(words)
+
+
+def _named(config: Config) -> str:
+    """A framework as `--frameworks` takes it."""
+    usual = resolve(config.model_dump(include={"model", "framework"}))
+    ways = {config.execution: usual.execution, config.layout: usual.layout}
+    return ":".join([config.framework, *(str(way) for way in ways if way != ways[way])])
+
+
+def rows(against: Against, steps: int) -> list[list[str]]:
+    """Each check as text: name, precision, values of base and other, their difference, the
+    tolerance, whether they agree, where the difference is largest."""
+    shown = []
+    for check in against.checks:
+        difference = f"{check.difference:.1e}" if check.difference else "0"
+        shown.append(
+            [
+                _(NAMES[check.name]) % {"steps": steps},
+                PRECISIONS[check.precision],
+                *(_figure(check.name, value) for value in (check.base, check.other)),
+                "–" if check.difference is None else difference,
+                f"{check.allowed:g}",
+                stored_value("", check.agreed),
+                check.where,
+            ]
+        )
+    return shown
+
+
+def _figure(name: Name, value: float | None) -> str:
+    if value is None or isinstance(value, int):
+        return "–" if value is None else f"{value:,}"
+    return f"{value:.10f}" if "loss" in name else number(value, 7)
+
+
+def text(verification: Verification) -> str:
+    """A verification as text, in lines of 80 columns at most."""
+    v = verification
+    size = f"{v.image_size} pixels" if v.image_size else f"{v.sequence_length} tokens"
+    lines = [f"{MODELS[v.model].name}, {size}, batch {v.batch_size}, {v.optimizer}"]
+    lines.append(f"Base: {v.base}")
+    for against in v.against:
+        shown: list[list[str]] = []
+        amiss, part, checks = [], "", zip(against.checks, rows(against, v.steps), strict=True)
+        for check, (name, precision, *values, _agrees, where) in checks:
+            if precision != part:
+                shown.append([f"in {precision}", "", "", "", ""])
+                part = precision
+            shown.append([f"  {name}" if precision else name, *values])
+            if not check.agreed:
+                named = f"{name}, {precision}" if precision else name
+                amiss.append(wrapped(f"! {named}: {where}"))
+        headings = ("", "base", "other", "difference", "tolerance")
+        lines += ["", str(against.side), *tabulated(shown, headings), *amiss]
+        lines.append("The same work." if against.agreed else "NOT the same work.")
+    return "\n".join(lines)

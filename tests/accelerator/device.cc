@@ -1,0 +1,333 @@
+// A fake accelerator for Paddle: a custom device whose memory is the host's and whose streams are
+// threads that let time pass. Kernels and copies act at once, when they are called; a stream keeps
+// only how long they would take, and the events between them. Nothing timed on it is a
+// measurement.
+//
+// Environment: FAKE_NAME, the device type ("fake"); FAKE_DEVICES, how many (2); FAKE_MEMORY_BYTES
+// of each (4 GiB).
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels.h"
+#include "paddle/phi/backends/device_ext.h"
+
+namespace {
+// In the order of NAMES in accelerator.py.
+enum Counter {
+  DEVICE_SYNCS, STREAM_SYNCS, EVENT_SYNCS, TO_DEVICE, TO_HOST, ON_DEVICE, TO_DEVICE_BYTES,
+  TO_HOST_BYTES, ON_DEVICE_BYTES, EVENTS, QUERIES, STREAM_WAITS, ALLOCATED_BYTES, KERNELS,
+  COLLECTIVES, COLLECTIVE_BYTES, COUNTERS
+};
+size_t counters[COUNTERS];
+double copy_seconds = 0;
+double kernel_seconds = 0;
+thread_local int current_device = 0;
+// Guards streams and events. Never destroyed: threads wait on them when the process ends.
+std::mutex& mutex = *new std::mutex;
+std::condition_variable& changed = *new std::condition_variable;
+
+void add(Counter counter, size_t amount = 1) {
+  bool within = counter == STREAM_SYNCS || counter == ON_DEVICE || counter == ON_DEVICE_BYTES;
+  if (in_kernel && within) return;
+  __atomic_fetch_add(&counters[counter], amount, __ATOMIC_RELAXED);
+}
+size_t setting(const char* variable, size_t otherwise) {
+  auto text = getenv(variable);
+  return text ? strtoull(text, nullptr, 10) : otherwise;
+}
+void pass_time(double seconds) {
+  if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+}  // namespace
+
+struct C_Stream_st {
+  std::deque<std::function<void()>> queue;
+  size_t enqueued = 0, done = 0;
+  bool ending = false;
+  std::thread thread{[this] { run(); }};
+
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return ending || !queue.empty(); });
+      if (queue.empty()) return;
+      auto work = std::move(queue.front());
+      queue.pop_front();
+      lock.unlock();
+      work();
+      lock.lock();
+      ++done;
+      changed.notify_all();
+    }
+  }
+  void enqueue(std::function<void()> work) {
+    std::lock_guard<std::mutex> lock(mutex);
+    queue.push_back(std::move(work));
+    ++enqueued;
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    auto target = enqueued;
+    changed.wait(lock, [&] { return done >= target; });
+  }
+};
+
+// Shared with the streams that have yet to pass an event, or to wait for it, when the event is
+// destroyed.
+struct EventState {
+  size_t recorded = 0, passed = 0;  // times
+  double seconds = 0;               // the clock when it last passed
+};
+struct C_Event_st {
+  std::shared_ptr<EventState> state = std::make_shared<EventState>();
+};
+
+namespace {
+std::set<C_Stream>& streams = *new std::set<C_Stream>;  // of all devices
+
+std::vector<C_Stream> all_streams() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return {streams.begin(), streams.end()};
+}
+
+C_Status create_stream(const C_Device, C_Stream* stream) {
+  *stream = new C_Stream_st;
+  std::lock_guard<std::mutex> lock(mutex);
+  streams.insert(*stream);
+  return C_SUCCESS;
+}
+C_Status destroy_stream(const C_Device, C_Stream stream) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!stream || !streams.erase(stream)) return C_SUCCESS;
+    stream->ending = true;
+    changed.notify_all();
+  }
+  stream->thread.join();
+  delete stream;
+  return C_SUCCESS;
+}
+C_Status query_stream(const C_Device, C_Stream stream) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return stream->done == stream->enqueued ? C_SUCCESS : C_FAILED;
+}
+C_Status add_callback(const C_Device device, C_Stream stream, C_Callback callback, void* data) {
+  stream->enqueue([=] {
+    C_Status status = C_SUCCESS;
+    callback(device, stream, data, &status);
+  });
+  return C_SUCCESS;
+}
+C_Status synchronize_stream(const C_Device, C_Stream stream) {
+  add(STREAM_SYNCS);
+  stream->wait();
+  return C_SUCCESS;
+}
+C_Status synchronize_device(const C_Device) {
+  add(DEVICE_SYNCS);
+  for (auto stream : all_streams()) stream->wait();
+  return C_SUCCESS;
+}
+
+C_Status create_event(const C_Device, C_Event* event) {
+  *event = new C_Event_st;
+  return C_SUCCESS;
+}
+C_Status destroy_event(const C_Device, C_Event event) {
+  delete event;
+  return C_SUCCESS;
+}
+C_Status record_event(const C_Device, C_Stream stream, C_Event event) {
+  add(EVENTS);
+  auto state = event->state;
+  size_t number;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    number = ++state->recorded;
+  }
+  stream->enqueue([=] {
+    using Clock = std::chrono::steady_clock;
+    std::lock_guard<std::mutex> lock(mutex);
+    state->passed = number;
+    state->seconds = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+    changed.notify_all();
+  });
+  return C_SUCCESS;
+}
+C_Status query_event(const C_Device, C_Event event) {
+  add(QUERIES);
+  std::lock_guard<std::mutex> lock(mutex);
+  return event->state->passed == event->state->recorded ? C_SUCCESS : C_FAILED;
+}
+// A wait for the event as it is recorded now, whenever the wait begins: one that took the target
+// later would wait for ever in DataParallel, which records its events again.
+std::function<void()> wait_for(C_Event event) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return [state = event->state, target = event->state->recorded] {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] { return state->passed >= target; });
+  };
+}
+C_Status synchronize_event(const C_Device, C_Event event) {
+  {
+    // Paddle also does so to each event that it destroys.
+    std::lock_guard<std::mutex> lock(mutex);
+    if (event->state->passed == event->state->recorded) return C_SUCCESS;
+  }
+  add(EVENT_SYNCS);
+  wait_for(event)();
+  return C_SUCCESS;
+}
+C_Status stream_wait_event(const C_Device, C_Stream stream, C_Event event) {
+  add(STREAM_WAITS);
+  stream->enqueue(wait_for(event));
+  return C_SUCCESS;
+}
+
+template <Counter copies, Counter bytes>
+C_Status copy(const C_Device, void* target, const void* source, size_t size) {
+  add(copies);
+  add(bytes, size);
+  pass_time(copy_seconds);
+  memcpy(target, source, size);
+  return C_SUCCESS;
+}
+template <Counter copies, Counter bytes>
+C_Status copy_async(const C_Device, C_Stream stream, void* target, const void* source,
+                    size_t size) {
+  add(copies);
+  add(bytes, size);
+  memcpy(target, source, size);
+  if (copy_seconds > 0) stream->enqueue([] { pass_time(copy_seconds); });
+  if (copies == TO_HOST) stream->wait();  // as CUDA does with pageable memory
+  return C_SUCCESS;
+}
+C_Status copy_peer(const C_Device device, const C_Device, void* target, const void* source,
+                   size_t size) {
+  return copy<ON_DEVICE, ON_DEVICE_BYTES>(device, target, source, size);
+}
+C_Status copy_peer_async(const C_Device device, const C_Device, C_Stream stream, void* target,
+                         const void* source, size_t size) {
+  return copy_async<ON_DEVICE, ON_DEVICE_BYTES>(device, stream, target, source, size);
+}
+
+size_t device_count() { return setting("FAKE_DEVICES", 2); }
+size_t device_bytes() { return setting("FAKE_MEMORY_BYTES", size_t(4) << 30); }
+
+C_Status allocate(const C_Device, void** pointer, size_t size) {
+  *pointer = aligned_alloc(256, (size + 255) / 256 * 256);
+  return *pointer ? C_SUCCESS : C_FAILED;
+}
+C_Status deallocate(const C_Device, void* pointer, size_t) {
+  free(pointer);
+  return C_SUCCESS;
+}
+C_Status device_allocate(const C_Device device, void** pointer, size_t size) {
+  if (counters[ALLOCATED_BYTES] + size > device_bytes()) {
+    // Of a status other than success Paddle says only its number.
+    *pointer = nullptr;
+    return C_SUCCESS;
+  }
+  add(ALLOCATED_BYTES, size);
+  return allocate(device, pointer, size);
+}
+C_Status device_deallocate(const C_Device device, void* pointer, size_t size) {
+  // Paddle gives back what it did not get, too.
+  if (pointer) add(ALLOCATED_BYTES, -size);
+  return deallocate(device, pointer, size);
+}
+}  // namespace
+
+#include "collectives.h"
+
+void passed_to(void* stream) {
+  add(KERNELS);
+  if (kernel_seconds > 0) {
+    static_cast<C_Stream>(stream)->enqueue([seconds = kernel_seconds] { pass_time(seconds); });
+  }
+}
+
+// For tests, by ctypes.
+extern "C" void fake_counters(size_t* to) { memcpy(to, counters, sizeof counters); }
+extern "C" void fake_kernel_seconds(double seconds) { kernel_seconds = seconds; }
+extern "C" void fake_copy_seconds(double seconds) { copy_seconds = seconds; }
+extern "C" double fake_event_seconds(C_Event event) { return event->state->seconds; }
+// Work of so many seconds for all streams.
+extern "C" void fake_work(double seconds) {
+  for (auto stream : all_streams()) stream->enqueue([=] { pass_time(seconds); });
+}
+
+extern "C" void InitPlugin(CustomRuntimeParams* params) {
+  PADDLE_CUSTOM_RUNTIME_CHECK_VERSION(params);
+  static std::string name = getenv("FAKE_NAME") ? getenv("FAKE_NAME") : "fake";
+  params->device_type = name.data();
+  params->sub_device_type = const_cast<char*>("v1");
+  auto& api = *params->interface;
+  auto size = api.size;
+  memset((void*)&api, 0, sizeof api);
+  api.size = size;
+
+  auto nothing = [](const C_Device) { return C_SUCCESS; };
+  api.initialize = [] { return C_SUCCESS; };
+  api.finalize = [] { return C_SUCCESS; };
+  api.init_device = api.deinit_device = nothing;
+  api.set_device = [](const C_Device device) { current_device = device->id; return C_SUCCESS; };
+  api.get_device = [](const C_Device device) { device->id = current_device; return C_SUCCESS; };
+  api.get_device_count = [](size_t* count) { *count = device_count(); return C_SUCCESS; };
+  api.get_device_list = [](size_t* devices) {
+    for (size_t i = 0; i < device_count(); ++i) devices[i] = i;
+    return C_SUCCESS;
+  };
+
+  api.create_stream = create_stream;
+  api.destroy_stream = destroy_stream;
+  api.query_stream = query_stream;
+  api.stream_add_callback = add_callback;
+  api.synchronize_stream = synchronize_stream;
+  api.synchronize_device = synchronize_device;
+  api.create_event = create_event;
+  api.destroy_event = destroy_event;
+  api.record_event = record_event;
+  api.query_event = query_event;
+  api.synchronize_event = synchronize_event;
+  api.stream_wait_event = stream_wait_event;
+
+  api.device_memory_allocate = device_allocate;
+  api.device_memory_deallocate = device_deallocate;
+  api.host_memory_allocate = api.unified_memory_allocate = allocate;
+  api.host_memory_deallocate = api.unified_memory_deallocate = deallocate;
+  api.device_memory_set = [](const C_Device, void* pointer, unsigned char value, size_t size) {
+    memset(pointer, value, size);
+    return C_SUCCESS;
+  };
+  api.memory_copy_h2d = copy<TO_DEVICE, TO_DEVICE_BYTES>;
+  api.memory_copy_d2h = copy<TO_HOST, TO_HOST_BYTES>;
+  api.memory_copy_d2d = copy<ON_DEVICE, ON_DEVICE_BYTES>;
+  api.memory_copy_p2p = copy_peer;
+  api.async_memory_copy_h2d = copy_async<TO_DEVICE, TO_DEVICE_BYTES>;
+  api.async_memory_copy_d2h = copy_async<TO_HOST, TO_HOST_BYTES>;
+  api.async_memory_copy_d2d = copy_async<ON_DEVICE, ON_DEVICE_BYTES>;
+  api.async_memory_copy_p2p = copy_peer_async;
+  api.device_memory_stats = [](const C_Device, size_t* total, size_t* free) {
+    *total = device_bytes();
+    *free = *total - std::min(*total, counters[ALLOCATED_BYTES]);
+    return C_SUCCESS;
+  };
+  api.device_min_chunk_size = [](const C_Device, size_t* size) { *size = 256; return C_SUCCESS; };
+  api.is_float16_supported = api.is_bfloat16_supported =
+      [](const C_Device, bool* supported) { *supported = true; return C_SUCCESS; };
+  add_collectives(api);
+  register_kernels(params->device_type);
+}

@@ -1,0 +1,119 @@
+"""Whole measurements on the fake accelerator, by `perfkit run`: launcher, devices, telemetry,
+and what is done about a rank that fails. All are slow: each starts several processes that
+import Paddle."""
+
+from pathlib import Path
+
+import pytest
+from accelerator.fake import measured
+
+from perfkit.results.frames import measurements
+
+pytestmark = pytest.mark.slow
+
+SMALL = {"batch_size": 2, "image_size": 32, "input": "synthetic", "repeats": 1}
+SMALL |= {"warmup_steps": 1, "measured_steps": 3, "timeout": 200}
+AT_BATCH = """
+import os, signal, time
+import perfkit.inputs.synthetic as synthetic
+batches = synthetic.batches
+def faulty(config, rank):
+    for number, batch in enumerate(batches(config, rank), 1):
+        if rank == 1 and number == 4:
+            {fault}
+        yield batch
+synthetic.batches = faulty
+"""
+"""A fault of rank 1 when it asks for its fourth batch."""
+
+
+@pytest.fixture
+def measure(plugin, tmp_path):
+    def run(name="gpu", parameters=(), **variables):
+        values = SMALL | dict(parameters)
+        return measured(plugin, name, values, tmp_path / "outputs", **variables)
+
+    return run
+
+
+def test_two_devices_of_a_gpu_build_are_measured_in_amp(measure, tmp_path):
+    done, result = measure(parameters={"precision": "amp", "gpus": 2, "measured_steps": 12})
+    assert done.returncode == 0, done.stderr
+    effective = result.effective
+    assert (effective.device, effective.precision) == ("gpu", "amp")
+    assert effective.step_clock == "device"
+    assert result.config.topology == "1x2"
+    assert result.environment["gpus"].value == ["Fake accelerator, 4 GiB"] * 2
+    (repeat,) = result.repeats
+    assert {rank.samples for rank in repeat.ranks} == {24}
+    assert all(rank.memory_bytes for rank in repeat.ranks)
+    seen = repeat.telemetry
+    assert seen.clock_mhz == {"gpu0": (1000, 1000), "gpu1": (1001, 1001)}
+    assert seen.memory_used_bytes == {"gpu0": 1 << 30, "gpu1": 1 << 30}
+    assert seen.energy_joules["gpu0"] == pytest.approx(
+        100 * repeat.ranks[0].window_seconds, rel=0.2
+    )
+    assert "gpu_energy" not in seen.missing
+    unreadable = []
+    assert [*measurements(tmp_path / "outputs", unreadable)] == []
+    assert "from the fake accelerator: no measurement" in unreadable[0]
+
+
+def test_visible_devices_choose_the_device_that_trains(measure):
+    done, result = measure(parameters={"gpus": 1}, CUDA_VISIBLE_DEVICES="1")
+    assert done.returncode == 0, done.stderr
+    assert list(result.repeats[0].telemetry.clock_mhz) == ["gpu0"]
+    # The second GPU's.
+    assert result.repeats[0].telemetry.clock_mhz["gpu0"] == (1001, 1001)
+
+
+def test_more_devices_than_are_visible_are_refused(measure):
+    done, result = measure(parameters={"gpus": 2}, CUDA_VISIBLE_DEVICES="1")
+    assert (done.returncode, result) == (2, None)
+    assert "2 asked for, and this machine shows 1 GPU." in done.stderr
+
+
+@pytest.mark.parametrize(("visible", "devices"), [(None, 2), ("1", 1)])
+def test_any_type_of_device_that_paddle_shows_trains(measure, visible, devices):
+    variables = {"FAKE_VISIBLE_DEVICES": visible} if visible else {}
+    done, result = measure("fake", {"device": "fake", "precision": "fp32"}, **variables)
+    assert done.returncode == 0, done.stderr
+    assert result.config.topology == f"1x{devices}"
+    assert (result.effective.device, result.effective.step_clock) == ("fake", "host")
+    (repeat,) = result.repeats
+    assert repeat.step_seconds.minimum > 0
+    assert repeat.telemetry.missing["accelerators"] == "no telemetry of fake devices"
+    page = Path(done.stdout.split()[-1]).read_text()
+    assert "Events of this type of device do not measure time" in page
+    assert "FAKE" in page
+
+
+def test_a_type_that_paddle_does_not_show_is_refused_with_those_that_it_does(measure):
+    done, _ = measure("fake", {"device": "npu"})
+    assert done.returncode == 2
+    assert "types of devices that Paddle knows here: cpu, gpu, fake" in done.stderr
+
+
+def test_memory_that_is_used_up_is_named(measure):
+    done, result = measure(parameters={"gpus": 1}, FAKE_MEMORY_BYTES=str(1 << 20))
+    assert done.returncode == 1
+    assert result.failure.code == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    ("code", "timeout", "failure"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 200, "worker_died"),
+        ("time.sleep(1000)", 60, "timeout"),
+    ],
+)
+def test_a_rank_that_is_killed_or_hangs_is_named_and_leaves_no_process(
+    measure, worker_processes, tmp_path, code, timeout, failure
+):
+    fault = tmp_path / "fault.py"
+    fault.write_text(AT_BATCH.format(fault=code))
+    done, result = measure(parameters={"gpus": 2, "timeout": timeout}, FAKE_FAULT=str(fault))
+    assert done.returncode == 1
+    assert result.failure.code == failure
+    assert "rank 1" in done.stdout + done.stderr
+    assert worker_processes() == []

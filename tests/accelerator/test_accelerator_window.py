@@ -1,0 +1,181 @@
+"""What a training step does on an accelerator: synchronisations, copies, kernels, collectives.
+
+Counted by the fake accelerator, under the name `gpu`. `static` has two synchronisations more:
+after each program, forward and backward, Paddle's executor waits for custom devices alone.
+"""
+
+import numpy as np
+import pytest
+from accelerator.fake import trained
+
+# Of seed 1 no gradient of the thin models overflows by itself.
+ON_GPU = {"framework": "paddle", "device": "gpu", "gpus": 1, "input": "synthetic", "seed": 1}
+IMAGES = {"batch_size": 4, "image_size": 32}
+SEQUENCES = {"batch_size": 2, "sequence_length": 16}
+BYTES = {"images": 4 * 3 * 32 * 32 * 4, "labels": 4 * 8}
+"""Of a batch: images in float32, labels in int64."""
+
+CASES = {
+    "resnet50 fp32": (0, 0),
+    "resnet50 amp": (2, 1),
+    "resnet50 bf16 static": (2, 0),
+    "vgg16 bf16": (0, 0),
+    "vgg16 pure_fp16": (2, 1),
+    "bert fp32": (0, 0),
+    "bert amp": (2, 1),
+    "bert bf16": (0, 0),
+    "gpt fp32": (0, 0),
+    "gpt amp": (2, 1),
+    "gpt bf16": (0, 0),
+}
+"""Model, precision and execution -> synchronisations of a step, and copies to the host. The one
+copy is `found_inf`, which a loss scaler reads; Paddle synchronises before and after it."""
+DTYPES = {"fp32": "float32", "amp": "float16", "pure_fp16": "float16", "bf16": "bfloat16"}
+PRODUCTS = {"resnet50": 18, "vgg16": 16, "bert": 20, "gpt": 13}
+"""Matrix products of a forward pass of the thin models."""
+
+
+def configuration(case, **changes):
+    model, precision, *execution = case.split()
+    of_model = SEQUENCES if model in ("bert", "gpt") else IMAGES
+    values = ON_GPU | of_model | {"model": model, "precision": precision}
+    return values | ({"execution": execution[0]} if execution else {}) | changes
+
+
+@pytest.fixture(scope="module")
+def steps(plugin, tmp_path_factory):
+    """What each case of CASES did."""
+    folder = tmp_path_factory.mktemp("steps")
+    found = trained(plugin, "gpu", folder, [configuration(case) for case in CASES])
+    return dict(zip(CASES, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def special(plugin, samples, tmp_path_factory):
+    """Trainings in which something is otherwise."""
+    dataloader = {"input": "dataloader", "data_dir": str(samples), "dataloader_workers": 1}
+    asked = {
+        "overflow": configuration("resnet50 amp", overflow_at=4),
+        "late": configuration("resnet50 fp32", kernel_seconds=0.0005),
+        "forgetful": configuration("resnet50 fp32", kernel_seconds=0.002, forgetful=True),
+        "accumulating": configuration("resnet50 fp32", accumulate=2),
+        "dataloader": configuration("resnet50 fp32", **dataloader),
+        "untuned": configuration("resnet50 amp", disable_tuning="all", layout="NCHW"),
+        "cpu": configuration("resnet50 fp32", device="cpu", gpus=0),
+    }
+    found = trained(plugin, "gpu", tmp_path_factory.mktemp("special"), [*asked.values()])
+    return dict(zip(asked, found, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_does_not_wait_for_the_device_nor_copies_its_batch_again(steps, case):
+    synchronisations, to_host = CASES[case]
+    for step in steps[case]["steps"]:
+        assert step.get("stream_syncs", 0) == synchronisations
+        assert step.get("to_host", 0) == to_host
+        assert not {"device_syncs", "event_syncs", "to_device"} & step.keys()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensors_are_on_the_device_and_a_synthetic_batch_stays_where_it_is(steps, case):
+    found = steps[case]
+    assert {*found["places"]} == {"Place(gpu:0)"}
+    assert found["effective"]["device"] == "gpu"
+    assert found["addresses"] == 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_effective_precision_is_that_of_the_matrix_products(steps, case):
+    model, precision, *_ = case.split()
+    found = steps[case]["effective"]
+    assert found["precision"] == precision
+    assert found["dtypes"] == {DTYPES[precision]: PRODUCTS[model]}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_trainings_go_on_and_can_be_evaluated(steps, case):
+    found = steps[case]
+    assert np.isfinite(found["losses"]).all()
+    assert np.isfinite(found["evaluation"]).all()
+    assert found["skipped_steps"] == 0
+    assert found["loss_scale"] == (2**15 if CASES[case][1] else None)
+    assert found["memory_bytes"] > found["bytes"]
+
+
+def test_the_device_computes_as_the_cpu_does(steps, special):
+    assert steps["resnet50 fp32"]["losses"] == pytest.approx(special["cpu"]["losses"], rel=1e-6)
+    assert special["cpu"]["effective"]["device"] == "cpu"
+    assert special["cpu"]["steps"] == [{}, {}]
+
+
+def test_a_batch_of_the_dataloader_is_copied_once(special):
+    steps = special["dataloader"]["steps"]
+    # Its own thread copies ahead: a step may have copies of the next batch, or lack its own.
+    copied = sum(step.get("to_device_bytes", 0) for step in steps)
+    assert 0 < copied <= 3 * sum(BYTES.values())
+    for step in steps:
+        images, rest = divmod(step.get("to_device_bytes", 0), BYTES["images"])
+        labels, rest = divmod(rest, BYTES["labels"])
+        assert (images + labels, rest) == (step.get("to_device", 0), 0)
+    assert {*special["dataloader"]["places"]} == {"Place(gpu:0)"}
+    assert not any("device_syncs" in step or "to_host" in step for step in steps)
+
+
+def test_the_step_whose_gradients_overflow_is_skipped_and_halves_the_loss_scale(special):
+    found = special["overflow"]
+    assert (found["skipped_steps"], found["loss_scale"]) == (1, 2**14)
+    assert found["steps"][0]["to_host"] == 1
+    assert "momentum" not in found["calls"] and "merged_momentum" not in found["calls"]
+    assert np.isfinite(found["losses"]).all()
+
+
+def test_events_pass_late_and_their_sum_is_the_window(special):
+    found = special["late"]
+    kernels = found["steps"][-1]["kernels"]
+    assert found["seconds"][-1] >= 0.0005 * kernels
+    assert sum(found["seconds"][-2:]) == pytest.approx(found["window"], rel=0.02)
+    # Only where the window ends.
+    assert [step.get("event_syncs", 0) for step in found["steps"]] == [0, 0]
+
+
+def test_a_wait_for_the_last_step_that_is_left_out_ends_the_training(special):
+    assert "NotSynchronizedError" in special["forgetful"]["error"]
+
+
+def test_momentum_updates_all_parameters_at_once_unless_that_is_disabled(steps, special):
+    tuned, untuned = steps["resnet50 amp"], special["untuned"]
+    assert tuned["calls"]["merged_momentum"] == 1 and "momentum" not in tuned["calls"]
+    # Convolutions, batch norms, and the dense layer with its bias.
+    assert untuned["calls"]["momentum"] == 17 + 2 * 17 + 2
+    assert tuned["effective"]["settings"]["optimizer"] == "all parameters at once"
+    assert untuned["effective"]["settings"]["optimizer"] == "each parameter by itself"
+
+
+def test_flags_that_a_build_does_not_have_are_named(steps):
+    settings = steps["resnet50 fp32"]["effective"]["settings"]
+    assert settings["FLAGS_cudnn_exhaustive_search"] == "not in this build of Paddle"
+
+
+def test_micro_batches_are_accumulated_on_the_device(special, steps):
+    accumulating, single = special["accumulating"], steps["resnet50 fp32"]
+    assert accumulating["calls"]["merged_momentum"] == 1
+    assert single["calls"]["merged_momentum"] == 1
+    for step in accumulating["steps"]:
+        assert not {"stream_syncs", "to_device", "to_host"} & step.keys()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.slow
+def test_two_devices_exchange_each_gradient_once_a_step(plugin, tmp_path, accumulate):
+    asked = configuration("resnet50 fp32", gpus=2, accumulate=accumulate)
+    launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log"]
+    ranks = trained(plugin, "gpu", tmp_path, [asked], launcher)
+    assert sorted(found["rank"] for found in ranks) == [0, 1]
+    for found in ranks:
+        assert {*found["places"]} == {f"Place(gpu:{found['rank']})"}
+        for step in found["steps"]:
+            # Gradients of float32, in buckets.
+            assert step["collective_bytes"] == pytest.approx(
+                4 * found["effective"]["parameters"], rel=0.01
+            )
+            assert not {"device_syncs", "to_device", "to_host"} & step.keys()

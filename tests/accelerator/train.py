@@ -1,0 +1,135 @@
+"""Trains thin models on the fake accelerator, in this process or, under a launcher, in each of
+several: reads a JSON list of parameters from the file that is named, and prints a JSON object
+for each; `rank` is in it.
+
+`steps` has what each measured step counted (NAMES in fake.py, without those that are 0),
+`calls` the kernels that the last one called. Parameters beside the suite's own: `warmup`,
+steps; `overflow_at`, a step whose gradients overflow; `kernel_seconds`, what each kernel takes;
+`forgetful`, whether waiting for the last step is left out.
+"""
+
+import ctypes
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from accelerator.fake import NAMES
+from narrow import replace_sizes
+
+from perfkit.frameworks.paddle import backend
+from perfkit.inputs import dataloader, synthetic
+from perfkit.request.resolve import resolve
+from perfkit.worker.loop import train
+
+INPUTS = {"synthetic": synthetic, "dataloader": dataloader}
+WARMUP, MEASURED = 2, 2
+KERNELS = ("momentum", "merged_momentum", "adamw_", "adamw", "transpose", "cast")
+library = ctypes.CDLL(f"{os.environ['CUSTOM_DEVICE_ROOT']}/libfake.so")
+library.fake_calls.restype = ctypes.c_size_t
+library.fake_kernel_seconds.argtypes = [ctypes.c_double]
+
+
+def counters():
+    values = (ctypes.c_size_t * len(NAMES))()
+    library.fake_counters(values)
+    return dict(zip(NAMES, values, strict=True))
+
+
+def calls():
+    return {name: library.fake_calls(name.encode()) for name in KERNELS}
+
+
+def increase(before, after):
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+
+class Counting:
+    """The device, with the counters at each event."""
+
+    def __init__(self, device):
+        self.device, self.counted, self.called = device, [], []
+
+    def __getattr__(self, name):
+        return getattr(self.device, name)
+
+    def record_event(self):
+        event = self.device.record_event()
+        self.counted.append(counters())
+        self.called.append(calls())
+        return event
+
+
+def run(parameters):
+    warmup = parameters.pop("warmup", WARMUP)
+    overflow = parameters.pop("overflow_at", None)
+    kernel_seconds = parameters.pop("kernel_seconds", 0.0)
+    forgetful = parameters.pop("forgetful", False)
+    config = resolve(parameters, 1)
+    rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    device = Counting(backend.open_device(config))
+    if forgetful:
+        device.wait_for = lambda _event: None
+    trainer = backend.Trainer(config)
+    batches = backend.tensors(INPUTS[config.input].batches(config, rank), config)
+    batch = next(batches)
+    effective = trainer.effective(batch)
+    if overflow:
+        overflowing(trainer, overflow)
+    events = []
+    library.fake_kernel_seconds(kernel_seconds)
+    window = train(
+        trainer,
+        batches,
+        device,
+        lambda *written: events.extend(written),
+        samples_per_step=config.samples_per_step,
+        accumulate=config.accumulate,
+        warmup_steps=warmup,
+        measured_steps=MEASURED,
+        read_losses_at_once=False,
+    )
+    library.fake_kernel_seconds(0.0)
+    steps = list(zip(device.counted, device.counted[1:], strict=False))[-MEASURED:]
+    return {
+        "rank": rank,
+        "steps": [increase(*pair) for pair in steps],
+        "calls": increase(device.called[-2], device.called[-1]),
+        "effective": effective,
+        "losses": [event["value"] for event in events if event["event"] == "loss"],
+        "seconds": [event["seconds"] for event in events if event["event"] == "step"],
+        "window": window.seconds,
+        "places": [str(tensor.place) for tensor in batch],
+        "addresses": len({next(batches)[0].data_ptr() for _ in range(3)}),
+        "bytes": sum(tensor.size * tensor.element_size() for tensor in batch),
+        "skipped_steps": trainer.skipped_steps,
+        "loss_scale": trainer.loss_scale,
+        "memory_bytes": device.peak_memory_bytes(),
+        "matrix_products": trainer.multiply_adds(batch),
+        "evaluation": trainer.evaluate(batch),
+    }
+
+
+def overflowing(trainer, step):
+    """Have the gradients of one step overflow float16."""
+    backward, asked = trainer.backward, iter(range(1, 1000))
+
+    def infinite(batch, **how):
+        loss = backward(batch, **how)
+        if next(asked) == step:
+            _name, parameter = next(trainer.named_parameters())
+            parameter.grad.set_value(parameter.grad * float("inf"))
+        return loss
+
+    trainer.backward = infinite
+
+
+if __name__ == "__main__":
+    replace_sizes(setattr)
+    for parameters in json.loads(Path(sys.argv[1]).read_text()):
+        try:
+            printed = run(parameters)
+        except Exception:
+            printed = {"error": traceback.format_exc()}
+        print(json.dumps(printed), flush=True)

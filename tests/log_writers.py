@@ -1,0 +1,109 @@
+"""Logs as other suites print them, for tests of what reads them."""
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfkit.logs.reader import read_logs
+
+BATCH = 32
+START = datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC)
+
+
+def clock(seconds):
+    return f"{START + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S.%f}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a suite prints of a step, as log_writers.toml has it."""
+
+    line: str
+    covers: str = "window"
+    since: int = 1
+
+    def text(self, seconds, every=10, epoch=0):
+        """Prints of so many steps each, which took these seconds."""
+        lines = []
+        for k in range(every, len(seconds) + 1, every):
+            since = self.since if k >= self.since else 1
+            begin = {"running": since, "step": k, "window": max(since, k - every + 1)}
+            mean = np.mean(seconds[begin[self.covers] - 1 : k])
+            ended = START + timedelta(seconds=np.sum(seconds[:k]))
+            lines.append(
+                self.line.format(
+                    k=k,
+                    i=k - 1,
+                    before=k - every,
+                    epoch=epoch,
+                    at=ended,
+                    unix=ended.timestamp(),
+                    mean=mean,
+                    ms=1000 * mean,
+                    inverse=1 / mean,
+                    total=np.sum(seconds[k - every : k]),
+                    wait=mean / 4,
+                    rate=BATCH / mean,
+                    both=BATCH / (mean + mean / 4),
+                )
+            )
+        return "".join(f"{line}\n" for line in lines)
+
+
+def as_file(text):
+    """What DLLogger prints as it writes it to its file."""
+    lines = []
+    for line in text.splitlines():
+        at, place, pairs = re.fullmatch(r"DLL (.{26}) - (.*?) +(\S+ : .*)", line).groups()
+        step = [int(number) for number in re.findall(r"\d+", place)]
+        data = re.findall(r"(\S+) : ([\d.e-]+)(?= |$)", pairs)
+        record = {"timestamp": "0", "datetime": at, "elapsedtime": "0", "type": "LOG"}
+        record |= {
+            "step": step if len(step) > 1 else step[0],
+            "data": {name: float(value) for name, value in data},
+        }
+        lines.append(f"DLLL {json.dumps(record)}\n")
+    return "".join(lines)
+
+
+SUITES = {
+    name: Suite(**entry)
+    for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
+}
+"""Format -> what it prints."""
+IN_FILES = [name for name in SUITES if re.search(r"\S : {rate", SUITES[name].line)]
+"""Those that `as_file` writes."""
+
+
+def paddleclas(seconds, every=10, epoch=0):
+    return SUITES["PaddleClas, static graph"].text(seconds, every, epoch)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file of this text or these bytes; its path."""
+
+    def written(text, name="some.log"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return written
+
+
+@pytest.fixture
+def read(write):
+    """The one log in a file of this text."""
+
+    def one(text, name="some.log", form=None):
+        (log,) = read_logs(write(text, name), form)
+        return log
+
+    return one

@@ -1,0 +1,87 @@
+"""Frameworks as sides of a test: configurations, trainers and batches of each, by one name."""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfkit.frameworks.base import backend
+from perfkit.inputs import synthetic
+from perfkit.models import MODELS
+from perfkit.request.resolve import resolve
+
+SIDES = ("paddle", "torch", "jax", "tensorflow")
+
+
+def config(model="resnet50", framework="paddle", **changes):
+    """A small training on the CPU."""
+    values = {"model": model, "framework": framework, "device": "cpu", "processes": 1}
+    values |= {"input": "synthetic", "batch_size": 2, "optimizer": MODELS[model].optimizers[0]}
+    size = "sequence_length" if MODELS[model].sample == "sequence" else "image_size"
+    return resolve(values | {size: 16 if size == "sequence_length" else 32} | changes)
+
+
+def step(trainer, batch):
+    """The loss of one step."""
+    loss = float(trainer.backward(batch))
+    trainer.update()
+    return loss
+
+
+@dataclass(frozen=True)
+class Side:
+    framework: str
+    backend: Any
+
+    def config(self, model="resnet50", **changes):
+        return config(model, self.framework, **changes)
+
+    def trainer(self, model="resnet50", **changes):
+        return self.backend.Trainer(self.config(model, **changes))
+
+    def arrays(self, model="resnet50", *, size=2, dtype="float32", **changes):
+        """A synthetic batch, whatever number of samples a configuration is for."""
+        arrays = next(synthetic.batches(self.config(model, batch_size=size, **changes), 0))
+        return tuple(a.astype(dtype) if a.dtype.kind == "f" else a for a in arrays)
+
+    def tensors(self, arrays):
+        return next(self.backend.tensors(iter([arrays]), self.config()))
+
+    def batch(self, model="resnet50", **changes):
+        return self.tensors(self.arrays(model, **changes))
+
+
+def side_of(framework):
+    pytest.importorskip(framework)
+    if framework == "torch":
+        # What is tested is small; threads that wait for each other only cost time.
+        sys.modules["torch"].set_num_threads(1)
+    return Side(framework, backend(framework))
+
+
+def use_float32():
+    """Undo what `enable_float64` of any backend has done in this process."""
+    for name in ("paddle", "torch"):
+        if framework := sys.modules.get(name):
+            framework.set_default_dtype("float32" if name == "paddle" else framework.float32)
+    if jax := sys.modules.get("jax"):
+        jax.config.update("jax_enable_x64", False)
+    if layers := sys.modules.get("perfkit.frameworks.tensorflow.layers"):
+        layers.Forward.wide = "float32"
+
+
+def forward(side, parameters=None, statistics=None):
+    """A pass of JAX or TensorFlow in float32 that drops."""
+    layers = import_module(f"perfkit.frameworks.{side.framework}.layers")
+    drops = {"drops": True}
+    if side.framework == "jax":
+        drops = {"key": import_module("jax").random.key(0)}
+    return layers.Forward("float32", "NHWC", parameters or {}, statistics or {}, **drops)
+
+
+def equal(one, other):
+    """Whether two sets of weights, or gradients, are the same."""
+    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)

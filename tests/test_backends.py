@@ -1,0 +1,363 @@
+"""What every backend promises, in Paddle, PyTorch, JAX and TensorFlow, on thin models."""
+
+from functools import cache
+from importlib.util import find_spec
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import paddle  # noqa: F401 - not for a quick check; other frameworks may be missing
+import pytest
+from narrow import replace_sizes
+from sides import SIDES, equal, side_of, step, use_float32
+
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.models import MODELS, multiply_adds, optimizer_settings
+
+# PyTorch's compiler uses what PyTorch itself has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
+STEPS = {"vgg16": 60}
+"""With the same batch; else 20."""
+LAYOUTS = ("NHWC", "NCHW")
+RATE = {"resnet50": 32, "vgg16": 96}
+"""The batch size whose learning rate two samples are trained with; else 2."""
+LOWER = {"amp": "float16", "bf16": "bfloat16"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def thin(tmp_path_factory):
+    """Thin models; what XLA makes of them is kept for trainers that compute the same."""
+    if find_spec("jax"):
+        import jax
+
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    with pytest.MonkeyPatch.context() as patch:
+        replace_sizes(patch.setattr)
+        yield
+
+
+@pytest.fixture
+def side(framework):
+    return side_of(framework)
+
+
+@pytest.fixture
+def doubles(side):
+    """Trainers of float64, in which rounding can't be taken for a difference."""
+    side.backend.enable_float64()
+    yield
+    use_float32()
+
+
+def of(*frameworks, models=()):
+    """Run a test with each of these frameworks, and each of these models."""
+    marks = [pytest.mark.parametrize("framework", frameworks or SIDES)]
+    marks += [pytest.mark.parametrize("model", models)] if models else []
+
+    def marked(test):
+        for mark in marks:
+            test = mark(test)
+        return test
+
+    return marked
+
+
+@pytest.fixture(scope="module")
+def training():
+    """What trainings with a batch that stays the same came to, by framework and model."""
+
+    @cache
+    def trained(framework, model):
+        side, found = side_of(framework), SimpleNamespace()
+        batch, rate = side.batch(model), RATE.get(model, 2)
+
+        def begun(seed):
+            chosen = side.config(model, seed=seed, batch_size=rate)
+            side.backend.open_device(chosen)
+            return side.backend.Trainer(chosen)
+
+        trainer = begun(1)
+        found.first = trainer.weights()
+        found.effective = trainer.effective(batch)
+        found.multiply_adds = trainer.multiply_adds(batch)
+        found.looked_at = [step(trainer, batch) for _ in range(2)]
+        again = begun(1)
+        found.again = [step(again, batch) for _ in range(2)]
+        found.other = step(begun(2), batch)
+        if model == "vgg16":
+            # Half of a narrow layer is too little to learn two images in a few steps.
+            trainer.disable_dropout()
+        found.losses = [step(trainer, batch) for _ in range(STEPS.get(model, 20))]
+        found.evaluated = trainer.evaluate(batch)
+        return found
+
+    return trained
+
+
+@of(models=MODELS)
+def test_a_seed_gives_the_same_losses_also_where_the_training_is_looked_at(
+    training, framework, model
+):
+    found = training(framework, model)
+    assert found.looked_at == found.again
+    assert found.other != found.again[0]
+
+
+@of(models=MODELS)
+def test_the_loss_falls_on_a_batch_that_stays_the_same(training, framework, model):
+    found = training(framework, model)
+    assert found.losses[-1] < 0.9 * found.losses[0]
+    assert np.isfinite(found.losses).all()
+    loss, accuracy = found.evaluated
+    assert loss < found.losses[0] and 0 <= accuracy <= 1
+
+
+@of(models=MODELS)
+def test_counted_multiply_adds_are_those_of_the_arithmetic(training, side, model):
+    counted = training(side.framework, model).multiply_adds
+    assert counted == 2 * multiply_adds(side.config(model))
+
+
+@of(models=MODELS)
+def test_what_really_runs_is_told(training, side, model):
+    trained = training(side.framework, model)
+    found = trained.effective
+    assert (found["precision"], {*found["dtypes"]}) == ("fp32", {"float32"})
+    assert (found["device"], found["tf32"], found["loss_scaling"]) == ("cpu", False, None)
+    assert found["parameters"] == sum(array.size for array in trained.first.values())
+    assert found["threads"] and {*found["variables"]} <= {*side.backend.Trainer.variables}
+    rate = side.config(model, batch_size=RATE.get(model, 2))
+    assert found["optimizer_settings"] == optimizer_settings(rate).description
+    kernel = None if MODELS[model].sample == "image" else "unfused"
+    if kernel and side.framework == "torch":
+        kernel = "_scaled_dot_product_flash_attention_for_cpu"
+    assert found["attention"] == kernel
+
+
+@of("torch", "jax", "tensorflow", models=MODELS)
+def test_first_weights_have_the_names_shapes_and_spread_of_paddles(training, framework, model):
+    ours, theirs = training(framework, model).first, training("paddle", model).first
+    assert {n: a.shape for n, a in ours.items()} == {n: a.shape for n, a in theirs.items()}
+    for name, expected in theirs.items():
+        if expected.ndim == 1:
+            assert np.array_equal(ours[name], expected), name
+            continue
+        # Six standard errors.
+        near, deviation = 6 / expected.size**0.5, float(expected.std())
+        assert ours[name].std() == pytest.approx(deviation, rel=near), name
+        assert ours[name].mean() == pytest.approx(0, abs=near * deviation), name
+        reach = abs(expected).max() / expected.std()
+        assert abs(ours[name]).max() / ours[name].std() == pytest.approx(reach, rel=0.4), name
+
+
+@pytest.mark.parametrize(
+    ("framework", "model", "precision"),
+    [
+        *product(["torch"], MODELS, LOWER),
+        *product(["tensorflow"], ["bert", "gpt"], LOWER),
+        pytest.param("tensorflow", "resnet50", "amp", marks=pytest.mark.slow),
+        pytest.param("tensorflow", "resnet50", "bf16", marks=pytest.mark.slow),
+        ("jax", "bert", "bf16"),
+    ],
+)
+def test_a_lower_precision_is_what_products_compute_in_also_on_a_cpu(side, model, precision):
+    assert precision in FRAMEWORKS[side.framework].cpu_precisions
+    trainer, batch = side.trainer(model, precision=precision), side.batch(model)
+    found = trainer.effective(batch)
+    assert found["precision"] == precision
+    assert {*found["dtypes"]} - {"float32"} == {LOWER[precision]}
+    assert found["loss_scaling"] == (2.0**15 if precision == "amp" else None)
+    assert np.isfinite(step(trainer, batch))
+    assert {array.dtype for array in trainer.weights().values()} == {np.dtype(np.float32)}
+
+
+@of("torch", "tensorflow")
+def test_a_step_whose_gradients_overflow_is_left_out_counted_and_halves_the_scale(side):
+    trainer = side.trainer("vgg16", precision="amp")
+    images, labels = side.arrays("vgg16")
+    step(trainer, side.tensors((images, labels)))
+    before = trainer.weights()
+    for factor in (1e30, 1e30, 1):
+        step(trainer, side.tensors((images * np.float32(factor), labels)))
+        assert equal(trainer.weights(), before) == (factor > 1)
+    assert (trainer.skipped_steps, trainer.loss_scale) == (2, 2.0**13)
+
+
+# 96 pixels: VGG's features are then 3x3, so that places, too, could be mixed up.
+@pytest.mark.parametrize(("model", "size"), [("resnet50", 64), ("vgg16", 96)])
+@of("paddle", "torch", "jax")
+def test_both_layouts_compute_the_same(side, model, size):
+    weights, found = None, []
+    for layout in LAYOUTS:
+        chosen = {"image_size": size, "layout": layout}
+        trainer = side.trainer(model, **chosen)
+        trainer.disable_dropout()
+        weights = weights or trainer.weights()
+        trainer.load_weights(weights)
+        images, labels = side.arrays(model, image_size=size, layout="NHWC")
+        images = images.transpose(0, 3, 1, 2).copy() if layout == "NCHW" else images
+        batch = side.tensors((images, labels))
+        loss = float(trainer.backward(batch))
+        found.append((trainer.multiply_adds(batch), loss, trainer.gradients()))
+    (counted, loss, gradients), (other_counted, other_loss, others) = found
+    assert counted == other_counted
+    assert loss == pytest.approx(other_loss, rel=1e-4)
+    for name, gradient in gradients.items():
+        assert distance(gradient, others[name]) < 5e-2, name
+
+
+def distance(one, other):
+    """Relative, of what is more than rounding."""
+    return np.linalg.norm(one - other) / (np.linalg.norm(one) + 1e-4)
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(
+    ("framework", "model"),
+    [*product(("paddle", "torch"), MODELS), ("tensorflow", "gpt")],
+)
+def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
+    losses, weights = {}, None
+    for execution in ("dynamic", "static"):
+        trainer = side.trainer(model, execution=execution)
+        trainer.disable_dropout()
+        weights = weights or trainer.weights()
+        trainer.load_weights(weights)
+        if execution == "static":
+            assert trainer.computed_dtypes(side.batch(model)).keys() == {"float32"}
+        losses[execution] = [step(trainer, side.batch(model)) for _ in range(2)]
+    assert losses["dynamic"] == pytest.approx(losses["static"], rel=1e-3)
+
+
+@of(models=["vgg16", "bert", "gpt"])
+def test_accumulated_micro_batches_are_one_step_on_the_joined_batch(side, doubles, model):
+    """Without batch norm, which sees micro-batches one by one."""
+    weights, found = None, []
+    for accumulate in (1, 2):
+        size = 4 // accumulate
+        trainer = side.trainer(model, batch_size=size, accumulate=accumulate)
+        trainer.disable_dropout()
+        weights = weights or trainer.weights()
+        trainer.load_weights(weights)
+        losses = []
+        for seed in range(2):
+            joined = side.arrays(model, size=4, dtype="float64", seed=seed)
+            parts = (tuple(part[i : i + size] for part in joined) for i in range(0, 4, size))
+            losses.append(sum(float(trainer.backward(side.tensors(part))) for part in parts))
+            trainer.update()
+        found.append((losses, trainer.weights()))
+    (losses, trained), (other_losses, others) = found
+    assert losses == pytest.approx(other_losses, rel=1e-9)
+    for name, joined in trained.items():
+        assert joined.dtype == np.float64
+        assert np.allclose(joined, others[name], rtol=1e-9, atol=1e-11), name
+
+
+@of(models=["vgg16", "bert"])
+def test_weights_of_one_trainer_make_another_compute_the_same(side, model):
+    first, second = (side.trainer(model, seed=seed) for seed in (0, 1))
+    batch, weights = side.batch(model), first.weights()
+    kept = {name: array.copy() for name, array in weights.items()}
+    second.load_weights(weights)
+    losses = []
+    for trainer in (first, second):
+        trainer.disable_dropout()
+        losses.append(float(trainer.backward(batch)))
+    assert losses[0] == losses[1]
+    one, other = first.gradients(), second.gradients()
+    assert equal(one, other) and one.keys() == weights.keys()
+    first.update()
+    # What was handed out is a copy, which the step leaves as it is.
+    assert equal(weights, kept) and not equal(weights, first.weights())
+    # Dropped: they are not added to the next ones.
+    second.zero_grad()
+    second.backward(batch)
+    assert equal(second.gradients(), other)
+
+
+@of()
+def test_weights_of_another_network_are_refused_and_nothing_is_changed(side):
+    trainer = side.trainer("vgg16")
+    before = trainer.weights()
+    assert before["features.0.weight"].shape == (16, 3, 3, 3)
+    turned = before | {"classifier.6.weight": before["classifier.6.weight"].T.copy()}
+    with pytest.raises(ValueError, match=r"classifier.6.weight: expected \(128, 1000\), found"):
+        trainer.load_weights(turned)
+    fewer = {name: array + 1 for name, array in before.items() if "bias" not in name}
+    with pytest.raises(ValueError, match=r"classifier.0.bias: expected .*, found None, and 15"):
+        trainer.load_weights(fewer)
+    assert equal(before, trainer.weights())
+
+
+@of(models=["vgg16", "bert"])
+def test_dropout_changes_the_loss_from_pass_to_pass_until_nothing_is_dropped(side, model):
+    trainer, batch = side.trainer(model), side.batch(model)
+    assert float(trainer.backward(batch)) != float(trainer.backward(batch))
+    trainer.disable_dropout()
+    assert float(trainer.backward(batch)) == float(trainer.backward(batch))
+
+
+@of()
+def test_places_without_a_masked_word_do_not_count_in_loss_and_accuracy(side):
+    trainer = side.trainer("bert")
+    trainer.disable_dropout()
+    *tokens, positions, labels, next_sentence = side.arrays("bert")
+    # One word is guessed right.
+    _loss, (scores, _pairs) = trainer.predict(side.batch("bert"))
+    labels[0, 0] = trainer.array(scores).reshape(-1, scores.shape[-1])[0].argmax()
+    padded = (np.pad(array, ((0, 0), (0, 2))) for array in (positions, labels))
+    found = [
+        trainer.evaluate(side.tensors((*tokens, *masked, next_sentence)))
+        for masked in ((positions, labels), padded)
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    assert found[0][1] >= 1 / labels.size
+
+
+@of()
+def test_arrays_of_numpy_and_of_dali_are_taken_as_they_are(side):
+    dali = pytest.importorskip("nvidia.dali.tensors")
+    images = np.random.default_rng(0).standard_normal((2, 8, 8, 3), np.float32)
+    labels = np.asarray([[3], [999]], np.int64)
+    for arrays in (
+        (images, labels),
+        (dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)),
+    ):
+        taken = side.tensors(arrays)
+        assert np.array_equal(np.asarray(taken[0]), images)
+        assert np.array_equal(np.asarray(taken[1]), labels)
+        if side.framework in ("paddle", "torch"):
+            assert taken[0].data_ptr() == images.ctypes.data
+
+
+@of("torch", "tensorflow")
+def test_a_data_loader_gives_batches_in_the_order_of_the_indices(side):
+    samples = [(np.full(3, n * n, np.float32), np.array([n])) for n in range(12)]
+    indices = [[5, 2], [0, 7], [1, 1], [11, 3]]
+    batches = side.backend.data_loader(samples, iter(indices), 2)
+    for (squares, numbers), expected in zip(batches, indices, strict=True):
+        assert numbers.numpy().ravel().tolist() == expected
+        assert squares.numpy().tolist() == [[n * n] * 3 for n in expected]
+
+
+@of()
+def test_peaks_are_measured_by_products_and_copies(side):
+    workloads = side.backend.Workloads(side.config())
+    assert tuple(workloads.matmul(64)().shape) == (64, 64)
+    workloads.copy(2**20)()
+
+
+@of()
+def test_a_profile_has_the_seconds_of_each_part_of_a_step(side):
+    trainer, batch = side.trainer("bert"), side.batch("bert")
+    step(trainer, batch)
+    found = side.backend.profile(lambda: step(trainer, batch), 2)
+    assert found.keys() == {"step", "forward", "backward", "optimizer", "communication"}
+    # XLA and TensorFlow make one program of forward and backward pass.
+    known = ["optimizer"]
+    if side.framework in ("paddle", "torch"):
+        known += ["forward", "backward"]
+    assert {part for part, seconds in found.items() if seconds} == {"step", *known}
+    assert sum(found[part] for part in known) <= found["step"]
+    assert found["communication"] == 0

@@ -1,0 +1,32 @@
+"""The command line: help, parameters, exit statuses."""
+
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from perfkit.cli import main
+from perfkit.config import ROOT
+
+ORDER = ["run", "sweep", "report", "compare", "history", "verify", "diagnose", "audit"]
+ORDER += ["import", "export", "doctor", "samples", "manifest"]
+
+
+def test_help_lists_the_commands_in_the_order_of_use_and_cuts_no_summary_off():
+    text = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout
+    listed = text.partition("Commands:")[2].partition("Exit status")[0]
+    assert re.findall(r"^  (\w+)", listed, re.M) == ORDER
+    summaries = [main.commands[name].help.partition(".")[0] for name in ORDER]
+    assert [s for s in summaries if " ".join(s.split()) not in " ".join(listed.split())] == []
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_every_command_and_option_has_help_and_stands_in_getting_started(name):
+    command = main.commands[name]
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
+    assert command.help
+    assert [option.opts for option in options if not option.help] == []
+    assert f"`perfkit {name}" in (ROOT / "docs" / "getting-started.md").read_text()

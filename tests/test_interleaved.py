@@ -1,0 +1,602 @@
+"""Interleaved comparisons: variants measured in turn, judged, shown, and gone on with."""
+
+import contextlib
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_trainer
+import pytest
+from click.testing import CliRunner
+from clusters import wait_for
+from conftest import as_options
+from made import keep, measured
+
+import perfkit
+from perfkit.analysis.ratios import Turn
+from perfkit.cli import main
+from perfkit.comparison.interleaved import Asked, judge_interleaved, plan_interleaved
+from perfkit.comparison.keys import allowed
+from perfkit.comparison.stored import (
+    FILE,
+    InterleavedComparison,
+    PairResult,
+    Variant,
+    comparison_folders,
+    read_comparison,
+    write_comparison,
+)
+from perfkit.config import ROOT
+from perfkit.driver.progress import Progress
+from perfkit.report.site import write_site
+from perfkit.results.schema import Peak
+from perfkit.results.store import Measurement, ResultError
+from perfkit.text.format import variant_name
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
+KILLED = """
+import sys
+sys.path.append({tests!r})
+import fake_trainer
+fake_trainer.plant(0.1)
+from perfkit.cli import main
+main(sys.argv[1:])
+"""
+"""`perfkit` with a fake trainer."""
+
+
+@pytest.fixture
+def shared(small, tmp_path):
+    """What all sides share: two repeats of a few steps without data."""
+
+    def parameters(**changes):
+        given = small(input="synthetic", repeats=2) | changes
+        del given["data_dir"], given["batch_size"]
+        return given
+
+    return parameters
+
+
+@pytest.fixture
+def compare(processes, shared, monkeypatch):
+    """`perfkit compare --live` with a trainer that takes no time; a side in `dying` dies. Two
+    repeats decide at the level of 50 %."""
+
+    def run(*variants, dying=(), level=50, **changes):
+        fake = fake_trainer.launcher_command(0.1)
+
+        def command(config, *rest):
+            return DIES if config.batch_size in dying else fake(config, *rest)
+
+        monkeypatch.setattr("perfkit.driver.workers.launcher_command", command)
+        words = ["compare", "--live", "resnet50", *variants, *as_options(shared(**changes))]
+        words += ["--level", str(level)]
+        done = CliRunner().invoke(main, words)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+        return done
+
+    return run
+
+
+def stored(outputs):
+    """The one comparison under `outputs`."""
+    (folder,) = comparison_folders(outputs)
+    return read_comparison(folder)
+
+
+def repeats_by_time(outputs, comparison):
+    """(side, repeat) of all sides in the order in which they began."""
+    results = [Measurement.read(outputs / side.id).result for side in comparison.variants]
+    every = [
+        (one.began, side, one.index)
+        for side, result in enumerate(results)
+        for one in result.repeats
+    ]
+    return [(side, index) for _began, side, index in sorted(every)]
+
+
+def page(outputs, language="en"):
+    (folder,) = comparison_folders(outputs)
+    name = "report.html" if language == "en" else f"report.{language}.html"
+    return unescape((folder / name).read_text())
+
+
+# Measured in turn.
+
+
+def test_sides_are_measured_in_turn_and_shown_with_json_page_and_links(compare, tmp_path):
+    outputs, file = tmp_path / "outputs", tmp_path / "out.json"
+    variants = ["batch_size=1", "batch_size=2", "batch_size=3"]
+    done = compare(*variants, "--json", str(file))
+    comparison = stored(outputs)
+    assert done.exit_code == comparison.regressed and comparison.complete
+    in_turn = [(side, repeat) for repeat in (1, 2) for side in (0, 1, 2)]
+    assert repeats_by_time(outputs, comparison) == in_turn
+    assert all(turn.in_turn for pair in comparison.pairs for turn in pair.turns)
+    assert InterleavedComparison.model_validate_json(file.read_text()) == comparison
+    base, *others = [Measurement.read(outputs / one.id) for one in comparison.variants]
+    assert base.result.config.label.startswith("live-")
+    for pair, other in zip(comparison.pairs, others, strict=True):
+        pairs = zip(base.result.throughputs, other.result.throughputs, strict=True)
+        assert pair.ratios == [b / a for a, b in pairs]
+        assert pair.verdict != "undecided" and list(pair.across) == ["batch_size"]
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
+    (folder,) = comparison_folders(outputs)
+    assert done.stdout.splitlines()[-1] == str(folder / "report.html")
+    links = re.findall(r'href="([^"#]+)"', page(outputs))
+    assert all((folder / link).exists() for link in links)
+    assert sum(one.id in link for one in comparison.variants for link in links) >= 3
+    for language, index in (("en", "index.html"), ("zh", "index.zh.html")):
+        assert f"comparisons/{folder.name}/report" in (outputs / index).read_text()
+        assert "<figure" in page(outputs, language) and "<svg" in page(outputs, language)
+    again = compare(*variants)
+    assert stored(outputs) == comparison and again.stdout == done.stdout
+    assert repeats_by_time(outputs, comparison) == in_turn
+
+
+def test_a_side_that_fails_makes_no_more_repeats_and_the_same_command_tries_it_again(
+    compare, tmp_path
+):
+    outputs = tmp_path / "outputs"
+    variants = ["batch_size=1", "batch_size=2", "batch_size=3"]
+    done = compare(*variants, dying=[2])
+    comparison = stored(outputs)
+    assert done.exit_code == 1 and not comparison.complete
+    assert "batch_size=2 makes no more repeats: worker_" in done.stderr
+    assert [side.name for side in comparison.failed] == ["batch_size=2"]
+    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (2, 1), (0, 2), (2, 2)]
+    (pair,) = comparison.pairs
+    assert comparison.variant_of(pair).name == "batch_size=3" and not pair.out_of_turn
+    assert "worker_" in page(outputs) and "continues the comparison" in page(outputs)
+    compare(*variants)
+    comparison = stored(outputs)
+    assert comparison.complete and len(comparison.pairs) == 2
+    assert repeats_by_time(outputs, comparison)[-2:] == [(1, 1), (1, 2)]
+    assert comparison.pairs[0].out_of_turn == [
+        1,
+        2,
+    ] and "by the start times: pair 1, 2" in page(outputs)
+
+
+def test_a_base_that_fails_ends_the_run(compare, tmp_path):
+    done = compare("batch_size=2", "batch_size=1", dying=[2])
+    comparison = stored(tmp_path / "outputs")
+    assert done.exit_code == 1 and comparison.pairs == [] and comparison.base.failure
+    assert repeats_by_time(tmp_path / "outputs", comparison) == [(0, 1), (1, 1)]
+    assert "no pair of repeats can be compared" in page(tmp_path / "outputs")
+
+
+@pytest.mark.usefixtures("processes")
+def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measured(
+    shared, tmp_path
+):
+    outputs = tmp_path / "outputs"
+    code = KILLED.format(tests=str(Path(__file__).parent))
+    words = ["compare", "--live", "resnet50", "batch_size=1", "batch_size=2"]
+    command = [sys.executable, "-c", code, *words, *as_options(shared()), "--level", "50"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet) as run:
+        made = wait_for(lambda: [*outputs.glob("*/repeats/2/*.jsonl")])
+        run.send_signal(signal.SIGKILL)
+    first = [path.read_bytes() for path in sorted(outputs.glob("*/repeats/1/*.jsonl"))]
+    assert len(made) == 1 and not stored(outputs).complete
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    comparison = stored(outputs)
+    assert comparison.complete and done.returncode == comparison.regressed, done.stderr
+    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert [path.read_bytes() for path in sorted(outputs.glob("*/repeats/1/*.jsonl"))] == first
+
+
+def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypatch, tmp_path):
+    real = perfkit.driver.measure.run_repeat
+
+    def interrupted(launcher, store, index, *rest):
+        if index == 2:
+            raise KeyboardInterrupt
+        return real(launcher, store, index, *rest)
+
+    monkeypatch.setattr("perfkit.driver.measure.run_repeat", interrupted)
+    done = compare("batch_size=1", "batch_size=2")
+    assert done.exit_code == 1 and "the same command goes on" in done.stderr
+    comparison = stored(tmp_path / "outputs")
+    assert len(comparison.pairs[0].turns) == 1 and "interrupted" in page(tmp_path / "outputs")
+
+
+# What is asked for.
+
+
+def test_all_sides_are_judged_before_anything_starts_and_each_problem_names_its_side(
+    compare, tmp_path
+):
+    done = compare("precisoin=fp32", "batch_size=0,input=dali", image_size=16, budget=60)
+    assert done.exit_code == 2 and not list((tmp_path / "outputs").glob("*/*"))
+    for told in (
+        "precisoin=fp32: precisoin: no such parameter; did you mean 'precision'?",
+        "batch_size=0,input=dali: batch_size: 0 is out of range; allowed: at least 1",
+        "batch_size=0,input=dali: input: set for all variants by -p",
+        "\n  image_size: 16 is out of range; allowed: at least 32\n",
+        "budget: not for --live",
+    ):
+        assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variants", "changes", "told"),
+    [
+        (["batch_size=1"], {}, "variants: 1 given, and it takes two or more"),
+        (["batch_size=1", "torch"], {}, "torch: 'torch' is not NAME=VALUE"),
+        (["batch_size=1", "batch_size=1"], {}, "two variants are the same"),
+        (["cpu_tuning=True", "execution=dynamic"], {}, "are the same"),
+        (["batch_size=1", "repeats=3"], {}, "repeats: the same for all variants; -p repeats 3"),
+        (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),
+        (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
+    ],
+)
+def test_what_is_no_live_comparison_is_refused(compare, variants, changes, told):
+    done = compare(*variants, **changes)
+    assert done.exit_code == 2 and told in done.stderr
+
+
+@pytest.mark.parametrize(("repeats", "level", "enough"), [(5, 95, 6), (1, 50, 2), (7, 99, 8)])
+def test_repeats_that_can_not_decide_at_the_level_are_refused_with_those_that_can(
+    compare, tmp_path, repeats, level, enough
+):
+    done = compare("batch_size=1", "batch_size=2", repeats=repeats, level=level)
+    told = f"takes at least {enough}: -p repeats {enough}"
+    assert done.exit_code == 2 and told in " ".join(done.stderr.split())
+    assert not list((tmp_path / "outputs").glob("*/*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["a"], "two names are compared"),
+        (["a", "b", "-p", "batch_size", "2"], "-p is for --live"),
+        (["--live", "resnet50", "seed=1", "seed=2", "--across", "seed"], "are not for --live"),
+        (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
+    ],
+)
+def test_options_of_the_other_kind_of_comparison_are_refused(words, told):
+    done = CliRunner().invoke(main, ["compare", *words])
+    assert done.exit_code == 2 and told in " ".join(done.stderr.split())
+
+
+def test_the_same_sides_have_a_label_of_their_own_and_enough_repeats_to_tell_something(shared):
+    usual = {name: value for name, value in shared().items() if name != "repeats"}
+
+    def planned(*variants, level=0.95, **changes):
+        plan = plan_interleaved("resnet50", variants, usual | changes, level).plan
+        return plan.config.label, plan.protocol.repeats
+
+    label, repeats = planned("batch_size=1", "batch_size=2")
+    assert repeats == 6
+    assert planned("batch_size=2", "batch_size=1") == (label, 6)
+    assert planned("batch_size=1", "batch_size=3")[0] != label
+    assert planned("batch_size=1", "batch_size=2", level=0.99)[1] == 8
+    mine = {"repeats": 9, "label": "mine"}
+    assert planned("batch_size=1", "batch_size=2", **mine) == ("mine", 9)
+
+
+# Judged.
+
+
+def made(
+    folder, values, name="base", later=0, seconds=10.0, threads=2, parameters=25_557_032, **how
+):
+    """A measurement of these throughputs, a repeat every 20 seconds, the first so much later
+    than noon; the base's seed is 1, else 2."""
+    seed = {"seed": 1 if name == "base" else 2}
+    small = {"batch_size": 1, "measured_steps": 20, "input": "synthetic"}
+    result = measured(values, label=name, **small | seed | how)
+    begins = [NOON + timedelta(seconds=later + 20 * k) for k in range(len(values))]
+    repeats = [
+        one.model_copy(update={"began": begin.isoformat(), "wall_seconds": seconds})
+        for one, begin in zip(result.repeats, begins, strict=True)
+    ]
+    used = {"threads": {"libgomp": threads}, "parameters": parameters}
+    used = result.effective.model_copy(update=used)
+    changes = {"repeats": repeats, "effective": used}
+    return keep(folder / name, result.model_copy(update=changes))
+
+
+SEEDS = {"seed=1": {"seed": 1}, "seed=2": {"seed": 2}}
+
+
+def judged(*measurements, variants=SEEDS):
+    """Their interleaved comparison."""
+    asked = Asked("perfkit compare --live …", variants, 0.95, 0.02)
+    return judge_interleaved(asked, measurements)
+
+
+def words(text):
+    return " ".join(str(text).split())
+
+
+def plain(one, other, across="seed"):
+    """The pair of a comparison of stored measurements, and its text on one line."""
+    found = perfkit.compare(one.folder, other.folder, across=[across])
+    return found.pairs[0], words(found)
+
+
+def test_a_share_of_over_100_percent_of_a_variants_own_peak_is_called_unreliable(tmp_path):
+    sides = [made(tmp_path, [4.0] * 6), made(tmp_path, [4.0] * 6, "b", 10)]
+    for side, flops in zip(sides, (1e9, 1e15), strict=True):
+        peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
+        repeats = [one.model_copy(update={"peak": peak}) for one in side.result.repeats]
+        keep(side.folder, side.result.model_copy(update={"repeats": repeats}))
+    told = words(judged(*(Measurement.read(side.folder) for side in sides)))
+    assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in told
+    assert told.count("unreliable") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"framework": "torch"}, "PyTorch"),
+        ({"framework": "mxnet", "python": ".venv-mxnet/bin/python"}, "MXNet (.venv-mxnet)"),
+        ({"framework": "torch", "execution": "static"}, "as typed"),
+        ({"python": ".venv-paddle2/bin/python"}, "as typed"),
+    ],
+)
+def test_a_variant_has_the_name_of_its_framework_and_environment(values, name):
+    assert variant_name(SimpleNamespace(values=values, name="as typed")) == name
+
+
+DRIFT = [100.0, 90.0, 82.0, 75.0, 70.0, 66.0, 63.0]
+
+
+def test_a_drift_that_slows_both_sides_leaves_the_ratio_right_that_a_plain_comparison_misses(
+    tmp_path,
+):
+    base, slower = made(tmp_path, DRIFT), [0.97 * one for one in DRIFT]
+    other = made(tmp_path, slower, "b", 10)
+    (pair,) = judged(base, other).pairs
+    assert pair.ratio == pytest.approx(0.97) and pair.interval == pytest.approx((0.97, 0.97))
+    assert (pair.verdict, pair.regressed, pair.out_of_turn) == ("slower", True, [])
+    assert pair.interval_level == pytest.approx(1 - 2 / 2**7)
+    apart, _told = plain(base, made(tmp_path, slower, "c", later=86400))
+    assert apart.verdict == "no difference" and apart.interval[0] < 0.8
+    # Stored measurements whose repeats were interleaved are compared by pairs too.
+    stored, told = plain(base, other)
+    assert (stored.method, stored.ratio, stored.interval) == (
+        "pairs",
+        pair.ratio,
+        pair.interval,
+    )
+    assert stored.ratios == pair.ratios and stored.regressed
+    assert "The repeats were interleaved" in told and "Hodges" not in told
+    few, told = plain(base, made(tmp_path, slower[:5], "few", 10))
+    assert few.method == "pairs" and "n=5 pairs reach 93.75 % at most, 6 would do" in told
+
+
+@pytest.mark.parametrize(
+    ("later", "n"),
+    [
+        (20, 3),  # both of a round begin, but one with the next
+        (45, 3),  # a round behind
+        (86400, 3),  # one after the other
+        (10, 1),  # one round shows no order
+    ],
+)
+def test_measurements_made_in_another_order_are_compared_by_all_ratios(tmp_path, later, n):
+    values = [100.0, 101.0, 102.0]
+    pair, told = plain(made(tmp_path, values), made(tmp_path, values[:n], "b", later))
+    assert (pair.method, pair.turns) == ("Hodges-Lehmann", [])
+    assert "(Hodges and Lehmann)" in told and "not interleaved" in told
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.01, 1.02, 1.03, 1.01, 1.02, 1.05], "faster"),
+        ([0.99, 0.98, 0.97, 0.99, 0.98, 0.99], "slower"),
+        ([0.99, 0.98, 1.01, 0.99, 0.98, 0.99], "no difference"),
+        ([1.5, 1.5, 1.5, 1.5, 1.5], "undecided"),
+    ],
+)
+def test_the_verdict_is_that_of_the_interval_of_the_pairs_ratios(tmp_path, ratios, said):
+    base = [50.0 + k for k in range(len(ratios))]
+    other = [ratio * one for ratio, one in zip(ratios, base, strict=True)]
+    found = judged(made(tmp_path, base), made(tmp_path, other, "b", 10))
+    (pair,) = found.pairs
+    assert pair.verdict == said
+    assert pair.interval == pytest.approx((min(ratios), max(ratios)))
+    enough = "n=5 pairs reach 93.75 % at most, 6 would do"
+    assert (enough in words(found)) == (said == "undecided")
+
+
+@pytest.mark.parametrize(
+    ("later", "seconds", "in_turn"),
+    [
+        (10, 10.0, True),  # right after
+        (-10, 10.0, True),  # the base came second
+        (10, 5.0, True),  # idle for 5 s
+        (10, 15.0, False),  # before the other had ended: the clock was set back
+        (30, 10.0, False),  # another repeat in between
+        (3600, 10.0, False),  # an hour of something else
+    ],
+)
+def test_in_turn_is_judged_by_when_repeats_began(tmp_path, later, seconds, in_turn):
+    base = made(tmp_path, [10.0, 10.0], seconds=seconds)
+    other = made(tmp_path, [10.0, 10.0], "b", later, seconds=seconds)
+    (pair,) = judged(base, other).pairs
+    assert [turn.in_turn for turn in pair.turns] == [in_turn, in_turn]
+
+
+def test_repeats_of_older_results_do_not_show_that_they_were_made_in_turn(tmp_path):
+    found = [keep(tmp_path / str(seed), measured([10.0, 10.0], seed=seed)) for seed in (1, 2)]
+    assert judged(*found).pairs[0].out_of_turn == [1, 2]
+
+
+def test_a_side_that_did_other_work_than_it_names_has_no_ratio_and_the_reason(tmp_path):
+    other = made(tmp_path, [10.0, 10.0], "b", parameters=5)
+    comparison = judged(made(tmp_path, [10.0, 10.0]), other)
+    assert comparison.pairs == [] and not comparison.complete
+    assert comparison.variants[1].differs == {"parameters": (25_557_032, 5)}
+    assert "it differs: parameters 25557032 | 5" in words(comparison)
+
+
+def test_how_a_framework_works_may_differ_across_frameworks_and_is_told(tmp_path):
+    own = {"layout": "NHWC", "execution": "static", "threads": 1}
+    base = made(tmp_path, [10.0] * 2)
+    torch = made(tmp_path, [20.0] * 2, "torch", framework="torch", seed=1, **own)
+    names = {f"framework={one}": {"framework": one} for one in ("paddle", "torch")}
+    (pair,) = judged(base, torch, variants=names).pairs
+    assert {*pair.across} == {"framework", "layout", "execution", "threads"}
+    assert plain(base, torch, "framework")[0].across == pair.across
+    # Without that, they must agree.
+    same = made(tmp_path, [20.0] * 2, "same", seed=1, **own)
+    with pytest.raises(perfkit.ComparisonError, match="--across layout"):
+        plain(base, same, "framework")
+    assert allowed({"framework"}, {"threads"}) == {"framework"}
+
+
+def test_thread_pools_of_an_environments_packages_may_differ_and_are_told(tmp_path):
+    names = {f"python={one}": {"python": one} for one in ("a/bin/python", "b/bin/python")}
+    other = made(tmp_path, [10.0] * 2, "other", 10, threads=1, seed=1)
+    (pair,) = judged(made(tmp_path, [10.0] * 2), other, variants=names).pairs
+    assert pair.across == {"threads": ("libgomp=2", "libgomp=1")}
+
+
+# Stored and shown.
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    """A stored comparison of two made sides; its folder."""
+    base, other = made(tmp_path, [10.0, 11.0]), made(tmp_path, [12.0, 13.0], "b", 10)
+    folder = tmp_path / "comparisons" / "one"
+    write_comparison(folder, judged(base, other))
+    return folder
+
+
+def test_perfkit_report_writes_the_page_again_and_tells_what_is_gone(
+    comparison, tmp_path, without_summary
+):
+    assert write_site(tmp_path, lambda _done: None)[1] == []
+    assert "The ratios agree with the measurements' results." in page(tmp_path)
+    base, other = (variant.id for variant in read_comparison(comparison).variants)
+    (tmp_path / other / "result.json").unlink()
+    write_site(tmp_path, lambda _done: None)
+    assert f"{other}/result.json: No such file" in page(tmp_path)
+    assert "1.191" in page(tmp_path) and f'href="../../{base}/report.html"' in page(tmp_path)
+
+
+def test_a_comparison_that_is_not_what_its_pairs_give_is_named_and_left_out(
+    comparison, tmp_path, without_summary
+):
+    content, why = json.loads((comparison / FILE).read_text()), "do not follow from the turns"
+    content["pairs"][0]["ratio"] = 2.0
+    (comparison / FILE).write_text(json.dumps(content))
+    with pytest.raises(ResultError, match=why):
+        read_comparison(comparison)
+    (comparison / "report.html").write_text("the page of before")
+    left_out = write_site(tmp_path, lambda _done: None)[1]
+    assert why in page(tmp_path) and 'href="../../index.html"' in page(tmp_path)
+    assert len(left_out) == 1 and why in left_out[0]
+    assert why in unescape((tmp_path / "index.html").read_text())
+
+
+def test_foreign_names_are_text_on_every_page(comparison, tmp_path, without_summary):
+    hostile = "<script>alert(1)</script>"
+    content = json.loads((comparison / FILE).read_text())
+    failure = {"code": "worker_error", "params": {"detail": hostile}}
+    content["variants"][1] |= {
+        "name": hostile,
+        "failure": failure,
+        "differs": {"x": ["<b>", "c"]},
+    }
+    content["command"] = hostile
+    (comparison / FILE).write_text(json.dumps(content))
+    write_site(tmp_path, lambda _done: None)
+    for path in (comparison / "report.html", tmp_path / "index.html"):
+        assert "<script>alert" not in path.read_text() and "<b>" not in path.read_text()
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_notebook_of_a_comparison_runs_as_papermill_runs_it(comparison, tmp_path):
+    out = tmp_path / "out.ipynb"
+    source = ROOT / "notebooks" / "comparison.ipynb"
+    command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", comparison]
+    done = subprocess.run(
+        [*map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "from 2 pairs" in out.read_text() and (comparison / "report.zh.html").exists()
+
+
+def test_every_field_of_comparison_json_is_documented():
+    text = (ROOT / "docs" / "results.md").read_text()
+    section = text.partition("## perfkit compare --live")[2].partition("\n## ")[0]
+    models = (InterleavedComparison, Variant, PairResult, Turn)
+    names = {*chain.from_iterable(one.model_fields for one in models)}
+    before = text.partition("## perfkit compare\n")[2]
+    assert [name for name in names if f"`{name}`" not in section + before] == []
+
+
+# Progress.
+
+
+def test_the_time_left_is_judged_by_the_steps_of_all_variants_so_far(clock):
+    with clock.start(Progress(3, 10, "images/s", variants=["a", "b"])) as progress:
+        progress.show(1, 0, None)
+        assert clock.left == "--:--"
+        clock.now = 10.0
+        progress.show(1, 5, 2.0)
+        assert clock.left == "01:50"
+        progress.turn_to("b")
+        clock.now = 60.0
+        progress.show(1, 10, 2.0, last=True)
+        assert clock.left == "02:00"
+    assert clock.terminal.getvalue().rstrip("\n").endswith("02:00 left")
+    assert "b repeat 1/3 step 10/10 2 images/s |" in clock.terminal.getvalue()
+
+
+def test_the_time_left_is_at_most_the_budget_and_not_judged_by_repeats_of_before(clock):
+    with clock.start(Progress(100, 10, "images/s", budget=60)) as progress:
+        progress.show(11, 0, None)
+        clock.now = 20.0
+        progress.show(11, 5, None)
+        assert clock.left == "00:40"
+    with clock.start(Progress(11, 10, "images/s")) as progress:
+        progress.show(11, 0, None)
+        clock.now = 20.0
+        progress.show(11, 5, None)
+        assert clock.left == "00:20"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Starts a progress on a terminal; its time is `now`, and `left` what it shows of it."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    class Clock:
+        terminal = Terminal()
+
+        @contextlib.contextmanager
+        def start(self, progress):
+            self.now = 0.0
+            monkeypatch.setattr("sys.stderr", self.terminal)
+            with progress:
+                self.bar = progress.bar
+                self.bar.start_t = self.bar.last_print_t = 0.0
+                self.bar._time = lambda: self.now
+                yield progress
+
+        @property
+        def left(self):
+            return self.bar.format_dict["left"]
+
+    return Clock()

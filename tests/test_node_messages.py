@@ -1,0 +1,350 @@
+"""Fuzz of the messages of a node, and of a first host, that know the secret and mean harm.
+
+Every example follows from its number: FIRST=n begins at another, EXAMPLES=n makes so many, and
+FUZZ_SECONDS=600 goes on for so long.
+"""
+
+import contextlib
+import copy
+import json
+import os
+import random
+import tempfile
+import threading
+import time
+from pathlib import Path
+from queue import Queue
+
+import pytest
+from clusters import wait_for
+from fake_trainer import launcher_command
+from test_nodes import as_new, by_mpirun, mpirun_launcher, node  # noqa: F401 - fixtures
+
+import perfkit
+from perfkit.driver.cluster import ClusterWorkers, NodeError
+from perfkit.driver.connection import Listener
+from perfkit.driver.node_agent import NodeAgent
+from perfkit.driver.node_messages import Job, LostError, Report
+from perfkit.driver.progress import Progress
+from perfkit.driver.repeat import run_repeat
+from perfkit.results.store import Store
+from perfkit.system.environment import package_source
+
+pytestmark = pytest.mark.timeout(3000)
+VALUES = [
+    *(None, True, False, 0, 1, -1, 7, 2**31, 2**63, 10**30, 1.0, -0.5, 1e308, 1e-320),
+    *("", "8", "x", "../../x", "/dev/null", "-x", "\ud800", "\x00", "x" * 10_000, "1e999"),
+    *([], {}, [0], [[]], [None] * 100, {"": None}, {"type": "ready"}, {"x": [{}]}),
+    *(float("nan"), float("inf"), [float("-inf")], ["8"], {"0": "x"}, {"-1": "", "x": 1}),
+]
+"""What is put in the place of a field."""
+LONGEST_SECONDS = 10
+HELLO = {"type": "hello", "node": 1, "source": package_source(), "config": {}, "protocol": {}}
+READY = {"type": "ready", "address": "127.0.0.1", "interface": "lo", "port": 29400, "name": "b"}
+READY |= {"gpus": 1, "facts": {"python": "3.11", "numpy": None, "gpus": ["one", "two"]}}
+EXITED = {"type": "report", "raw": {}, "exited": [1]}
+ENDED = {"type": "ended", "status": 0, "killed_for_memory": False, "free_bytes": 10**9}
+ENDED |= {"logs": {"rank1": "done", "launcher-node1": ""}}
+OTHERS = [
+    {"type": "refused", "code": "port_taken", "detail": "in use", "port": 1, "address": "a"},
+    {"type": "reached", "errors": {"0": "refused"}},
+]
+"""Messages that a node does not send in the course of a repeat."""
+
+
+def examples(usual):
+    """The chance of each example."""
+    first, count = int(os.environ.get("FIRST", "0")), int(os.environ.get("EXAMPLES", usual))
+    seconds, began = float(os.environ.get("FUZZ_SECONDS", "0")), time.monotonic()
+    number = first
+    while number < first + count or time.monotonic() < began + seconds:
+        example_began = time.monotonic()
+        yield random.Random(number)
+        assert time.monotonic() - example_began < LONGEST_SECONDS, f"example {number}"
+        number += 1
+    print(f"{number - first} examples in {time.monotonic() - began:.0f} s")
+
+
+def places(value, path=()):
+    """The path of each field in a JSON value."""
+    items = enumerate(value) if isinstance(value, list) else ()
+    for key, inner in value.items() if isinstance(value, dict) else items:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+def mutated(chance, value):
+    """A copy in which a field is another, missing, or new."""
+    value = copy.deepcopy(value)
+    *path, key = chance.choice([*places(value)])
+    inner = value
+    for part in path:
+        inner = inner[part]
+    kind = chance.random()
+    if kind < 0.1:
+        del inner[key]
+    elif kind < 0.2 and isinstance(inner, dict):
+        inner["more"] = chance.choice(VALUES)
+    else:
+        inner[key] = chance.choice(VALUES)
+    return value
+
+
+def as_json(chance, message):
+    """The message's text, now and then cut off or nested without end."""
+    text = json.dumps(message).encode()
+    if chance.random() < 0.02:
+        return text[: chance.randrange(len(text))]
+    return text if chance.random() < 0.98 else text[:-1] + b',"more":' + b"[" * 100_000
+
+
+@pytest.fixture
+def events(processes, small, monkeypatch, tmp_path):
+    """The raw events of a repeat."""
+    monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
+    outputs = str(tmp_path / "single")
+    plan = perfkit.plan("resnet50", small(input="synthetic", outputs_dir=outputs))
+    measurement = perfkit.measure(plan.config, plan.protocol)
+    lines = measurement.rank_file(1, 0).read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def raw(rank, events):
+    text = "".join(json.dumps(e) + "\n" for e in events)
+    return {"type": "report", "raw": {rank: text}, "exited": []}
+
+
+def script(events):
+    """What a node sends: before it is told to run a repeat, and then."""
+    return [HELLO, READY], [raw(1, events), EXITED, ENDED]
+
+
+@contextlib.contextmanager
+def playing(launcher, before, then):
+    """A node that sends these messages."""
+
+    def answer():
+        with contextlib.suppress(OSError, EOFError):
+            while json.loads(connection.recv_bytes())["type"] != "run":
+                continue
+            for message in then:
+                connection.send_bytes(message)
+            while True:
+                connection.recv_bytes()
+
+    connection = node(launcher)
+    with contextlib.suppress(OSError):
+        for message in before:
+            connection.send_bytes(message)
+    answering = threading.Thread(target=answer)
+    answering.start()
+    try:
+        yield
+    finally:
+        for entered in launcher.nodes.values():
+            entered.channel.close()
+        answering.join(LONGEST_SECONDS)
+        connection.close()
+
+
+def play(launcher, store, events, before, then):
+    """The repeat, or the failure, that comes of node 1 sending these; node 0 means well."""
+    as_new(launcher)
+    logs = {"rank0": "", "launcher-node0": ""}
+    well = [HELLO | {"node": 0}, READY], [raw(0, events), ENDED | {"logs": logs}]
+    well = [[json.dumps(message).encode() for message in part] for part in well]
+    # Node 0 first, so that its port and address are the ones that count.
+    with playing(launcher, *well), playing(launcher, before, then):
+        try:
+            launcher.wait_for_nodes(lambda _text: None)
+            with Progress(1, 3, "images/s", None) as progress:
+                return run_repeat(launcher, store, 1, progress)[0]
+        except NodeError as error:
+            return error
+
+
+def test_no_mutation_of_a_nodes_message_ends_the_driver_without_a_code(
+    by_mpirun,  # noqa: F811
+    events,
+    tmp_path,
+    monkeypatch,
+):
+    config = by_mpirun.config.model_copy(update={"timeout": 1})
+    monkeypatch.setattr(by_mpirun, "config", config)
+    store = Store(tmp_path / "measurement")
+    as_sent = [[json.dumps(m).encode() for m in part] for part in script(events)]
+    assert play(by_mpirun, store, events, *as_sent).failure is None
+    codes = {}
+    for chance in examples(60):
+        before, then = script(events)
+        part = chance.choice([before, then, then])
+        number = chance.randrange(len(part))
+        if part is then and number == 0 and chance.random() < 0.8:
+            part[0] = raw(1, mutated(chance, events))
+        elif chance.random() < 0.1:
+            part.insert(number, chance.choice([*OTHERS, *map(dict, before + then)]))
+        else:
+            part[number] = mutated(chance, part[number])
+        sent = [[as_json(chance, message) for message in part] for part in (before, then)]
+        came = play(by_mpirun, store, events, *sent)
+        code = came.failure.code if came.failure else came.status
+        codes[code] = codes.get(code, 0) + 1
+    print(codes)
+    assert codes.keys() <= {
+        *("complete", "node_error", "node_lost", "node_timeout", "nodes_differ", "port_taken"),
+        *("worker_error", "worker_died", "out_of_memory", "disk_full", "timeout"),
+        *("bad_input", "loss_not_finite", "config_mismatch", "worker_stalled"),
+    }
+    assert codes["node_error"] > 5
+
+
+@contextlib.contextmanager
+def two_nodes(launcher, tmp_path):
+    """The connection of node 1, which is ready as node 0 is, while a repeat runs."""
+    first = HELLO | {"node": 0}
+    with node(launcher, first, READY), node(launcher, HELLO, READY) as second:
+        wait_for(lambda: launcher.poll(0.05) or launcher._all(lambda entered: entered.ready))
+        launcher.workers = ClusterWorkers(launcher, tmp_path)
+        yield second
+
+
+@pytest.mark.timeout(60)
+def test_a_node_that_sends_without_end_does_not_keep_the_driver_from_its_time_limit(
+    by_mpirun,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    receive = by_mpirun._receive
+
+    def send_another(*received):
+        receive(*received)
+        by_mpirun.inbox.put(received)
+
+    with two_nodes(by_mpirun, tmp_path):
+        monkeypatch.setattr(by_mpirun, "_receive", send_another)
+        by_mpirun.inbox.put((by_mpirun.nodes[1].channel, Report(raw={}, exited=[1])))
+        by_mpirun.poll(0.1)
+    assert [*by_mpirun.workers.exited_at] == [1]
+
+
+def test_a_message_that_a_node_may_not_send_is_a_node_error_with_its_field(
+    by_mpirun,  # noqa: F811
+    tmp_path,
+):
+    before = {*tmp_path.rglob("*")}
+    for message, field in [
+        (READY | {"facts": []}, "ready.facts"),
+        (READY | {"gpus": "8"}, "ready.gpus"),
+        (READY | {"address": "here:1"}, "ready.address"),
+        (READY | {"more": 1}, "ready.more"),
+        (ENDED | {"free_bytes": "x"}, "ended.free_bytes"),
+        (ENDED | {"logs": {"rank0": ""}}, "ended.logs"),
+        (ENDED | {"logs": {"/../../elsewhere": "text"}}, "ended.logs"),
+        (HELLO | {"node": 1.0}, "hello.node"),
+        (HELLO | {"node": 0}, "hello"),
+        (EXITED | {"exited": [0]}, "report.exited"),
+        (EXITED | {"raw": {"0": ""}}, "report.raw"),
+        ({"type": "unheard"}, "message"),
+        ([], "message"),
+    ]:
+        as_new(by_mpirun)
+        with two_nodes(by_mpirun, tmp_path) as bad:
+            bad.send_bytes(json.dumps(message).encode())
+            failure = wait_for(lambda: by_mpirun.poll(0.05) or by_mpirun.error).failure
+        assert (failure.code, failure.params["field"]) == ("node_error", field)
+        assert failure.params["node"] == "node 1 (localhost)"
+        assert by_mpirun.workers.exits == {} and {*tmp_path.rglob("*")} == before
+
+
+@pytest.fixture
+def served(processes, small, monkeypatch, tmp_path):
+    """Has a node, started by hand, served by a first host that sends these messages: what came
+    of it, and the messages of the node."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setattr("perfkit.driver.workers.launcher_command", lambda *_: ["true"])
+    hosts = {"nodes": 2, "launcher": "mpirun", "hosts": "127.0.0.1,localhost"}
+    monkeypatch.setattr("perfkit.request.hosts.own_index", lambda _hosts: 0)
+    plan = perfkit.plan("resnet50", small(input="synthetic", **hosts))
+    asked, inbox = Job(config=plan.config, protocol=plan.protocol), Queue()
+    listener = Listener("127.0.0.1", 0, 2, "the secret", inbox)
+
+    def serve(*sent):
+        came = []
+
+        def be_node():
+            agent = NodeAgent(1, "127.0.0.1", listener.port, "the secret", 5)
+            try:
+                came.append(agent.serve(asked))
+            except LostError as error:
+                came.append(error)
+
+        thread = threading.Thread(target=be_node)
+        thread.start()
+        channel, _hello = inbox.get(timeout=10)
+        with contextlib.suppress(OSError):
+            for message in sent:
+                channel.connection.send_bytes(message)
+        thread.join(LONGEST_SECONDS)
+        assert not thread.is_alive()
+        channel.close()
+        while not inbox.empty():
+            inbox.get()
+        assert [*scratch.iterdir()] == []
+        return came[0]
+
+    serve.job = asked.model_dump()
+    yield serve
+    listener.close()
+
+
+RUN = {"type": "run", "repeat": 1, "job": "job-1", "address": "127.0.0.1", "port": 29400}
+BYE = {"type": "bye", "result": None, "reason": None}
+
+
+def test_no_mutation_of_a_first_hosts_message_writes_beside_the_scratch_folder_of_a_node(
+    served, tmp_path
+):
+    well = [served.job, RUN, {"type": "steady"}, {"type": "end", "dump_stacks": False}]
+    well += [{"type": "reach", "ports": {"0": ["127.0.0.1", 9]}}]
+    assert served(*(json.dumps(message).encode() for message in [*well, BYE])) is None
+    before = {*tmp_path.rglob("*")}
+    lost = 0
+    for chance in examples(20):
+        messages = [*map(dict, well)]
+        number = chance.choice([0, 0, 1, 1, 1, 2, 3, 4])
+        messages[number] = mutated(chance, messages[number])
+        came = served(*(as_json(chance, message) for message in [*messages, BYE]))
+        lost += isinstance(came, LostError)
+        assert {*tmp_path.rglob("*")} == before
+    assert lost > 5
+
+
+def test_a_node_runs_nothing_but_what_it_was_asked_for(served):
+    for message, field in [
+        (RUN | {"repeat": "../../x"}, "run.repeat"),
+        (RUN | {"repeat": 2}, "run.repeat"),
+        (RUN | {"job": "../../x"}, "run.job"),
+        (RUN | {"job": "-x"}, "run.job"),
+        (RUN | {"address": "-x"}, "run.address"),
+        ({"type": "reach", "ports": {"0": ["x" * 100, 9]}}, "reach.ports.0.0"),
+        ({"type": "end"}, "end.dump_stacks"),
+    ]:
+        came = served(json.dumps(served.job).encode(), json.dumps(message).encode())
+        assert isinstance(came, LostError)
+        assert f"invalid message: {field}: " in str(came)
+
+
+def test_a_node_takes_no_other_configuration_than_its_own(served):
+    for changes in ({"batch_size": 3}, {"data_dir": "/"}, {"outputs_dir": "/"}):
+        job = served.job | {"config": served.job["config"] | changes}
+        came = served(json.dumps(job).encode(), json.dumps(BYE).encode())
+        refused = "it sent an invalid message: job: not what was asked for here"
+        assert (came and str(came)) == (None if "outputs_dir" in changes else refused)
+
+
+def test_a_node_leaves_nothing_where_the_first_host_is_lost_in_the_middle(served):
+    sent = [json.dumps(served.job).encode(), json.dumps(RUN).encode(), b"{"]
+    assert isinstance(served(*sent), LostError)
+    assert not list(Path(tempfile.gettempdir()).glob("*"))

@@ -1,0 +1,107 @@
+"""What is seen of a sweep: nothing foreign is markup, and it fits the terminal."""
+
+import io
+
+import pytest
+from made import measured, write_all
+from rich.console import Console
+
+from perfkit.request.plan import Plan
+from perfkit.results.store import Measurement
+from perfkit.sweep.engine import JobStatus
+from perfkit.sweep.jobs import Job
+from perfkit.sweep.progress import Progress, headline, print_failures
+
+
+def status(name, state, measurement=None, reason=""):
+    result = measured([4.0] * 3, protocol="quick")
+    job = Job(
+        name,
+        f"batch_size {name}",
+        "resnet50",
+        {"batch_size": name},
+        Plan(result.config, result.protocol),
+    )
+    return JobStatus(job, state, measurement, reason)
+
+
+@pytest.fixture
+def measurement(tmp_path):
+    (folder,) = write_all(tmp_path, measured([40.0, 50.0, 60.0], protocol="quick")).iterdir()
+    return Measurement.read(folder)
+
+
+def shown(statuses, **console):
+    """What the progress writes, on a terminal of 80 columns unless told otherwise."""
+    written = io.StringIO()
+    settings = {
+        "width": 80,
+        "height": 24,
+        "force_terminal": True,
+        "color_system": None,
+    } | console
+    with Progress(Console(file=written, **settings), "quick", in_turn=True) as progress:
+        for some in statuses:
+            progress.show(some)
+    return written.getvalue()
+
+
+def test_the_headline_counts_and_says_what_is_left(measurement):
+    statuses = [
+        status("1", "done", measurement),
+        status("2", "running"),
+        status("3", "waiting"),
+    ]
+    assert headline("quick", statuses, in_turn=True) == (
+        "quick: 1 done, 1 running of 3; about 67 s of measuring left"
+    )
+    assert headline("quick", statuses[1:], in_turn=True).endswith(
+        "known after the first repeat"
+    )
+    assert headline("quick", statuses[:1], in_turn=True) == (
+        "quick: 1 done of 1; writing the report"
+    )
+
+
+def test_a_row_has_the_repeats_that_are_done_and_the_number(measurement):
+    text = shown([[status("2", "done", measurement), status("4", "waiting")]])
+    assert "batch_size 2   done     3/3      50.00 images/s" in text
+    assert "batch_size 4   waiting  0/3" in text
+
+
+def test_of_many_jobs_those_that_matter_now_are_shown_and_the_others_counted():
+    many = [status(str(n), "waiting") for n in range(100)]
+    many[50] = status("50", "running")
+    many[60] = status("60", "failed", reason="out_of_memory: no room" * 20)
+    frame = shown([many]).split("quick: ")[-1].splitlines()
+    assert len(frame) <= 24
+    assert max(map(len, frame)) <= 80
+    assert any("batch_size 50" in line for line in frame)
+    assert any("out_of_memory" in line for line in frame)
+    assert "and 81 waiting" in frame
+
+
+def test_without_a_terminal_each_job_has_one_line_when_it_ends(measurement):
+    first, second = status("2", "running"), status("4", "waiting")
+    failed = status("4", "failed", reason="timeout: repeat 1 took over 9 s")
+    text = shown(
+        [
+            [first, second],
+            [status("2", "done", measurement), second],
+            [first, failed],
+            [first, failed],
+        ],
+        force_terminal=False,
+    )
+    assert text.splitlines() == [
+        "1/2 done    batch_size 2: 50.00 images/s",
+        "2/2 failed  batch_size 4: timeout: repeat 1 took over 9 s",
+    ]
+
+
+def test_a_reason_from_elsewhere_is_text_and_not_markup():
+    written = io.StringIO()
+    hostile = "[bold red]x[/] [link=http://evil.example]here[/link]"
+    console = Console(file=written, width=80, force_terminal=True)
+    print_failures(console, [status("2", "failed", reason=hostile)])
+    assert hostile in written.getvalue().replace("\n", " ")

@@ -1,0 +1,163 @@
+"""Workers in another Python environment than the driver's: the parameter `python`."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.comparison.interleaved import plan_interleaved
+from perfkit.config import ROOT, portable
+from perfkit.driver.measure import measurement_folder
+from perfkit.request.environment import WORKER, read_environment
+from perfkit.request.errors import RequestError
+from perfkit.results.schema import identity
+from perfkit.sweep.jobs import read_jobs
+from perfkit.system import software
+from perfkit.verification import sides as verified
+
+PYDANTIC = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
+"""What it needs."""
+BLOCKING = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Blocked(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError("blocked: " + name)
+
+sys.meta_path.insert(0, Blocked())
+import perfkit.worker.rank, perfkit.inputs.synthetic
+print("imported")
+"""
+
+
+def plan(**given):
+    usual = {"device": "cpu", "input": "synthetic", "batch_size": 2, "image_size": 32}
+    return perfkit.plan("resnet50", usual | given)
+
+
+def problem(**given):
+    with pytest.raises(RequestError) as refused:
+        plan(**given)
+    (found,) = refused.value.problems
+    return found
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_worker_imports_little_beside_its_framework():
+    blocked = {*packages_distributions()} - {*WORKER, *PYDANTIC, "perfkit"}
+    assert {"pandas", "papermill", "scipy", "matplotlib", "psutil", "pynvml"} <= blocked
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKING.format(blocked=blocked)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout == "imported\n", done.stderr
+
+
+@pytest.mark.usefixtures("processes")
+def test_what_is_no_interpreter_is_refused_and_not_started(tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    program.chmod(0o755)
+    assert "is no Python interpreter; name one, such as .venv" in problem(python=str(program))
+    assert "is no Python interpreter" in problem(python=str(tmp_path))
+    assert not (tmp_path / "started").exists()
+    assert "No such file" in problem(python=str(tmp_path / "bin" / "python"))
+    program.rename(tmp_path / "python")
+    assert "ended with 0 and no answer" in problem(python=str(tmp_path / "python"))
+    (tmp_path / "python").chmod(0o644)
+    assert "Permission denied" in problem(python=str(tmp_path / "python"))
+
+
+@pytest.mark.usefixtures("processes")
+def test_an_interpreter_that_is_too_old_is_refused_with_its_version(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.version_info, sys.version = (3, 6, 9), '3.6.9 (old)'\n"
+    )
+    old = tmp_path / "python3.6"
+    old.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    old.chmod(0o755)
+    assert problem(python=str(old)) == (
+        f"python: {portable(str(old))}: Python 3.6.9, and perfkit needs 3.11"
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">={}.{}".format(*software.OLDEST)
+
+
+def test_missing_packages_are_named_with_the_command_that_installs_them(new_environment):
+    python = portable(new_environment(empty=True))
+    given = {"python": python, "input": "dataloader", "data_dir": str(ROOT)}
+    with pytest.raises(RequestError) as refused:
+        plan(**given)
+    assert refused.value.problems[-1].endswith(
+        f"{python} has no numpy, pydantic, threadpoolctl, paddle, PIL, h5py; to install: "
+        f"{python} -m pip install numpy pydantic threadpoolctl paddlepaddle pillow h5py"
+    )
+
+
+def test_versions_are_those_of_the_workers_environment(new_environment):
+    python = new_environment(h5py="0.0.1")
+    here = read_environment("paddle", Path("/"))
+    there = read_environment("paddle", Path("/"), python)
+    assert here["h5py"].value == version("h5py")
+    assert there["h5py"].value == "0.0.1"
+    assert {name for name in here if here[name] != there[name]} == {"h5py"}
+
+
+def test_two_environments_with_the_same_packages_are_two_measurements_of_one_software(
+    new_environment,
+):
+    plans = [plan(python=new_environment(name)) for name in ("one", "other")]
+    facts = [read_environment("paddle", Path("/"), p.config.interpreter) for p in plans]
+    assert identity(facts[0]) == identity(facts[1])
+    folders = {measurement_folder(p.config, p.protocol, facts[0]) for p in plans}
+    assert len(folders) == 2
+
+
+def test_variants_of_a_comparison_may_name_an_environment_each(new_environment):
+    one, other = new_environment("one"), new_environment("other")
+    shared = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
+    found = plan_interleaved(
+        "resnet50", [f"python={one}", f"python={other}", "python=None"], shared
+    )
+    paths = [plan.config.interpreter for plan in found.plans]
+    assert paths == [one, other, sys.executable]
+    assert found.named == ["python"]
+
+
+def test_a_verification_may_name_an_environment_for_a_framework(new_environment):
+    python = new_environment()
+    configs = verified("resnet50", f"paddle,paddle:{python}", {})
+    assert [config.interpreter for config in configs] == [sys.executable, python]
+    with pytest.raises(RequestError, match="python: set it by --frameworks"):
+        verified("resnet50", "paddle,torch", {"python": python})
+
+
+def test_a_sweep_may_have_a_matrix_of_environments(new_environment, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "notebook: resnet50\nparameters: {device: cpu, input: synthetic}\n"
+        f"matrix: {{python: [null, {new_environment()}]}}\n"
+    )
+    own, other = (job.plan.config.interpreter for job in read_jobs(file, {}, "local"))
+    assert (own, other) == (sys.executable, str(tmp_path / "other" / "bin" / "python"))
+
+
+def test_a_measurement_in_another_environment_has_the_versions_of_its_workers(
+    new_environment, measure
+):
+    python = new_environment(h5py="0.0.1")
+    result = measure(python=python, input="synthetic").result
+    assert result.status == "complete"
+    assert result.config.python == portable(python)
+    assert result.fact("h5py") == "0.0.1"
+    assert result.fact("paddle") == version("paddlepaddle")

@@ -1,0 +1,132 @@
+"""The token files of GPT-2: sample text, both layouts, and batches by frameworks' loaders."""
+
+from pydoc_data.topics import topics
+
+import numpy as np
+import pytest
+from loading import loaded
+
+from perfkit.inputs import InputError, samples
+from perfkit.inputs.data_set import digest, examine
+from perfkit.inputs.shards import Row
+from perfkit.inputs.tokens import HEADER, MAGIC, Tokens
+from perfkit.models.gpt import END_OF_TEXT, VOCABULARY
+from perfkit.request.errors import RequestError
+from perfkit.request.plan import plan
+from perfkit.request.resolve import resolve
+
+
+def config(folder, **changes):
+    values = {"model": "gpt", "device": "cpu", "batch_size": 2, "sequence_length": 16}
+    values |= {"data_dir": str(folder), "input": "dataloader", "dataloader_workers": 2}
+    return resolve(values | changes)
+
+
+def write(path, tokens):
+    path.parent.mkdir(exist_ok=True)
+    np.asarray(tokens, "<u2").tofile(path)
+
+
+def header(version=1):
+    numbers = np.zeros(HEADER // 2, "<i4")
+    numbers[:2] = MAGIC, version
+    return numbers.view("<u2")
+
+
+def test_sample_tokens_are_the_bytes_of_the_text_with_an_end_behind_each_topic(tmp_path):
+    assert sum(samples.make_tokens(tmp_path, 3000, 256)) == 3000 * 256 * 2
+    tokens = np.fromfile(tmp_path / samples.TOKENS, "<u2")
+    assert len(tokens) == 3000 * 256 + 1
+    first, second = (topics[name].encode() for name in sorted(topics)[:2])
+    begin = [*first, END_OF_TEXT, *second, END_OF_TEXT]
+    assert tokens[: len(begin)].tolist() == begin
+    whole = sum(len(text.encode()) + 1 for text in topics.values())
+    assert np.array_equal(tokens[whole:], tokens[: len(tokens) - whole])
+    again = tmp_path / "again"
+    list(samples.make_tokens(again, 3000, 256))
+    assert (again / samples.TOKENS).read_bytes() == tokens.tobytes()
+
+
+def test_labels_are_the_tokens_one_place_on(tmp_path):
+    write(tmp_path / "train.bin", range(100))
+    data = examine(config(tmp_path))
+    ids, labels = data[Row(0, 2)]
+    assert ids.tolist() == [*range(32, 48)] and labels.tolist() == [*range(33, 49)]
+    assert ids.dtype == labels.dtype == np.int64
+    # 99 tokens have a next one: six blocks of 16, the rest is left out.
+    assert len(data) == 6
+
+
+def test_a_file_with_a_header_holds_the_same_blocks(tmp_path):
+    write(tmp_path / "corpus_train_000001.bin", [*header(), *range(33)])
+    data = examine(config(tmp_path))
+    assert len(data) == 2 and data[Row(0, 0)][0].tolist() == [*range(16)]
+
+
+SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (SEVENTEEN + b"x", "expected 2 bytes a token, found 35 bytes"),
+        (b"", "expected 2 bytes a token, found 0 bytes"),
+        (SEVENTEEN[:-2], "labels need 17 tokens, found 16"),
+        (header(version=7).tobytes(), "expected version 1 of the header, found 7"),
+        (np.full(40, VOCABULARY, "<u2").tobytes(), "expected tokens 0 to 50303, found 50304"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path, content, told):
+    (tmp_path / "train.bin").write_bytes(content)
+    with pytest.raises(InputError, match=rf"train\.bin: .*{told}"):
+        examine(config(tmp_path))
+
+
+def test_files_for_validation_are_left_alone_and_a_folder_without_others_is_refused(tmp_path):
+    write(tmp_path / "val.bin", range(40))
+    write(tmp_path / "corpus_val_000000.bin", range(40))
+    told = r"expected token files \(\*train\*\.bin\), found none"
+    with pytest.raises(InputError, match=told):
+        examine(config(tmp_path))
+    with pytest.raises(RequestError, match="perfkit samples --for gpt; real data: a folder of"):
+        plan("gpt", {"data_dir": str(tmp_path), "device": "cpu"}, skip_checks=["machine"])
+    write(tmp_path / "train.bin", range(40))
+    assert [path.name for path in examine(config(tmp_path)).files] == ["train.bin"]
+
+
+def test_the_digest_tells_files_apart_by_name_size_and_begin(tmp_path):
+    for number, tokens in enumerate((range(40), range(1, 41), range(41))):
+        write(tmp_path / str(number) / "train.bin", tokens)
+    configs = [config(folder) for folder in tmp_path.iterdir()]
+    assert len({digest(one) for one in configs}) == 3
+    assert all(digest(one) == examine(one).sha256 for one in configs)
+
+
+def test_ranks_take_disjoint_blocks_of_all_files(tmp_path):
+    for number in range(2):
+        write(tmp_path / f"train{number}.bin", np.arange(8 * 16 + 1))
+    chosen = config(tmp_path, processes=2, batch_size=4, dataloader_workers=1)
+    batches = [Tokens(chosen).batches(rank, 2) for rank in range(2)]
+    taken = [row for rank in batches for _ in range(2) for row in next(rank)]
+    assert len({*taken}) == len(taken) == 16
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("framework", ["paddle", "torch"])
+def test_the_dataloader_gives_blocks_of_the_file(tmp_path, framework):
+    write(tmp_path / "train.bin", np.arange(64 * 16 + 1))
+    for ids, labels in loaded(config(tmp_path, framework=framework), 3):
+        assert ids.shape == labels.shape == (2, 16)
+        assert (ids[:, 0] % 16 == 0).all() and np.array_equal(labels, ids + 1)
+
+
+def test_more_tokens_than_a_model_has_positions_are_refused():
+    request = {"sequence_length": 1024, "device": "cpu", "input": "synthetic"}
+    assert plan("gpt", request, skip_checks=["machine"]).config.sequence_length == 1024
+    with pytest.raises(RequestError, match="bert has 512 positions; at most 512"):
+        plan("bert", request, skip_checks=["machine"])
+
+
+def test_the_default_length_is_that_of_the_device():
+    lengths = [resolve({"model": "gpt"}, gpus=gpus).sequence_length for gpus in (0, 1)]
+    assert lengths == [128, 1024]

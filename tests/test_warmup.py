@@ -1,0 +1,184 @@
+"""Warm-ups of open length: planted courses of steps, and workers that are told to begin.
+
+benchmarks/simulations.py has the same claims at full length; here a short form, fixed seed.
+"""
+
+import numpy as np
+import pytest
+import simulations
+from made import measured, rank_events, with_raw_files
+from test_driver import AT_BATCHES
+
+import perfkit
+from perfkit.analysis.warmup import is_warmed_up
+from perfkit.analysis.warnings import warnings_of
+from perfkit.config import Protocol
+from perfkit.driver.repeat import WarmupTest
+from perfkit.report import measurement as page
+from perfkit.results.store import steady_file
+from perfkit.results.summarize import check_against_raw, summarize
+from perfkit.worker.warmup import CHECK_STEPS, AutoWarmup
+
+RUNS = 20
+
+
+@pytest.mark.parametrize("form", simulations.WARMUPS)
+@pytest.mark.parametrize("noise", simulations.NOISE)
+def test_planted_warm_ups_end_where_the_window_is_at_the_level_that_follows(form, noise):
+    right, wrong, longer = simulations.ended_warm_ups(form, RUNS, noise)
+    assert right >= 0.95 and wrong <= 0.05
+    assert longer <= 300
+
+
+def test_steps_that_fall_for_ever_are_never_warmed_up():
+    random = np.random.default_rng(20261122)
+    test = WarmupTest(Protocol.named("steady"), None)
+    steps = (2 - np.arange(1000) / 1000) * (1 + random.normal(0, 0.01, 1000))
+    assert not any(test.ends_with(steps[:n].tolist()) for n in range(5, 1001, 5))
+
+
+def test_too_few_steps_are_never_warmed_up():
+    assert not is_warmed_up([1.0] * 29, 5)
+    assert is_warmed_up([1.0] * 30, 5)
+    assert not is_warmed_up([1.0] * 99, 100)
+
+
+def test_a_first_pass_through_the_data_is_warm_up_if_the_limit_holds_it():
+    protocol = Protocol.named("steady", warmup_limit=400)
+    assert not WarmupTest(protocol, 300).ends_with([1.0] * 299)
+    assert WarmupTest(protocol, 300).ends_with([1.0] * 300)
+    assert WarmupTest(protocol, 401).ends_with([1.0] * 100)
+
+
+def test_auto_and_steady_stand_for_limits_that_can_be_set_and_a_fixed_one_is_not_tested():
+    auto = Protocol.named("published", warmup_steps="auto")
+    assert (auto.warmup_steps, auto.warmup_limit, auto.warmup_seconds) == (0, 1000, 600)
+    longer = Protocol.named("steady", warmup_steps=20, warmup_limit=50)
+    assert (longer.warmup_steps, longer.warmup_limit) == (20, 50)
+    assert not WarmupTest(Protocol.named("published"), None).ends_with([1.0] * 500)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"warmup_seconds": 5}, "warmup_seconds: is for warmup_limit or warmup_steps=auto"),
+        ({"warmup_limit": 10}, "warmup_limit: 10 is less than warmup_steps=20"),
+    ],
+)
+def test_limits_that_contradict_the_warm_up_are_refused(given, problem):
+    with pytest.raises(perfkit.RequestError, match=problem):
+        perfkit.plan("resnet50", {"protocol": "published", **given})
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def warm_up(folder, rank=0, largest=lambda value: value, clock=None, **limits):
+    events = []
+    protocol = Protocol.named("steady", **limits)
+    warmup = AutoWarmup(protocol, rank, folder, events.append, largest, clock or Clock())
+    return warmup, events
+
+
+def test_rank_0_ends_the_warm_up_at_the_next_check_after_the_driver_has_told_it(tmp_path):
+    warmup, events = warm_up(tmp_path)
+    assert not any(map(warmup.is_over, range(CHECK_STEPS + 1)))
+    steady_file(tmp_path).touch()
+    assert not warmup.is_over(CHECK_STEPS + 1)
+    assert warmup.is_over(2 * CHECK_STEPS)
+    assert events == [
+        {"event": "warmup", "steps": 2 * CHECK_STEPS, "seconds": 0.0, "ended_by": "steady"}
+    ]
+    assert not steady_file(tmp_path).exists()
+
+
+def test_the_other_ranks_follow_rank_0(tmp_path):
+    steady_file(tmp_path).touch()
+    alone, _events = warm_up(tmp_path, rank=1)
+    assert not alone.is_over(CHECK_STEPS)
+    following, events = warm_up(tmp_path, rank=1, largest=lambda value: max(value, 2))
+    assert following.is_over(CHECK_STEPS)
+    assert events[0]["ended_by"] == "steady"
+
+
+def test_a_warm_up_ends_at_its_limits(tmp_path):
+    clock = Clock()
+    warmup, events = warm_up(tmp_path, clock=clock, warmup_limit=7, warmup_seconds=30)
+    assert [warmup.is_over(step) for step in range(8)] == [False] * 7 + [True]
+    assert (events[0]["steps"], events[0]["ended_by"]) == (7, "steps")
+    warmup, events = warm_up(tmp_path, clock=clock, warmup_seconds=30)
+    clock.now = 31.0
+    assert warmup.is_over(CHECK_STEPS) and events[0]["ended_by"] == "seconds"
+
+
+def test_every_rank_begins_its_window_at_the_step_that_was_found_steady(
+    measure, plant, monkeypatch
+):
+    plant(AT_BATCHES.format(fault="time.sleep(0.1)"))
+    tested = []
+
+    def is_warmed_up(seconds, measured_steps, pass_steps):
+        tested.append((len(seconds), measured_steps, pass_steps))
+        return len(seconds) >= 7
+
+    monkeypatch.setattr("perfkit.analysis.warmup.is_warmed_up", is_warmed_up)
+    found = measure(framework="torch", input="synthetic", processes=2, warmup_steps="auto")
+    (repeat,) = found.result.complete_repeats
+    assert repeat.warmup.ended_by == "steady"
+    assert 7 < repeat.warmup.steps < 100 and repeat.warmup.steps % CHECK_STEPS == 0
+    assert tested[-1][0] >= 7 and {tuple(one[1:]) for one in tested} == {(2, None)}
+    steps = perfkit.load_steps(found.folder)
+    for _rank, some in steps.groupby("rank"):
+        assert [*some["measured"]] == [False] * repeat.warmup.steps + [True] * 2
+    assert check_against_raw(found) == []
+    assert "fewer_samples" not in {one.code for one in warnings_of(found.result, [])}
+
+
+def test_paddles_ranks_agree_on_the_limit_too_and_nothing_is_tested_in_the_window(
+    measure, monkeypatch
+):
+    tested = []
+
+    def is_warmed_up(seconds, *_):
+        tested.append(len(seconds))
+        return False
+
+    monkeypatch.setattr("perfkit.analysis.warmup.is_warmed_up", is_warmed_up)
+    found = measure(
+        input="synthetic", processes=2, warmup_steps="auto", warmup_limit=7, measured_steps=60
+    )
+    (repeat,) = found.result.complete_repeats
+    assert (repeat.warmup.steps, repeat.warmup.ended_by) == (7, "steps")
+    assert max(tested, default=0) <= 7
+    assert {one.code for one in warnings_of(found.result, [])} >= {"warm_up_limited"}
+
+
+def warmed_up(folder, warmup, count=120):
+    """A measurement with a repeat of step times that fall from 2 s to 1 s after `warmup`."""
+    seconds = [2.0] * warmup + [1.0] * count
+    result = measured([1.0], protocol="steady", measured_steps=count)
+    events = rank_events(seconds, measured_steps=count)
+    over = {"event": "warmup", "steps": warmup, "seconds": 2.0 * warmup, "ended_by": "steady"}
+    return with_raw_files(folder, result, [[[over, *events]]])
+
+
+def test_the_page_shows_the_published_protocols_steps_beside_the_steady_ones(tmp_path):
+    found = warmed_up(tmp_path / measured([1.0]).id, 60)
+    assert found.result.throughput.value == pytest.approx(8)
+    # Steps 21 to 60 take 2 s, 61 to 120 1 s.
+    text = page.headline(found).html + page.step_times(found).html
+    assert "Published protocol, steps 21 to 120: 5.714 (-29 %)" in text
+    assert "60, steady" in text
+
+
+def test_a_repeats_window_begins_behind_its_own_warm_up():
+    protocol = Protocol.named("steady", measured_steps=4)
+    over = {"event": "warmup", "steps": 6, "seconds": 12.0, "ended_by": "steady"}
+    events = [over, *rank_events([2.0] * 6 + [1.0] * 4, measured_steps=4)]
+    repeat = summarize(1, protocol, [events], 20.0)
+    assert repeat.step_seconds.maximum == 1.0
+    assert repeat.warmup.steps == 6

@@ -1,0 +1,299 @@
+"""What is warned of: every warning planted once, and none where all is well."""
+
+import re
+
+import made
+import numpy as np
+import pytest
+from made import V100, rank_events, with_raw_files
+
+from perfkit.analysis.losses import untrained_losses
+from perfkit.analysis.steady import profile_repeats
+from perfkit.analysis.utilization import datasheet, utilization
+from perfkit.analysis.warnings import checked_aspects, warnings_of
+from perfkit.config import ROOT
+from perfkit.reference.table import published
+from perfkit.results.frames import load_steps
+from perfkit.results.schema import Evaluation, Peak, TelemetrySummary
+from perfkit.text.messages import WARNINGS, sentence
+
+QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
+
+
+def measured(values, **how):
+    """Of windows of a few seconds, for which no telemetry is no gap."""
+    return made.measured(values, **{"batch_size": 4} | how)
+
+
+def names(result, course=()):
+    found = warnings_of(result, course)
+    assert all(sentence(warning) for warning in found), "each has its parameters"
+    return [warning.code for warning in found]
+
+
+def changed(result, **changes):
+    """`result` with these fields of every repeat."""
+    repeats = [repeat.model_copy(update=changes) for repeat in result.repeats]
+    return result.model_copy(update={"repeats": repeats})
+
+
+def test_a_quiet_measurement_has_no_warning():
+    peak = Peak(matmul_flops_per_second=1e13, copy_bytes_per_second=1e11)
+    evaluation = Evaluation(loss=0.5, accuracy=0.9)
+    assert names(changed(measured(QUIET), peak=peak, evaluation=evaluation)) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "params"),
+    [
+        ([100.0], "single_repeat", {}),
+        ([90.0, 110.0, 95.0, 105.0, 100.0], "wide_interval", {"share": 0.2}),
+        ([*QUIET[:6], 103.0], "outlier", {"repeats": [7], "shares": [0.03]}),
+        # Far only in units of a tiny spread.
+        ([100.0, 100.01, 100.02, 99.99, 100.5], None, None),
+    ],
+)
+def test_what_the_throughputs_show_is_told(values, code, params):
+    result = measured(values)
+    found = {warning.code: warning.params for warning in warnings_of(result, ())}
+    assert [*found] == ([code] if code else [])
+    assert not code or found[code] == {k: pytest.approx(v) for k, v in params.items()}
+    # An outlier still counts.
+    assert result.throughput.n == len(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("first_loss", {"loss_first": 30.0}),
+        ("first_loss", {"loss_first": 0.1}),
+        ("constant_loss", {"loss_first": 6.9078, "loss_last": 6.90775}),
+        ("last_loss", {"loss_last": 44.8}),
+        ("accuracy", {"evaluation": Evaluation(loss=0.01, accuracy=0.5)}),
+        ("accuracy", {"evaluation": Evaluation(loss=5.0, accuracy=1.2)}),
+        ("skipped_steps", {"skipped_steps": 3}),
+        (
+            "above_peak",
+            # 100 images/s are 2.4 TFLOP/s; Winograd's would make it 0.6.
+            {"peak": Peak(matmul_flops_per_second=5e11, copy_bytes_per_second=1e11)},
+        ),
+    ],
+)
+def test_what_can_not_be_training_at_that_speed_is_told(name, changes):
+    assert names(changed(measured(QUIET), **changes)) == [name]
+
+
+def telemetry(**changes):
+    seen = {"samples": 9, "cores": 2, "process_cores": 1.9, "other_load_cores": 0.01}
+    seen |= {"steal_share": 0.0, "clock_mhz": {}, "temperature_celsius": {}, "throttled": {}}
+    seen |= {"energy_joules": {}, "energy_joules_per_sample": None, "missing": {}}
+    return TelemetrySummary(**seen | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("other_load", {"other_load_cores": 0.5}),
+        ("steal_time", {"steal_share": 0.1}),
+        ("throttled", {"throttled": {"gpu0": {"software_thermal": 2}}}),
+    ],
+)
+def test_what_disturbed_the_machine_is_told(name, changes):
+    result = measured(QUIET)
+    assert names(changed(result, telemetry=telemetry())) == []
+    (warning,) = warnings_of(changed(result, telemetry=telemetry(**changes)), ())
+    assert (warning.code, warning.params["repeats"]) == (name, [*range(1, 8)])
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"), [(None, [50]), (0, [50]), (50, [25]), (79, [10]), (81, []), (100, [])]
+)
+def test_a_window_with_little_telemetry_is_told(samples, told):
+    result = changed(measured([8.0] * 7), began="2026-01-01T00:00:00.000+00:00")
+    assert result.repeats[0].ranks[0].window_seconds == 50
+    seen = None if samples is None else telemetry(samples=samples)
+    found = warnings_of(changed(result, telemetry=seen), ())
+    gaps = [warning.params["seconds"] for warning in found if warning.code == "telemetry_gap"]
+    assert gaps == told
+
+
+def test_a_loss_that_rises_is_told_where_every_step_has_the_same_batch():
+    rising = {"loss_first": 6.5, "loss_last": 7.0}
+    synthetic = changed(measured(QUIET, input="synthetic"), **rising)
+    assert names(synthetic) == ["loss_not_falling"]
+    assert names(changed(measured(QUIET), **rising)) == []
+
+
+def test_fewer_samples_than_steps_times_batch_are_told():
+    result = measured(QUIET)
+    (rank,) = result.repeats[0].ranks
+    wanted = result.protocol.steps * result.config.samples_per_step
+    for seen, told in ((wanted, []), (wanted - 1, ["fewer_samples"])):
+        ranks = [rank.model_copy(update={"samples_seen": seen})]
+        assert names(changed(result, ranks=ranks)) == told
+
+
+def test_more_than_the_datasheet_allows_is_told_and_an_unknown_gpu_has_none():
+    assert names(measured([400.0] * 7, device="gpu", gpus=1)) == []
+    # 15.7 TFLOP/s over 24.3 GFLOP an image are 646 images/s, times 4 for Winograd's way.
+    assert names(measured([2700.0] * 7, device="gpu", gpus=1)) == ["above_datasheet"]
+    assert names(measured([2700.0] * 7, device="gpu", gpus=2)) == []
+    # 69.9 GFLOP a sequence, and nothing is saved in a dense layer: 225 sequences/s.
+    bert = {"model": "bert", "input": "dataloader", "image_size": None, "layout": None}
+    bert |= {"sequence_length": 128, "optimizer": "adamw", "device": "gpu", "gpus": 1}
+    (told,) = [w for w in warnings_of(measured([230.0] * 7, **bert), ()) if "above" in w.code]
+    assert told.code == "above_datasheet"
+    assert "above_datasheet" not in names(measured([220.0] * 7, **bert))
+    facts = {"gpus": ["Some GPU, 32 GiB"]}
+    assert names(measured([9e9] * 7, device="gpu", gpus=1, facts=facts)) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "tf32", "teraflops"),
+    [
+        (V100, "fp32", False, 15.7),
+        (V100, "amp", False, 125),
+        ("NVIDIA A100-SXM4-80GB, 80 GiB", "fp32", False, 19.5),
+        ("NVIDIA A100-SXM4-80GB, 80 GiB", "fp32", True, 156),
+        ("NVIDIA A100 80GB PCIe, 80 GiB", "bf16", False, 312),
+        ("NVIDIA H100 80GB HBM3, 80 GiB", "bf16", False, 989.5),
+        ("NVIDIA H100 PCIe, 80 GiB", "bf16", False, 756.5),
+        ("NVIDIA H200 NVL, 141 GiB", "bf16", False, 835.5),
+        ("NVIDIA H200, 141 GiB", "bf16", False, 989.5),
+    ],
+)
+def test_the_datasheet_is_that_of_the_gpu_and_the_precision_really_used(
+    gpu, precision, tf32, teraflops
+):
+    result = measured(
+        QUIET, device="gpu", gpus=1, precision=precision, tf32=tf32, facts={"gpus": [gpu]}
+    )
+    assert datasheet(result).flops_per_second == teraflops * 1e12
+
+
+def test_a_part_of_a_gpu_has_no_datasheet():
+    facts = {"gpus": ["NVIDIA A100-SXM4-80GB MIG 1g.10gb, 10 GiB"]}
+    assert datasheet(measured(QUIET, device="gpu", gpus=1, facts=facts)) is None
+
+
+def test_no_published_number_is_called_impossible():
+    models = {"resnet50": "resnet50", "vgg16": "vgg16"}
+    cells = published()
+    cells = cells[cells["model"].isin(models) & cells["throughput"].notna()]
+    cells = cells[(cells["framework"] == "paddle") & cells["precision"].isin(["fp32", "amp"])]
+    assert len(cells) > 50
+    for cell in cells.itertuples():
+        topology = {"nodes": int(cell.nodes), "gpus": int(cell.gpus_per_node), "device": "gpu"}
+        launcher = {"launcher": "srun"} if cell.nodes > 1 else {}
+        work = {"model": cell.model, "precision": cell.precision, **topology, **launcher}
+        assert "above_datasheet" not in names(measured([cell.throughput] * 2, **work))
+
+
+@pytest.mark.parametrize(
+    ("target", "repeats", "budget", "told"),
+    [
+        (0.0001, 7, None, ["interval_missed"]),
+        (0.0001, 100, 1, ["interval_missed"]),
+        (0.5, 100, None, []),
+    ],
+)
+def test_a_target_that_was_missed_is_told_whatever_ended_the_repeats(
+    target, repeats, budget, told
+):
+    result = measured(QUIET)
+    auto = {"interval_target": target, "repeats": repeats, "budget": budget}
+    protocol = result.protocol.model_copy(update=auto)
+    assert names(result.model_copy(update={"protocol": protocol})) == told
+
+
+def test_what_a_measurement_does_not_tell_is_not_said_to_be_well():
+    assert checked_aspects(measured([1.0]), ()) == {
+        "spread": False,
+        "step times": False,
+        "telemetry": False,
+        "losses": True,
+        "accuracy": False,
+        "measured peak": False,
+    }
+
+
+def test_a_share_of_the_peak_is_taken_repeat_by_repeat():
+    result = measured([100.0, 200.0])
+    peaks = [Peak(matmul_flops_per_second=v, copy_bytes_per_second=1e9) for v in (1e13, 4e13)]
+    repeats = [
+        repeat.model_copy(update={"peak": peak})
+        for repeat, peak in zip(result.repeats, peaks, strict=True)
+    ]
+    used = utilization(result.model_copy(update={"repeats": repeats}))
+    # 24.3 GFLOP an image: 2.43 of 10 TFLOP/s, 4.86 of 40.
+    assert used.shares == [pytest.approx(0.243, rel=1e-3), pytest.approx(0.1215, rel=1e-3)]
+    assert utilization(result) is None
+
+
+def test_an_untrained_network_guesses_with_equal_odds():
+    assert untrained_losses("resnet50") == pytest.approx(
+        (0.75 * 6.9078, 1.5 * 6.9078), abs=1e-4
+    )
+    assert untrained_losses("bert")[1] == pytest.approx(1.5 * 11.0193, abs=2e-4)
+
+
+def went(tmp_path, seconds):
+    """The warnings of a measurement of one repeat that takes these seconds for its steps."""
+    result = measured([1.0], protocol="published")
+    events = [[rank_events(list(seconds), measured_steps=100)]]
+    found = with_raw_files(tmp_path / "m", result, events)
+    return names(found.result, profile_repeats(load_steps(found.folder)))
+
+
+def test_steps_that_drift_or_never_settle_or_warm_up_for_longer_are_told(tmp_path):
+    noise = np.random.default_rng(20261122).normal(0, 0.005, 120)
+    steps = np.arange(120)
+    usual = ["single_repeat"]
+    assert went(tmp_path / "flat", 1 + noise) == usual
+    assert went(tmp_path / "short", 1 + noise + (steps < 15)) == usual
+    drifting = went(tmp_path / "drift", 1 + noise + steps * 0.0008)
+    assert drifting == ["single_repeat", "drift"]
+    longer = went(tmp_path / "long", 1 + noise + (steps < 60))
+    assert longer == ["single_repeat", "warm_up_longer", "steady_differs"]
+    never = went(tmp_path / "never", 1 + noise + (steps > 100) * 0.3)
+    assert never == ["single_repeat", "never_steady"]
+
+
+def test_a_repeat_that_failed_is_not_warned_of(tmp_path):
+    result = measured([1.0, 1.0], protocol="published")
+    never = [1.0] * 100 + [1.5] * 20
+    events = [[rank_events(seconds, measured_steps=100)] for seconds in ([1.0] * 120, never)]
+    found = with_raw_files(tmp_path / "m", result, events)
+    went = profile_repeats(load_steps(found.folder))
+    assert "never_steady" in names(found.result, went)
+    failed = {"status": "failed", "throughput": None}
+    repeats = [found.result.repeats[0], found.result.repeats[1].model_copy(update=failed)]
+    told = names(found.result.model_copy(update={"repeats": repeats}), went)
+    assert "never_steady" not in told
+
+
+def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
+    result = measured([1.0], protocol="published")
+    events = rank_events([1.0] * 120, measured_steps=100)
+    for event in events:
+        if event["event"] == "window":
+            # The host did not wait: the device's steps took longer than its window.
+            event["seconds"] = 60.0
+    found = with_raw_files(tmp_path / "m", result, [[events]])
+    told = names(found.result, profile_repeats(load_steps(found.folder)))
+    assert "window_mismatch" in told
+
+
+def test_every_warning_has_a_sentence_and_stands_in_the_docs():
+    source = (ROOT / "perfkit" / "analysis" / "warnings.py").read_text()
+    given = {*re.findall(r'Message\("(\w+)"', source)}
+    given |= {"other_load", "steal_time", "throttled"}
+    assert given == {*WARNINGS}
+    docs = (ROOT / "docs" / "results.md").read_text()
+    table = docs.partition("## Warnings")[2].partition("##")[0]
+    named = [
+        re.findall(r"`(\w+)`", row.split("|")[1])
+        for row in table.splitlines()
+        if row.startswith("| `")
+    ]
+    assert given == {name for names in named for name in names}
