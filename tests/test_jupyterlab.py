@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from html import unescape
 from importlib.util import find_spec
 
@@ -22,7 +23,8 @@ from PIL import Image
 from perfkit.config import ROOT
 
 TOKEN = "of-a-test"
-SECONDS = 60
+SECONDS = 180
+STARTING_SECONDS = 20
 CHANGED = {
     "device": "cpu",
     "batch_size": 2,
@@ -48,6 +50,7 @@ OF_EXAMPLES = ("summary", "explore")
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not find_spec("jupyterlab"), reason="JupyterLab is not installed"),
 ]
 
@@ -140,6 +143,9 @@ def wait_for(address, server):
             time.sleep(0.2)
 
 
+PROMPTS = ".jp-CodeCell .jp-InputPrompt"
+
+
 def run_all(browser, address):
     """The notebook that JupyterLab opens at this address, its cells started by Run All."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
@@ -148,9 +154,33 @@ def run_all(browser, address):
     page.locator(".jp-Notebook .jp-Cell").first.wait_for()
     # Without a kernel that is ready, Run All would ask for one.
     page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.locator('[data-command="runmenu:run-all"]').click()
+    executed = page.locator(PROMPTS).filter(has_text=re.compile(r"\[\d+\]:"))
+    # What is sent while the browser connects to its kernel can be lost.
+    deadline = time.monotonic() + SECONDS
+    while not executed.count():
+        assert time.monotonic() < deadline, state_of(page)
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.locator('[data-command="runmenu:run-all"]').click()
+        with suppress(browser_timeout()):
+            executed.first.wait_for(timeout=STARTING_SECONDS * 1000)
     return page
+
+
+def browser_timeout():
+    from playwright.sync_api import TimeoutError
+
+    return TimeoutError
+
+
+def state_of(page):
+    """What a reader sees of the cells and of the kernel, for the message of a failure."""
+    outputs = page.locator(".jp-OutputArea-output").all_inner_texts()
+    return (
+        page.locator(PROMPTS).all_inner_texts(),
+        page.locator("#jp-main-statusbar").inner_text(),
+        page.locator(".jp-Dialog").all_inner_texts(),
+        [text[:500] for text in outputs],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -264,12 +294,14 @@ def test_the_check_for_fused_numbers_finds_them(cell, is_fused):
 
 @pytest.mark.parametrize("name", OF_EXAMPLES)
 def test_run_all_on_the_examples_shows_figures_with_colours_and_tables(lab, browser, name):
-    done = """() => {
-        const prompts = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")];
-        return prompts.every((prompt) => /^\\[\\d+\\]:$/.test(prompt.textContent.trim()));
-    }"""
     page = run_all(browser, f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb")
-    page.wait_for_function(done)
+    deadline = time.monotonic() + SECONDS
+    while not all(
+        re.search(r"\[\d+\]:", text) for text in page.locator(PROMPTS).all_inner_texts()
+    ):
+        assert_no_error(page)
+        assert time.monotonic() < deadline, state_of(page)
+        time.sleep(0.5)
     assert_no_error(page)
     assert_figures_have_colours(page)
     assert_nothing_is_fused(page, 20)
