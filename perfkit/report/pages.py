@@ -53,16 +53,21 @@ OWN = "perfkit_own"
 HEAD_LENGTH = 4096
 """How far into a page the warnings in its head are looked for, in bytes."""
 WARNINGS_IN_HEAD = re.compile(r'<meta name="warnings" content="([\w ]*)">')
-STYLE, SCRIPT = (
-    (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
-    for name in ("style.css", "script.js")
+INDENT_OR_COMMENT = re.compile(r"^ *(//.*\n|\n)?", re.MULTILINE)
+"""What each page's style and scripts have for readers of the source alone."""
+STYLE, SCRIPT, INDEX_SCRIPT = (
+    INDENT_OR_COMMENT.sub("", (Path(__file__).parent / "templates" / name).read_text("utf-8"))
+    for name in ("style.css", "script.js", "index.js")
 )
-DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+DIGESTS = " ".join(
+    f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+    for script in (SCRIPT, INDEX_SCRIPT)
+)
 POLICY = (
-    f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{DIGEST}'; "
+    f"default-src 'none'; style-src 'unsafe-inline'; script-src {DIGESTS}; "
     "img-src data:; base-uri 'none'; form-action 'none'"
 )
-"""The policy allows the style and the very script that a page has in it, and no request."""
+"""The policy allows the style and the very scripts that pages have in them, and no request."""
 TEMPLATES = Environment(
     loader=PackageLoader("perfkit.report"),
     extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
@@ -123,7 +128,12 @@ TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     "VERDICTS": VERDICTS,
     "language": language,
     "mark": severity_mark,
-    "page": {"style": Markup(STYLE), "script": Markup(SCRIPT), "policy": Markup(POLICY)},
+    "page": {
+        "style": Markup(STYLE),
+        "script": Markup(SCRIPT),
+        "index_script": Markup(INDEX_SCRIPT),
+        "policy": Markup(POLICY),
+    },
     "row_title": blocks.title,
     "table": lambda *cells: Markup(table(*cells).html),
     "text": format,

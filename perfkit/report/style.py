@@ -33,7 +33,7 @@ COLOURS = {name: colour for name, (colour, _marker) in LOOKS.items()}
 MARKERS = {name: marker for name, (_colour, marker) in LOOKS.items()}
 SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """From light to dark, for lines that are in an order."""
-STYLE = Path(__file__).parent / "templates" / "chart.mplstyle"
+STYLE = Path(__file__).parent / "chart.mplstyle"
 HEADROOM = 1.1
 """The top of an axis, in highest values."""
 
