@@ -234,7 +234,8 @@ def test_foreign_text_is_escaped_wherever_a_result_may_have_it(tmp_path):
     assert len(pages(tmp_path)) == 10
     for page in pages(tmp_path):
         text = page.read_text()
-        assert text.count("<script") == 1, page
+        own_scripts = 2 if page.name.startswith("index.") else 1
+        assert text.count("<script") == own_scripts, page
         assert "<img src=x" not in text
         assert "&lt;script&gt;" in text or page.parent.name in ("published", "history")
 

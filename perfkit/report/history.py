@@ -12,7 +12,7 @@ from perfkit.report.pages import render
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
 from perfkit.report.summary import Summary
-from perfkit.text.format import number
+from perfkit.text.format import minute, number
 from perfkit.text.language import gettext as _
 from perfkit.text.terminal import plain
 
@@ -56,6 +56,10 @@ def chart(series: Series) -> Figure:
         }
         for x, point in enumerate(series.points)
     )
+    names = [point.created[:10] for point in series.points]
+    if len({*names}) < count:
+        # What tells several measurements of a day apart.
+        names = [plain(point.label) or minute(point.created) for point in series.points]
     with new_figure(8, 3.2) as (figure, (axes,)):
         estimates(axes, points, "x", "throughput", series.framework)
         for x, point in enumerate(series.points):
@@ -79,7 +83,7 @@ def chart(series: Series) -> Figure:
             text, at = f"× {number(change.ratio, 3)}", (change.start, values[change.start])
             axes.annotate(text, at, (0, 14), **above)
         ticks = range(0, count, -(-count // MOST_TICKS))
-        axes.set_xticks(ticks, [series.points[x].created[:10] for x in ticks], rotation=20)
+        axes.set_xticks(ticks, [names[x] for x in ticks], rotation=20)
         axes.set(ylabel=series.unit, xlim=(-0.7, count - 0.3))
         axes.grid(visible=False, axis="x")
     return figure
