@@ -22,7 +22,7 @@ from stored import Figure, Number, figures_file, read_figures, store_figure
 
 from perfkit.config import ROOT, portable, resolved_path
 from perfkit.report.site import write_index
-from perfkit.request.environment import read_environment
+from perfkit.request.checks import read_environment
 from perfkit.results.store import ResultError
 
 TESTS = str(ROOT / "tests")

@@ -41,7 +41,7 @@ from perfkit.config import (
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs import formats
 from perfkit.models import MODELS
-from perfkit.request.errors import PATTERNS
+from perfkit.request import PATTERNS
 from perfkit.results.schema import Result
 from perfkit.results.store import write_atomically
 

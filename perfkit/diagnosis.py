@@ -16,10 +16,10 @@ from pydantic import Field
 from perfkit.analysis.ratios import Method, Ratio, estimated, ratio_of
 from perfkit.config import Config, Protocol
 from perfkit.driver.measure import measure
-from perfkit.driver.task import TaskError, perform
+from perfkit.driver.repeat import TaskError, perform
 from perfkit.driver.workers import with_dali_settings
 from perfkit.models import MODELS, units_per_sample
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.results.schema import NonNegative, Positive, Result, Stored
 from perfkit.results.store import Measurement, read_as, write_atomically
 from perfkit.statistics import Estimate

@@ -33,11 +33,11 @@ from perfkit.config import (
     resolved_path,
     select,
 )
-from perfkit.driver.task import TaskError, perform
+from perfkit.driver.repeat import TaskError, perform
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS, flops_with_backward, multiply_adds
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import read_environment
 from perfkit.request.plan import plan, typed
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import NonNegative, Reading, Result, Stored

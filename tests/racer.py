@@ -11,8 +11,8 @@ from fake_trainer import launcher_command
 
 import perfkit.driver.workers
 from perfkit.driver.measure import measure
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import read_environment
 from perfkit.request.plan import plan
 
 

@@ -69,7 +69,7 @@ def use_float32():
             framework.set_default_dtype("float32" if name == "paddle" else framework.float32)
     if jax := sys.modules.get("jax"):
         jax.config.update("jax_enable_x64", False)
-    if layers := sys.modules.get("perfkit.frameworks.tensorflow.layers"):
+    if layers := sys.modules.get("perfkit.frameworks.tensorflow.backend"):
         layers.Forward.wide = "float32"
 
 

@@ -31,7 +31,7 @@ from perfkit.logs.formats import Semantics
 from perfkit.logs.log import Log, ReportedFigure
 from perfkit.logs.recompute import Figures, half_of, half_unit
 from perfkit.messages import Message
-from perfkit.reference.cells import cells_of
+from perfkit.reference import cells_of
 from perfkit.report.site import write_site
 from perfkit.results.store import ResultError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.request.environment import read_environment
+from perfkit.request.checks import read_environment
 from perfkit.results.schema import identity
 from perfkit.system.environment import (
     MACHINE,

@@ -13,7 +13,7 @@ from perfkit.logs.export import EXPORTERS, ExportError, export
 from perfkit.logs.importing import import_logs
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import device_samples
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 
 SECONDS = [[1.5, 0.25, 0.5, 0.125, 0.75], [2.0, 3e-05, 0.31, 0.32, 0.33]]
 

@@ -12,8 +12,8 @@ from perfkit.config import choices
 from perfkit.driver.workers import cpu_settings
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import read_environment
 from perfkit.request.plan import plan
 from perfkit.request.resolve import resolve
 from perfkit.system import software
@@ -123,7 +123,7 @@ def test_paddle_takes_the_layout_of_tensor_cores_on_a_gpu(device, precision, lay
 def test_what_a_framework_does_not_do_is_refused_with_what_it_does(
     monkeypatch, framework, given, told
 ):
-    monkeypatch.setattr("perfkit.frameworks.devices.visible_gpus", lambda: ["0"])
+    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["0"])
     assert any(told in problem for problem in problems(framework, **given))
 
 

@@ -12,7 +12,7 @@ from narrow import replace_sizes
 from sides import forward, side_of
 
 from perfkit.frameworks.base import CpuDevice
-from perfkit.frameworks.functional.xla import factor_dtypes
+from perfkit.frameworks.functional.trainer import factor_dtypes
 
 
 @pytest.fixture(params=["jax", "tensorflow"])

@@ -22,7 +22,7 @@ from perfkit.logs.log import Log, LogError, ReportedFigure
 from perfkit.logs.wording import sentence
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_site
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.plan import Plan, plan
 from perfkit.results.summarize import check_against_raw
 from perfkit.sweep import jobs

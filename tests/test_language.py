@@ -17,8 +17,7 @@ from perfkit.analysis.warnings import checked_aspects
 from perfkit.config import ROOT, parameters
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.wording import LABELS, SENTENCES
-from perfkit.reference.cells import SHAPES
-from perfkit.reference.table import published
+from perfkit.reference import SHAPES, published
 from perfkit.report import style
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary

@@ -69,7 +69,7 @@ def test_on_a_cpu_the_launcher_gets_a_number_of_processes_and_no_devices():
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices_by_their_labels(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.devices.visible_gpus", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
     assert command[-2:] == ["--devices", "3,5"]
 

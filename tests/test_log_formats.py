@@ -12,12 +12,12 @@ from hypothesis import strategies as some
 from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
 from perfkit.cli import main
-from perfkit.logs import config_facts, mlperf
+from perfkit.logs import config_facts, documents
 from perfkit.logs.formats import FORMATS, REPORTED, user_format
 from perfkit.logs.importing import import_logs
 from perfkit.logs.log import LogError
 from perfkit.logs.reader import read_logs
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.text.format import command
 
 STEP_SECONDS = some.lists(some.floats(0.05, 5.0), min_size=25, max_size=80).map(np.array)
@@ -446,6 +446,6 @@ def test_no_repetition_in_an_expression_is_without_a_bound():
     """So that what begins like a print costs time in proportion to its length."""
     patterns = [form.line for form in FORMATS] + [one.pattern for one in config_facts.TEXT]
     patterns += [one for patterns in REPORTED for one in patterns[1:]]
-    for pattern in (*patterns, mlperf.MLLOG, mlperf.OLDER):
+    for pattern in (*patterns, documents.MLLOG, documents.OLDER):
         bounded = re.sub(r"\\[+*]|\[[^]]*\]|\}\+", "", pattern.pattern)
         assert "*" not in bounded and "+" not in bounded, pattern.pattern

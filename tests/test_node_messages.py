@@ -22,9 +22,8 @@ from test_nodes import as_new, by_mpirun, mpirun_launcher, node  # noqa: F401 - 
 
 import perfkit
 from perfkit.driver.cluster import ClusterWorkers, NodeError
-from perfkit.driver.connection import Listener
+from perfkit.driver.connection import Job, Listener, LostError, Report
 from perfkit.driver.node_agent import NodeAgent
-from perfkit.driver.node_messages import Job, LostError, Report
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import run_repeat
 from perfkit.results.store import Store

@@ -33,9 +33,15 @@ from test_driver import AT_BATCHES, DRIVER, faked, started_steps, wait_for
 
 import perfkit
 from perfkit.driver.cluster import ClusterLauncher, NodeError
-from perfkit.driver.connection import MESSAGE_BYTES, RejectedError, connect, shared_secret
+from perfkit.driver.connection import (
+    MESSAGE_BYTES,
+    Hello,
+    InvalidMessageError,
+    RejectedError,
+    connect,
+    shared_secret,
+)
 from perfkit.driver.measure import measurement_folder
-from perfkit.driver.node_messages import Hello, InvalidMessageError
 from perfkit.request.hosts import own_index
 from perfkit.results.frames import load_steps
 from perfkit.results.store import Measurement, read_result

@@ -79,7 +79,7 @@ def test_every_configuration_of_a_file_can_be_asked_for_on_the_hardware_it_needs
         "perfkit.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
     monkeypatch.setattr(
-        "perfkit.frameworks.devices.visible_gpus", lambda: [str(n) for n in range(8)]
+        "perfkit.frameworks.base.visible_gpus", lambda: [str(n) for n in range(8)]
     )
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")

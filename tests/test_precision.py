@@ -7,7 +7,7 @@ import pytest
 from sides import side_of
 
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.precision import effective_precision
+from perfkit.frameworks.base import effective_precision
 from perfkit.request.resolve import resolve
 from perfkit.text.messages import sentence
 from perfkit.worker.rank import ConfigMismatchError, check_effective, classify

@@ -19,7 +19,7 @@ from made import measured, write_all
 from matplotlib.figure import Figure
 
 import perfkit
-from perfkit.reference.cells import SHAPES, cells_of
+from perfkit.reference import SHAPES, cells_of
 from perfkit.reference.matches import difference_words, match
 from perfkit.report.published import CHARTS, published_tables, scaling
 from perfkit.report.section import Html, Picture

@@ -13,8 +13,8 @@ import perfkit
 from perfkit.comparison.interleaved import plan_interleaved
 from perfkit.config import ROOT, portable
 from perfkit.driver.measure import measurement_folder
-from perfkit.request.environment import WORKER, read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import WORKER, read_environment
 from perfkit.results.schema import identity
 from perfkit.sweep.jobs import read_jobs
 from perfkit.system import software

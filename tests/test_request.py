@@ -21,8 +21,8 @@ from perfkit.config import (
 )
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
+from perfkit.request import RequestError
 from perfkit.request.checks import problems as problems_here
-from perfkit.request.errors import RequestError
 from perfkit.request.plan import plan, typed
 from perfkit.request.resolve import resolve
 from perfkit.system.gpus import select
@@ -30,7 +30,7 @@ from perfkit.system.gpus import select
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.devices.visible_gpus", list)
+    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
 
 
 def problems(**given):
@@ -185,7 +185,7 @@ def gpu_build(monkeypatch):
 
 
 def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch, gpu_build):
-    monkeypatch.setattr("perfkit.frameworks.devices.visible_gpus", lambda: ["0", "1", "2", "3"])
+    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["0", "1", "2", "3"])
     planned = plan("resnet50", {"input": "synthetic"})
     assert (planned.config.device, planned.config.topology) == ("gpu", "1x4")
     assert planned.config.batch_size == 128

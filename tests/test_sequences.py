@@ -13,8 +13,7 @@ from loading import load, loaded
 from perfkit.inputs import InputError, dataloader
 from perfkit.inputs import samples as sample
 from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.sequences import FIELDS, Row, Sequences
-from perfkit.inputs.shards import stretch
+from perfkit.inputs.sequences import FIELDS, Row, Sequences, stretch
 from perfkit.models.bert import FIRST_WORD, VOCABULARY, predictions
 from perfkit.request.resolve import resolve
 

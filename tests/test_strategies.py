@@ -9,7 +9,7 @@ import pytest
 from perfkit.config import choices
 from perfkit.frameworks.paddle.presets import STRATEGIES, code, precision_of
 from perfkit.frameworks.paddle.strategy import FLAGS, Strategy
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.plan import plan
 from perfkit.request.resolve import resolve
 
@@ -20,7 +20,7 @@ PRECISIONS |= {f"{page}-{p}": p for page in ("fleetx", "fleetx-vgg16") for p in 
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.devices.visible_gpus", list)
+    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
 
 
 def applied(strategy="fleetx-fp32", **changes):

@@ -26,9 +26,8 @@ import perfkit
 from perfkit.cli import main
 from perfkit.config import ROOT
 from perfkit.sweep import engine, jobs
-from perfkit.sweep.jobs import read_jobs
+from perfkit.sweep.jobs import Profile, read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
-from perfkit.sweep.profile import Profile
 from perfkit.system.environment import LIBRARY_VARIABLES
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
@@ -229,7 +228,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_says_how_to_go_on(
 def test_a_dry_run_lists_every_configuration_on_a_machine_without_gpus_and_says_why(
     table, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("perfkit.frameworks.devices.visible_gpus", list)
+    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
     file = ROOT / "parameters" / f"{table}.yaml"
     count = len(read_sweep(file)[0])
     done = CliRunner().invoke(main, ["sweep", str(file), "-n", "-p", f"outputs_dir={tmp_path}"])

@@ -14,7 +14,7 @@ from conftest import IN_WORKER
 from made import measured, stored
 
 from perfkit import report
-from perfkit.analysis.disturbances import Disturbance, disturbances
+from perfkit.analysis.warnings import Disturbance, disturbances
 from perfkit.results.schema import TelemetrySummary
 from perfkit.results.store import read_events
 from perfkit.results.summarize import check_against_raw

@@ -8,10 +8,9 @@ from loading import loaded
 
 from perfkit.inputs import InputError, samples
 from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.shards import Row
-from perfkit.inputs.tokens import HEADER, MAGIC, Tokens
+from perfkit.inputs.sequences import HEADER, MAGIC, Row, Tokens
 from perfkit.models.gpt import END_OF_TEXT, VOCABULARY
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.plan import plan
 from perfkit.request.resolve import resolve
 

@@ -19,7 +19,7 @@ from perfkit.cli import main
 from perfkit.comparison import compare
 from perfkit.models import MODELS
 from perfkit.report.measurement import work_equivalence
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import Reading
 from perfkit.results.store import Measurement
@@ -88,7 +88,7 @@ def account(config, folder):
         torch.set_default_dtype(torch.float32)
         if jax := sys.modules.get("jax"):
             jax.config.update("jax_enable_x64", False)
-        if tensorflow := sys.modules.get("perfkit.frameworks.tensorflow.layers"):
+        if tensorflow := sys.modules.get("perfkit.frameworks.tensorflow.backend"):
             tensorflow.Forward.wide = "float32"
     return Trace.of(events)
 

@@ -10,7 +10,7 @@ from made import measured, rank_events, with_raw_files
 from test_driver import AT_BATCHES
 
 import perfkit
-from perfkit.analysis.warmup import is_warmed_up
+from perfkit.analysis.steady import is_warmed_up
 from perfkit.analysis.warnings import warnings_of
 from perfkit.config import Protocol
 from perfkit.driver.repeat import WarmupTest
@@ -125,7 +125,7 @@ def test_every_rank_begins_its_window_at_the_step_that_was_found_steady(
         tested.append((len(seconds), measured_steps, pass_steps))
         return len(seconds) >= 7
 
-    monkeypatch.setattr("perfkit.analysis.warmup.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.analysis.steady.is_warmed_up", is_warmed_up)
     found = measure(framework="torch", input="synthetic", processes=2, warmup_steps="auto")
     (repeat,) = found.result.complete_repeats
     assert repeat.warmup.ended_by == "steady"
@@ -147,7 +147,7 @@ def test_paddles_ranks_agree_on_the_limit_too_and_nothing_is_tested_in_the_windo
         tested.append(len(seconds))
         return False
 
-    monkeypatch.setattr("perfkit.analysis.warmup.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.analysis.steady.is_warmed_up", is_warmed_up)
     found = measure(
         input="synthetic", processes=2, warmup_steps="auto", warmup_limit=7, measured_steps=60
     )

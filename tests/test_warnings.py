@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from made import V100, rank_events, with_raw_files
 
-from perfkit.analysis.losses import untrained_losses
 from perfkit.analysis.steady import profile_repeats
 from perfkit.analysis.utilization import datasheet, utilization
-from perfkit.analysis.warnings import checked_aspects, warnings_of
+from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
 from perfkit.config import ROOT
-from perfkit.reference.table import published
+from perfkit.reference import published
 from perfkit.results.frames import load_steps
 from perfkit.results.schema import Evaluation, Peak, TelemetrySummary
 from perfkit.text.messages import WARNINGS, sentence

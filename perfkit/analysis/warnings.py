@@ -1,23 +1,92 @@
 """Warnings about a measurement, as codes with parameters; see text/warnings.toml."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from math import log
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from perfkit.analysis.disturbances import disturbances
-from perfkit.analysis.losses import STANDING, accuracy_is_possible, untrained_losses
 from perfkit.analysis.steady import TOLERANCE, RepeatProfile, profile_repeats
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
 from perfkit.messages import Message
 from perfkit.models import MODELS, units_per_sample
 from perfkit.results.frames import load_steps
-from perfkit.results.schema import STOPPING_LEVEL, Result
+from perfkit.results.schema import STOPPING_LEVEL, Evaluation, Result
 from perfkit.results.store import Measurement, ResultError
 from perfkit.results.summarize import check_against_raw
 from perfkit.results.telemetry import SAMPLING_SECONDS
 from perfkit.statistics import median, outliers, relative_width
 from perfkit.text.messages import worst_first
+
+OTHER_LOAD_SHARE = 0.1
+"""A repeat is disturbed if other processes were busy on more of the usable cores than this."""
+STEAL_SHARE = 0.02
+"""Or if the hypervisor withheld more of the cores' time than this."""
+PROTECTING = {"thermal", "hardware_slowdown", "software_thermal", "hardware_thermal"}
+PROTECTING |= {"power_brake"}
+"""Or if clocks were lowered for one of these reasons. A GPU at its power cap, or whose owner
+has set its clocks, is in its usual state."""
+
+
+class Disturbance(NamedTuple):
+    """One way in which a repeat was disturbed: `value` over `limit`, in cores for `other_load`,
+    as a share for `steal_time`, in samples for `throttled`, which has `device` and `reason`."""
+
+    repeat: int
+    what: Literal["other_load", "steal_time", "throttled"]
+    value: float
+    limit: float
+    device: str = ""
+    reason: str = ""
+
+
+def disturbances(result: Result) -> list[Disturbance]:
+    """What disturbed the complete repeats, as far as the machine tells."""
+    found = []
+    for repeat in result.complete_repeats:
+        seen, index = repeat.telemetry, repeat.index
+        if not seen:
+            continue
+        limit = OTHER_LOAD_SHARE * seen.cores
+        other, stolen = seen.other_load_cores or 0.0, seen.steal_share or 0.0
+        if other > limit:
+            found.append(Disturbance(index, "other_load", other, limit))
+        if stolen > STEAL_SHARE:
+            found.append(Disturbance(index, "steal_time", stolen, STEAL_SHARE))
+        found += [
+            Disturbance(index, "throttled", count, 0, device, reason)
+            for device, reasons in seen.throttled.items()
+            for reason, count in reasons.items()
+            if reason in PROTECTING
+        ]
+    return found
+
+
+NEAR_CHANCE = (0.75, 1.5)
+"""Between which multiples of a guesser's loss an untrained network's first one lies."""
+STANDING = 1e-4
+"""A loss that differs by less from the first step to the last does not move: NaN in images or
+weights can leave it finite, where operators take NaN for zero."""
+ROUNDING = 0.01
+
+
+def untrained_losses(model: str) -> tuple[float, float]:
+    """The lowest and the highest first loss of an untrained network, which guesses: all choices
+    of each part of its cross entropy are alike to it. No training should end above the
+    highest."""
+    guess = sum(map(log, MODELS[model].choices))
+    return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
+
+
+def accuracy_is_possible(seen: Evaluation) -> bool:
+    """Whether accuracy and loss of one forward pass fit together.
+
+    A sample that is not guessed right has a probability of at most one half, and so a loss of
+    log 2 at least: the share of those is at most the mean loss over log 2.
+    """
+    least = 1 - seen.loss / log(2)
+    return least - ROUNDING <= seen.accuracy <= 1 and seen.accuracy >= 0
+
 
 WIDE = 0.05
 """An interval as wide as this share of the median is called wide."""

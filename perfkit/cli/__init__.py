@@ -17,7 +17,7 @@ from perfkit.cli.logs import audit, export, import_
 from perfkit.cli.measure import doctor, manifest, report, run, samples, sweep
 from perfkit.cli.options import TOO_LITTLE_MEMORY, exit_statuses, fail, separated
 from perfkit.config import portable
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 UNUSABLE |= {errno.ENAMETOOLONG, errno.ELOOP}
@@ -45,7 +45,7 @@ class Commands(click.Group):
         except RequestError as error:
             fail(error, 2)
         except RuntimeError as error:
-            from perfkit.driver.task import TaskError
+            from perfkit.driver.repeat import TaskError
 
             if not isinstance(error, TaskError):
                 raise

@@ -8,7 +8,7 @@ import click
 
 from perfkit.cli import options
 from perfkit.config import resolved_path, typed_path
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.plan import plan
 
 

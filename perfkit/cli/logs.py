@@ -9,7 +9,7 @@ import click
 
 from perfkit.cli import options
 from perfkit.config import LABEL, portable, resolved_path, typed_path
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 
 FORMAT_REGEX = click.option(
     "--format-regex",
@@ -215,7 +215,7 @@ def export(measurements: Path, form: str, to: str | None) -> None:
 def _export_series(outputs: Path, folder: Path) -> None:
     """Write every series for Apache Otava."""
     from perfkit.comparison.history import history
-    from perfkit.logs.otava import otava_files
+    from perfkit.logs.export import otava_files
     from perfkit.results.store import make_folder, write_atomically
 
     found = history(options.load(outputs))

@@ -11,7 +11,7 @@ from perfkit.cli import options
 from perfkit.cli.notebook import execute, source_of
 from perfkit.config import portable, typed_path
 from perfkit.models import MODELS
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.plan import plan
 
 LENGTHS = {n: m.default_sequence_length for n, m in MODELS.items() if m.sample == "sequence"}
@@ -33,7 +33,7 @@ def run(model: str, values: options.Values) -> None:
     from perfkit.driver.connection import shared_secret
     from perfkit.driver.measure import is_complete, measurement_folder
     from perfkit.report.measurement import number_words, warning_words, write_measurement
-    from perfkit.request.environment import read_environment
+    from perfkit.request.checks import read_environment
     from perfkit.request.hosts import own_index
     from perfkit.results.store import Measurement, Store, make_folder
 
@@ -109,8 +109,7 @@ def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> No
 
     from perfkit.sweep import progress
     from perfkit.sweep.engine import Engine
-    from perfkit.sweep.jobs import read_jobs
-    from perfkit.sweep.profile import Profile
+    from perfkit.sweep.jobs import Profile, read_jobs
 
     console = Console(stderr=True, highlight=False)
     where = Profile.named(profile)

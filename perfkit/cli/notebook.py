@@ -12,7 +12,7 @@ import psutil
 from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.config import ROOT, portable
 from perfkit.models import MODELS
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 """The call of `perfkit.plan` in a cell, with the model's name."""

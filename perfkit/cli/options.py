@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from perfkit.config import parameters, resolved_path, typed_path
 from perfkit.models import MODELS
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.plan import typed
 
 if TYPE_CHECKING:

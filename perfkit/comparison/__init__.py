@@ -1,22 +1,19 @@
 """Comparisons: whether B is faster than A, by how much, and how sure that is.
 
-sources.py      what A and B name
 keys.py         what two measurements must agree in, and what they may differ in
-pairs.py        which of A is compared with which of B, or why none is; ratio and verdict
+pairs.py        what A and B name; which of A is compared with which of B; ratio and verdict
 stored.py       comparisons as they are stored
 interleaved.py  interleaved comparisons: planned, measured and judged
 text.py         comparisons and series as text for a terminal
 history.py      series of one configuration over time
-blocks.py       which measurements stand side by side in tables, and the fastest of each row
-scaling.py      how throughput grows with devices, beside what was published
+blocks.py       which measurements stand side by side, the fastest of a row; scaling
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.comparison.keys import across_problems
-from perfkit.comparison.pairs import compared
-from perfkit.comparison.sources import ComparisonError, Source, source
+from perfkit.comparison.pairs import ComparisonError, Source, compared, source
 from perfkit.comparison.stored import Comparison
 
 __all__ = ["Comparison", "ComparisonError", "compare"]

@@ -32,8 +32,8 @@ from perfkit.config import PROTOCOL_PARAMETERS, portable, resolved_path, select
 from perfkit.driver.measure import measurement_folder, resume
 from perfkit.driver.progress import Progress
 from perfkit.models import MODELS
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import read_environment
 from perfkit.request.plan import Plan, plan, typed
 from perfkit.results.schema import Reading
 from perfkit.results.store import Measurement, ResultError, make_folder

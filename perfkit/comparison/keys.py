@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any
 
 from perfkit.config import ABOUT, Config, Protocol, select
-from perfkit.request.errors import suggest
+from perfkit.request import suggest
 from perfkit.results.frames import row_of
 from perfkit.results.store import Measurement
 from perfkit.text.format import column_value, one_line

@@ -2,7 +2,8 @@
 with its interval and verdict."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from perfkit.analysis.ratios import Method, Turn, estimated, ratio_of, verdict
@@ -18,18 +19,112 @@ from perfkit.comparison.keys import (
     may_differ,
     must_agree,
 )
-from perfkit.comparison.sources import ComparisonError, Source
-from perfkit.comparison.stored import Comparison, Number, PairResult, SameWork, Unmeasured
+from perfkit.comparison.stored import (
+    Comparison,
+    Named,
+    Number,
+    PairResult,
+    SameWork,
+    TakenAs,
+    Unmeasured,
+)
 from perfkit.comparison.text import why_no_number
+from perfkit.config import resolved_path
 from perfkit.models import MODELS
 from perfkit.models.model import Unit
-from perfkit.reference import matches
-from perfkit.reference.cells import Cell
-from perfkit.results.frames import row_of, row_order
-from perfkit.results.store import Measurement
+from perfkit.reference import RUNS, SHAPES, Cell, cells_of, matches, published
+from perfkit.request import RequestError, suggest
+from perfkit.results.frames import measurements, row_of, row_order
+from perfkit.results.store import Measurement, ResultError, Store, read_result
+from perfkit.results.summarize import check_against_raw
 from perfkit.statistics import Estimate, median_estimate
-from perfkit.text.terminal import plain
+from perfkit.text.terminal import plain, wrapped
 from perfkit.verification import command, verification_of
+
+LABEL = "label:"
+TABLES = [table for table in SHAPES if table != RUNS]
+"""Single runs are no numbers to compare with: another table has their average."""
+
+
+class ComparisonError(RequestError):
+    """Nothing was compared; `problems` says why, a line or more each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        lines = [wrapped(problem, "  ") for problem in problems]
+        ValueError.__init__(self, "\n".join(["Not compared.", *lines]))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a name stands for: measurements, or cells of a published table with a number."""
+
+    name: str
+    taken_as: TakenAs
+    measurements: list[Measurement] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def named(self) -> Named:
+        """As it is stored."""
+        return Named(
+            name=plain(self.name),
+            taken_as=self.taken_as,
+            count=len(self.cells or self.measurements),
+            left_out=[plain(reason) for reason in self.left_out],
+        )
+
+
+def source(name: str, outputs: str | Path) -> Source:
+    """What `name` stands for; the first of these that there is:
+
+    `label:NAME`, the measurements under `outputs` that have this label, or none if NAME is
+    empty; a file, which is a result.json; a folder, of one measurement or of many; a published
+    table; a label. A relative path starts at the checkout. Raises ComparisonError.
+    """
+    if name.startswith(LABEL):
+        return _labelled(name.removeprefix(LABEL), outputs, [])
+    path, left_out = resolved_path(name), list[str]()
+    file = path if path.is_file() else Store(path).result_file
+    if file.is_file():
+        try:
+            found = Measurement(file.parent, read_result(file))
+        except ResultError as error:
+            raise ComparisonError([str(error)]) from None
+        if wrong := check_against_raw(found):
+            raise ComparisonError([f"{file}: contradicts its raw files", *wrong])
+        return Source(name, "result", [found])
+    if path.is_dir():
+        several = list(measurements(path, left_out))
+        if not several:
+            raise ComparisonError([f"no measurement that can be read in {path}", *left_out])
+        return Source(name, "folder", several, left_out=left_out)
+    if name in TABLES:
+        cells = cells_of(published())
+        numbers = [cell for cell in cells if cell["table"] == name and cell["throughput"]]
+        return Source(name, "published table", cells=numbers)
+    no_table = f"no published table; those are {', '.join(TABLES)}{suggest(name, TABLES)}"
+    return _labelled(name, outputs, [f"no file or folder {path}", no_table])
+
+
+def _labelled(label: str, outputs: str | Path, before: list[str]) -> Source:
+    """The measurements of a label; `before` says what else there is not."""
+    left_out: list[str] = []
+    try:
+        there = list(measurements(outputs, left_out))
+    except ResultError as error:
+        raise ComparisonError([*before, f"no label {label!r}: {error}"]) from None
+    found = [one for one in there if one.result.config.label == label]
+    if not found:
+        known = sorted({one.result.config.label for one in there} - {""})
+        problem = f"no label {label!r} under {resolved_path(str(outputs))}, which has "
+        problem += f"{', '.join(known) or 'none'}{suggest(label, known)}"
+        if any(one.folder.name == label for one in there):
+            problem += f"; the measurement {label} is named by its folder, {outputs}/{label}"
+        raise ComparisonError([*before, problem, *left_out])
+    return Source(f"{LABEL}{label}", "label", found, left_out=left_out)
+
 
 SHOWN = 5
 """So many of a kind are named in an error."""
@@ -77,7 +172,7 @@ def measured(measurement: Measurement) -> Side:
     return Side(plain(result.id), unit, must_agree(measurement), row, measurement)
 
 
-def published(cell: Cell) -> Side:
+def side_of_cell(cell: Cell) -> Side:
     """Its unit is the model's: where a source says samples/s, its samples are images."""
     place, note = matches.place_of(cell), f" ({cell['note']})" if cell["note"] else ""
     words = [cell[key] for key in ("table", "framework", "precision", "topology")]
@@ -155,7 +250,7 @@ def _with_numbers(source: Source) -> tuple[list[Side], list[Side]]:
     """The sides with a number, and the measurements without, in the order of a series."""
     sides = [measured(one) for one in source.measurements]
     sides.sort(key=lambda one: (one.row["model"], *row_order(one.row)))
-    sides += [published(cell) for cell in source.cells]
+    sides += [side_of_cell(cell) for cell in source.cells]
     found = [one for one in sides if one.row.get("throughput")]
     return found, [one for one in sides if not one.row.get("throughput")]
 

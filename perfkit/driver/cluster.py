@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.driver import node_messages as messages
+from perfkit.driver import connection as messages
 from perfkit.driver.connection import (
     INBOX_MESSAGES,
     SECRET,
     Channel,
     Inbox,
+    InvalidMessageError,
     Listener,
+    LostError,
+    NodeMessage,
     shared_secret,
 )
 from perfkit.driver.failures import NodeError
-from perfkit.driver.node_messages import InvalidMessageError, LostError, NodeMessage
 from perfkit.driver.workers import (
     LOG,
     ExitInfo,

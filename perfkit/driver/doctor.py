@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.driver.cluster import ClusterLauncher
+from perfkit.driver.connection import LostError
 from perfkit.driver.failures import NodeError
 from perfkit.driver.node_agent import join
-from perfkit.driver.node_messages import LostError
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import data_set_class, examine
 from perfkit.models import MODELS
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import read_environment
 from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
 from perfkit.text.messages import sentence

@@ -11,7 +11,7 @@ from jinja2 import StrictUndefined, Template
 
 from perfkit.config import Config, run_command
 from perfkit.driver.connection import SECRET
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 from perfkit.request.plan import plan
 
 TEMPLATE = Path(__file__).parent / "manifest.yaml.j2"

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from perfkit.config import Config, Protocol, portable, resolved_path
 from perfkit.driver.cluster import ClusterLauncher
+from perfkit.driver.connection import InvalidMessageError, LostError
 from perfkit.driver.failures import NodeError, failure, unwritten
 from perfkit.driver.node_agent import join
-from perfkit.driver.node_messages import InvalidMessageError, LostError
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import run_repeat
 from perfkit.driver.workers import Launcher
@@ -19,9 +19,8 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
-from perfkit.request.checks import problems
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import problems, read_environment
 from perfkit.request.hosts import own_index
 from perfkit.results.schema import (
     SCHEMA_VERSION,

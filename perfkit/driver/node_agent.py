@@ -14,22 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from perfkit.config import Config, Protocol
-from perfkit.driver import node_messages as messages
+from perfkit.driver import connection as messages
 from perfkit.driver.connection import (
     INBOX_MESSAGES,
     SECRET,
     Inbox,
+    InvalidMessageError,
+    LostError,
+    NodeMessage,
     RejectedError,
     connect,
     shared_secret,
 )
-from perfkit.driver.node_messages import InvalidMessageError, LostError, NodeMessage
 from perfkit.driver.workers import LocalWorkers
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.inputs.data_set import digest
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
+from perfkit.request.checks import read_environment
 from perfkit.request.hosts import own_addresses
 from perfkit.results.schema import identity
 from perfkit.results.store import rank_file

@@ -13,10 +13,10 @@ from typing import Annotated, Literal, NamedTuple
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from perfkit.config import Protocol
+from perfkit.config import Config, Protocol
 from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
 from perfkit.driver.progress import Progress
-from perfkit.driver.workers import ExitInfo, Launcher, find_supervisor
+from perfkit.driver.workers import ExitInfo, Launcher, LocalWorkers, find_supervisor
 from perfkit.models import units_per_sample
 from perfkit.results.schema import Effective, Failure, Repeat
 from perfkit.results.store import (
@@ -24,6 +24,7 @@ from perfkit.results.store import (
     ResultError,
     Store,
     make_folder,
+    rank_file,
     raw_digests,
     read_events,
     write_atomically,
@@ -31,6 +32,30 @@ from perfkit.results.store import (
 from perfkit.results.summarize import summarize
 from perfkit.results.telemetry import SAMPLING_SECONDS
 from perfkit.system.telemetry import Telemetry
+from perfkit.text.messages import coded
+
+
+class TaskError(RuntimeError):
+    """What was to be found out could not be; the message says what and why."""
+
+
+def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Events]:
+    """Start the workers for `task`, with their raw files in the folder `raw`; their events, by
+    rank. Raises TaskError where a worker does not come to its end."""
+    raw.mkdir(parents=True)
+    with LocalWorkers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
+        in_time = workers.wait(config.timeout)
+        workers.end()
+        exit_info = workers.exit_info()
+    files = [rank_file(raw, rank) for rank in range(config.ranks)]
+    events = [read_events(file) if file.exists() else [] for file in files]
+    if not in_time:
+        raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
+    if not all(map(finished, events)):
+        failure = cause(events, [None] * config.ranks, exit_info, [0.0] * config.ranks)
+        raise TaskError(f"{task}: {coded(failure)}")
+    return events
+
 
 UNFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What comes of raw events that are not those of a worker, but of a node that makes them up."""
@@ -209,7 +234,7 @@ class WarmupTest:
             return False
         self.next = (1 + WARMUP_TEST_SHARE) * count
         # Not above: SciPy takes half a second to import.
-        from perfkit.analysis.warmup import is_warmed_up
+        from perfkit.analysis.steady import is_warmed_up
 
         if not is_warmed_up(step_seconds, self.measured_steps, self.pass_steps):
             return False

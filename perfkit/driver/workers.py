@@ -18,8 +18,7 @@ import psutil
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import NodeRank
-from perfkit.frameworks.devices import visible_variable
+from perfkit.frameworks.base import NodeRank, visible_variable
 from perfkit.results.schema import Failure, NodeSeen
 from perfkit.results.store import rank_file, steady_file
 from perfkit.system.environment import cpu_vendor

@@ -1,10 +1,8 @@
 """The frameworks that train, a folder for each: facts known without importing it in
-`<name>/__init__.py`, training in `<name>/backend.py`, a network in `<name>/<model>.py`, or in
-`functional/<model>.py` where frameworks share it.
+`<name>/__init__.py`, training in `<name>/backend.py`, networks in `<name>/networks.py`, or in
+`functional/networks.py` where frameworks share them.
 
-base.py       the interface
-devices.py    types of devices
-precision.py  the precision of a training, by dtypes
+base.py  the interface; types of devices; the precision of a training, by dtypes
 """
 
 from perfkit.frameworks import jax, mxnet, paddle, tensorflow, torch

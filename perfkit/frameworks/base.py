@@ -6,11 +6,12 @@ them go to the network, the rest to its loss.
 """
 
 import os
+import re
 import resource
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,10 +23,53 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 import numpy as np
 
 from perfkit.config import Config
-from perfkit.frameworks.devices import visible_devices
-from perfkit.frameworks.precision import dtype_name, effective_precision
 from perfkit.models import MODELS, optimizer_settings
+from perfkit.system.gpus import visible_gpus
 from perfkit.system.software import Sources, find_version
+
+
+def dtype_name(dtype: Any) -> str:
+    """`float32` for the float32 of any framework."""
+    return re.findall(r"\w+", str(dtype))[-1]
+
+
+def effective_precision(produced: Iterable[str], weights: Iterable[str]) -> str:
+    """The precision that layers producing these dtypes from weights of those dtypes train in.
+
+    `amp` keeps float32 weights and computes in float16 where that is safe; `pure_fp16` stores
+    weights in float16 too; `bf16` computes in bfloat16, whatever the weights are. What is none
+    of these comes back as its dtypes, joined by "+".
+    """
+    produced, weights = set(produced), set(weights)
+    if not produced:
+        return "unknown"
+    if produced == {"float32"}:
+        return "fp32"
+    if produced <= {"float16", "float32"}:
+        return "pure_fp16" if "float16" in weights else "amp"
+    if produced <= {"bfloat16", "float32"}:
+        return "bf16"
+    return "+".join(sorted(produced))
+
+
+def visible_variable(device: str) -> str:
+    """The environment variable that says which devices of the type a process may use."""
+    return "CUDA_VISIBLE_DEVICES" if device == "gpu" else f"{device.upper()}_VISIBLE_DEVICES"
+
+
+def visible_devices(device: str, counts: Callable[[], Mapping[str, int]]) -> list[str]:
+    """Labels of the devices of this type that a process may use here, in their order; none of
+    CPUs. `counts()` has the number of devices of each type beside CPUs and GPUs."""
+    if device == "cpu":
+        return []
+    if device == "gpu":
+        return visible_gpus()
+    count = counts().get(device, 0)
+    labels = os.environ.get(visible_variable(device), "")
+    if count and labels not in ("", "all"):
+        return [label.strip() for label in labels.split(",")]
+    return [str(index) for index in range(count)]
+
 
 Batch = tuple[Any, ...]
 """The framework's own tensors, on its device."""

@@ -3,8 +3,7 @@
 from perfkit.config import Config
 from perfkit.inputs import raise_if_short
 from perfkit.inputs.images import Images
-from perfkit.inputs.sequences import Sequences
-from perfkit.inputs.tokens import Tokens
+from perfkit.inputs.sequences import Sequences, Tokens
 from perfkit.models import MODELS
 
 DataSet = Images | Sequences | Tokens

@@ -38,8 +38,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from perfkit.inputs.images import LIST
-from perfkit.inputs.sequences import FIELDS
-from perfkit.inputs.tokens import DTYPE
+from perfkit.inputs.sequences import DTYPE, FIELDS
 from perfkit.models.bert import FIRST_WORD, predictions
 from perfkit.models.gpt import END_OF_TEXT
 

@@ -1,11 +1,9 @@
 """Logs of other suites: read, audited, imported; and measurements exported for other tools.
 
-log.py           what a log says: windows of steps, facts, its own figures
+log.py           what a log says: windows of steps, by its prints; facts, its own figures
 formats.py       formats, which formats.toml has as data, and one given on the command line
 config_facts.py  what a log tells of its configuration, by facts.toml, and who says it
-windows.py       which steps a print tells of
-documents.py     figures that logs give themselves; files that are one JSON object or a table
-mlperf.py        MLPerf's events
+documents.py     figures that logs give themselves; JSON objects, tables, MLPerf's events
 reader.py        files to logs
 recompute.py     every throughput that a log gives, by each statistic that suites use
 claims.py        a claimed number against these, and down to the steady throughput
@@ -15,6 +13,5 @@ audit.py         an audit as it is stored
 auditing.py      files to an audit
 wording.py       sentences, words for figures, an audit for a terminal by audit.txt.j2
 importing.py     logs as a measurement
-otava.py        series of measurements as Apache Otava reads them
-export.py        measurements as other tools write theirs
+export.py        measurements as other tools write theirs, series as Apache Otava reads them
 """

@@ -15,9 +15,8 @@ from perfkit.logs.formats import LogFormat
 from perfkit.logs.log import LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures
-from perfkit.reference.cells import SHAPES, cells_of
-from perfkit.reference.table import published
-from perfkit.request.errors import RequestError, suggest
+from perfkit.reference import SHAPES, cells_of, published
+from perfkit.request import RequestError, suggest
 from perfkit.text.terminal import plain
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")

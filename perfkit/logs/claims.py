@@ -17,7 +17,7 @@ from perfkit.logs.audit import (
 )
 from perfkit.logs.recompute import Figures, half_of
 from perfkit.messages import Message
-from perfkit.reference.cells import Cell
+from perfkit.reference import Cell
 from perfkit.reference.matches import place_of
 from perfkit.results.schema import Finding
 from perfkit.text.format import FRAMEWORK_NAMES

@@ -1,7 +1,8 @@
 """Measurements in the formats of other tools, a file for each complete repeat: NVIDIA's
-DLLogger, MLPerf's mllog, optimum-benchmark."""
+DLLogger, MLPerf's mllog, optimum-benchmark; and series as Apache Otava reads them."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,13 +10,44 @@ from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+import yaml
 
+from perfkit.comparison.history import History
 from perfkit.config import select
 from perfkit.models import MODELS, units_per_sample
 from perfkit.results.frames import load_steps, records
 from perfkit.results.schema import Repeat, Result
 from perfkit.results.store import Measurement, ResultError, make_folder, write_atomically
 from perfkit.results.summarize import check_against_raw
+
+CONFIG = "otava.yaml"
+ATTRIBUTES = ("measurement", "label", "changes")
+
+
+def otava_files(history: History) -> dict[str, str]:
+    """Name -> text of the files: a CSV for each series, with a row for each measurement, and
+    the configuration that names them as tests, whose metric `throughput` is better when
+    higher."""
+    files, tests = {}, {}
+    for number, series in enumerate(history.series):
+        slug = re.sub(r"[^a-z0-9]+", "-", series.name.lower()).strip("-")[:80]
+        name = f"{number:03}-{slug}"
+        rows = [
+            (point.created, point.throughput, point.id, point.label, " ".join(point.changes))
+            for point in series.points
+        ]
+        table = pd.DataFrame(rows, columns=["time", "throughput", *ATTRIBUTES])
+        files[f"{name}.csv"] = table.to_csv(index=False, lineterminator="\n")
+        tests[name] = {
+            "type": "csv",
+            "file": f"{name}.csv",
+            "time_column": "time",
+            "metrics": {"throughput": {"column": "throughput", "direction": 1, "scale": 1}},
+            "attributes": [*ATTRIBUTES],
+        }
+    return files | {CONFIG: yaml.safe_dump({"tests": tests}, sort_keys=False)}
+
 
 FOLDER = "exported"
 """Where exported files lie in a measurement's folder."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.analysis.losses import STANDING, untrained_losses
+from perfkit.analysis.warnings import STANDING, untrained_losses
 from perfkit.logs.audit import AuditedLog, Claim, Figure
 from perfkit.logs.claims import APART, Audited
 from perfkit.logs.log import Log
@@ -158,7 +158,7 @@ def _of_input(rows: Rows, share: float) -> Located:
 
 
 def _of_losses(log: Log, rows: Rows) -> Located:
-    """Whether it was training at all; the bounds are those of `perfkit.analysis.losses`."""
+    """Whether it was training at all; the bounds are those of `perfkit.analysis.warnings`."""
     loss, finite = rows["loss"], np.flatnonzero(np.isfinite(rows["loss"]))
     # What is printed and no number is infinite.
     after = int(finite[-1]) + 1 if len(finite) else 0

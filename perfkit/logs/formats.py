@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError
 
 COLUMNS = {
     **{"rank": "process", "epoch": "epoch", "step": "step, by the log's own count"},

@@ -24,15 +24,15 @@ from perfkit.logs.recompute import Figures, step_samples
 from perfkit.logs.wording import sentence
 from perfkit.messages import Message
 from perfkit.models import MODELS
-from perfkit.request.errors import RequestError, suggest, validated
+from perfkit.request import RequestError, suggest, validated
 from perfkit.request.plan import typed
 from perfkit.results import schema, store
-from perfkit.results.summarize import check_against_raw
-from perfkit.results.windows import (
+from perfkit.results.summarize import (
     FIELDS,
     Basis,
     Window,
     by_rank,
+    check_against_raw,
     covering,
     rated_samples,
     summarize_windows,

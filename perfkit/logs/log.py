@@ -1,14 +1,18 @@
 """What a foreign log says: the windows of its training, the configuration that it names, the
 figures that it gives itself, and what was wrong with the file."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from perfkit.logs.config_facts import Sourced, number_in
-from perfkit.logs.formats import Semantics
+from perfkit.logs.formats import WHOLE, Semantics
 from perfkit.messages import Message
 
 Unit = Literal["samples/s", "s", ""]
@@ -76,3 +80,149 @@ class Log:
 
 class LogError(ValueError):
     """A file that can't be read as a training log; the message names it and says why."""
+
+
+USUAL = 1.5
+"""A print that is further than so many usual distances from the one before it comes after one
+that was lost."""
+RANKS = 1024
+"""How many ranks are told apart."""
+Prints = dict[str, np.ndarray]
+"""Arrays by column, with a value for each print: whole numbers of `line`, WHOLE and `since`
+(steps that a mean covers; 0 if unknown), else floats, nan where nothing is printed."""
+
+
+def prints_of(columns: Mapping[str, Sequence[Any]]) -> Prints:
+    """What prints tell, in columns of texts or numbers (None: not printed): those of a pattern,
+    the `line`, and the `tag` of a rank. Of several accuracies the lowest counts; all times are
+    in seconds; a loss that is printed and no number is infinite."""
+    moments = {"at": [*map(_moment, columns["at"])]} if "at" in columns else {}
+    parsed = {
+        name: np.array(values, object).astype(float)
+        for name, values in {**columns, **moments}.items()
+    }
+    count = len(columns["line"])
+    unknown = np.full(count, np.nan)
+
+    def column(*names: str) -> np.ndarray:
+        """The first of these that is printed."""
+        some = (parsed.get(name, unknown) for name in names)
+        return reduce(lambda one, other: np.where(np.isnan(one), other, one), some)
+
+    parsed["milliseconds"] = column("milliseconds") / 1000
+    parsed["steps_per_second"] = 1 / column("steps_per_second")
+    prints = {name: column(name) for name in ("window_seconds", "reader", "rate", "samples")}
+    prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
+    prints["at"] = column("clock", "at")
+    prints["accuracy"] = reduce(
+        np.fmin, (parsed[name] for name in parsed if name.startswith("accuracy")), unknown
+    )
+    printed = np.array([text is not None for text in columns.get("loss", [None] * count)], bool)
+    prints["loss"] = np.where(printed & np.isnan(column("loss")), np.inf, column("loss"))
+    for name, missing in ({"line": 1} | WHOLE).items():
+        numbers = column(name, "tag") if name == "rank" else column(name)
+        prints[name] = np.nan_to_num(numbers, nan=missing).astype("int64")
+    step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
+    prints["since"] = np.where(index >= 0, index + 1, np.where(begin >= 0, step - begin, 0))
+    return prints
+
+
+def _moment(text: str | None) -> float | None:
+    """A clock reading, which may be UNIX seconds, in seconds; of any zone, for differences."""
+    try:
+        moment = datetime.fromisoformat((text or "").replace("/", "-"))
+    except ValueError:
+        with suppress(ValueError):
+            return float(text or "nan")
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+
+
+def windows_of(prints: Prints, semantics: Semantics) -> np.ndarray:
+    """The windows of prints, in their order; none for a print whose mean covers unknown
+    steps."""
+    # Ranks that don't name themselves print the same step one after the other.
+    place = prints["epoch"] * 2**40 + prints["step"]
+    order, new = np.arange(len(place)), place != _before(place, -1)
+    turn = order - np.maximum.accumulate(np.where(new | semantics.repeats, order, 0))
+    rank = prints["rank"]
+    rank = np.where((rank >= 0) & (rank <= RANKS), rank, np.maximum(-1 - turn, -RANKS))
+    windows = np.zeros(len(place), WINDOW)
+    for one in np.unique(rank):
+        at = np.flatnonzero(rank == one)
+        of_rank = _of_rank({name: values[at] for name, values in prints.items()}, semantics)
+        for name in WINDOW.names or ():
+            windows[name][at] = of_rank[name]
+    windows["rank"] = rank
+    return windows[windows["first"] <= windows["last"]]
+
+
+def _before(values: np.ndarray, first: float) -> np.ndarray:
+    """Each value's predecessor, that of the first being `first`."""
+    return np.concatenate([[first], values])[:-1]
+
+
+def _of_rank(prints: Prints, semantics: Semantics) -> Prints:
+    """The windows of the prints of one rank."""
+    step, epoch = prints["step"] + 1 - semantics.counts_from, prints["epoch"]
+    change = np.diff(step, prepend=step[0] - 1)
+    backwards = change < -1 if semantics.repeats else change <= 0
+    earlier = _before(epoch, -1)
+    restarts = (epoch < earlier) | ((epoch == earlier) & backwards)
+    run = np.cumsum(restarts)
+    if semantics.repeats:
+        # Counted on where a step is printed again, from the step with which a run begins.
+        begins = np.diff(run, prepend=-1) > 0
+        counted = np.where(begins, step, change).clip(min=1)
+        sums = np.cumsum(counted)
+        step = sums - (sums - counted)[begins][run]
+    opens = restarts | (epoch != earlier)
+    # The first step of the epoch that may be in the print's mean.
+    begin = np.where(step >= semantics.since, semantics.since, 1)
+    windows = prints | {"run": run, "first": step, "last": step, "own_rate": prints["rate"]}
+    if semantics.covers == "running":
+        return windows | _of_running_means(windows, begin, opens)
+    if semantics.covers == "window":
+        windows["first"] = np.maximum(step - _reach(windows, opens) + 1, begin)
+    steps = step - windows["first"] + 1
+    seconds, all_seconds = prints["seconds"], prints["window_seconds"]
+    if semantics.mean_of == "rates":
+        windows["own_rate"] = np.where(steps == 1, prints["rate"], np.nan)
+    return windows | {
+        "printed_seconds": np.where(np.isnan(seconds), all_seconds / steps, seconds),
+        "seconds": np.where(np.isnan(all_seconds), seconds * steps, all_seconds),
+        "reader": prints["reader"] * steps,
+    }
+
+
+def _of_running_means(windows: Prints, begin: np.ndarray, opens: np.ndarray) -> Prints:
+    """What windows have out of means of all steps since `begin`: the differences of the sums
+    behind two prints."""
+    step = windows["last"]
+    anew = opens | (begin != _before(begin, 0))
+    first = np.where(anew, begin, _before(step, 0) + 1).astype("int64")
+    steps = step - begin + 1
+
+    def of_window(sums: np.ndarray) -> np.ndarray:
+        return sums - np.where(anew, 0.0, _before(sums, 0.0))
+
+    return {
+        "first": first,
+        "printed_seconds": windows["seconds"],
+        "own_rate": (step - first + 1) / of_window(steps / windows["rate"]),
+        **{name: of_window(windows[name] * steps) for name in ("seconds", "reader")},
+    }
+
+
+def _reach(windows: Prints, opens: np.ndarray) -> np.ndarray:
+    """How many steps a print covers: all since the print before it, at most as many as usual
+    or as it says itself. A mean of an only print is of all steps before it; since when a time
+    is, is unknown then."""
+    step, since = windows["last"], windows["since"]
+    gap = np.where(opens, 0, np.diff(step, prepend=step[0]))
+    usual = np.median(gap[gap > 0]) if (gap > 0).any() else 0.0
+    reach = np.where(gap > 0, gap, np.append(gap[1:], 0))
+    reach = np.where(reach <= USUAL * usual, reach, usual).astype("int64")
+    reach = np.where((since > 0) & ((reach <= 0) | (reach > since)), since, reach)
+    alone = np.where(np.isnan(windows["window_seconds"]), step, 0)
+    return np.where(reach > 0, reach, alone)

@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.logs import documents, mlperf
+from perfkit.logs import documents
 from perfkit.logs.config_facts import Facts, number_in
 from perfkit.logs.formats import DOCUMENTS, FORMATS, LogFormat, Semantics
-from perfkit.logs.log import Log, LogError, ReportedFigure
-from perfkit.logs.windows import Prints, prints_of, windows_of
+from perfkit.logs.log import Log, LogError, Prints, ReportedFigure, prints_of, windows_of
 from perfkit.messages import Message
 
 LARGEST_BYTES = 128 * 1024 * 1024
@@ -156,8 +155,10 @@ def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
 
 def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[Log]:
     """The trainings in the lines of a file."""
-    events = mlperf.events(lines)
-    columns, rest = _prints(form, lines) if form.has_steps else (mlperf.prints(events), lines)
+    events = documents.events(lines)
+    columns, rest = (
+        _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
+    )
     try:
         prints = prints_of(columns)
     except (ValueError, ArithmeticError) as error:
@@ -165,7 +166,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
     own = [one for one in documents.reported_figures(rest) if not np.isnan(one.value)]
-    reported = [*own[:REPORTED], *mlperf.reported(events)]
+    reported = [*own[:REPORTED], *documents.reported(events)]
     if not form.has_steps and not len(windows) and not reported:
         raise LogError(f"{path}: lines of {form.name}, but no figure in them.")
     starts = windows["line"][np.unique(windows["run"], return_index=True)[1]]

@@ -1,5 +1,4 @@
-"""What is true of a model whatever framework trains it; `frameworks/<framework>/<model>.py`
-builds it.
+"""What is true of a model whatever framework trains it; `networks.py` of a framework builds it.
 
 model.py     the facts that each model has
 resnet50.py  those of ResNet-50

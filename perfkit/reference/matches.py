@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.models import MODELS
-from perfkit.reference.cells import RUNS, Cell
+from perfkit.reference import RUNS, Cell
 from perfkit.text.format import device_name
 from perfkit.text.language import gettext as _
 

@@ -3,13 +3,11 @@
 section.py      text, tables and figures that need nothing but a notebook viewer
 style.py        how charts look
 pages.py        a notebook with its outputs, as a page
-measurement.py  the sections of a measurement's page
-steps.py        the raw steps as charts, and the warnings that follow from them
-comparison.py   the sections of an interleaved comparison's page
+measurement.py  the sections of a measurement's page, with the charts of its raw steps
+comparison.py   the sections of the pages of interleaved comparisons and of series
 audit.py        the sections of an audit's page
 summary.py      the sections of the summary
 published.py    the sections of the page of published tables
-history.py      the sections of the page of series over time
 site.py         writes pages: one, or all of an outputs folder with their index
 """
 

@@ -29,7 +29,7 @@ from perfkit.config import ROOT
 from perfkit.diagnosis import VERDICTS
 from perfkit.logs import wording
 from perfkit.models import MODELS
-from perfkit.reference.cells import labels
+from perfkit.reference import labels
 from perfkit.reference.matches import difference_words
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import COLOURS, INK

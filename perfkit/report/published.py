@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from perfkit.comparison.scaling import over_first
+from perfkit.comparison.blocks import over_first
 from perfkit.models import MODELS
-from perfkit.reference.cells import NO_BASE, RUNS, SHAPES, cells_of, labels, stated
+from perfkit.reference import NO_BASE, RUNS, SHAPES, cells_of, labels, published, stated
 from perfkit.reference.matches import PARAMETER, match
-from perfkit.reference.table import published
 from perfkit.report.pages import render
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, IDEAL, estimates, from_zero, lines, new_figure

@@ -19,9 +19,8 @@ from perfkit.comparison.stored import comparison_folders, read_comparison
 from perfkit.config import portable, resolved_path
 from perfkit.logs.audit import audit_folders, read_audit
 from perfkit.report import audit, comparison, pages
-from perfkit.report.measurement import outcome, write_measurement
+from perfkit.report.measurement import outcome, read_steps, write_measurement
 from perfkit.report.section import Section, markup
-from perfkit.report.steps import read_steps
 from perfkit.report.summary import Summary, read_all
 from perfkit.results.frames import as_frame, measurements
 from perfkit.results.store import (

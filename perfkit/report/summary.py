@@ -18,13 +18,11 @@ from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 from perfkit import config
 from perfkit.comparison import blocks, stored
 from perfkit.comparison import history as series
-from perfkit.comparison.blocks import Ranking, rankings
-from perfkit.comparison.scaling import PANEL, speedups
+from perfkit.comparison.blocks import PANEL, Ranking, rankings, speedups
 from perfkit.diagnosis import FILE, VERDICTS, Diagnosis, read_diagnosis
 from perfkit.models import MODELS
-from perfkit.reference.cells import cells_of
+from perfkit.reference import cells_of, published
 from perfkit.reference.matches import match
-from perfkit.reference.table import published
 from perfkit.report import style
 from perfkit.report.pages import render
 from perfkit.report.section import Section, markup, picture

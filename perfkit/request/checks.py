@@ -2,8 +2,10 @@
 framework does not do, what this machine lacks."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from perfkit.config import ABOUT, ALL, Config, portable, resolved_path
@@ -12,14 +14,43 @@ from perfkit.frameworks.base import AFFINITY
 from perfkit.frameworks.paddle.presets import precision_of
 from perfkit.inputs.data_set import data_set_class
 from perfkit.models import MODELS
-from perfkit.request import hosts
-from perfkit.request.environment import software_for
-from perfkit.request.errors import not_available
+from perfkit.request import hosts, not_available
 from perfkit.request.resolve import resolve
-from perfkit.system.software import InterpreterError
+from perfkit.results.schema import Reading
+from perfkit.system.environment import read_facts
+from perfkit.system.software import PACKAGES, InterpreterError, Software, read_software
+
+WORKER = ("numpy", "pydantic", "threadpoolctl")
+"""What every worker imports, besides the framework and what the input needs."""
+OF_INPUT = {"dali": ("nvidia.dali", "PIL"), "dataloader": ("PIL", "h5py"), "synthetic": ()}
+
+
+def read_environment(
+    framework: str, data_dir: Path, interpreter: str = sys.executable
+) -> dict[str, Reading]:
+    """Every fact of this machine by name, and those of the framework; `data_dir` is where the
+    input lies, `interpreter` what runs the workers. Raises InterpreterError."""
+    facts = FRAMEWORKS[framework]
+    software = read_software(interpreter, {**PACKAGES, **facts.versions})
+    environment = read_facts(data_dir, software)
+    absent = Reading(value=None, missing=f"this {facts.name} is a CPU build")
+    if software.versions[facts.facts[0]]:
+        found = software.versions
+        environment |= {fact: absent for fact in facts.facts if not found[fact]}
+    return environment
+
+
+def software_for(config: Config) -> Software:
+    """What the workers' interpreter has of what this configuration needs. Raises
+    InterpreterError."""
+    framework = FRAMEWORKS[config.framework]
+    modules = [*WORKER, framework.module, *OF_INPUT[config.input]]
+    modules += ["pynvml"] if config.device == "gpu" else []
+    return read_software(config.interpreter, framework.versions, modules)
+
 
 Check = Literal["machine", "data"]
-PACKAGES = {
+PIP_NAMES = {
     "paddle": "paddlepaddle",
     "nvidia.dali": "nvidia-dali-cuda120",
     "PIL": "pillow",
@@ -127,7 +158,7 @@ def _lacking(config: Config, gpus: int) -> Iterator[str]:
         return
     if config.python and software.lacking:
         names = ", ".join(software.lacking)
-        how = " ".join(PACKAGES.get(module, module) for module in software.lacking)
+        how = " ".join(PIP_NAMES.get(module, module) for module in software.lacking)
         yield (
             f"python: {config.python} has no {names}; to install: "
             f"{config.python} -m pip install {how}"

@@ -21,8 +21,8 @@ from perfkit.config import (
 )
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
+from perfkit.request import RequestError, not_available, suggest, validated
 from perfkit.request.checks import Check, problems
-from perfkit.request.errors import RequestError, not_available, suggest, validated
 from perfkit.request.resolve import resolve
 
 

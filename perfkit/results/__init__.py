@@ -2,8 +2,7 @@
 
 schema.py      result.json, as models
 store.py       its folder: paths, atomic writes, strict reading
-summarize.py   a repeat's numbers, derived from the raw events of its ranks
-windows.py     the same for an imported repeat, from what its log prints
+summarize.py   a repeat's numbers, from the raw events of its ranks or the prints of its log
 telemetry.py   the machine in a repeat's window, from samples of it
 frames.py      measurements as pandas DataFrames
 """

@@ -33,9 +33,8 @@ from perfkit.results.store import (
     read_file,
     write_atomically,
 )
-from perfkit.sweep.jobs import Job, for_snakemake, measured, written
+from perfkit.sweep.jobs import Job, Profile, for_snakemake, measured, written
 from perfkit.sweep.matrix import SweepError
-from perfkit.sweep.profile import Profile
 from perfkit.system.scratch import Scratch
 from perfkit.text.messages import coded
 

@@ -1,10 +1,13 @@
 """Configurations as jobs: judged as a whole, named, and matched with what is measured."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
 import shlex
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,13 +19,88 @@ from perfkit.config import ROOT, run_command
 from perfkit.inputs.data_set import digest
 from perfkit.inputs.samples import SAMPLE_DATA
 from perfkit.models import MODELS
-from perfkit.request.checks import Check
-from perfkit.request.environment import read_environment
-from perfkit.request.errors import RequestError
+from perfkit.request import RequestError, suggest
+from perfkit.request.checks import Check, read_environment
 from perfkit.request.plan import Plan, plan
 from perfkit.results.schema import Result, identity
 from perfkit.results.store import Measurement, ResultError, Store, folders
-from perfkit.sweep.matrix import Configuration, Position, Problem, SweepError, read_sweep
+from perfkit.sweep.matrix import (
+    Configuration,
+    Position,
+    Problem,
+    SweepError,
+    load_yaml,
+    read_sweep,
+)
+
+PROFILES = ROOT / "workflow" / "profiles"
+CANCELLED_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Who runs the jobs, and where: a folder of Snakemake's."""
+
+    folder: Path
+    executor: str
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the jobs run on other machines than this one."""
+        return self.executor != "local"
+
+    @classmethod
+    def named(cls, name: str) -> "Profile":
+        """The profile of workflow/profiles, or in the folder `name`. Raises SweepError."""
+        folder = PROFILES / name if (PROFILES / name).is_dir() else Path(name).resolve()
+        file = folder / "config.yaml"
+        if not file.is_file():
+            known = sorted(path.name for path in PROFILES.iterdir())
+            allowed = f"allowed: {', '.join(known)}, or a folder with a config.yaml"
+            raise SweepError([f"--profile: {name!r}: {allowed}{suggest(name, known)}"])
+        content = load_yaml(file)
+        if not isinstance(content, dict):
+            raise SweepError([f"{file}: no settings in it"])
+        executor = str(content.get("executor", "local"))
+        plugin = f"snakemake_executor_plugin_{executor}"
+        if executor != "local" and not importlib.util.find_spec(plugin):
+            how = f"to add it: pip install -e '.[{executor}]'"
+            raise SweepError([f"--profile: Snakemake can't use {executor} yet; {how}"])
+        return cls(folder, executor)
+
+    def prepare(self, folder: Path) -> None:
+        """Cancel the Slurm jobs that an earlier, killed call has left in `folder`, and wait for
+        their end; find the Kubernetes cluster. Raises SweepError."""
+        if self.executor == "slurm":
+            try:
+                _cancel_slurm_jobs(folder)
+            except (OSError, subprocess.CalledProcessError) as error:
+                reason = getattr(error, "stderr", None) or error
+                raise SweepError([f"--profile: Slurm does not answer here: {reason}"]) from None
+        config = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
+        known = config.exists() or "KUBERNETES_SERVICE_HOST" in os.environ
+        if self.executor == "kubernetes" and not known:
+            problem = f"no Kubernetes cluster is known here, no {config}: kubectl get nodes"
+            raise SweepError([f"--profile: {problem}"])
+
+
+def _cancel_slurm_jobs(folder: Path) -> None:
+    def slurm(*words: str) -> str:
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+    deadline = time.monotonic() + CANCELLED_SECONDS
+    while True:
+        listed = slurm("squeue", "--noheader", "--user", str(os.getuid()), "--format", "%A %Z")
+        pairs = (line.split(maxsplit=1) for line in listed.splitlines())
+        jobs = [job for job, where in pairs if Path(where).resolve() == folder.resolve()]
+        if not jobs:
+            return
+        if time.monotonic() > deadline:
+            what = "Slurm has not ended the jobs of an earlier call"
+            raise SweepError([f"{what}: {', '.join(jobs)}"])
+        slurm("scancel", *jobs)
+        time.sleep(1.0)
+
 
 NAME_LENGTH = 60
 LAUNCHERS = {"local": ("local", "srun", "mpirun"), "slurm": ("local", "srun")}

@@ -14,7 +14,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
-from perfkit.request.errors import RequestError, suggest
+from perfkit.request import RequestError, suggest
 
 MOST_BYTES, MOST_DEPTH, MOST_CONFIGURATIONS = 256 * 1024, 8, 10_000
 Place = tuple[str | int, ...]

@@ -1,3 +1,3 @@
 """What frameworks share whose networks are functions of a forward pass: JAX, TensorFlow, MXNet.
-Imports no framework. `layers.py` has what networks are made of, `trainer.py` a trainer's
-parameters and gradients, `xla.py` what is read of XLA's programs and profiles."""
+Imports no framework. `networks.py` has the networks, `layers.py` what they are made of,
+`trainer.py` a trainer's parameters and gradients."""

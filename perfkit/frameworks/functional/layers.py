@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-MOMENTUM = 0.9
+NORM_MOMENTUM = 0.9
 """The share that running statistics keep of themselves, as Paddle's batch norm has it."""
 NORM_EPSILON = 1e-5
 
@@ -172,7 +172,8 @@ class Forward:
         """Move batch norm's running statistics towards those of this batch."""
         for part, value, first in (("_mean", mean, 0.0), ("_variance", variance, 1.0)):
             before = self.statistic(f"{name}.{part}", first, channels)
-            self.statistics[f"{name}.{part}"] = MOMENTUM * before + (1 - MOMENTUM) * value
+            kept = NORM_MOMENTUM * before + (1 - NORM_MOMENTUM) * value
+            self.statistics[f"{name}.{part}"] = kept
 
     def layer_norm(self, name: str, x: Array, width: int, epsilon: float) -> Array:
         wide = self.cast(x, self.wide)

@@ -17,14 +17,10 @@ from paddle.nn.functional.flash_attention import sdp_kernel
 
 from perfkit.config import Config
 from perfkit.frameworks import base
-from perfkit.frameworks.base import CpuDevice, Device, GpuDevice, HostTimedDevice
+from perfkit.frameworks.base import CpuDevice, Device, GpuDevice, HostTimedDevice, dtype_name
 from perfkit.frameworks.paddle import TUNING_FLAGS
-from perfkit.frameworks.paddle.bert import Bert
-from perfkit.frameworks.paddle.gpt import Gpt
-from perfkit.frameworks.paddle.resnet50 import ResNet50
+from perfkit.frameworks.paddle.networks import VGG16, Bert, Gpt, ResNet50
 from perfkit.frameworks.paddle.strategy import Strategy
-from perfkit.frameworks.paddle.vgg16 import VGG16
-from perfkit.frameworks.precision import dtype_name
 from perfkit.models import MOMENTUM, OptimizerSettings
 
 AUTO_CAST = {

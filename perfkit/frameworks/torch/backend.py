@@ -21,12 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.config import Config
 from perfkit.frameworks import base
-from perfkit.frameworks.base import CpuDevice, Device, GpuDevice
-from perfkit.frameworks.precision import dtype_name
-from perfkit.frameworks.torch.bert import Bert
-from perfkit.frameworks.torch.gpt import Gpt
-from perfkit.frameworks.torch.resnet50 import ResNet50
-from perfkit.frameworks.torch.vgg16 import VGG16
+from perfkit.frameworks.base import CpuDevice, Device, GpuDevice, dtype_name
+from perfkit.frameworks.torch.networks import VGG16, Bert, Gpt, ResNet50
 from perfkit.models import MOMENTUM, OptimizerSettings
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
