@@ -50,7 +50,7 @@ def compare(
     slower at the level and by more than the threshold, or failed where A has a number.
 
     With --live, measures MODEL in all VARIANTs, the first being the base, with their repeats
-    interleaved, A B A B: NAME=VALUE, several joined by commas; -p gives what they share. The
+    interleaved, A B B A: NAME=VALUE, several joined by commas; -p gives what they share. The
     same command continues after an interruption; -p label NAME measures anew.
 
     \b
