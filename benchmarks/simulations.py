@@ -15,10 +15,17 @@ from scipy.signal import lfilter
 from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
 from perfkit.analysis.steady import FEWEST_STEPS, TOLERANCE, steadiness
+from perfkit.comparison.interleaved import round_order
 from perfkit.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
 from perfkit.driver.repeat import WarmupTest
 from perfkit.results.schema import STOPPING_LEVEL
-from perfkit.statistics import median_interval, outliers, ratio_interval, relative_width
+from perfkit.statistics import (
+    median_estimate,
+    median_interval,
+    outliers,
+    ratio_interval,
+    relative_width,
+)
 
 SEED = int(os.environ.get("SEED", "20261122"))
 SIMULATIONS = int(os.environ.get("SIMULATIONS", "10000"))
@@ -85,6 +92,28 @@ def false_alarms():
     for noise in NOISE:
         rates = (f"n={n} {called_different(noise, n):.2%}" for n in REPEATS)
         yield f"{noise}: {', '.join(rates)}"
+
+
+def drifting(drift, order=round_order, n=6, level=0.95, simulations=SIMULATIONS, seed=SEED):
+    """Share of interleaved comparisons of A with A that are called different on a machine whose
+    speed changes by `drift` from one repeat to the next."""
+    random = np.random.default_rng(seed)
+    places = [list(order([0, 1], repeat)).index(0) for repeat in range(1, n + 1)]
+    speeds = 1 + drift * np.arange(2 * n).reshape(n, 2)
+    rows = np.arange(n)
+    bases, others = speeds[rows, places], speeds[rows, 1 - np.array(places)]
+    shape = (simulations, n)
+    ratios = others * normal(random, shape) / (bases * normal(random, shape))
+    said = [verdict(median_estimate(pairs, level), level) for pairs in ratios.tolist()]
+    return share([one in ("faster", "slower") for one in said])
+
+
+def drift():
+    """A machine that becomes steadily faster makes no false alarms of an interleaved comparison
+    of A with A: A B B A, beside A B A B."""
+    for change in (0, 0.0025, 0.005, 0.01):
+        fixed = drifting(change, lambda variants, _repeat: variants)
+        yield f"{change:.2%} a repeat: A B B A {drifting(change):.2%}, A B A B {fixed:.2%}"
 
 
 def power():
@@ -342,7 +371,7 @@ CLAIMS = {
     claim.__name__: claim
     for claim in (
         *(change_points, coverage_of_medians, stopping, flagged_outliers, steady_state),
-        *(warm_up, false_alarms, power, coverage_of_ratios),
+        *(warm_up, false_alarms, drift, power, coverage_of_ratios),
     )
 }
 

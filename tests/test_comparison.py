@@ -159,6 +159,11 @@ def test_a_against_a_is_called_different_in_6_percent_at_most(noise, n):
     assert 0 < simulations.called_different(noise, n, simulations=3000) <= 0.06
 
 
+@pytest.mark.parametrize("drift", [0.0, 0.005, 0.01])
+def test_interleaved_repeats_raise_no_false_alarms_on_a_machine_that_drifts(drift):
+    assert simulations.drifting(drift, simulations=3000) <= 0.05
+
+
 @pytest.mark.parametrize("noise", simulations.NOISE)
 @pytest.mark.parametrize("shift", [0.97, 1.03])
 def test_3_percent_is_found_in_90_of_100_with_7_repeats_of_half_a_percent(noise, shift):

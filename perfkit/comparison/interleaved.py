@@ -285,6 +285,12 @@ def _label(plans: Iterable[Plan]) -> str:
 # Measured.
 
 
+def round_order(variants: Sequence[int], repeat: int) -> Sequence[int]:
+    """The variants in the order of a round: every second round is reversed, so that a machine
+    that becomes steadily faster or slower favors no variant."""
+    return variants[:: 1 if repeat % 2 else -1]
+
+
 def measure_interleaved(found: Live, say: Callable[[str], None]) -> None:
     """Make what is missing of the repeats of all variants, in turn, and store the comparison
     after each. `say` is called with what else happens.
@@ -324,8 +330,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     going, unit = [*range(len(names))], MODELS[found.model].unit
     with Progress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
         for repeat in range(1, protocol.repeats + 1):
-            # A B, B A: a machine that gets steadily faster or slower favours neither side.
-            for number in going[:: 1 if repeat % 2 else -1]:
+            for number in round_order(going, repeat):
                 progress.turn_to(names[number])
                 try:
                     resumed(number, repeat, progress)
