@@ -26,7 +26,7 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_index, write_tables
 from perfkit.results.frames import load, load_steps
 from perfkit.results.schema import Result, identity_digest
-from perfkit.results.store import Measurement, ResultError, raw_digests
+from perfkit.results.store import Measurement, ResultError, raw_digests, read_raw_files
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError
 
@@ -160,7 +160,7 @@ def raw(outputs, base, chance):
         content = json.loads((folder / "result.json").read_text())
         for repeat in content["repeats"]:
             if repeat["index"] == index:
-                repeat["raw_files"] = raw_digests(file.parent)
+                repeat["raw_files"] = raw_digests(read_raw_files(file.parent))
         (folder / "result.json").write_text(json.dumps(content))
     return folder
 

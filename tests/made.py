@@ -23,7 +23,14 @@ from perfkit.results.schema import (
     Throughput,
     measurement_id,
 )
-from perfkit.results.store import Measurement, Store, raw_digests, read_result, write_result
+from perfkit.results.store import (
+    Measurement,
+    Store,
+    raw_digests,
+    read_raw_files,
+    read_result,
+    write_result,
+)
 from perfkit.results.summarize import NOT_IN_RAW_FILES, summarize
 from perfkit.system import environment
 
@@ -212,7 +219,7 @@ def _write_raw(folder, index, events):
         path = Store(folder).rank_file(index, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(event) + "\n" for event in rank_events))
-    return raw_digests(Store(folder).raw_folder(index))
+    return raw_digests(read_raw_files(Store(folder).raw_folder(index)))
 
 
 def _events(result, repeat):

@@ -10,7 +10,7 @@ from made import measured, rank_events, with_raw_files
 from perfkit import report
 from perfkit.analysis.warnings import window_disagrees
 from perfkit.config import Protocol
-from perfkit.results.store import raw_digests, read_events, write_result
+from perfkit.results.store import raw_digests, read_events, read_raw_files, write_result
 from perfkit.results.summarize import check_against_raw, summarize
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
@@ -144,7 +144,9 @@ def sampled(tmp_path):
     lines = "".join(json.dumps(line) + "\n" for line in samples)
     measurement.telemetry_file(1).write_text(lines)
     repeat = summarize(1, PROTOCOL, [events], 9.5, samples)
-    repeat = repeat.model_copy(update={"raw_files": raw_digests(measurement.raw_folder(1))})
+    repeat = repeat.model_copy(
+        update={"raw_files": raw_digests(read_raw_files(measurement.raw_folder(1)))}
+    )
     result = measurement.result.model_copy(update={"repeats": [repeat]})
     write_result(measurement.folder, result)
     return type(measurement).read(measurement.folder)

@@ -27,6 +27,7 @@ from perfkit.results.store import (
     rank_file,
     raw_digests,
     read_events,
+    read_raw_files,
     write_atomically,
 )
 from perfkit.results.summarize import summarize
@@ -182,7 +183,7 @@ def _concluded(
                 index, launcher.protocol, events, seconds, telemetry, units=units
             )
             repeat.check(config, launcher.protocol)
-            files = raw_digests(store.raw_folder(index))
+            files = raw_digests(read_raw_files(store.raw_folder(index)))
             repeat = repeat.model_copy(update={"raw_files": files})
         # What can't be read again must not be stored.
         return Repeat.model_validate_json(repeat.model_dump_json()), effective

@@ -8,7 +8,7 @@ import os
 import stat
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -277,19 +277,33 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def raw_digests(folder: Path) -> dict[str, str]:
-    """Name -> SHA-256 of each raw file of a repeat. Raises OSError."""
-    return {
-        path.name: hashlib.sha256(read_file(path)).hexdigest()
-        for path in sorted(folder.glob("*.jsonl"))
-    }
+def read_raw_files(folder: Path) -> dict[str, bytes]:
+    """Name -> content of each raw file of a repeat. Raises OSError."""
+    return {path.name: read_file(path) for path in sorted(folder.glob("*.jsonl"))}
+
+
+def raw_digests(raw_files: Mapping[str, bytes]) -> dict[str, str]:
+    """Name -> SHA-256 of each raw file."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in raw_files.items()}
 
 
 def read_events(path: Path) -> Events:
-    """The raw events of one rank. A last line that is cut off, by a kill or a full disk, is
-    left out; any other line that is no JSON object raises ResultError with its number."""
-    events: Events = []
-    for number, line in enumerate(read_file(path).split(b"\n")[:-1], 1):
+    """The raw events of one rank, by `parse_events`. Raises OSError and ResultError."""
+    return parse_events(read_file(path), path)
+
+
+def parse_events(content: bytes, path: Path) -> Events:
+    """The raw events in the content of `path`. A last line that is cut off, by a kill or a full
+    disk, is left out; any other line that is no JSON object raises ResultError with its number.
+    """
+    lines = content.split(b"\n")[:-1]
+    with contextlib.suppress(ValueError):
+        # Parsing all lines at once takes a third of the time.
+        events: Events = from_json(b"[%s]" % b",".join(lines))
+        if len(events) == len(lines) and all(type(event) is dict for event in events):
+            return events
+    events = []
+    for number, line in enumerate(lines, 1):
         try:
             event = from_json(line)
             if not isinstance(event, dict):

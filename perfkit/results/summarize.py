@@ -5,7 +5,9 @@ A window of a log is a JSON object: the steps that a print tells of and none bef
 `perfkit.logs.log.WINDOW` has them, with None for what is not printed.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from errno import ENOENT
 from itertools import groupby
 from math import fsum
 from pathlib import Path
@@ -18,8 +20,9 @@ from perfkit.results.store import (
     Events,
     Measurement,
     ResultError,
+    parse_events,
     raw_digests,
-    read_events,
+    read_raw_files,
 )
 from perfkit.results.telemetry import Sample, summarize_telemetry
 from perfkit.statistics import median, summary
@@ -221,8 +224,9 @@ def check_against_raw(measurement: Measurement) -> list[str] | None:
         return problems or None
     for repeat in result.complete_repeats:
         try:
-            derived = _derive_again(measurement, repeat).model_dump(exclude=NOT_IN_RAW_FILES)
-            found = raw_digests(measurement.raw_folder(repeat.index))
+            raw_files = read_raw_files(measurement.raw_folder(repeat.index))
+            derived = _derive_again(measurement, repeat, raw_files)
+            found = raw_digests(raw_files)
         except OSError as error:
             path = Path(error.filename).relative_to(measurement.folder)
             problem = f"{path}: {error.strerror}"
@@ -231,8 +235,8 @@ def check_against_raw(measurement: Measurement) -> list[str] | None:
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             problem = "the raw files are not those of a finished repeat"
         else:
-            stored = repeat.model_dump()
-            differ = [name for name, value in derived.items() if value != stored[name]]
+            names = (name for name in Repeat.model_fields if name not in NOT_IN_RAW_FILES)
+            differ = [n for n in names if getattr(derived, n) != getattr(repeat, n)]
             files = found.items() ^ repeat.raw_files.items()
             changed = sorted({name for name, _digest in files})
             parts = [f"{', '.join(changed)}: changed since (SHA-256)"] if changed else []
@@ -243,19 +247,27 @@ def check_against_raw(measurement: Measurement) -> list[str] | None:
     return problems
 
 
-def _derive_again(measurement: Measurement, repeat: Repeat) -> Repeat:
+def _derive_again(
+    measurement: Measurement, repeat: Repeat, raw_files: Mapping[str, bytes]
+) -> Repeat:
     """The repeat as its raw files give it. Raises OSError, ResultError, and whatever comes of
     files that are not those of a finished repeat."""
     result, index = measurement.result, repeat.index
+
+    def events_in(path: Path) -> Events:
+        if path.name not in raw_files:
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
+        return parse_events(raw_files[path.name], path)
+
     if result.imported:
-        windows = read_events(measurement.windows_file(index))
+        windows = events_in(measurement.windows_file(index))
         return summarize_windows(
             index, result.config, result.protocol, result.imported, windows
         )
     if not repeat.ranks:
         raise ResultError("its ranks are not named")
-    events = [read_events(measurement.rank_file(index, rank.rank)) for rank in repeat.ranks]
+    events = [events_in(measurement.rank_file(index, rank.rank)) for rank in repeat.ranks]
     path = measurement.telemetry_file(index)
-    telemetry = read_events(path) if repeat.telemetry or path.exists() else []
+    telemetry = events_in(path) if repeat.telemetry or path.name in raw_files else []
     seconds, units = repeat.wall_seconds or 0.0, units_per_sample(result.config)
     return summarize(index, result.protocol, events, seconds, telemetry, units=units)
