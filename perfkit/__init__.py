@@ -14,14 +14,14 @@ _HOME = {
     "Config": "config",
     "Plan": "request.plan",
     "Protocol": "config",
-    "RequestError": "request.errors",
+    "RequestError": "request",
     "compare": "comparison",
     "plan": "request.plan",
     "measure": "driver.measure",
     "Measurement": "results.store",
     "ResultError": "results.store",
     "load": "results.frames",
-    "published": "reference.table",
+    "published": "reference",
     "load_steps": "results.frames",
 }
 

@@ -75,7 +75,7 @@ def use_float32():
 
 def forward(side, parameters=None, statistics=None):
     """A pass of JAX or TensorFlow in float32 that drops."""
-    layers = import_module(f"perfkit.frameworks.{side.framework}.layers")
+    layers = import_module(f"perfkit.frameworks.{side.framework}.backend")
     drops = {"drops": True}
     if side.framework == "jax":
         drops = {"key": import_module("jax").random.key(0)}

@@ -99,7 +99,7 @@ def test_a_comment_a_docstring_or_a_page_makes_no_other_measurement(package):
     loop.write_text(f"# A comment.\n{loop.read_text()}")
     change(loop, '"""', '"""Put otherwise: ')
     change(package / "inputs" / "__init__.py", '"""', '"""Put otherwise: ')
-    change(package / "report" / "steps.py", "MOST_RANKS = 8", "MOST_RANKS = 9")
+    change(package / "report" / "measurement.py", "MOST_RANKS = 8", "MOST_RANKS = 9")
     change(
         package / "driver" / "repeat.py", "WARMUP_TEST_SHARE = 0.05", "WARMUP_TEST_SHARE = 0.06"
     )

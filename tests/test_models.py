@@ -6,7 +6,7 @@ import pytest
 from narrow import WORDS, replace_sizes
 from sides import config, side_of, step, use_float32
 
-from perfkit.frameworks.paddle import gpt as paddle_gpt
+from perfkit.frameworks.paddle import networks
 from perfkit.frameworks.paddle.backend import NETWORKS, DenseTensor, as_tensor
 from perfkit.models import MODELS, bert, multiply_adds, training_flops, units_per_sample
 
@@ -146,7 +146,7 @@ def test_paddles_own_attention_is_that_which_is_written_out(narrow, monkeypatch)
     """A GPU takes Paddle's own: what differs here is the kernel that it chooses on a CPU."""
     network, (ids, _labels) = NETWORKS["gpt"](), batch("gpt", sequence_length=64)
     written_out = network(ids)
-    monkeypatch.setattr(paddle_gpt, "_has_fused_attention", lambda: True)
+    monkeypatch.setattr(networks, "_has_fused_attention", lambda: True)
     assert np.allclose(network(ids), written_out, rtol=1e-4, atol=1e-5)
 
 

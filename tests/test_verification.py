@@ -41,8 +41,7 @@ from perfkit.worker.trace import STEPS, fixed_batch, write_trace
 
 torch = pytest.importorskip("torch")
 
-from perfkit.frameworks.torch import bert as bert_torch  # noqa: E402
-from perfkit.frameworks.torch import resnet50 as resnet50_torch  # noqa: E402
+from perfkit.frameworks.torch import networks  # noqa: E402
 from perfkit.frameworks.torch.backend import Trainer  # noqa: E402
 
 TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 64, "VOCABULARY": 1100}
@@ -156,12 +155,12 @@ def test_tensorflow_compiled_by_xla_does_the_same_work(against_paddle):
 def early_stride(patch):
     """As He et al. had it, before v1.5: the parameters are the same."""
 
-    class Original(resnet50_torch.Bottleneck):
+    class Original(networks.Bottleneck):
         def __init__(self, inputs, width, stride):
             super().__init__(inputs, width, stride)
             self.conv1.stride, self.conv2.stride = (stride, stride), (1, 1)
 
-    patch.setattr(resnet50_torch, "Bottleneck", Original)
+    patch.setattr(networks, "Bottleneck", Original)
 
 
 def batch_norm_epsilon(epsilon):
@@ -174,7 +173,7 @@ def batch_norm_epsilon(epsilon):
 def bert_facts(**facts):
     """Facts that the other frameworks don't have."""
     return lambda patch: patch.setattr(
-        bert_torch, "facts", SimpleNamespace(**vars(bert_torch.facts) | facts)
+        networks, "bert", SimpleNamespace(**vars(networks.bert) | facts)
     )
 
 
@@ -198,7 +197,7 @@ def loss(reduction):
         words = cross_entropy(scores[0], ids, ignore_index=0, reduction=reduction)
         return words.mean() + cross_entropy(scores[1], next_sentence.flatten())
 
-    return lambda patch: patch.setattr(bert_torch.Bert, "loss", loss)
+    return lambda patch: patch.setattr(networks.Bert, "loss", loss)
 
 
 def dropout(patch):
@@ -235,12 +234,12 @@ def test_other_work_is_found(against_paddle, monkeypatch, model, plant, found, a
 
 
 def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
-    class Bare(bert_torch.Layer):
+    class Bare(networks.BertLayer):
         def __init__(self):
             super().__init__()
             self.out_proj = torch.nn.Linear(32, 32, bias=False)
 
-    monkeypatch.setattr(bert_torch, "Layer", Bare)
+    monkeypatch.setattr(networks, "BertLayer", Bare)
     checks = against_paddle("bert")
     assert amiss(checks) == {SHAPES}
     assert "layers.0.out_proj.bias 32 | none" in checks[SHAPES].where
@@ -518,7 +517,7 @@ def test_the_command_ends_with_1_where_the_work_differs(run, tmp_path, monkeypat
 @pytest.mark.slow
 def test_a_framework_that_fails_is_told_and_leaves_nothing(in_workers, run, tmp_path):
     in_workers(
-        "import perfkit.frameworks.torch.resnet50 as network\ndel network.ResNet50.forward"
+        "import perfkit.frameworks.torch.networks as network\ndel network.ResNet50.forward"
     )
     status, printed = run()
     assert status == 1 and "worker_error: rank 0: NotImplementedError" in printed.err

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.driver import connection as messages
+from perfkit.driver import connection
 from perfkit.driver.connection import (
     INBOX_MESSAGES,
     SECRET,
@@ -71,8 +71,8 @@ class Node:
 
     number: int
     channel: Channel
-    ready: messages.Ready | None = None
-    reached: messages.Reached | None = None
+    ready: connection.Ready | None = None
+    reached: connection.Reached | None = None
     lost: LostError | None = None
 
 
@@ -115,7 +115,7 @@ class ClusterLauncher(Launcher):
 
     def __exit__(self, *exception: object) -> None:
         reason = next((str(error) for error in exception if isinstance(error, NodeError)), None)
-        self.send(messages.Bye(result=self.result_json, reason=reason))
+        self.send(connection.Bye(result=self.result_json, reason=reason))
         if self._all(lambda node: not node.lost):
             # After bye, they end by themselves.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -170,7 +170,9 @@ class ClusterLauncher(Launcher):
     def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
         self.workers = ClusterWorkers(self, raw_folder)
         first = self._ready(0)
-        self.send(messages.Run(repeat=repeat, job=job, address=first.address, port=first.port))
+        self.send(
+            connection.Run(repeat=repeat, job=job, address=first.address, port=first.port)
+        )
         return self.workers
 
     def unreachable(self) -> list[str]:
@@ -178,7 +180,7 @@ class ClusterLauncher(Launcher):
         NodeError."""
         ready = {number: self._ready(number) for number in self.nodes}
         ports = {number: (there.address, there.port) for number, there in ready.items()}
-        self.send(messages.Reach(ports=ports))
+        self.send(connection.Reach(ports=ports))
         deadline = time.monotonic() + REPLY_SECONDS
         while not self._all(lambda node: node.reached):
             self.poll(POLL_SECONDS)
@@ -221,11 +223,11 @@ class ClusterLauncher(Launcher):
         node = next((n for n in self.nodes.values() if n.channel is channel), None)
         if not node:
             absent = {*range(self.config.nodes)} - self.nodes.keys()
-            if isinstance(message, messages.Hello) and message.node in absent:
+            if isinstance(message, connection.Hello) and message.node in absent:
                 node = self.nodes[message.node] = Node(message.node, channel)
                 self.refused = self.refused or self._mismatch(message)
                 if not self.refused:
-                    job = messages.Job(config=self.config, protocol=self.protocol)
+                    job = connection.Job(config=self.config, protocol=self.protocol)
                     self.send(job, [node])
             else:
                 channel.close()
@@ -236,7 +238,7 @@ class ClusterLauncher(Launcher):
                 channel.close()
                 node.lost = error
 
-    def _mismatch(self, hello: messages.Hello) -> NodeError | None:
+    def _mismatch(self, hello: connection.Hello) -> NodeError | None:
         """In what a node differs before it is asked anything: its perfkit and, where it was
         started by hand, what it was asked for."""
         if hello.source != package_source():
@@ -260,16 +262,16 @@ class ClusterLauncher(Launcher):
         match message:
             case LostError():
                 raise message
-            case messages.Ready():
+            case connection.Ready():
                 node.ready = message
-            case messages.Reached():
+            case connection.Reached():
                 node.reached = message
-            case messages.Refused():
+            case connection.Refused():
                 params = message.model_dump(exclude={"type", "code"}, exclude_defaults=True)
                 name = self.node_name(node.number)
                 error = NodeError(message.code, **params, refused_by=name)
                 self.refused = self.refused or error
-            case messages.Report() | messages.Ended() if self.workers:
+            case connection.Report() | connection.Ended() if self.workers:
                 self.workers.receive(node.number, message)
             case _:
                 raise InvalidMessageError(type(message).__name__.lower(), "not expected now")
@@ -283,7 +285,7 @@ class ClusterLauncher(Launcher):
                 except LostError as error:
                     node.lost = error
 
-    def _ready(self, node: int) -> messages.Ready:
+    def _ready(self, node: int) -> connection.Ready:
         ready = self.nodes[node].ready
         assert ready
         return ready
@@ -304,15 +306,15 @@ class ClusterWorkers(WorkerGroup):
         self.launcher = launcher
         self.raw_folder = raw_folder
         self.exited_at: dict[int, float] = {}
-        self.exits: dict[int, messages.Ended] = {}
+        self.exits: dict[int, connection.Ended] = {}
         self.deadline: float | None = None
 
-    def receive(self, node: int, message: messages.Report | messages.Ended) -> None:
+    def receive(self, node: int, message: connection.Report | connection.Ended) -> None:
         """Take in a message of a node. Raises InvalidMessageError for what is not its own."""
         place = NodeRank(node, self.launcher.config.nodes)
         own = place.ranks(self.launcher.config.devices)
         match message:
-            case messages.Report(raw=raw, exited=exited):
+            case connection.Report(raw=raw, exited=exited):
                 _check_own("report.raw", raw, own)
                 for rank, text in raw.items():
                     with rank_file(self.raw_folder, rank).open("a") as stream:
@@ -320,7 +322,7 @@ class ClusterWorkers(WorkerGroup):
                 _check_own("report.exited", exited, own)
                 for rank in exited:
                     self.exited_at.setdefault(rank, time.monotonic())
-            case messages.Ended(logs=logs):
+            case connection.Ended(logs=logs):
                 # The names become those of files.
                 _check_own("ended.logs", logs, [place.log_name, *map("rank{}".format, own)])
                 self.exits[node] = message
@@ -340,10 +342,10 @@ class ClusterWorkers(WorkerGroup):
         return False
 
     def end_warmup(self) -> None:
-        self.launcher.send(messages.Steady(), [self.launcher.nodes[0]])
+        self.launcher.send(connection.Steady(), [self.launcher.nodes[0]])
 
     def end(self, *, dump_stacks: bool = False) -> None:
-        self.launcher.send(messages.End(dump_stacks=dump_stacks), self._unended())
+        self.launcher.send(connection.End(dump_stacks=dump_stacks), self._unended())
         # One deadline, however often this is called.
         self.deadline = self.deadline or time.monotonic() + ENDING_SECONDS
         while time.monotonic() < self.deadline and self._unended():

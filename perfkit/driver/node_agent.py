@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from perfkit.config import Config, Protocol
-from perfkit.driver import connection as messages
+from perfkit.driver import connection
 from perfkit.driver.connection import (
     INBOX_MESSAGES,
     SECRET,
@@ -74,7 +74,7 @@ def join(config: Config, protocol: Protocol, node: int) -> str | None:
             "if its measurement is complete already, all need a label: -p label NAME"
         )
         raise RequestError([f"hosts: {error}. {advice}"]) from None
-    return agent.serve(messages.Job(config=config, protocol=protocol))
+    return agent.serve(connection.Job(config=config, protocol=protocol))
 
 
 class NodeAgent:
@@ -85,12 +85,12 @@ class NodeAgent:
         self.node = node
         self.inbox: Inbox = queue.Queue(INBOX_MESSAGES)
         self.channel = connect(address, port, secret, seconds, self.inbox)
-        self.job: messages.Job | None = None
+        self.job: connection.Job | None = None
         self.workers: LocalWorkers | None = None
         self.raw: dict[int, Any] = {}
         self.exited: list[int] = []
 
-    def serve(self, asked: messages.Job | None = None) -> str | None:
+    def serve(self, asked: connection.Job | None = None) -> str | None:
         """Until the driver says bye: the text of its result. Where this node was `asked` for a
         configuration, no other is run. Raises LostError."""
         own = asked.model_dump(include={"config", "protocol"}) if asked else {}
@@ -100,22 +100,22 @@ class NodeAgent:
             contextlib.ExitStack() as self.cleanup,
         ):
             self.scratch = scratch.folder
-            self.channel.send(messages.Hello(node=self.node, source=package_source(), **own))
+            self.channel.send(connection.Hello(node=self.node, source=package_source(), **own))
             while True:
                 with contextlib.suppress(queue.Empty):
                     _channel, message = self.inbox.get(timeout=POLL_SECONDS)
                     if isinstance(message, LostError):
                         raise message
-                    if isinstance(message, messages.Bye):
+                    if isinstance(message, connection.Bye):
                         if message.result is None and message.reason:
                             raise LostError(message.reason)
                         return message.result
                     self._answer(message, asked)
                 self._report()
 
-    def _answer(self, message: NodeMessage, asked: messages.Job | None) -> None:
+    def _answer(self, message: NodeMessage, asked: connection.Job | None) -> None:
         match message:
-            case messages.Job(config=config, protocol=protocol):
+            case connection.Job(config=config, protocol=protocol):
                 known = asked or message
                 if (config.identity, protocol) != (known.config.identity, known.protocol):
                     raise InvalidMessageError("job", "not what was asked for here")
@@ -123,26 +123,26 @@ class NodeAgent:
                 try:
                     self._prepare(known.config)
                 except (OSError, ValueError) as error:
-                    detail = f"{type(error).__name__}: {error}"[: messages.DETAIL_LENGTH]
-                    self.channel.send(messages.Refused(code="nodes_differ", detail=detail))
-            case messages.Run() if self.job and not self.workers:
+                    detail = f"{type(error).__name__}: {error}"[: connection.DETAIL_LENGTH]
+                    self.channel.send(connection.Refused(code="nodes_differ", detail=detail))
+            case connection.Run() if self.job and not self.workers:
                 if message.repeat > self.job.protocol.repeats:
                     raise InvalidMessageError("run.repeat", "not what was asked for here")
                 self._run(message, self.job)
-            case messages.Steady():
+            case connection.Steady():
                 if self.workers:
                     self.workers.end_warmup()
-            case messages.End():
+            case connection.End():
                 # First what is known before the end, which hides who had exited already.
                 self._report()
                 if self.workers:
                     self.workers.end(dump_stacks=message.dump_stacks)
                     self._report()
-            case messages.Reach(ports=ports):
+            case connection.Reach(ports=ports):
                 with ThreadPoolExecutor(32) as pool:
                     errors = zip(ports, pool.map(_unreachable, ports.values()), strict=True)
                     reached = {node: error for node, error in errors if error}
-                self.channel.send(messages.Reached(errors=reached))
+                self.channel.send(connection.Reached(errors=reached))
             case _:
                 raise InvalidMessageError(type(message).__name__.lower(), "not expected now")
 
@@ -154,7 +154,7 @@ class NodeAgent:
         chosen = config.port + 1 if config.port and self.node == 0 else 0
         if not (server := self._listen(address, chosen)):
             return
-        ready = messages.Ready(
+        ready = connection.Ready(
             address=address,
             interface=own_addresses().get(address, ""),
             facts=identity(environment) | {"data": digest(config)},
@@ -171,12 +171,12 @@ class NodeAgent:
         except OSError as error:
             detail = error.strerror or str(error)
             self.channel.send(
-                messages.Refused(code="port_taken", port=port, address=address, detail=detail)
+                connection.Refused(code="port_taken", port=port, address=address, detail=detail)
             )
             return None
         return self.cleanup.enter_context(server)
 
-    def _run(self, message: messages.Run, job: messages.Job) -> None:
+    def _run(self, message: connection.Run, job: connection.Job) -> None:
         """Start this node's workers of one repeat."""
         self.cleanup.pop_all().close()
         if self.node == 0 and not self._listen(message.address, message.port):
@@ -204,13 +204,13 @@ class NodeAgent:
         raw = {rank: text for rank, file in self.raw.items() if (text := file.read())}
         if raw or exited != self.exited:
             self.exited = exited
-            self.channel.send(messages.Report(raw=raw, exited=exited))
+            self.channel.send(connection.Report(raw=raw, exited=exited))
         if ended:
             self.workers = None
             self.raw.clear()
             info = workers.exit_info()._asdict()
             del info["exited_at"], info["error"]
-            self.channel.send(messages.Ended(**info))
+            self.channel.send(connection.Ended(**info))
             self.cleanup.pop_all().close()
 
 

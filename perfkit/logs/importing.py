@@ -403,7 +403,8 @@ def _stored(
         except OSError as error:
             raise RequestError([f"--outputs: {path.parent}: {error.strerror}"]) from error
         store.write_atomically(path, "".join(f"{json.dumps(window)}\n" for window in windows))
-        repeats.append(repeat.model_copy(update={"raw_files": store.raw_digests(path.parent)}))
+        digests = store.raw_digests(store.read_raw_files(path.parent))
+        repeats.append(repeat.model_copy(update={"raw_files": digests}))
     if not is_there:
         store.write_last_result(folder, result.model_copy(update={"repeats": repeats}))
     return store.Measurement.read(folder)

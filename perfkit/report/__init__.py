@@ -24,12 +24,12 @@ from perfkit.text.language import set_language
 _NAMES = {
     "measurement": "plan headline step_times warnings repeats limits telemetry parameters "
     "work_equivalence effective_settings environment method raw_files",
-    "comparison": "comparison_headline comparison_variants comparison_pairs",
+    "comparison": "comparison_headline comparison_variants comparison_pairs history_overview "
+    "history_series",
     "audit": "audit_headline audit_waterfall audit_claims audit_findings audit_logs",
     "summary": "Summary fastest ratios throughput_by_batch scaling bottlenecks "
     "beside_published left_out",
     "published": "published_tables",
-    "history": "history_overview history_series",
     "site": "publish publish_summary publish_published publish_history publish_comparison "
     "publish_audit",
 }
