@@ -75,11 +75,11 @@ def use_float32():
 
 def forward(side, parameters=None, statistics=None):
     """A pass of JAX or TensorFlow in float32 that drops."""
-    layers = import_module(f"perfkit.frameworks.{side.framework}.backend")
+    module = import_module(f"perfkit.frameworks.{side.framework}.backend")
     drops = {"drops": True}
     if side.framework == "jax":
         drops = {"key": import_module("jax").random.key(0)}
-    return layers.Forward("float32", "NHWC", parameters or {}, statistics or {}, **drops)
+    return module.Forward("float32", "NHWC", parameters or {}, statistics or {}, **drops)
 
 
 def equal(one, other):
