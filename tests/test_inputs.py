@@ -178,7 +178,7 @@ def test_an_image_that_cant_be_read_by_the_data_loader_is_named(tmp_path, framew
 @pytest.mark.parametrize("kind", [dali, dataloader])
 def test_a_data_set_that_does_not_fill_a_batch_of_each_rank_is_refused(samples, kind):
     too_large = config(samples, batch_size=5, processes=5)
-    with pytest.raises(InputError, match="24 images, and one step of 5 x 5 needs 25"):
+    with pytest.raises(InputError, match="24 images, but one step of 5 x 5 needs 25"):
         next(kind.batches(too_large, 0))
     with pytest.raises(InputError, match="more data, or a smaller batch_size"):
         examine(too_large)

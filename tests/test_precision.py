@@ -75,23 +75,23 @@ def test_a_training_that_is_what_was_asked_for_is_accepted(asked, found):
         (
             {"precision": "amp"},
             {},
-            "precision=amp was asked for, and the training has precision=fp32 "
+            "precision=amp was requested, but the training has precision=fp32 "
             "(matrix products: 109 in float32)",
         ),
         ({"precision": "pure_fp16"}, {"precision": "amp"}, "has precision=amp"),
         ({"precision": "bf16"}, {"precision": "pure_fp16"}, "has precision=pure_fp16"),
-        ({}, {"precision": "float64"}, "precision=fp32 was asked for"),
-        ({"device": "gpu"}, {}, "device=gpu was asked for, and the training has device=cpu"),
-        ({"device": "gpu", "precision": "auto"}, {}, "device=gpu was asked for"),
+        ({}, {"precision": "float64"}, "precision=fp32 was requested"),
+        ({"device": "gpu"}, {}, "device=gpu was requested, but the training has device=cpu"),
+        ({"device": "gpu", "precision": "auto"}, {}, "device=gpu was requested"),
         (
             {"device": "gpu", "tf32": True},
             {"device": "gpu"},
-            "tf32=True was asked for, and the training has tf32=False",
+            "tf32=True was requested, but the training has tf32=False",
         ),
         (
             {"device": "gpu"},
             {"device": "gpu", "tf32": True},
-            "tf32=False was asked for, and the training has tf32=True",
+            "tf32=False was requested, but the training has tf32=True",
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_cpu_does_not_train_in_lower_precisions_and_its_layers_say_so(precisio
     found = trainer.effective(side.batch())
     # Loss scaling is off as well.
     assert (found["precision"], found["loss_scaling"]) == ("fp32", None)
-    with pytest.raises(ConfigMismatchError, match=f"precision={precision} was asked for"):
+    with pytest.raises(ConfigMismatchError, match=f"precision={precision} was requested"):
         check_effective(trainer.config, found)
 
 
@@ -132,7 +132,7 @@ def test_a_precision_that_the_device_ignores_ends_the_run_before_its_first_step(
     measurement = measure(precision="amp", input="synthetic")
     result = measurement.result
     assert (result.status, result.failure.code) == ("failed", "config_mismatch")
-    assert "precision=amp was asked for" in sentence(result.failure)
+    assert "precision=amp was requested" in sentence(result.failure)
     assert "precision=fp32" in sentence(result.failure)
     assert result.throughput is None
     assert '"step"' not in measurement.rank_file(1, 0).read_text()

@@ -335,7 +335,7 @@ def test_batches_go_on_for_ever_and_are_always_whole(tmp_path):
 
 def test_a_data_set_smaller_than_a_step_of_all_ranks_is_refused(tmp_path):
     write(tmp_path / "a.hdf5", 7)
-    with pytest.raises(InputError, match="7 sequences, and one step of 2 x 4 needs 8"):
+    with pytest.raises(InputError, match="7 sequences, but one step of 2 x 4 needs 8"):
         next(dataloader.batches(config(tmp_path, processes=2, batch_size=4), 0))
 
 

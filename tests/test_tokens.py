@@ -70,8 +70,8 @@ SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
     [
         (SEVENTEEN + b"x", "expected 2 bytes a token, found 35 bytes"),
         (b"", "expected 2 bytes a token, found 0 bytes"),
-        (SEVENTEEN[:-2], "labels need 17 tokens, found 16"),
-        (header(version=7).tobytes(), "expected version 1 of the header, found 7"),
+        (SEVENTEEN[:-2], "expected at least 17 tokens .*, found 16"),
+        (header(version=7).tobytes(), "expected header version 1, found 7"),
         (np.full(40, VOCABULARY, "<u2").tobytes(), "expected tokens 0 to 50303, found 50304"),
     ],
 )

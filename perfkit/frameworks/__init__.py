@@ -1,8 +1,6 @@
-"""The frameworks that train, a folder for each: facts known without importing it in
-`<name>/__init__.py`, training in `<name>/backend.py`, networks in `<name>/networks.py`, or in
-`functional/networks.py` where frameworks share them.
-
-base.py  the interface; types of devices; the precision of a training, by dtypes
+"""The supported frameworks, one folder each: `<name>/__init__.py` holds facts known without
+importing the framework, `<name>/backend.py` trains, `<name>/networks.py` holds the networks.
+JAX, TensorFlow and MXNet share `functional/networks.py`. `base.py` is the interface.
 """
 
 from perfkit.frameworks import jax, mxnet, paddle, tensorflow, torch

@@ -1,8 +1,8 @@
-"""What a framework is to perfkit: facts known without importing it (Framework), and a module
+"""The interface of a framework: facts known without importing it (Framework), and the module
 `perfkit.frameworks.<name>.backend` that trains with it (Backend). Imports no framework.
 
-A batch is a tuple of tensors as perfkit.inputs describes them; the first `Network.inputs` of
-them go to the network, the rest to its loss.
+A batch is a tuple of tensors (see perfkit.inputs): the first `Network.inputs` tensors go to the
+network, the rest to its loss.
 """
 
 import os
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
@@ -29,16 +28,16 @@ from perfkit.system.software import Sources, find_version
 
 
 def dtype_name(dtype: Any) -> str:
-    """`float32` for the float32 of any framework."""
+    """Return the dtype's name without its framework's prefix, such as `float32`."""
     return re.findall(r"\w+", str(dtype))[-1]
 
 
 def effective_precision(produced: Iterable[str], weights: Iterable[str]) -> str:
-    """The precision that layers producing these dtypes from weights of those dtypes train in.
+    """Return the training precision for these output dtypes and weight dtypes of layers.
 
-    `amp` keeps float32 weights and computes in float16 where that is safe; `pure_fp16` stores
-    weights in float16 too; `bf16` computes in bfloat16, whatever the weights are. What is none
-    of these comes back as its dtypes, joined by "+".
+    `amp` keeps float32 weights and computes in float16 where that is safe; `pure_fp16` also
+    stores weights in float16; `bf16` computes in bfloat16 with weights of any dtype. Other
+    combinations are returned as the output dtypes, joined by "+".
     """
     produced, weights = set(produced), set(weights)
     if not produced:
@@ -53,49 +52,34 @@ def effective_precision(produced: Iterable[str], weights: Iterable[str]) -> str:
 
 
 def visible_variable(device: str) -> str:
-    """The environment variable that says which devices of the type a process may use."""
+    """Return the environment variable that restricts a process to some devices of a type."""
     return "CUDA_VISIBLE_DEVICES" if device == "gpu" else f"{device.upper()}_VISIBLE_DEVICES"
 
 
-def visible_devices(device: str, counts: Callable[[], Mapping[str, int]]) -> list[str]:
-    """Labels of the devices of this type that a process may use here, in their order; none of
-    CPUs. `counts()` has the number of devices of each type beside CPUs and GPUs."""
-    if device == "cpu":
-        return []
-    if device == "gpu":
-        return visible_gpus()
-    count = counts().get(device, 0)
-    labels = os.environ.get(visible_variable(device), "")
-    if count and labels not in ("", "all"):
-        return [label.strip() for label in labels.split(",")]
-    return [str(index) for index in range(count)]
-
-
 Batch = tuple[Any, ...]
-"""The framework's own tensors, on its device."""
+"""Tensors of the framework, on the training device."""
 Weights = dict[str, np.ndarray]
-"""Arrays by name, the same names and axes in all frameworks. Names are those of torchvision's
-ResNet and VGG, and like those of Hugging Face's BERT (`layer1.0.conv1.weight`). A dense layer's
+"""Arrays by name; names and axes are the same in all frameworks. ResNet and VGG have the names
+of torchvision (`layer1.0.conv1.weight`), BERT similar names to Hugging Face's. A dense layer's
 weight is inputs x outputs, a convolution's outputs x inputs x height x width."""
 Clock = Callable[[], float]
-"""Seconds, from any moment on."""
+"""Seconds since an arbitrary origin."""
 Launch = Callable[["Config", "NodeRank", Path, str, list[str]], list[str]]
 
 PARTS = ("forward", "backward", "optimizer", "communication")
-"""Of a step, in a profile."""
+"""Parts of a step in a profile."""
 INITIAL_LOSS_SCALE = 2.0**15
-"""Of float16 training. It is halved after each overflow."""
+"""Initial loss scale of float16 training, halved after each overflow."""
 POLL_SECONDS = 2e-4
 AFFINITY = "affinity"
-"""Of the settings on a GPU, the one that is every framework's: each rank runs on the cores of
-its GPU's NUMA node."""
+"""GPU setting of every framework: each rank runs on the cores of its GPU's NUMA node."""
 TF32_SINCE = 8
-"""The first compute capability (Ampere) whose tensor cores know TF32."""
+"""First compute capability (Ampere) whose tensor cores support TF32."""
 
 
 class NodeRank(NamedTuple):
-    """The position of one node among those of a run: its number, its address and network
-    interface, and `master`, host:port where all nodes meet."""
+    """Position of a node in a run: its number, address and network interface, and `master`,
+    the host:port where all nodes meet."""
 
     node: int = 0
     nodes: int = 1
@@ -104,12 +88,12 @@ class NodeRank(NamedTuple):
     master: str = ""
 
     def ranks(self, devices: int) -> range:
-        """The ranks of this node, of so many devices each."""
+        """Return the ranks of this node when every node has `devices` devices."""
         return range(self.node * devices, (self.node + 1) * devices)
 
     @property
     def log_name(self) -> str:
-        """The name of its launcher's log."""
+        """Name of the log of the node's launcher."""
         return "launcher" if self.nodes == 1 else f"launcher-node{self.node}"
 
 
@@ -117,29 +101,26 @@ class NodeRank(NamedTuple):
 class Framework:
     """Facts, limits and defaults of a framework, known without importing it.
 
-    `module` is what Python imports; the extra `extra` of pyproject.toml installs it or,
-    where that is empty, `make peers` makes an environment for it alone. `supports`
-    names the values that a parameter may have; a parameter that is not in it may have any.
-    `layout` and `execution` are defaults; `gpu_layouts` has the layout by precision, where it
-    is another on a GPU.
+    `module`: the Python module. `extra`: the extra of pyproject.toml that installs it; if
+    empty, `make peers` creates an environment for this framework alone. `supports`: parameter
+    -> supported values; a parameter that is not listed may have any value. `layout` and
+    `execution` are defaults; `gpu_layouts`: precision -> default layout on a GPU, if different.
 
-    `launch_command(config, node, log_folder, job, worker)` is the command that starts all ranks
-    of one node: `worker` is the command of a rank, `job` a name that no other run has. The
-    launcher gives each rank its number in `rank_variable` ("": it trains in one process, that
-    needs no launcher), and the output of rank `index` of the node is in the files `log_pattern`
-    below `log_folder`.
+    `launch_command(config, node, log_folder, job, worker)`: the command that starts all ranks
+    of a node; `worker` is the command of a rank, `job` a unique name of the run. The launcher
+    passes each rank's number in `rank_variable` ("": a single process without a launcher) and
+    writes the output of the node's rank `index` to the files `log_pattern` below `log_folder`.
 
-    `cpu_settings(vendor, threads)`: environment variables that make it fast on a CPU of that
-    vendor with so many threads per process; they act only before it is imported.
+    `cpu_settings(vendor, threads)`: environment variables for full speed on a CPU of that
+    vendor with that many threads per process; they must be set before the import.
 
-    `tuning`: the settings that make it fast on a GPU, which `disable_tuning` leaves as
-    installed; docs/backends.md describes them.
+    `tuning`: settings for full speed on a GPU, which `disable_tuning` leaves at their defaults;
+    docs/backends.md describes them.
 
-    `versions`: fact of the environment -> where its version stands; the first is that of the
-    framework.
+    `versions`: fact of the environment -> sources of its version; the framework's own first.
 
-    `other_devices(interpreter)`: type -> number of the devices beside CPUs and GPUs that it
-    shows on this machine; starts a process.
+    `other_devices(interpreter)`: type -> number of this machine's devices other than CPUs and
+    GPUs that the framework sees; starts a process.
     """
 
     name: str
@@ -159,34 +140,43 @@ class Framework:
     other_devices: Callable[[str], Mapping[str, int]] = lambda _interpreter: {}
 
     def takes(self, **values: Any) -> bool:
-        """Whether parameters may have these values."""
+        """Return whether the framework supports these values of parameters."""
         return all(value in self.supports.get(name, (value,)) for name, value in values.items())
 
     def visible_devices(self, device: str, interpreter: str = sys.executable) -> list[str]:
-        """Labels of the devices of this type that its processes may use here; none of CPUs."""
-        return visible_devices(device, partial(self.other_devices, interpreter))
+        """Return the labels of this type's devices that its processes may use, in order; [] for
+        `cpu`."""
+        if device == "cpu":
+            return []
+        if device == "gpu":
+            return visible_gpus()
+        count = self.other_devices(interpreter).get(device, 0)
+        labels = os.environ.get(visible_variable(device), "")
+        if count and labels not in ("", "all"):
+            return [label.strip() for label in labels.split(",")]
+        return [str(index) for index in range(count)]
 
     @property
     def several_processes(self) -> bool:
-        """Whether it trains in more than one."""
+        """Whether the framework supports more than one rank."""
         return bool(self.rank_variable)
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The facts of the environment that it adds."""
+        """Facts of the environment that the framework adds."""
         return tuple(self.versions)
 
     @property
     def version(self) -> str | None:
-        """None where this interpreter does not have it."""
+        """Installed version; None if this interpreter does not have the framework."""
         return find_version(*self.versions[self.facts[0]])
 
 
 class CpuDevice:
-    """What the timer asks of a device; here of a CPU, where a step is done when its call
-    returns, and an event is the clock's reading.
+    """The timer's view of a device; here a CPU, where a step is complete when its call returns
+    and an event is a reading of the clock.
 
-    `step_clock`: whether times between events are the `device`'s own, or the `host`'s.
+    `step_clock`: whether the `device` or the `host` measures the time between events.
     """
 
     step_clock: Literal["host", "device"] = "host"
@@ -195,39 +185,38 @@ class CpuDevice:
         self.clock = clock
 
     def synchronize(self) -> None:
-        """Wait until all work handed to the device is done."""
+        """Wait until the device has completed all submitted work."""
 
     def record_event(self) -> Any:
-        """An event behind all work handed over so far; does not wait."""
+        """Return an event that completes after all work submitted so far; does not wait."""
         return self.clock()
 
     def is_complete(self, event: Any) -> bool:
-        """Whether the device has come past `event`; does not wait."""
+        """Return whether the device has reached `event`; does not wait."""
         return True
 
     def wait_for(self, event: Any) -> None:
-        """Wait until the device has come past `event`, whatever is behind it."""
+        """Wait until the device has reached `event`, but not for work submitted after it."""
 
     def seconds_between(self, earlier: Any, later: Any) -> float:
-        """Device time between two complete events, seconds."""
+        """Return the device time between two complete events, seconds."""
         return float(later - earlier)
 
     def reset_peak_memory(self) -> None:
-        """Begin to count `peak_memory_bytes`; does not wait."""
-        # Of the process's peak: proc(5), clear_refs.
+        """Reset `peak_memory_bytes`; does not wait."""
+        # Resets the peak resident set size of the process: proc(5), clear_refs.
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
 
     def peak_memory_bytes(self) -> int:
-        """The most bytes that the framework's allocator has handed out at a time since
-        `reset_peak_memory`; on a CPU, the most that the process has had since then."""
+        """Return the framework's peak allocated memory since `reset_peak_memory`; on a CPU, the
+        peak resident set size of the process since then."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class GpuDevice:
-    """The GPU that is selected; events are recorded in its current stream. `library` has
-    `Event`, `synchronize` and, for its memory, `reset_peak_memory_stats` and
-    `max_memory_allocated`, as torch.cuda has them."""
+    """The selected GPU; events are recorded in its current stream. `library` provides `Event`,
+    `synchronize`, `reset_peak_memory_stats` and `max_memory_allocated` like torch.cuda."""
 
     step_clock: Literal["host", "device"] = "device"
 
@@ -259,8 +248,8 @@ class GpuDevice:
 
 
 class HostTimedDevice(GpuDevice):
-    """An accelerator whose events do not measure time: a thread reads the host's clock as soon
-    as it sees that one has passed, within POLL_SECONDS. The device is not waited for."""
+    """An accelerator whose events do not measure time: a thread polls each event and reads the
+    host's clock within POLL_SECONDS of its completion. The caller does not wait."""
 
     step_clock: Literal["host", "device"] = "host"
 
@@ -272,9 +261,9 @@ class HostTimedDevice(GpuDevice):
     def record_event(self) -> Future[float]:
         event = self.library.Event()
         event.record()
-        return self.watcher.submit(self._passed_at, event)
+        return self.watcher.submit(self._completed_at, event)
 
-    def _passed_at(self, event: Any) -> float:
+    def _completed_at(self, event: Any) -> float:
         while not event.query():
             time.sleep(POLL_SECONDS)
         return self.clock()
@@ -297,28 +286,31 @@ Device = CpuDevice | GpuDevice
 
 
 class Network(Protocol):
-    """A model in a framework: called with the first `inputs` tensors of a batch, it returns
-    logits of rows x choices, or a tuple that begins with them. Images may have any size."""
+    """A model in a framework: called with the first `inputs` tensors of a batch (see
+    perfkit.inputs), it returns logits of rows x classes: batch x CLASSES for images of any
+    size, (batch * tokens) x vocabulary for GPT-2, and for BERT a tuple, (batch * predictions) x
+    vocabulary for masked words and batch x 2 for the next sentence."""
 
     inputs: int
     attention: str | None
-    """What computes attention, where no fused kernel does; None: the network has none."""
+    """Name of the attention without a fused kernel; None for a network without attention."""
 
     def loss(self, logits: Any, *targets: Any) -> Any:
-        """The mean loss of a batch, a scalar on the device; `targets` are the batch's other
-        tensors, whose first has the label of each row."""
+        """Return the mean loss of a batch, a scalar on the device; `targets` are the remaining
+        tensors of the batch, the label of each row first. BERT's loss is the mean over masked
+        words plus the mean over next-sentence predictions."""
 
 
 class Trainer(ABC):
     """One model with its optimizer on the device of one rank.
 
-    Subclasses set `network` and `parameters`, the number of trainable values. On a CPU, the
-    work of a call is done when it returns; on a GPU, `backward`, `update` and `zero_grad` hand
-    their work over and do not wait, but where a loss scaler must read an overflow.
+    Subclasses set `network` and `parameters`, the number of trainable values. On a CPU, calls
+    return when their work is complete; on a GPU, `backward`, `update` and `zero_grad` only
+    submit work, except that a loss scaler may wait to read an overflow.
     """
 
     variables: ClassVar[tuple[str, ...]] = ()
-    """Environment variables whose values are stored with the results."""
+    """Environment variables stored with the results."""
     network: Any
     parameters: int
 
@@ -329,13 +321,13 @@ class Trainer(ABC):
 
     @abstractmethod
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Any:
-        """Add the gradients of a micro-batch, the mean over it divided by `accumulate`; returns
-        its loss divided likewise, a scalar still on the device. With `sync_gradients`, all that
-        has been added is averaged over the ranks: for the last micro-batch of a step."""
+        """Accumulate the gradients of a micro-batch's mean loss divided by `accumulate`, and
+        return that loss, a scalar on the device. `sync_gradients`, set for the last micro-batch
+        of a step, averages the accumulated gradients over the ranks."""
 
     @abstractmethod
     def update(self) -> None:
-        """One optimizer step on the gradients, which are gone then."""
+        """Apply one optimizer step, then drop the gradients."""
 
     @abstractmethod
     def zero_grad(self) -> None:
@@ -343,56 +335,56 @@ class Trainer(ABC):
 
     @property
     def loss_scale(self) -> float | None:
-        """The factor by which losses are multiplied now; None without loss scaling."""
+        """Current loss scale; None without loss scaling."""
         return None
 
     @property
     def skipped_steps(self) -> int:
-        """Updates left out because a gradient overflowed; on a GPU, waits for the device."""
+        """Updates skipped because a gradient overflowed; waits for a GPU."""
         return 0
 
     @abstractmethod
     def predict(self, batch: Batch) -> tuple[Any, Any]:
-        """Loss of a batch and what its network returned, from one forward pass as training
-        makes it, without gradients. Batch-norm statistics may change."""
+        """Return the loss of a batch and the network's output, from a forward pass in training
+        mode without gradients. Batch-norm statistics may change."""
 
     def evaluate(self, batch: Batch) -> tuple[float, float]:
-        """Loss on a batch, and the share of its labels that have the highest logit."""
+        """Return the loss and the accuracy (top-1) on a batch."""
         loss, outputs = self.predict(batch)
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
-        found = self.array(logits.argmax(-1)).ravel()
+        predicted = self.array(logits.argmax(-1)).ravel()
         labels = self.array(batch[self.network.inputs]).ravel()
         counted = labels != MODELS[self.config.model].ignored_label
-        return float(loss), float((found == labels)[counted].mean())
+        return float(loss), float((predicted == labels)[counted].mean())
 
     @abstractmethod
     def multiply_adds(self, batch: Batch) -> int:
-        """Those of the matrix products in one forward pass, counted as they are made."""
+        """Count the multiply-adds of the matrix products executed in one forward pass."""
 
-    # For perfkit.worker.trace, which compares the work of frameworks.
+    # Used by perfkit.worker.trace, which compares the work of frameworks.
 
     @abstractmethod
     def disable_dropout(self) -> None:
-        """Have no dropout from now on; all else stays as in training."""
+        """Disable dropout and leave the network in training mode."""
 
     @abstractmethod
     def named_parameters(self) -> Iterator[tuple[str, Any]]:
-        """The trainable parameters, in the framework's own form."""
+        """Yield the trainable parameters by name, as tensors of the framework."""
 
     @abstractmethod
     def named_gradients(self) -> Iterator[tuple[str, Any]]:
-        """The gradients, without loss scale, in the framework's own form."""
+        """Yield the unscaled gradients by name, as tensors of the framework."""
 
     @abstractmethod
     def assign(self, name: str, array: np.ndarray) -> None:
-        """Set a parameter to values in the framework's own form."""
+        """Set a parameter to values with the framework's axes."""
 
     def array(self, tensor: Any) -> np.ndarray:
-        """A tensor's values in host memory, which may be the tensor's own."""
+        """Return a tensor's values in host memory, without a copy where possible."""
         return np.asarray(tensor)
 
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
-        """A parameter with the axes that Weights have."""
+        """Return a parameter's values with the axes of Weights."""
         return array
 
     def from_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -400,16 +392,16 @@ class Trainer(ABC):
         return array
 
     def weights(self) -> Weights:
-        """Copies of the trainable parameters."""
+        """Return copies of the trainable parameters."""
         return self._copies(self.named_parameters())
 
     def gradients(self) -> Weights:
-        """Copies of the gradients that `backward` has added."""
+        """Return copies of the accumulated gradients."""
         return self._copies(self.named_gradients())
 
     def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Replace the trainable parameters. Raises ValueError, before anything changes, if
-        names or shapes differ."""
+        """Replace the trainable parameters. Raises ValueError, before any change, if names or
+        shapes differ."""
         expected = {name: array.shape for name, array in self.weights().items()}
         found = {name: array.shape for name, array in weights.items()}
         if differing := sorted(dict(expected.items() ^ found.items())):
@@ -427,47 +419,47 @@ class Trainer(ABC):
             for name, tensor in tensors
         }
 
-    # What the run really does.
+    # The effective training.
 
     @abstractmethod
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """dtype -> how many matrix products, convolutions included, or layers compute in it;
-        changes no training."""
+        """Return dtype -> number of matrix products and convolutions, or of layers, computed
+        in it. Does not change the training."""
 
     def place(self, tensor: Any) -> str:
-        """The type of the device that has the tensor: `cpu`, `gpu`, or another."""
+        """Return the type of the tensor's device: `cpu`, `gpu`, or another."""
         return "cpu"
 
     def attention(self, batch: Batch) -> str | None:
-        """The kernel that computes attention; None: the network has none. Changes no
-        training."""
+        """Return the attention kernel; None for a network without attention. Does not change
+        the training."""
         return getattr(self.network, "attention", None)
 
     @property
     def device(self) -> str:
-        """Where the weights are."""
+        """Type of the device that holds the weights."""
         return "+".join(sorted({self.place(tensor) for _, tensor in self.named_parameters()}))
 
     def tf32(self) -> bool:
-        """Whether float32 products are rounded to TF32."""
+        """Return whether the factors of float32 products are rounded to TF32."""
         return False
 
     def threads(self) -> dict[str, int]:
-        """Thread pool -> its threads."""
+        """Return thread pool -> number of threads."""
         from threadpoolctl import threadpool_info
 
         return {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()}
 
     def strategy_outcomes(self) -> dict[str, Any]:
-        """Option of the distributed strategy -> what became of it."""
+        """Return option of the distributed strategy -> its outcome."""
         return {}
 
     def settings(self) -> dict[str, str]:
-        """Setting that makes it fast -> its value, as the framework itself has it."""
+        """Return tuning setting -> its value as the framework reports it."""
         return {}
 
     def effective(self, batch: Batch) -> dict[str, Any]:
-        """What the run really does, as results.Effective has it."""
+        """Return the fields of results.Effective."""
         dtypes = self.computed_dtypes(batch)
         weights = {dtype_name(p.dtype) for _, p in self.named_parameters() if len(p.shape) > 1}
         places = {self.device, *map(self.place, batch)}
@@ -477,7 +469,7 @@ class Trainer(ABC):
             "tf32": self.tf32(),
             "attention": self.attention(batch),
             "loss_scaling": self.loss_scale,
-            # A batch elsewhere is copied, with a synchronization, by every layer that takes it.
+            # Every layer that takes a batch from another device copies it and synchronizes.
             "device": "+".join(sorted(places)),
             "threads": self.threads(),
             "variables": {name: os.environ.get(name) for name in self.variables},
@@ -489,57 +481,56 @@ class Trainer(ABC):
 
 
 class Workloads(Protocol):
-    """Pieces of work of known size, for perfkit.worker.peak: each returned call hands one over
-    to the device, in the precision of the training."""
+    """Workloads of known size for perfkit.worker.peak. Each method returns a function that
+    submits the work to the device, in the precision of the training."""
 
     def matmul(self, size: int) -> Callable[[], Any]:
-        """The product of two matrices of size x size."""
+        """Multiply two matrices of size x size."""
 
     def copy(self, size_bytes: int) -> Callable[[], Any]:
-        """A copy of so many bytes into memory that is there already."""
+        """Copy `size_bytes` bytes into memory that is already allocated."""
 
 
 class Backend(Protocol):
     """The module `perfkit.frameworks.<name>.backend`, which imports the framework."""
 
     def open_device(self, config: Config) -> Device:
-        """Select this rank's device, seed, and join the other ranks, if there are any."""
+        """Select this rank's device, seed the framework, and join the other ranks, if any."""
 
     def enable_float64(self) -> None:
-        """Have trainers that are made from now on compute in float64."""
+        """Make trainers created from now on compute in float64."""
 
     def tensors(self, batches: Iterator[Batch], config: Config) -> Iterator[Batch]:
-        """An input's batches as tensors on the device, not copied where they need not be. They
-        are NumPy arrays, what speaks DLPack (which may be overwritten once the next batch is
-        asked for), or the framework's own."""
+        """Yield an input's batches as tensors on the device, without a copy where possible.
+        `batches` are NumPy arrays, DLPack objects (which the next batch may overwrite) or
+        tensors of the framework."""
 
     def data_loader(
         self, samples: Any, indices: Iterator[Sequence[Any]], processes: int
     ) -> Iterator[Batch]:
-        """Batches by the framework's own DataLoader: of `samples[index]`, tuples of arrays, for
-        each of `indices`, made in so many processes."""
+        """Yield batches from the framework's own DataLoader with this many processes: each item
+        of `indices` lists the samples of a batch, `samples[index]` is a tuple of arrays."""
 
     def Trainer(self, config: Config) -> Trainer: ...
 
     def largest_of_ranks(self, value: int) -> int:
-        """The largest of the values that the ranks call this with; every rank must."""
+        """Return the largest value of all ranks; every rank must call this."""
 
     def Workloads(self, config: Config) -> Workloads: ...
 
     def profile(self, step: Callable[[], None], steps: int) -> dict[str, float | None]:
-        """Seconds of a `step` and of its parts forward, backward, optimizer, communication, the
-        mean of so many, by the framework's own profiler: the device's time on a GPU, else the
-        host's. Communication may overlap the backward pass. None: the profiler does not show
-        it."""
+        """Return the mean seconds of a `step` and of its PARTS over `steps` steps, by the
+        framework's own profiler: device time on a GPU, else host time. Communication may
+        overlap the backward pass. None: the profiler does not show the part."""
 
 
 def backend(framework: str) -> Backend:
-    """Import the backend, and with it the framework."""
+    """Import the backend and its framework."""
     return cast(Backend, import_module(f"perfkit.frameworks.{framework}.backend"))
 
 
 def converted(batches: Iterator[Batch], convert: Callable[[Any], Any]) -> Iterator[Batch]:
-    """Batches with each array converted; the batch that synthetic input hands out for ever is
+    """Yield batches with each array converted. A repeated batch, as synthetic input yields, is
     converted once."""
     source: Any = None
     result: Batch = ()
@@ -550,12 +541,12 @@ def converted(batches: Iterator[Batch], convert: Callable[[Any], Any]) -> Iterat
 
 
 def named_threads(*names: str) -> dict[str, int]:
-    """Name -> how many threads of this process have it."""
-    found = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
-    return {name: found.count(name) for name in names}
+    """Return name -> number of threads of this process with that name."""
+    threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return {name: threads.count(name) for name in names}
 
 
 def rounds_to_tf32(compute_capability: tuple[int, int], *, allowed: bool = True) -> bool:
-    """Whether float32 products on a GPU are rounded to TF32 where the framework allows it."""
-    able = compute_capability[0] >= TF32_SINCE
-    return able and allowed and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    """Return whether a GPU rounds float32 factors to TF32 if the framework has `allowed` it."""
+    supported = compute_capability[0] >= TF32_SINCE
+    return supported and allowed and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"

@@ -1,8 +1,7 @@
-"""Input by NVIDIA DALI, on a GPU or a CPU; labels are cast.
+"""Input by NVIDIA DALI, on a GPU or a CPU.
 
-readers.file -> decoder and random crop, resized -> crop_mirror_normalize. With `dali_decoder`
-image_random_crop, which the published suites have, the decoder crops and resize follows; with
-image, random_resized_crop follows, which draws the same crops.
+With `dali_decoder=image_random_crop`, as in the published suites, the decoder crops and
+`resize` follows; with `image`, `random_resized_crop` draws the same crops.
 """
 
 import re
@@ -17,14 +16,14 @@ from perfkit.inputs import InputError, raise_if_short
 from perfkit.inputs.images import DEVIATION, MEAN, Images
 
 PLUGINS = {"paddle": "paddle", "torch": "pytorch"}
-"""DALI's own name of each framework that trains on GPUs."""
+"""DALI's plugin for each framework that trains on GPUs."""
 
 
 @pipeline_def
-def _pipeline(config: Config, listed: Images, rank: int) -> Any:
+def _pipeline(config: Config, data: Images, rank: int) -> Any:
     encoded, labels = fn.readers.file(
-        file_root=str(listed.source.parent),
-        file_list=str(listed.source),
+        file_root=str(data.source.parent),
+        file_list=str(data.source),
         random_shuffle=True,
         shard_id=rank,
         num_shards=config.ranks,
@@ -59,21 +58,21 @@ def _pipeline(config: Config, listed: Images, rank: int) -> Any:
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
-    """Yield (images, labels) for ever: float32 of batch x layout, int64 of batch x 1.
+    """Yield batches of images; see perfkit.inputs.
 
-    On a CPU they are DALI's own buffers, to be read by DLPack, valid until the next batch is
-    asked for. On a GPU they are the framework's tensors, as DALI's plugin gives them: with the
-    dynamic executor, which 1.51 has and 2.0 uses, DALI's memory, which is not used again while
-    such a tensor lives, and before it copies into the framework's memory.
+    On a CPU, batches are DALI's buffers, read by DLPack and valid until the next batch. On a
+    GPU, they are tensors of the framework from DALI's plugin: with the dynamic executor
+    (available in 1.51, default in 2.0) in DALI's memory, which is not reused while a tensor
+    refers to it; with the older executor copied to the framework's memory.
 
-    Raises InputError for a wrong list, one that is too short for a batch of each rank, and for
-    a file that can't be decoded, with its line in the list where DALI names the file.
+    Raises InputError if the list is invalid or too short for a batch of each rank, and if a
+    file cannot be decoded (with its line in the list if DALI names the file).
     """
-    listed = Images(config)
-    raise_if_short(len(listed), config, str(listed.source))
+    data = Images(config)
+    raise_if_short(len(data), config, str(data.source))
     pipeline = _pipeline(
         config,
-        listed,
+        data,
         rank,
         batch_size=config.batch_size,
         num_threads=config.dali_threads,
@@ -91,12 +90,12 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
             images, labels = pipeline.run()
             yield images.as_tensor(), labels.as_tensor()
     except RuntimeError as error:
-        raise InputError(listed.line_of(str(error)) + _reason(str(error))) from error
+        raise InputError(data.line_of(str(error)) + _reason(str(error))) from error
 
 
 def _reason(message: str) -> str:
-    """The sentence in DALI's message, which wraps it in pipeline and traceback."""
-    found = re.search(
+    """Extract the reason from DALI's message, which adds the pipeline and a traceback."""
+    reason = re.search(
         r"encountered:\s+(.+?)\s*(?:Current pipeline|C\+\+ context|$)", message, re.S
     )
-    return " ".join((found[1] if found else message).split())[:400]
+    return " ".join((reason[1] if reason else message).split())[:400]

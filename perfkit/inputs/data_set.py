@@ -1,4 +1,4 @@
-"""What the driver asks of a data set before anything starts. Needs no framework."""
+"""The data set of a configuration, and its checks before a run. Imports no framework."""
 
 from perfkit.config import Config
 from perfkit.inputs import raise_if_short
@@ -8,29 +8,29 @@ from perfkit.models import MODELS
 
 DataSet = Images | Sequences | Tokens
 DATA_SETS: dict[str, type[DataSet]] = {"images": Images, "shards": Sequences, "tokens": Tokens}
-"""By the form of a model's data."""
+"""Classes by data format of a model."""
 
 
 def data_set_class(config: Config) -> type[DataSet]:
-    """The class of the data sets that the model of `config` trains on."""
+    """Return the data set class of the model."""
     return DATA_SETS[MODELS[config.model].data]
 
 
 def data_set(config: Config) -> DataSet:
-    """The data set that `config` trains on. Raises InputError for a wrong list or layout."""
+    """Open the data set. Raises InputError if its list or layout is invalid."""
     return data_set_class(config)(config)
 
 
 def examine(config: Config) -> DataSet:
-    """The same with its files checked, too: `len` and `sha256` are stored with a result."""
-    found = data_set(config)
-    found.check()
-    raise_if_short(len(found), config, str(found.source))
-    return found
+    """Open the data set and check its files. Raises InputError."""
+    data = data_set(config)
+    data.check()
+    raise_if_short(len(data), config, str(data.source))
+    return data
 
 
 def digest(config: Config) -> str | None:
-    """The sha256 that `examine` would give, unchecked and quick; None without a data set."""
+    """Return the data set's `sha256` quickly, without checks; None without a data set."""
     if config.input == "synthetic":
         return None
     try:

@@ -1,5 +1,4 @@
-"""Input by the framework's own DataLoader: Python processes, or threads, read and prepare
-samples."""
+"""Input by the framework's own DataLoader: processes or threads read and prepare samples."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -13,18 +12,17 @@ from perfkit.inputs.data_set import DataSet, data_set
 
 
 class Samples:
-    """A data set that keeps what a process could not read: a framework may only say that one
-    failed."""
+    """A data set that keeps its errors: a framework may only report that a process failed."""
 
     def __init__(self, data: DataSet) -> None:
         self.data = data
         self.errors: SimpleQueue[str] = SimpleQueue()
 
     def __copy__(self) -> "Samples":
-        """For another thread: with its own of what the data set keeps in memory."""
-        apart = Samples(copy(self.data))
-        apart.errors = self.errors
-        return apart
+        """Copy for another thread, with a separate cache of the data set."""
+        samples = Samples(copy(self.data))
+        samples.errors = self.errors
+        return samples
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
         try:
@@ -35,17 +33,13 @@ class Samples:
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[Any, ...]]:
-    """Yield batches of the framework's tensors for ever; see perfkit.inputs for what they hold.
-
-    Raises InputError for a sample that can't be read, and for a data set that is wrong or
-    smaller than one step of all ranks.
-    """
+    """Yield batches of the framework's tensors; see perfkit.inputs. Raises InputError if a
+    sample is unreadable, or the data set invalid or smaller than one step of all ranks."""
     data = data_set(config)
     raise_if_short(len(data), config, str(data.source))
     steps = len(data) // (config.ranks * config.batch_size)
     samples = Samples(data)
-    # Endless indices: between two epochs of its own, Paddle's DataLoader stops and waits half a
-    # second.
+    # Endless indices: Paddle's DataLoader pauses for half a second between its epochs.
     indices = data.batches(rank, steps)
     load = backend(config.framework).data_loader
     try:

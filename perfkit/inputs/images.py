@@ -1,7 +1,7 @@
-"""Images: the list of training files, what can be wrong with it, and files decoded one by one.
+"""Images: the list of training files, its checks, and decoding by file.
 
-`train_list.txt` holds one `path label` a line, paths relative to the data folder: the layout
-of the published suites, so that ImageNet as they lay it out works unchanged.
+`train_list.txt` holds one `path label` per line, with paths relative to the data folder. This
+is the layout of the published suites: their ImageNet folders work unchanged.
 """
 
 import hashlib
@@ -24,19 +24,17 @@ LIST = "train_list.txt"
 HEADERS_READ = 10_000
 MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
-"""Of ImageNet's pixels (R, G, B, 0 to 255): what published ResNet-50 recipes normalize by."""
+"""Mean and standard deviation of ImageNet (RGB, 0 to 255), as in published ResNet-50 suites."""
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_ATTEMPTS = 10
-"""A random part of the image, of such a share of it and of such width / height (Szegedy et al.,
-Going deeper with convolutions, 2014); after so many tries that do not fit, its centre."""
+"""Random crop: share of the image's area and ratio width / height (Szegedy et al., Going deeper
+with convolutions, 2014); if no attempt fits, a center crop."""
 
 
 class Images:
-    """The listed files; image n is paths[n], labels[n], on line n + 1 of `source`.
-
-    Raises InputError naming the lines of the list that are wrong.
-    """
+    """The listed files; image n is paths[n], labels[n], on line n + 1 of `source`. Raises
+    InputError with the invalid lines of the list."""
 
     expected = f"a folder with train/ and {LIST}"
     missing = f"no {LIST}"
@@ -55,7 +53,7 @@ class Images:
             line = content[: error.start].count(b"\n") + 1
             raise InputError(f"{self.source}:{line}: not UTF-8 text") from error
         if not lines:
-            raise InputError(f"{self.source}: is empty; expected one `path label` a line")
+            raise InputError(f"{self.source}: is empty; expected one `path label` per line")
         self.sha256 = hashlib.sha256(content).hexdigest()
         problems = []
         for number, text in enumerate(lines, 1):
@@ -70,33 +68,33 @@ class Images:
 
     @staticmethod
     def find(folder: Path) -> list[Path]:
-        """The list. Raises OSError where there is none."""
+        """Return the list. Raises OSError if there is none."""
         (folder / LIST).stat()
         return [folder / LIST]
 
     @staticmethod
     def digest(folder: Path) -> str:
-        """What `sha256` would be: that of the list. Raises OSError."""
+        """Return the sha256 of the list. Raises OSError."""
         return hashlib.sha256((folder / LIST).read_bytes()).hexdigest()
 
     @staticmethod
     def sample_bytes(size: int) -> int:
-        """Of an image in float32, as DataLoader hands it over."""
+        """Return the bytes of a sample as a DataLoader transfers it."""
         return 3 * size**2 * 4
 
     def check(self) -> None:
-        """See that every listed file exists, and the first HEADERS_READ begin as images do.
+        """Check that every listed file exists, and the image headers of the first HEADERS_READ
+        files. Raises InputError.
 
-        Folders are listed once each rather than files asked for one by one: ImageNet has a
-        thousand folders and 1.28 million files. What lies behind the header shows when the file
-        is decoded; `line_of` then finds its line. Raises InputError.
+        Folders are listed instead of testing files one by one: ImageNet has a thousand folders
+        and 1.28 million files. Errors after the header appear when the file is decoded.
         """
         root, problems = self.source.parent, []
 
         @cache
         def names(folder: str) -> set[str]:
-            there = (root / folder).is_dir()
-            return {entry.name for entry in os.scandir(root / folder)} if there else set()
+            exists = (root / folder).is_dir()
+            return {entry.name for entry in os.scandir(root / folder)} if exists else set()
 
         for number, path in enumerate(self.paths, 1):
             folder, name = os.path.split(path)
@@ -107,15 +105,14 @@ class Images:
         raise_if_any(problems)
 
     def line_of(self, message: str) -> str:
-        """Where the file that a decoder's `message` names is in the list: "file:line: "."""
+        """Return the position in the list, "file:line: ", of the file that `message` names."""
         named = [(len(path), -n) for n, path in enumerate(self.paths, 1) if path in message]
         return f"{self.source}:{-max(named)[1]}: " if named else f"{self.source}: "
 
     def batches(self, rank: int, steps: int) -> Iterator[list[int]]:
-        """The indices of this rank's next batch, for ever, shuffled in every epoch of `steps`.
-
-        In an epoch ranks have disjoint images; those beyond the last whole step are left out.
-        """
+        """Yield the indices of this rank's batches, endlessly; each epoch of `steps` steps is
+        shuffled anew. Within an epoch, ranks have disjoint images, and images beyond the last
+        full step are left out."""
         shape = steps, self.config.ranks, self.config.batch_size
         for epoch in count():
             order = np.random.default_rng((self.config.seed, epoch)).permutation(len(self))
@@ -126,7 +123,8 @@ class Images:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """An image, randomly cropped, resized, mirrored and normalized, and its label."""
+        """Return an image, randomly cropped, resized, mirrored and normalized, and its label.
+        Raises InputError."""
         path, size = self.paths[index], self.config.sample_size
         try:
             with Image.open(self.source.parent / path) as file:
@@ -144,19 +142,19 @@ class Images:
 
 
 def random_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, upper, right and lower edge of a random part of an image of this size."""
+    """Return left, upper, right and lower edge of a random crop of an image of this size."""
     for _ in range(CROP_ATTEMPTS):
         area = width * height * random.uniform(*CROP_AREA)
         aspect = math.exp(random.uniform(*map(math.log, CROP_ASPECT)))
-        across, down = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < across <= width and 0 < down <= height:
-            left, upper = random.randint(0, width - across), random.randint(0, height - down)
+        columns, rows = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < columns <= width and 0 < rows <= height:
+            left, upper = random.randint(0, width - columns), random.randint(0, height - rows)
             break
     else:
-        across = min(width, round(height * CROP_ASPECT[1]))
-        down = min(height, round(width / CROP_ASPECT[0]))
-        left, upper = (width - across) // 2, (height - down) // 2
-    return left, upper, left + across, upper + down
+        columns = min(width, round(height * CROP_ASPECT[1]))
+        rows = min(height, round(width / CROP_ASPECT[0]))
+        left, upper = (width - columns) // 2, (height - rows) // 2
+    return left, upper, left + columns, upper + rows
 
 
 def _unreadable(path: Path) -> str | None:

@@ -1,22 +1,21 @@
-"""Sample data to train on, the same bytes on every machine: images, sequences for BERT, or
-tokens for GPT-2.
+"""Sample data, identical bytes on every machine: images, sequences for BERT, tokens for GPT-2.
 
-Only whole numbers from a raw bit stream are used: floating point and numpy's distributions may
-differ from one machine or release to the next, these may not.
+Only integers from a raw bit stream are used, because floating point and NumPy's distributions
+may differ between machines and releases.
 
-A picture is a "dead leaves" image: opaque discs of power-law radii drawn over each other,
-which gives the edges and scale invariance of photographs (Lee, Mumford and Huang, Occlusion
-models for natural images, IJCV 41, 2001), with noise of several octaves (1/f) over it.
+A picture is a "dead leaves" image: overlapping opaque discs with power-law radii, which have
+the edges and scale invariance of photographs (Lee, Mumford and Huang, Occlusion models for
+natural images, IJCV 41, 2001), plus noise of several octaves (1/f).
 
-The text of sequences is Python's own documentation of its language, `pydoc_data.topics`, so it
-belongs to the Python release; lower-case, split into words and single punctuation marks, each
-with an id of its own. A sequence is [CLS] A [SEP] B [SEP], B half the time from another topic,
-masked as by Devlin et al., BERT: pre-training of deep bidirectional transformers, 2018. As in
-the public recipes one sequence in ten is cut short, and the text is gone through again, cut and
-masked elsewhere, until there is enough.
+The text of sequences is Python's language reference, `pydoc_data.topics`, and so depends on the
+Python release. It is converted to lower case and split into words and punctuation marks, each
+with its own id. A sequence is [CLS] A [SEP] B [SEP], where B is from another topic half the
+time, masked as in Devlin et al., BERT: pre-training of deep bidirectional transformers, 2018.
+As in the public recipes, one sequence in ten is shortened, and the text is reused with other
+cuts and masks.
 
-Tokens are the bytes of the same text, in upper and lower case, an end-of-text token behind each
-topic: a byte-level vocabulary needs no file of merges.
+Tokens are the bytes of the same text, in original case, with an end-of-text token after each
+topic: a byte-level vocabulary needs no merges file.
 """
 
 import io
@@ -46,20 +45,20 @@ SIZES = [(500, 375)] * 3 + [(375, 500), (500, 333), (500, 400), (480, 360), (640
 LEAVES = 700
 OCTAVES = ((4, 44), (8, 30), (16, 22), (32, 16), (64, 12), (128, 9), (256, 7))
 GRAIN = 32
-"""Amplitudes of the noise: of so many cells across and down, of each pixel."""
+"""Noise: (cells per side, amplitude) of each octave, and the amplitude of single pixels."""
 QUALITY = 90
 
 SHARD = "sequences.hdf5"
 TOKENS = "train.bin"
 SOURCE = f"the language reference of Python {platform.python_version()}"
 CLS, SEP, MASK = 101, 102, 103
-"""Their ids in BERT's English vocabularies, where padding is 0."""
+"""Ids of special tokens in BERT's English vocabularies."""
 TYPES = {"input_ids": np.int32, "masked_lm_positions": np.int32, "masked_lm_ids": np.int32}
-"""As in public shards; the other fields are int8."""
+"""Field types as in public shards; the other fields are int8."""
 
 
 def picture(number: int) -> bytes:
-    """JPEG bytes of sample `number`, alike on every call and machine."""
+    """Return the JPEG bytes of sample `number`."""
     bits = np.random.PCG64(number)
     width, height = SIZES[bits.random_raw() % len(SIZES)]
     image = Image.new("RGB", (width, height), (112, 116, 104))
@@ -73,7 +72,7 @@ def picture(number: int) -> bytes:
         colour = tuple((2 * tint + c % 220 + 10) // 3 for c in (red >> 8, green, blue))
         draw.circle((x % width, y % height), radius, fill=colour)
     pixels = np.asarray(image, np.int32)
-    # 1/f noise: each octave is a small random image enlarged, the grain one of full size.
+    # 1/f noise: each octave is a small random image, enlarged; the grain has full size.
     octaves = [(cells, cells, amplitude) for cells, amplitude in OCTAVES]
     for columns, rows, amplitude in (*octaves, (width, height, GRAIN)):
         words = bits.random_raw(-(-rows * columns // 8)).astype("<u8")
@@ -86,13 +85,13 @@ def picture(number: int) -> bytes:
 
 
 def path_of(number: int) -> str:
-    """Path of picture `number` below the data folder, in the layout of ImageNet."""
+    """Return the path of picture `number` below the data folder, in ImageNet's layout."""
     return f"train/s{number % 64:02}/s{number % 64:02}_{number}.jpeg"
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write a file that comes into being whole, when the block is left."""
+    """Yield a temporary path that replaces `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     yield partial
@@ -106,8 +105,8 @@ def _write(folder: Path, number: int) -> int:
 
 
 def make_images(folder: Path, count: int, _size: int = 0) -> Iterator[int]:
-    """Write `count` pictures and then train_list.txt below `folder`; yields bytes per one made.
-    Existing files are overwritten."""
+    """Write `count` pictures, then train_list.txt, below `folder`, overwriting existing files;
+    yields the bytes of each picture."""
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(_write, [folder] * count, range(count), chunksize=8)
     with whole(folder / LIST) as file:
@@ -115,10 +114,8 @@ def make_images(folder: Path, count: int, _size: int = 0) -> Iterator[int]:
 
 
 def documents(texts: dict[str, str]) -> list[np.ndarray]:
-    """Each text as the ids of its words, in the order of their names.
-
-    Ids go by frequency, from FIRST_WORD up. Lines without a letter or digit are rulers.
-    """
+    """Return the word ids of each text, sorted by the texts' names. Ids are assigned by
+    frequency, from FIRST_WORD. Lines without a letter or digit (rulers) are dropped."""
     split = []
     for name in sorted(texts):
         lines = [line for line in texts[name].lower().splitlines() if re.search(r"\w", line)]
@@ -132,11 +129,8 @@ def documents(texts: dict[str, str]) -> list[np.ndarray]:
 def pairs(
     texts: list[np.ndarray], room: int, bits: np.random.PCG64
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Two segments of up to `room` words, and whether the second is a random one, for ever.
-
-    The texts are gone through again and again. There have to be two texts or more, all of two
-    words or more, and room for two words.
-    """
+    """Yield pairs of segments, up to `room` words together, and whether the second segment is
+    random, endlessly. Requires at least two texts of at least two words, and `room` >= 2."""
     for number, text in cycle(enumerate(texts)):
         start = bits.random_raw() % (1 + min(room, len(text)) // 4)
         while (left := len(text) - start) >= 2:
@@ -144,14 +138,14 @@ def pairs(
             length = 2 + bits.random_raw() % (room - 1) if is_short else room
             first = text[start : start + 1 + bits.random_raw() % (min(length, left) - 1)]
             start += len(first)
-            wanted = length - len(first)
+            remaining = length - len(first)
             is_random = bits.random_raw() % 2 == 1
             if is_random:
                 other = texts[(number + 1 + bits.random_raw() % (len(texts) - 1)) % len(texts)]
-                offset = bits.random_raw() % max(1, len(other) - wanted + 1)
-                second = other[offset : offset + wanted]
+                offset = bits.random_raw() % max(1, len(other) - remaining + 1)
+                second = other[offset : offset + remaining]
             else:
-                second = text[start : start + wanted]
+                second = text[start : start + remaining]
                 start += len(second)
             yield first, second, is_random
 
@@ -159,24 +153,22 @@ def pairs(
 def mask(
     ids: np.ndarray, most: int, vocabulary: int, bits: np.random.PCG64
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hide 15 % of the words in `ids`, one at least and `most` at most.
-
-    Returns the ids with these hidden, their positions (sorted) and their words. `vocabulary` is
-    the number of words; special tokens are never hidden.
-    """
+    """Mask 15 % of the words in `ids`, at least 1 and at most `most`, but no special tokens.
+    `vocabulary` is the number of words. Returns the masked ids, the sorted positions of masked
+    words, and their original ids."""
     words = np.flatnonzero(ids >= FIRST_WORD)
     size = min(most, max(1, (15 * len(words) + 50) // 100))
     keys = bits.random_raw(len(words))
     positions = words[np.sort(np.argsort(keys, kind="stable")[:size])]
-    fate = bits.random_raw(size) % 10
+    draw = bits.random_raw(size) % 10
     random_words = FIRST_WORD + (bits.random_raw(size) % vocabulary).astype(np.int64)
     masked = ids.copy()
-    masked[positions] = np.select([fate < 8, fate == 8], [MASK, random_words], ids[positions])
+    masked[positions] = np.select([draw < 8, draw == 8], [MASK, random_words], ids[positions])
     return masked, positions, ids[positions]
 
 
 def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarray]]:
-    """Sequences of `length` tokens made of `texts` for ever: FIELDS, each a row of a shard."""
+    """Yield sequences of `length` tokens from `texts`, endlessly: rows of a shard, by field."""
     bits = np.random.PCG64(0)
     ids_of_texts = documents(texts)
     vocabulary = int(max(ids.max() for ids in ids_of_texts)) + 1 - FIRST_WORD
@@ -195,8 +187,8 @@ def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarr
 
 
 def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
-    """Write folder/SHARD with `count` sequences of `length` tokens; yields bytes per one made.
-    Not compressed, unlike public shards: the bytes would depend on zlib."""
+    """Write folder/SHARD with `count` sequences of `length` tokens; yields the bytes of each.
+    Unlike public shards it is not compressed, since the bytes would depend on zlib."""
     rows = []
     for row in islice(sequences(topics, length), count):
         rows.append(row)
@@ -207,8 +199,8 @@ def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
 
 
 def make_tokens(folder: Path, count: int, length: int) -> Iterator[int]:
-    """Write folder/TOKENS with `count` sequences of `length` tokens, and one more token for the
-    last label; yields bytes per sequence made."""
+    """Write folder/TOKENS with `count` sequences of `length` tokens and one more token for the
+    last label; yields the bytes of each sequence."""
     end = np.array([END_OF_TEXT], DTYPE)
     parts = [(np.frombuffer(topics[name].encode(), np.uint8), end) for name in sorted(topics)]
     text = np.concatenate([part.astype(DTYPE) for pair in parts for part in pair])
@@ -220,8 +212,8 @@ def make_tokens(folder: Path, count: int, length: int) -> Iterator[int]:
 
 
 class SampleData(NamedTuple):
-    """What is made by default: `file` comes last; `make(folder, count, size)` writes so many
-    samples of that size, and yields the bytes of each."""
+    """Default sample data: `make(folder, count, size)` writes `count` samples of that size and
+    yields the bytes of each; `file` is written last."""
 
     file: str
     default_count: int
@@ -234,4 +226,4 @@ SAMPLE_DATA = {
     "shards": SampleData(SHARD, 2048, make_sequences, SOURCE),
     "tokens": SampleData(TOKENS, 2048, make_tokens, SOURCE),
 }
-"""By the form of a model's data."""
+"""Sample data by data format of a model."""

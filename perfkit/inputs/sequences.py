@@ -1,11 +1,10 @@
-"""Data sets of text: files of sequences or tokens, what can be wrong with them, and rows for a
-DataLoader.
+"""Text data sets: shards (files) of sequences or tokens, their checks, rows for a DataLoader.
 
-Files may be compressed, so that a single row costs as much as thousands: a process reads a file
-whole and keeps it until it is asked for a row of another. For that to be rare, the rows of an
-epoch are thought of as one line, shard after shard in random order, each shard's rows shuffled.
-Every process of every rank has its own stretch of that line, all of the same length: with more
-shards than processes, each reads only a few; a single one they share.
+Compressed files make reading one row as expensive as reading thousands, so a process reads a
+whole shard and keeps it until a row of another shard is requested. To make that rare, an epoch
+is one line of rows, shard by shard in random order and shuffled within each shard, cut into
+stretches of equal length, one for each process of each rank. With more shards than processes,
+each process reads only a few shards; a single shard is shared.
 """
 
 import hashlib
@@ -27,23 +26,20 @@ HEAD_BYTES = 65_536
 
 
 class Row(NamedTuple):
-    """Where a sample is: the shard's place in the list, and the row in it."""
+    """Location of a sample: index of the shard, and row in the shard."""
 
     shard: int
     row: int
 
 
 class Shards:
-    """The files in a folder, sorted by name; rows[n] samples are in files[n].
-
-    Their layout is checked, their values are not read. Raises InputError that names files, with
-    what was expected and what found.
-    """
+    """The files in a folder, sorted by name; files[n] has rows[n] samples. Checks the layout
+    without reading values. Raises InputError."""
 
     kind: ClassVar[str]
     patterns: ClassVar[tuple[str, ...]]
     checked: ClassVar[int | None] = None
-    """The files of which `check` reads rows; None: all."""
+    """Number of files whose rows `check` reads; None: all."""
 
     def __init__(self, config: Config) -> None:
         self.config, self.source = config, config.data_folder
@@ -56,19 +52,17 @@ class Shards:
 
     @classmethod
     def find(cls, folder: Path) -> list[Path]:
-        """The files, sorted by name. Raises OSError, also if there are none."""
+        """Return the files, sorted by name. Raises OSError, also if there are none."""
         files = sorted(file for file in folder.iterdir() if any(map(file.match, cls.patterns)))
         if not files:
-            wanted = f"expected {cls.kind} ({' or '.join(cls.patterns)}), found none"
-            raise FileNotFoundError(ENOENT, wanted, str(folder))
+            message = f"expected {cls.kind} ({' or '.join(cls.patterns)}), found none"
+            raise FileNotFoundError(ENOENT, message, str(folder))
         return files
 
     @classmethod
     def digest(cls, folder: Path) -> str:
-        """Sha256 over each file's name, size and first HEAD_BYTES bytes. Raises OSError.
-
-        Quick on the hundreds of gigabytes of a real data set, so not over every byte.
-        """
+        """Return the sha256 of each file's name, size and first HEAD_BYTES bytes: quick for
+        hundreds of gigabytes. Raises OSError."""
         total = hashlib.sha256()
         for path in cls.find(folder):
             with path.open("rb") as file:
@@ -77,55 +71,50 @@ class Shards:
         return total.hexdigest()
 
     def check(self) -> None:
-        """See that values are in range, in the first ROWS_CHECKED rows of a file; the rest is
-        checked as it is read. Raises InputError."""
+        """Check the values in the first ROWS_CHECKED rows of each file; other rows are checked
+        when they are read. Raises InputError."""
         self._each(self.files[: self.checked], self.check_rows)
 
     def _each(self, files: list[Path], read: Callable[[int], Any]) -> list[Any]:
-        """What `read` gives for the number of each of these files."""
-        found, problems = [], []
+        """Return `read(index)` of each file. Raises InputError for all invalid files."""
+        values, problems = [], []
         for shard in range(len(files)):
             try:
-                found.append(read(shard))
+                values.append(read(shard))
             except InputError as error:
                 problems += str(error).splitlines()
         raise_if_any(problems)
-        return found
+        return values
 
     def count_rows(self, shard: int) -> int:
-        """Of one file. Raises OSError; InputError where its layout is wrong."""
+        """Count the rows of a file. Raises OSError; InputError if the layout is invalid."""
         raise NotImplementedError
 
     def check_rows(self, shard: int) -> None:
-        """Read the first ROWS_CHECKED rows. Raises InputError."""
-        raise NotImplementedError
+        """Check the first ROWS_CHECKED rows of a file. Raises InputError."""
 
     def batches(self, rank: int, steps: int) -> Iterator[list[Row]]:
-        """The rows of this rank's next batch, for ever, where there are enough for `steps`.
-
-        A DataLoader deals batches to its processes in turn, as they are made here.
-        """
+        """Yield the rows of this rank's batches, endlessly; an epoch has at least `steps`
+        steps. Stretches alternate, as a DataLoader assigns batches to processes in turn."""
         config = self.config
         processes = min(config.dataloader_workers, steps)
         parts = range(rank * processes, (rank + 1) * processes)
-        every = config.ranks * processes
-        for rows in cycle([stretch(self.rows, config.seed, part, every) for part in parts]):
+        total = config.ranks * processes
+        for rows in cycle([stretch(self.rows, config.seed, part, total) for part in parts]):
             yield list(islice(rows, config.batch_size))
 
     def __len__(self) -> int:
         return sum(self.rows)
 
     def __getitem__(self, index: Row) -> tuple[Any, ...]:
-        """The arrays of a sample. Raises InputError for what is wrong in it."""
+        """Return the arrays of a sample. Raises InputError if its values are invalid."""
         raise NotImplementedError
 
 
 def stretch(rows_of_shards: list[int], seed: int, part: int, parts: int) -> Iterator[Row]:
-    """The rows of part `part` of `parts`, epoch after epoch for ever.
-
-    Within an epoch parts are disjoint and of equal length; up to `parts` - 1 rows, others each
-    time, are left out. A batch that an epoch ends in goes on with the next one's rows.
-    """
+    """Yield the rows of part `part` of `parts`, epoch after epoch, endlessly. Within an epoch,
+    parts are disjoint and of equal length; up to `parts` - 1 rows are left out, different ones
+    each time. A batch may span two epochs."""
     length = sum(rows_of_shards) // parts
     for epoch in count():
         order = np.random.default_rng((seed, epoch)).permutation(len(rows_of_shards))
@@ -143,19 +132,16 @@ def stretch(rows_of_shards: list[int], seed: int, part: int, parts: int) -> Iter
 FIELDS = dict.fromkeys(("input_ids", "segment_ids", "input_mask"), "token")
 FIELDS |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), "prediction")
 FIELDS["next_sentence_labels"] = "sequence"
-"""What has a value each, in the order of a batch."""
+"""Field -> unit with one value each, in the order of a batch."""
 
 Arrays = dict[str, np.ndarray]
-"""By field, integers as stored: rows x tokens, rows x predictions or rows."""
+"""Field -> stored integers: rows x tokens, rows x predictions or rows."""
 
 
 class Sequences(Shards):
-    """The HDF5 shards of BERT's pre-training in a folder.
-
-    The layout is that of the public recipes: each file holds the datasets of FIELDS with a row
-    per sequence, masked_lm_positions and masked_lm_ids filled up with 0, and
-    next_sentence_labels 1 where the second segment is a random one.
-    """
+    """A folder of HDF5 shards for BERT's pre-training, in the layout of the public recipes: a
+    file holds the datasets of FIELDS with a row per sequence; masked_lm_positions and
+    masked_lm_ids are padded with 0, next_sentence_labels is 1 for a random second segment."""
 
     expected = "a folder of pre-training shards"
     missing = "no .hdf5 file"
@@ -173,7 +159,6 @@ class Sequences(Shards):
 
     @staticmethod
     def sample_bytes(length: int) -> int:
-        """Of a sequence as DataLoader hands it over."""
         return (3 * length + 2 * bert.predictions(length)) * 8
 
     def count_rows(self, shard: int) -> int:
@@ -183,11 +168,9 @@ class Sequences(Shards):
         self.read(shard, ROWS_CHECKED)
 
     def read(self, shard: int, rows: int | None = None) -> tuple[int, Arrays]:
-        """How many rows a shard has, and its arrays: whole, their first `rows`, none for 0.
-
-        Raises InputError if it can't be read, if it has another layout than the first shard, or
-        if these rows hold values that are out of range.
-        """
+        """Return a shard's number of rows and its arrays: all rows, or the first `rows`; none
+        for 0. Raises InputError if the shard is unreadable, its layout invalid or different
+        from the first shard's, or a value out of range."""
         path = self.files[shard]
         try:
             with h5py.File(path, "r") as file:
@@ -206,7 +189,7 @@ class Sequences(Shards):
         return count, arrays
 
     def _layout_problems(self, file: h5py.File) -> Iterator[str]:
-        """Fields that are no integers of rows x tokens, rows x predictions or rows."""
+        """Yield the fields that are not integers or have another shape than Arrays."""
         rows = 0
         for name, kind in FIELDS.items():
             dataset, hint = file.get(name), ""
@@ -218,7 +201,7 @@ class Sequences(Shards):
                 expected, found = "at least one row", "none"
             else:
                 rows = rows or len(dataset)
-                # The first shard says how many predictions a sequence has.
+                # The first shard determines the number of predictions.
                 shape = rows, *self.columns.setdefault(kind, dataset.shape[-1:])
                 expected, found = (" x ".join(map(str, s)) for s in (shape, dataset.shape))
                 hint = f"; sequence_length is {shape[1]}" if kind == "token" else ""
@@ -226,12 +209,10 @@ class Sequences(Shards):
                 yield f"{name}: expected {expected}, found {found}{hint}"
 
     def __getitem__(self, index: Row) -> tuple[np.ndarray, ...]:
-        """A sequence: int64, three of tokens, two of predictions, one of 1.
-
-        All of its shard stays in memory until a row of another one is asked for.
-        """
+        """Return a sequence, int64: three arrays of tokens, two of predictions, one of 1. Keeps
+        its shard in memory until a row of another shard is requested."""
         if self.current is None or self.current[0] != index.shard:
-            self.current = None  # its memory is free before the next is read
+            self.current = None  # frees memory before the next shard is read
             self.current = index.shard, self.read(index.shard)[1]
         fields = (array[index.row] for array in self.current[1].values())
         return tuple(np.atleast_1d(field).astype(np.int64) for field in fields)
@@ -240,19 +221,17 @@ class Sequences(Shards):
 PATTERN = "*train*.bin"
 DTYPE = np.dtype("<u2")
 MAGIC, HEADER = 20_240_520, 512
-"""The first 32 bits of a file with a header, and the header's half-words."""
+"""First 32 bits of a file with a header, and the header's length in 16-bit words."""
 
 
 class Tokens(Shards):
-    """The token files of language models in a folder, whose rows are blocks.
+    """A folder of token files for language models, in the layout of the public GPT recipes:
+    `train*.bin` and `*_train_*.bin` hold concatenated documents as 16-bit little-endian token
+    ids, without a header (nanoGPT) or after a header of 1,024 bytes whose first 16-bit word
+    cannot be a token (llm.c).
 
-    The layout is that of the public GPT recipes: `train*.bin` and `*_train_*.bin`, one token id
-    after another, 16 bits each, little-endian, documents joined. nanoGPT writes nothing else;
-    files of llm.c begin with a header of 1,024 bytes, whose first half-word can't be a token.
-
-    Files are memory-mapped: a block costs the pages that it lies on. Block n of a file begins
-    with token n x length and has length + 1 tokens: a sequence, and the same one token later as
-    its labels.
+    Files are memory-mapped, so a row reads only its pages. Row n starts at token n x length and
+    has length + 1 tokens: a sequence, and its labels shifted by one token.
     """
 
     expected = f"a folder of token files ({PATTERN}, 16 bits a token)"
@@ -262,7 +241,6 @@ class Tokens(Shards):
 
     @staticmethod
     def sample_bytes(length: int) -> int:
-        """Of ids and labels as DataLoader hands them over."""
         return 2 * length * 8
 
     def __init__(self, config: Config) -> None:
@@ -273,8 +251,8 @@ class Tokens(Shards):
     def count_rows(self, shard: int) -> int:
         tokens = read_tokens(self.files[shard])
         if len(tokens) <= self.length:
-            needed = f"a sequence of {self.length} and its labels need {self.length + 1} tokens"
-            raise InputError(f"{self.files[shard]}: {needed}, found {len(tokens)}")
+            expected = f"expected at least {self.length + 1} tokens (sequence_length + 1)"
+            raise InputError(f"{self.files[shard]}: {expected}, found {len(tokens)}")
         self.arrays.append(tokens)
         return (len(tokens) - 1) // self.length
 
@@ -283,8 +261,8 @@ class Tokens(Shards):
             self[Row(shard, row)]
 
     def __getitem__(self, index: Row) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and labels, int64 of `length` tokens each. Raises InputError for an id beyond the
-        vocabulary."""
+        """Return ids and labels, int64 of `length` tokens each. Raises InputError if an id is
+        outside the vocabulary."""
         begin = index.row * self.length
         block = self.arrays[index.shard][begin : begin + self.length + 1].astype(np.int64)
         if block.max() >= gpt.VOCABULARY:
@@ -296,8 +274,8 @@ class Tokens(Shards):
 
 
 def read_tokens(path: Path) -> np.ndarray:
-    """The tokens of a file, memory-mapped. Raises InputError for half a token, or another
-    version of the header; OSError."""
+    """Memory-map the tokens of a file. Raises OSError, or InputError for an odd or zero size or
+    an unknown header version."""
     size = path.stat().st_size
     if not size or size % DTYPE.itemsize:
         raise InputError(f"{path}: expected 2 bytes a token, found {size} bytes")
@@ -306,5 +284,5 @@ def read_tokens(path: Path) -> np.ndarray:
     if len(tokens) < HEADER or head[0] + (head[1] << 16) != MAGIC:
         return tokens
     if (version := int(head[2])) != 1:
-        raise InputError(f"{path}: expected version 1 of the header, found {version}")
+        raise InputError(f"{path}: expected header version 1, found {version}")
     return tokens[HEADER:]

@@ -1,4 +1,4 @@
-"""Synthetic input: one random batch, made once and handed out again at every step."""
+"""Synthetic input: one random batch, repeated in every step."""
 
 from collections.abc import Iterator
 from itertools import repeat
@@ -11,8 +11,8 @@ from perfkit.models.model import CLASSES
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield a batch for ever; see perfkit.inputs for its arrays. Sequences have no padding, two
-    segments of equal length, and all predictions used."""
+    """Yield one batch endlessly; see perfkit.inputs. Sequences have no padding, two segments of
+    equal length and no unused predictions."""
     random = np.random.default_rng(config.seed + rank)
     batch, size = config.batch_size, config.sample_size
 
@@ -29,9 +29,9 @@ def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
         return repeat((tokens[:, :-1].copy(), tokens[:, 1:].copy()))
     words = bert.FIRST_WORD, bert.VOCABULARY
     ids = integers(*words, size)
-    places = np.tile(np.arange(size, dtype=np.int64), (batch, 1))
+    positions = np.tile(np.arange(size, dtype=np.int64), (batch, 1))
     predictions = bert.predictions(size)
-    positions = np.sort(random.permuted(places, axis=1)[:, :predictions], axis=1)
+    masked = np.sort(random.permuted(positions, axis=1)[:, :predictions], axis=1)
     labels, next_sentence = integers(*words, predictions), integers(0, 2, 1)
-    segments, mask = places * 2 // size, np.ones_like(ids)
-    return repeat((ids, segments, mask, positions, labels, next_sentence))
+    segments, mask = positions * 2 // size, np.ones_like(ids)
+    return repeat((ids, segments, mask, masked, labels, next_sentence))

@@ -1,11 +1,5 @@
-"""What is true of a model whatever framework trains it; `networks.py` of a framework builds it.
-
-model.py     the facts that each model has
-resnet50.py  those of ResNet-50
-vgg16.py     those of VGG-16
-bert.py      those of BERT
-gpt.py       those of GPT-2
-"""
+"""The models: facts that do not depend on the framework. A framework's `networks.py` builds the
+networks."""
 
 from typing import NamedTuple, TypeVar
 
@@ -21,7 +15,7 @@ MODELS: dict[str, Model] = {
 }
 
 MOMENTUM = 0.9
-"""Of momentum SGD."""
+"""Momentum of SGD."""
 DESCRIPTIONS = {
     "momentum": f"momentum SGD {MOMENTUM}, learning rate {{rate:g}}, weight decay {{decay:g}}",
     "adamw": "AdamW, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
@@ -32,9 +26,9 @@ Number = TypeVar("Number", int, float)
 
 
 class OptimizerSettings(NamedTuple):
-    """`optimizer` is `momentum` (the decay is added to every gradient), `adamw` or `lamb`
-    (decay of parameters with more than one axis only); `betas` and `clip_norm` are those of
-    OptimizerDefaults; `description` names the loss too."""
+    """`optimizer` is `momentum` (weight decay is added to every gradient), `adamw` or `lamb`
+    (weight decay of parameters with more than one axis only). For `betas` and `clip_norm`, see
+    OptimizerDefaults. `description` includes the loss."""
 
     optimizer: str
     learning_rate: float
@@ -45,48 +39,46 @@ class OptimizerSettings(NamedTuple):
 
 
 def optimizer_settings(config: Config) -> OptimizerSettings:
-    """Those that published trainings of the model use with this optimizer and global batch."""
+    """Return the settings of published trainings with this optimizer and global batch."""
     optimizer = str(config.optimizer)
     defaults = MODELS[config.model].optimizer_defaults[optimizer]
     learning_rate, decay, betas, clip = defaults
     rate = learning_rate(config.global_batch)
-    words = DESCRIPTIONS[optimizer].format(rate=rate, decay=decay)
-    words += "; betas {:g} and {:g}".format(*betas) if betas != ADAM_BETAS else ""
-    words += f"; gradients clipped at norm {clip:g}" if clip else ""
-    words += "; rate constant; cross entropy"
-    return OptimizerSettings(optimizer, rate, decay, words, betas, clip)
+    description = DESCRIPTIONS[optimizer].format(rate=rate, decay=decay)
+    description += "; betas {:g} and {:g}".format(*betas) if betas != ADAM_BETAS else ""
+    description += f"; gradients clipped at norm {clip:g}" if clip else ""
+    description += "; rate constant; cross entropy"
+    return OptimizerSettings(optimizer, rate, decay, description, betas, clip)
 
 
 def units_per_sample(config: Config) -> int:
-    """What a sample counts in the unit of the model's throughput: its tokens, of tokens/s; 0
-    where the configuration leaves that open."""
+    """Return the units of throughput per sample: its tokens for tokens/s (0 if the sequence
+    length is open), otherwise 1."""
     return config.sample_size if MODELS[config.model].unit == "tokens/s" else 1
 
 
 def training_flops(config: Config) -> int | None:
-    """Floating-point operations of forward and backward pass for one sample, or one token where
-    throughput counts tokens; None where the configuration leaves its size open. Of a
-    token, these are 6 N + 12 L d T (model.Decoder).
-    """
+    """Return the FLOPs of forward and backward pass per sample, or per token for tokens/s (6 N
+    + 12 L d T, see model.Decoder); None if the sample size is open."""
     if not config.sample_size:
         return None
     return flops_with_backward(config, multiply_adds(config)) // units_per_sample(config)
 
 
 def flops_with_backward(config: Config, forward: Number) -> Number:
-    """Floating-point operations of forward and backward pass for one sample, of a forward pass
-    with so many multiply-adds.
+    """Return the FLOPs of forward and backward pass per sample from the multiply-adds of the
+    forward pass.
 
-    A multiply-add is two operations. The backward pass has two products for each of the forward
-    pass, one for the gradient of the weights and one for that of the input (Chowdhery et al.,
-    PaLM, 2022, appendix B); the first convolution needs no gradient of the images. What is
-    recomputed does not count.
+    A multiply-add is two FLOPs. The backward pass has two products for each product of the
+    forward pass, one for the weights' gradient and one for the input's (Chowdhery et al., PaLM,
+    2022, appendix B); the first convolution needs no gradient of the images. Recomputation does
+    not count.
     """
     return 6 * forward - 2 * _multiply_adds(config)[0]
 
 
 def multiply_adds(config: Config) -> int:
-    """Those of one sample's forward pass."""
+    """Return the multiply-adds of one sample's forward pass."""
     return sum(_multiply_adds(config))
 
 

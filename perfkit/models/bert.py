@@ -1,39 +1,40 @@
-"""BERT-base pre-training, masked words and next sentence: Devlin et al., BERT: pre-training of
-deep bidirectional transformers, 2018: 12 layers of width 768 with 12 heads, normalization after
-each addition, GELU. The words' logits reuse the embedding's weights.
+"""BERT-base pre-training on masked words and next sentences (Devlin et al., BERT: pre-training
+of deep bidirectional transformers, 2018): 12 layers of width 768 with 12 heads, post-norm,
+GELU. The logits of masked words share the embedding's weights.
 """
 
 from perfkit.models.model import Model, OptimizerDefaults
 
 VOCABULARY = 30_522
-"""Ids of tokens are below it: the size of BERT's English lower-case vocabulary."""
+"""Size of BERT's English lower-case vocabulary."""
 PADDING = 0
-"""The id that fills unused places of a sequence; no word to be guessed has it."""
+"""Id of padding, which is never a masked word."""
 FIRST_WORD = 999
-"""Ids below it are special tokens or unused in that vocabulary."""
+"""First id of a word; lower ids are special or unused tokens of that vocabulary."""
 
 POSITIONS = 512
 WIDTH = 768
 HEADS = 12
 LAYERS = 12
 INNER = 3072
-"""Width of the dense block of each layer."""
+"""Hidden width of a layer's dense block."""
 DROPOUT = 0.1
 EPSILON = 1e-12
-"""Of the layer norms."""
+"""Epsilon of the layer norms."""
 DEVIATION = 0.02
-"""Of the normal distribution that the first weights are from."""
+"""Standard deviation of the normal initial weights. Paddle and PyTorch truncate at -2 and 2,
+which makes no difference."""
 MASKED = -1e4
-"""Added to the scores of padding; float16 still holds it."""
+"""Added to the attention scores of padding; representable in float16."""
 
 
 def predictions(sequence_length: int) -> int:
-    """Most masked tokens of a sequence: the public trainings' 20 at 128 tokens, 80 at 512."""
+    """Return the maximum of masked tokens: as in public trainings, 20 of 128, 80 of 512."""
     return min(sequence_length, 20) if sequence_length <= 128 else 80
 
 
 def multiply_adds(length: int) -> tuple[int, int]:
-    """See Model; unused predictions are computed too."""
+    """See Model; includes unused predictions, which are computed too."""
     layer = 4 * WIDTH**2 + 2 * WIDTH * INNER + 2 * length * WIDTH
     next_sentence = WIDTH**2 + 2 * WIDTH
     prediction = WIDTH**2 + WIDTH * VOCABULARY
@@ -50,7 +51,7 @@ MODEL = Model(
     optimizer_defaults={
         # Devlin et al.
         "adamw": OptimizerDefaults(lambda _batch: 1e-4, 0.01),
-        # You et al., 2020: the rate grows with the root of the batch, from 1 / 1600 at 512.
+        # You et al., 2020: square-root scaling of the rate, 1 / 1600 for a batch of 512.
         "lamb": OptimizerDefaults(lambda batch: (batch / 512) ** 0.5 / 1600, 0.01),
     },
     multiply_adds=multiply_adds,

@@ -1,37 +1,36 @@
-"""GPT-2 124M: Radford et al., Language models are unsupervised multitask learners, 2019: 12
-layers of width 768 with 12 heads, normalization before each block and after the last, GELU by
-its tanh approximation, as the published code has it. The logits reuse the embedding's weights.
-
-As nanoGPT trains it: vocabulary padded to a multiple of 64, no dropout.
+"""GPT-2 124M (Radford et al., Language models are unsupervised multitask learners, 2019): 12
+layers of width 768 with 12 heads, pre-norm with a final norm, GELU in the tanh approximation of
+the published code. The logits share the embedding's weights. As in nanoGPT, the vocabulary is
+padded to a multiple of 64 and there is no dropout.
 """
 
 from perfkit.models.model import Decoder, Model, OptimizerDefaults
 
 VOCABULARY = 50_304
-"""Ids of tokens are below it: the 50,257 of GPT-2, padded."""
+"""Size of the vocabulary: GPT-2's 50,257 tokens, padded."""
 END_OF_TEXT = 50_256
-"""The id behind each document."""
+"""Id of the token after each document."""
 POSITIONS = 1024
 WIDTH = 768
 HEADS = 12
 LAYERS = 12
 INNER = 4 * WIDTH
-"""Width of the dense block of each layer."""
+"""Hidden width of a layer's dense block."""
 EPSILON = 1e-5
-"""Of the layer norms."""
+"""Epsilon of the layer norms."""
 DEVIATION = 0.02
-"""Of the normal distribution that the first weights are from."""
+"""Standard deviation of the initial weights."""
 RESIDUAL_DEVIATION = DEVIATION / (2 * LAYERS) ** 0.5
-"""The same of the dense layers whose output is added to the residual stream, two a layer."""
+"""Standard deviation in the two dense layers per layer that write to the residual stream."""
 
 
 def product_weights() -> int:
-    """The N of Decoder."""
+    """Return N of Decoder."""
     return LAYERS * (4 * WIDTH**2 + 2 * WIDTH * INNER) + WIDTH * VOCABULARY
 
 
 def multiply_adds(length: int) -> tuple[int, int]:
-    """See Model. All of attention's length x length scores count, the masked half too."""
+    """See Model. All length x length attention scores count, including the masked half."""
     return 0, length * (product_weights() + LAYERS * 2 * length * WIDTH)
 
 

@@ -1,24 +1,23 @@
-"""The facts that each model has."""
+"""The interface of a model: its facts and defaults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 CLASSES = 1000
-"""Labels of images are below it."""
+"""Number of image labels, as in ImageNet."""
 Unit = Literal["images/s", "sequences/s", "tokens/s"]
 UNITS: dict[str, Unit] = {"images": "images/s", "shards": "sequences/s", "tokens": "tokens/s"}
-"""Of the throughput, by the form of the data."""
-
+"""Unit of the throughput by data format."""
 
 ADAM_BETAS = (0.9, 0.999)
 """Kingma and Ba, Adam, 2014."""
 
 
 class OptimizerDefaults(NamedTuple):
-    """`learning_rate`: samples per step of all ranks -> the rate, constant over the training:
-    what is measured is throughput, not accuracy. `betas` are Adam's. Gradients whose norm, over
-    all parameters, exceeds `clip_norm` are scaled to it; None: never."""
+    """`learning_rate`: samples per step of all ranks -> learning rate, constant over the
+    training since throughput is measured, not accuracy. `betas` are Adam's. Gradients are
+    clipped to the global norm `clip_norm`, unless it is None."""
 
     learning_rate: Callable[[int], float]
     weight_decay: float
@@ -27,16 +26,16 @@ class OptimizerDefaults(NamedTuple):
 
 
 def linear_rate(rate: float, batch: int = 256) -> Callable[[int], float]:
-    """`rate` for `batch`, linear below. Above, a growing rate needs a warm-up (Goyal et al.,
-    2017), without which VGG's loss diverges within a few steps."""
+    """Scale `rate` linearly with the global batch up to `batch`, constant above: a larger rate
+    needs a warm-up (Goyal et al., 2017), without which VGG's loss diverges in a few steps."""
     return lambda global_batch: rate * min(1.0, global_batch / batch)
 
 
 class Decoder(NamedTuple):
-    """What 6 N + 12 L d T, the operations of a token's training step, is made of (Chowdhery et
-    al., PaLM, 2022, appendix B). `product_weights` is N: the weights by which each token is
-    multiplied. The output layer counts; looking embeddings up, biases and norms do not. L
-    `layers` are of `width` d; T is the sequence length."""
+    """Terms of 6 N + 12 L d T, the FLOPs of a token's training step (Chowdhery et al., PaLM,
+    2022, appendix B): N is `product_weights`, the weights in matrix products, including the
+    output layer but not embedding lookups, biases and norms; L is `layers`, d is `width`, T is
+    the sequence length."""
 
     product_weights: int
     layers: int
@@ -45,19 +44,17 @@ class Decoder(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """Facts, choices that fit, and defaults. Batch sizes are samples per device, image sizes
-    pixels, sequence lengths tokens; None: its samples have none. The first entry of `inputs`
-    and `optimizer_defaults` is the default.
+    """Facts, supported values and defaults of a model. Batch sizes are samples per device,
+    image sizes pixels, sequence lengths tokens; None: not applicable. The first entry of
+    `inputs` and `optimizer_defaults` is the default.
 
-    `data` is the form of its training data (perfkit.inputs.data_set). `cpu_sequence_length` is
-    the default on a CPU, if that is another; `longest_sequence` the number of its positions.
+    `data` is the format of the training data (perfkit.inputs.data_set). `cpu_sequence_length`
+    is the default on a CPU if different; `longest_sequence` is the number of positions.
 
-    `multiply_adds`: image size or sequence length -> those of one sample's forward pass, by the
-    layers that need no gradient of their input, and by all others. Counted are the matrix
-    products alone: convolutions, dense layers, attention. `choices`: of how many the network
-    chooses, for each part of its loss.
-
-    Rows whose label is `ignored_label` count neither in the loss nor in the accuracy.
+    `multiply_adds`: image size or sequence length -> multiply-adds of one sample's forward pass
+    in layers that need no gradient of their input, and in all other layers; only matrix
+    products count: convolutions, dense layers, attention. `choices`: number of classes for each
+    part of the loss. Rows with `ignored_label` count neither in the loss nor in the accuracy.
     """
 
     name: str

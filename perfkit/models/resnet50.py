@@ -1,31 +1,31 @@
-"""ResNet-50 v1.5: He et al., Deep residual learning for image recognition, 2015; "v1.5" has the
-stride of a stage's first block in its 3x3 convolution, as the published suites measure it."""
+"""ResNet-50 v1.5 (He et al., Deep residual learning for image recognition, 2015). As in the
+published suites, the 3x3 convolution has the stride of a stage's first block ("v1.5")."""
 
 from itertools import chain
 
 from perfkit.models.model import CLASSES, Model, OptimizerDefaults, linear_rate
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
-"""Width (channels of the 3x3 convolutions) and number of blocks."""
+"""Width (channels of the 3x3 convolutions) and number of blocks of each stage."""
 STEM = 64
 """Channels of the first convolution, 7x7."""
 EXPANSION = 4
-"""Channels of a block's output / its width."""
+"""Ratio of a block's output channels to its width."""
 
 
 def stages() -> list[list[tuple[int, int, int]]]:
-    """Input channels, width and stride of each block of each stage."""
-    found = []
+    """Return input channels, width and stride of each block of each stage."""
+    sizes = []
     inputs, stride = STEM, 1
     for width, count in STAGES:
         outputs = width * EXPANSION
-        found.append([(inputs, width, stride), *[(outputs, width, 1)] * (count - 1)])
+        sizes.append([(inputs, width, stride), *[(outputs, width, 1)] * (count - 1)])
         inputs, stride = outputs, 2
-    return found
+    return sizes
 
 
 def features() -> int:
-    """Channels that the last dense layer gets."""
+    """Return the input width of the final dense layer."""
     return STAGES[-1][0] * EXPANSION
 
 

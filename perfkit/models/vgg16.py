@@ -1,9 +1,7 @@
-"""VGG-16: Simonyan and Zisserman, Very deep convolutional networks for large-scale image
-recognition, 2014, configuration D: thirteen 3x3 convolutions with bias, no batch norm, three
-dense layers, of which the first has most of the parameters.
-
-Before the dense layers, features are averaged to 7x7: at 224 pixels they have that size
-already, so nothing changes there, and other sizes can be trained too.
+"""VGG-16 (Simonyan and Zisserman, Very deep convolutional networks for large-scale image
+recognition, 2014, configuration D): thirteen 3x3 convolutions with bias, no batch norm, and
+three dense layers, the first of which has most of the parameters. An average pool to 7x7 before
+the dense layers allows any image size; at 224 pixels it changes nothing.
 """
 
 from itertools import pairwise
@@ -11,17 +9,17 @@ from itertools import pairwise
 from perfkit.models.model import CLASSES, Model, OptimizerDefaults, linear_rate
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-"""Channels and number of convolutions; a 2x2 max-pool ends each stage."""
+"""Channels and number of convolutions of each stage, which ends with a 2x2 max-pool."""
 POOLED = 7
-"""Height and width of the features that the dense layers get."""
+"""Height and width of the dense layers' input."""
 DENSE = 4096
 DROPOUT = 0.5
 DEVIATION = 0.01
-"""Of the normal distribution of the dense layers' first weights."""
+"""Standard deviation of the dense layers' initial weights."""
 
 
 def dense_layers() -> list[tuple[int, int]]:
-    """Inputs and outputs of the dense layers."""
+    """Return the input and output widths of the dense layers."""
     return list(pairwise((STAGES[-1][0] * POOLED**2, DENSE, DENSE, CLASSES)))
 
 

@@ -1,8 +1,8 @@
-"""What runs in the processes that train.
+"""The worker processes.
 
-rank.py    one rank of one repeat
+rank.py    one rank of a repeat
 loop.py    the training loop and its timer
-warmup.py  when a warm-up of open length is over
-peak.py    the most that a device can do
-trace.py   what a framework does with given weights and one batch
+warmup.py  end of an automatic warm-up
+peak.py    peak rates of the device
+trace.py   a framework's work with given weights and one batch
 """

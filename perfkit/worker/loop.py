@@ -1,9 +1,10 @@
-"""The training loop and its timer. Framework-free: device, trainer and clock are arguments.
+"""The training loop and its timer. Independent of frameworks: device, trainer and clock are
+arguments.
 
-The device records events in its own time: readings of the clock on a CPU, events in the stream
-on a GPU. Inside the window they are recorded without waiting for the device, which is
-synchronized where the window begins. Where it ends the host waits for the last step's event:
-what an input has begun to prepare on the device by then is no part of the window.
+The device records events: readings of the clock on a CPU, events in the stream on a GPU. The
+device is synchronized at the start of the window; inside the window, recording does not wait
+for it. At the end, the host waits for the last step's event only, so batches that an input
+already prepares on the device are not part of the window.
 """
 
 import math
@@ -17,23 +18,22 @@ from typing import Any, NamedTuple
 from perfkit.frameworks.base import Clock, Device, Trainer
 
 Write = Callable[..., None]
-"""Writes the events given, dicts, in their order."""
+"""Writes events (dicts) in order."""
 COMPUTE_STEPS = 3
 
 
 class LossNotFiniteError(ArithmeticError):
-    """The loss became NaN or infinite: what follows is no training."""
+    """The loss became NaN or infinite, which ends the training."""
 
 
 class NotSynchronizedError(RuntimeError):
-    """A step was not complete after the host had waited for it: the window's ends are
-    unknown."""
+    """A step was incomplete after the host had waited for it: the window's ends are unknown."""
 
 
 class Window(NamedTuple):
-    """The measured steps: samples of this rank and host seconds from a synchronized device
-    to the completion of the last step.
-    `began` is the clock's reading at the first of them."""
+    """The measured steps: samples of this rank, and host seconds from the synchronization of
+    the device to the completion of the last step; `began` is the clock's reading at the start.
+    """
 
     samples: int
     seconds: float
@@ -42,8 +42,8 @@ class Window(NamedTuple):
 
 @dataclass
 class StepTimer:
-    """Writes a `step` event for each step as soon as the device has completed it. Its `loss` is
-    read and written with it or, unless `read_losses_at_once`, after the window."""
+    """Writes a `step` event as soon as the device has completed the step. The `loss` event
+    follows immediately if `read_losses_at_once`, otherwise after the window."""
 
     device: Device
     clock: Clock
@@ -52,27 +52,27 @@ class StepTimer:
     read_losses_at_once: bool
 
     def __post_init__(self) -> None:
-        # Step, its begin and end on the device, seconds of waiting for data, loss.
+        # Step, its begin and end event, seconds of data wait, loss.
         self.pending: deque[tuple[int, Any, Any, float, Any]] = deque()
         self.unread: list[tuple[int, Any]] = []
         self.restart()
 
     def restart(self) -> float:
-        """Synchronize and begin the next step; returns the clock's reading, seconds."""
+        """Synchronize and begin the next step. Returns the clock's reading, seconds."""
         self.device.synchronize()
         self.write_rest()
         self.begin = self.device.record_event()
         return self.clock()
 
     def stop(self, step: int, data_wait_seconds: float, loss: Any) -> None:
-        """End a step whose work has been handed to the device, and begin the next."""
+        """End a step whose work has been submitted, and begin the next step."""
         end = self.device.record_event()
         self.pending.append((step, self.begin, end, data_wait_seconds, loss))
         self.begin = end
         self.write_complete()
 
     def write_complete(self) -> None:
-        """Write the steps that the device has completed; does not wait for it."""
+        """Write the steps that the device has completed; does not wait."""
         pending, device = self.pending, self.device
         events = []
         try:
@@ -93,18 +93,18 @@ class StepTimer:
                 else:
                     self.unread.append((step, loss))
         finally:
-            # Also the step whose loss is not finite.
+            # Includes the step whose loss is not finite.
             if events:
                 self.write(*events)
 
     def finish(self) -> float:
-        """Wait for the last step; returns the clock's reading, seconds."""
+        """Wait for the last step. Returns the clock's reading, seconds."""
         self.device.wait_for(self.begin)
         return self.clock()
 
     def write_rest(self) -> None:
-        """Write what is left once the device has completed all steps. Raises
-        NotSynchronizedError where it has not."""
+        """Write the remaining steps and losses. Raises NotSynchronizedError if the device has
+        not completed all steps."""
         self.write_complete()
         if self.pending:
             step = self.pending[0][0]
@@ -117,7 +117,7 @@ class StepTimer:
 
 
 def loss_event(step: int, loss: Any) -> dict[str, Any]:
-    """Read a loss, for which the host waits for a GPU. Raises LossNotFiniteError."""
+    """Read a loss, which waits for a GPU. Raises LossNotFiniteError."""
     value = float(loss)
     if not math.isfinite(value):
         raise LossNotFiniteError(f"the loss is {value} at step {step}")
@@ -139,16 +139,15 @@ def train(
     is_warmed_up: Callable[[int], bool] = lambda _step: True,
     clock: Clock = time.perf_counter,
 ) -> Window:
-    """Train for warm-up plus measured steps and time them. The warm-up takes `warmup_steps` and
-    as many more as it takes until `is_warmed_up` is true of the last one. `samples_per_step`
-    is of this rank, in `accumulate` micro-batches.
+    """Train for the warm-up and the measured steps, and time them. The warm-up has at least
+    `warmup_steps` steps and ends when `is_warmed_up(step)` is true. `samples_per_step` counts
+    the samples of this rank in all `accumulate` micro-batches.
 
-    `data_wait_seconds` of a step is host time spent waiting for its batches. Losses are read
-    at once only where that does not make the host wait for the device (a CPU); elsewhere
-    after the window. The device's peak memory is counted from the window's begin on. With
-    `announce` a `batch` event says that a step has its batches, which
-    distinguishes a rank that hangs from those that wait for it. Raises LossNotFiniteError,
-    NotSynchronizedError, and what trainer and batches raise.
+    `data_wait_seconds` of a step is the host time spent waiting for its batches. Set
+    `read_losses_at_once` only if reading a loss does not wait for the device (on a CPU). Peak
+    memory is counted from the start of the window. `announce` writes a `batch` event when a
+    step has its batches, which tells a rank that hangs from ranks that wait for it. Raises
+    LossNotFiniteError, NotSynchronizedError, and errors of trainer and batches.
     """
     timer = StepTimer(device, clock, write, samples_per_step, read_losses_at_once)
 
@@ -189,11 +188,11 @@ def compute_seconds(
     accumulate: int,
     clock: Clock = time.perf_counter,
 ) -> float:
-    """Seconds that this rank needs for a step's batches, forward and backward passes without
-    waiting for other ranks: the median of COMPUTE_STEPS, run after the window.
+    """Return the seconds of a step's batches, forward and backward passes without waiting for
+    other ranks: the median of COMPUTE_STEPS steps. Does not change parameters.
 
-    In a window all ranks step together, so that step times do not show which rank the others
-    wait for; this does. No parameter changes.
+    Inside the window, step times are equal on all ranks; this time, measured after the window,
+    shows which rank the others wait for.
     """
     seconds = []
     for _ in range(COMPUTE_STEPS):

@@ -1,9 +1,9 @@
-"""Peak rates of a device, by the framework's own matrix product and copy.
+"""Peak rates of a device, measured with the framework's own matrix product and copy.
 
-Each worker measures them after its window: on the same device, in the process that has just
-trained, with its threads and its precision. The fastest of several groups of calls counts,
-since every disturbance makes one slower. Short calls are timed many at a time, so that waiting
-for the device, 10 to 15 us on a GPU, is no part of them: an H100 copies 256 MiB in 0.18 ms.
+Each worker measures them on its device, in its training process, with the same threads and
+precision. The fastest of several groups of calls counts, since disturbances only slow a group
+down. Short calls are timed in groups to exclude the time of a synchronization, 10 to 15 us on a
+GPU: an H100 copies 256 MiB in 0.18 ms.
 """
 
 import math
@@ -14,13 +14,13 @@ from typing import Any
 from perfkit.frameworks.base import Clock, Device, Workloads
 
 SMALLEST, LARGEST = 512, 8192
-"""Rows and columns of the square matrices."""
+"""Rows of the square matrices."""
 COPIED_BYTES = 2**28
-"""More than the caches of most devices hold; some processors have more than twice as much."""
+"""Larger than most devices' caches; those of some processors are more than twice as large."""
 MINIMUM_SECONDS = 0.02
-"""A call this long is not mostly overhead, and is timed alone."""
+"""A call this long is timed alone: its overhead is negligible."""
 MINIMUM_GROUP = 10
-"""Shorter calls between two synchronizations."""
+"""Least number of shorter calls between two synchronizations."""
 MEASURING_SECONDS = 0.3
 MINIMUM_TIMES = 3
 
@@ -28,13 +28,13 @@ MINIMUM_TIMES = 3
 def measure_peak(
     workloads: Workloads, device: Device, clock: Clock = time.perf_counter
 ) -> dict[str, float]:
-    """`matmul_flops_per_second`, a multiply-add being two operations, for matrices of
-    `matmul_size` rows and columns, and `copy_bytes_per_second`, the sum of read and written
-    bytes as in STREAM (McCalpin, 1995)."""
+    """Return `matmul_flops_per_second` (two per multiply-add) for matrices of `matmul_size`
+    rows and columns, and `copy_bytes_per_second`, bytes read plus bytes written as in STREAM
+    (McCalpin, 1995)."""
 
-    def fastest(call: Callable[[], Any], lasting: float = MEASURING_SECONDS) -> float:
-        """Seconds of a call in the fastest of MINIMUM_TIMES, or of as many as take `lasting`
-        seconds."""
+    def fastest(call: Callable[[], Any], duration: float = MEASURING_SECONDS) -> float:
+        """Return the seconds of a call in the fastest group, of at least MINIMUM_TIMES groups
+        and `duration` seconds."""
 
         def timed(calls: int) -> float:
             device.synchronize()
@@ -44,14 +44,14 @@ def measure_peak(
             device.synchronize()
             return (clock() - began) / calls
 
-        # The first call may load kernels, or start threads.
+        # The first call may load kernels or start threads.
         shortest = min(timed(1), timed(1))
         calls = 1
         if shortest < MINIMUM_SECONDS:
             calls = max(MINIMUM_GROUP, math.ceil(MINIMUM_SECONDS / max(shortest, 1e-6)))
         seconds: list[float] = []
-        ending = clock() + lasting
-        while len(seconds) < MINIMUM_TIMES or clock() < ending:
+        end = clock() + duration
+        while len(seconds) < MINIMUM_TIMES or clock() < end:
             seconds.append(timed(calls))
         return min(seconds)
 

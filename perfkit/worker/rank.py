@@ -1,6 +1,6 @@
-"""One rank of one repeat: `python -m perfkit.worker.rank JOB`, started by a launcher.
+"""One rank of a repeat: `python -m perfkit.worker.rank JOB`, started by a launcher.
 
-Reads the task from the file JOB and appends events to this rank's raw file; for a repeat start,
+Reads its task from the file JOB and appends events to the rank's raw file, for a repeat: start,
 effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or failure.
 `docs/results.md` describes the events.
 """
@@ -38,16 +38,16 @@ from perfkit.worker.trace import write_trace
 from perfkit.worker.warmup import AutoWarmup
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
-"""The least number of batches and of seconds for which the input alone is read."""
+"""Minimum number of batches and seconds when only the input is read."""
 PROFILED_STEPS = 5
 
 
 class ConfigMismatchError(RuntimeError):
-    """The framework silently does something other than the configuration says."""
+    """The training silently differs from the configuration."""
 
 
 class RawFile:
-    """The raw events of this rank: a line each, not buffered."""
+    """The raw events of this rank, one per line, unbuffered."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,29 +56,29 @@ class RawFile:
         )
 
     def write(self, *events: dict[str, Any]) -> None:
-        """Append the events by one system call. Raises OSError where the disk is full."""
-        # json.dumps takes eight times as long, in every step of the window.
+        """Append the events in one system call. Raises OSError if the disk is full."""
+        # json.dumps is eight times slower, and this runs in every step of the window.
         lines = b"".join([to_json(event) + b"\n" for event in events])
         if os.write(self.descriptor, lines) != len(lines):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def main(job_file: Path) -> None:
-    """Run this rank; exits with status 1 after a `failure` event."""
+    """Run this rank. Exits with status 1 after a `failure` event."""
     scratch = job_file.parent
     register(scratch)
-    # A DataLoader's process that waits to hand a batch over outlives its trainer otherwise.
+    # Otherwise, a DataLoader process waiting to deliver a batch would outlive its trainer.
     os.register_at_fork(after_in_child=partial(register, scratch))
-    # Where PyTorch's DataLoader has its sockets, which a kill would leave elsewhere; by a short
-    # name, as a socket's path has at most 107 bytes.
+    # PyTorch's DataLoader creates its sockets here, which a kill would leave behind elsewhere.
+    # The name is short because a socket's path has at most 107 bytes.
     folder = f"/proc/{os.getpid()}/fd/{os.open(scratch, os.O_RDONLY)}"
     vars(multiprocessing.current_process())["_config"]["tempdir"] = folder
-    # The driver sends this signal when a rank hangs: the log then shows each rank's stacks.
+    # The driver sends this signal when a rank hangs, to get each rank's stacks in the log.
     faulthandler.register(signal.SIGUSR1)
     job = json.loads(job_file.read_text())
     config = Config.model_validate(job["config"])
     protocol = Protocol.model_validate(job["protocol"])
-    # Set by a launcher; a single process is started without one.
+    # Set by the launcher; a single process runs without a launcher.
     rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
     raw = RawFile(rank_file(Path(job["raw_folder"]), rank))
     try:
@@ -92,21 +92,21 @@ def main(job_file: Path) -> None:
         try:
             raw.write({"event": "failure", "code": code, "params": {"detail": message}})
         finally:
-            # Not sys.exit: what is left of the framework (a pipeline that failed, a rank that
-            # waits for the others) may never let the interpreter end.
+            # Not sys.exit: remains of the framework (a failed pipeline, a rank waiting for
+            # others) may keep the interpreter alive.
             os._exit(1)
 
 
 def open_input(
     config: Config, rank: int
 ) -> tuple[Backend, Device, Iterator[Batch], dict[str, str]]:
-    """The framework, this rank's device, the batches of the input on it, and settings of host
-    and input by name."""
+    """Return the framework, this rank's device, the input's batches on the device, and the
+    settings of host and input by name."""
     settings = {}
-    # Before the framework is imported: its threads take over on which cores this process runs.
+    # Before the framework is imported: its threads inherit the process's CPU affinity.
     if config.device == "gpu":
-        bound = config.tunes(AFFINITY)
-        settings[AFFINITY] = run_near(rank % config.devices) if bound else "all cores: disabled"
+        tuned = config.tunes(AFFINITY)
+        settings[AFFINITY] = run_near(rank % config.devices) if tuned else "all cores: disabled"
     for name in ("dali_threads", "dali_prefetch") if config.input == "dali" else ():
         settings[name] = str(getattr(config, name))
     framework = backend(config.framework)
@@ -116,10 +116,10 @@ def open_input(
 
 
 def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
-    """Train under the protocol: a repeat."""
+    """Train under the protocol."""
     framework, device, batches, settings = open_input(config, rank)
     trainer = framework.Trainer(config)
-    # The first batch starts the input's own workers and shows whether the data can be read.
+    # The first batch starts the input's workers and shows whether the data is readable.
     effective = trainer.effective(next(batches))
     effective.setdefault("settings", {}).update(settings)
     check_effective(config, effective)
@@ -129,7 +129,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
         peak = try_measure(lambda: measure_peak(framework.Workloads(config), device))
         raw.write({"event": "peak", **peak})
 
-    # Before the training and after it: other load can make either measurement too low.
+    # Measured before and after the training: other load can lower either measurement.
     write_peak()
     warmup = AutoWarmup(protocol, rank, raw.path.parent, raw.write, framework.largest_of_ranks)
     sizes: list[int] = []
@@ -155,7 +155,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     # A short batch must not count as a full one.
     samples = sum(sizes[-protocol.measured_steps * config.accumulate :])
     raw.write({"event": "window", **window._asdict(), "samples": samples})
-    # Memory before the work below, which takes some of its own.
+    # Read the peak memory before the work below allocates more.
     end: dict[str, Any] = {
         "memory_bytes": device.peak_memory_bytes(),
         "skipped_steps": trainer.skipped_steps if effective["loss_scaling"] else None,
@@ -170,10 +170,9 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
 
 
 def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
-    """Take batches as fast as the input gives them, without training."""
+    """Read batches at full speed, without training."""
     _framework, device, batches, _settings = open_input(config, rank)
-    # Batches prepared in advance say nothing of the input's speed. A DataLoader keeps two for
-    # each of its processes.
+    # Skip batches prepared in advance. A DataLoader keeps two for each of its processes.
     prepared = 2 * config.dataloader_workers
     if config.input == "dali":
         prepared = config.dali_prefetch or 0
@@ -190,7 +189,7 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
 
 
 def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
-    """Train some steps under the framework's own profiler, which makes them slower."""
+    """Train PROFILED_STEPS steps under the framework's own profiler, which slows them down."""
     framework, _device, batches, _settings = open_input(config, rank)
     trainer = framework.Trainer(config)
 
@@ -206,18 +205,17 @@ def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
 
 
 def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> dict[str, Any]:
-    """Trace this framework's work, for a comparison with others."""
+    """Trace the framework's work; see perfkit.worker.trace."""
     write_trace(config, raw.path.parent.parent, raw.write)
     return {}
 
 
 TASKS = {"measure": measure, "read_input": read_input, "profile": profile, "verify": verify}
-"""What a worker can be started for; each returns the fields of its `end` event."""
+"""Tasks of a worker; each returns the fields of the `end` event."""
 
 
 def evaluate(trainer: Trainer, batch: Batch) -> dict[str, float]:
-    """Loss and accuracy on one more batch. Raises LossNotFiniteError where the last update
-    ruined the training."""
+    """Return loss and accuracy on a batch. Raises LossNotFiniteError for NaN or infinity."""
     loss, accuracy = trainer.evaluate(batch)
     if not math.isfinite(loss):
         raise LossNotFiniteError(f"the loss is {loss} after the last step")
@@ -225,8 +223,8 @@ def evaluate(trainer: Trainer, batch: Batch) -> dict[str, float]:
 
 
 def try_measure(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
-    """What `read` returns or, as `missing`, why it failed: the window stays a result. Raises
-    LossNotFiniteError: that was no training."""
+    """Return `read()` or, if it fails, the reason as `missing`, so that the window remains a
+    result. Raises LossNotFiniteError."""
     try:
         return read()
     except LossNotFiniteError:
@@ -236,18 +234,18 @@ def try_measure(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
 
 
 def check_effective(config: Config, effective: dict[str, Any]) -> None:
-    """Raises ConfigMismatchError where the training differs from the configuration."""
+    """Raise ConfigMismatchError if the training differs from the configuration."""
     expected: dict[str, Any] = {"device": config.device, "precision": config.precision}
     if config.precision == "auto":
         del expected["precision"]
     if config.precision == "fp32":
-        # With lower precisions, TF32 does not matter.
+        # TF32 does not affect lower precisions.
         expected["tf32"] = config.tf32
     for name, value in expected.items():
         if effective[name] != value:
             computed = ", ".join(f"{n} in {d}" for d, n in effective["dtypes"].items())
             raise ConfigMismatchError(
-                f"{name}={value} was asked for, and the training has {name}={effective[name]} "
+                f"{name}={value} was requested, but the training has {name}={effective[name]} "
                 f"(matrix products: {computed}): {config.framework} ignores it on this device"
             )
 
@@ -265,11 +263,11 @@ FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
     ("disk_full", OSError, rf"^\[Errno ({'|'.join(map(str, NO_ROOM))})\]"),
     ("io_error", OSError, rf"^\[Errno ({'|'.join(map(str, BROKEN))})\]"),
 )
-"""Codes by the exception's class and a pattern in its message; the first that fits counts."""
+"""Codes by exception class and pattern in the message; the first match counts."""
 
 
 def classify(error: BaseException) -> tuple[FailureCode, str]:
-    """The failure's code, and the exception's message in one line."""
+    """Return the failure code and the exception's message on one line."""
     text = " ".join(str(error).split()).encode(errors="replace").decode()
     message = portable(text)[:600] or type(error).__name__
     for code, kind, pattern in FAILURES:

@@ -1,12 +1,12 @@
-"""Traces a framework's work with given weights and one batch, for a comparison with others.
+"""Traces a framework's work with given weights and one batch, to compare frameworks.
 
-All frameworks train on the same batch and begin each step with the same weights, those of the
-first framework (the reference): so a difference does not grow from step to step, as in a deep
-network even that of the last bit would. Optimizer states are each framework's own.
+All frameworks train on the same batch and start each step from the weights of the first
+framework (the reference). Otherwise, in a deep network even a difference in the last bit would
+grow from step to step. Optimizer states are each framework's own.
 
-The reference leaves weights, gradients and updates in a folder; the others measure distances
-from them, in float32, which is what is benchmarked, and in float64, in which rounding can
-neither be mistaken for a difference nor hide one.
+The reference stores weights, gradients and updates in a folder; the other frameworks measure
+their distances from them, in float32, the benchmarked precision, and in float64, where rounding
+can neither look like a difference nor hide one.
 """
 
 import json
@@ -26,18 +26,18 @@ from perfkit.results.store import write_atomically
 from perfkit.worker.loop import Write
 
 PRECISIONS = {"fp32": np.float32, "fp64": np.float64}
-"""In this order: float64, once enabled, stays enabled."""
+"""The order matters: float64 cannot be disabled again."""
 STEPS = 5
 COPIES = STEPS + 3 * len(PRECISIONS)
-"""Float32 copies of all parameters that the reference leaves: the weights that each step begins
-with and, by precision, the first step's gradients, the first and last update."""
+"""Number of float32 copies of all parameters that the reference stores: the weights before each
+step and, for each precision, the first step's gradients, the first and the last update."""
 PARAMETERS = "parameters.json"
 
 Tensors = Iterable[tuple[str, np.ndarray]]
 
 
 def write_trace(config: Config, folder: Path, write: Write) -> None:
-    """Trace the framework of `config`; `folder` is shared with the reference."""
+    """Trace the framework of `config`; `folder` is shared by all frameworks."""
     framework = backend(config.framework)
     framework.open_device(config)
     for precision, dtype in PRECISIONS.items():
@@ -48,9 +48,9 @@ def write_trace(config: Config, folder: Path, write: Write) -> None:
 
 
 def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
-    """The batch of synthetic input, the same images in each layout. The first sequence ends
-    after three quarters: that shows who computes with padding, or counts predictions beyond
-    the end."""
+    """Return the batch of synthetic input with the same images in each layout. The first
+    sequence ends after three quarters, which reveals frameworks that compute with padding or
+    count unused predictions."""
     data = MODELS[config.model].data
     if data == "tokens":
         return next(synthetic.batches(config, 0))
@@ -72,15 +72,12 @@ def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
 def trace_steps(
     trainer: Trainer, batch: Batch, precision: str, folder: Path, write: Write
 ) -> None:
-    """Write the events of STEPS steps of `trainer` with `batch`, unless names or shapes of its
-    parameters differ from the reference's.
-
-    Events: `work`, the `loss` of each step and, unless it is the reference, the `distances` of
-    the first step's gradients and of the first and the last update.
-    """
+    """Write the events of STEPS steps of `trainer` with `batch`: `work` and, unless names or
+    shapes of parameters differ from the reference's, the `loss` of each step and, except for
+    the reference, the `distances` of the first step's gradients, the first and last update."""
 
     def compare(name: str, tensors: Tensors) -> None:
-        """Keep the tensors as the reference's, or write their distances from those."""
+        """Store the reference's tensors, or write the distances from them."""
         path = folder / f"{precision}-{name}.npz"
         if not path.exists():
             save(path, tensors)
@@ -92,12 +89,12 @@ def trace_steps(
     trainer.disable_dropout()
     weights = trainer.weights()
     shapes = {name: [*array.shape] for name, array in weights.items()}
-    counted = trainer.multiply_adds(batch)
-    write({"event": "work", "parameters": shapes, "multiply_adds": counted})
-    known = folder / PARAMETERS
-    if not known.exists():
-        write_atomically(known, json.dumps(shapes))
-    elif json.loads(known.read_text()) != shapes:
+    count = trainer.multiply_adds(batch)
+    write({"event": "work", "parameters": shapes, "multiply_adds": count})
+    reference_shapes = folder / PARAMETERS
+    if not reference_shapes.exists():
+        write_atomically(reference_shapes, json.dumps(shapes))
+    elif json.loads(reference_shapes.read_text()) != shapes:
         return
     for step in range(1, STEPS + 1):
         start = folder / f"weights-{step}.npz"
@@ -112,19 +109,19 @@ def trace_steps(
             trainer.update()
             weights = trainer.weights()
             if step in (1, STEPS):
-                # float64, so that the subtraction rounds nothing away; a tensor at a time.
+                # In float64, so that the subtraction is exact; one tensor at a time.
                 updates = ((k, a.astype(np.float64) - before[k]) for k, a in weights.items())
                 compare("first_update" if step == 1 else "last_update", updates)
 
 
 def distance(reference: np.ndarray, own: np.ndarray) -> tuple[float, ...]:
-    """Euclidean norms of the difference, of the reference, of this framework's tensor."""
+    """Return the Euclidean norms of the difference, the reference and `own`."""
     own, reference = own.astype(np.float64), reference.astype(np.float64)
     return tuple(float(np.linalg.norm(array)) for array in (own - reference, reference, own))
 
 
 def save(path: Path, tensors: Tensors) -> None:
-    """As np.savez in float32, a tensor at a time: all copies at once would fill the memory."""
+    """Like np.savez in float32, but one tensor at a time to save memory."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in tensors:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -1,5 +1,5 @@
-"""When the warm-up of a repeat is over whose protocol leaves its length open: once the driver,
-which tests the steps so far, says so, or at a limit."""
+"""The end of an automatic warm-up: when the driver finds a steady state in the steps so far, or
+at a limit of steps or seconds."""
 
 import time
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from perfkit.frameworks.base import Clock
 from perfkit.results.store import steady_file
 
 CHECK_STEPS = 5
-"""The ranks agree once in so many steps: for that, they wait for the device and each other."""
+"""Steps between two checks, at which the ranks wait for the device and each other."""
 REASONS = (None, "seconds", "steady")
-"""What ends it, by the number that the ranks exchange."""
+"""Reason for the end by the number that the ranks exchange."""
 
 
 class AutoWarmup:
@@ -28,7 +28,7 @@ class AutoWarmup:
         clock: Clock = time.perf_counter,
     ) -> None:
         self.protocol = protocol
-        # Rank 0, which decides, is on the driver's machine, also of several nodes.
+        # Rank 0 decides; it always runs on the driver's machine.
         self.steady_file = steady_file(raw_folder) if rank == 0 else None
         self.write = write
         self.largest_of_ranks = largest_of_ranks
@@ -36,20 +36,20 @@ class AutoWarmup:
         self.began = clock()
 
     def is_over(self, step: int) -> bool:
-        """Whether the window begins after `step`."""
+        """Return whether the window begins after `step`."""
         limit, most_seconds = self.protocol.warmup_limit, self.protocol.warmup_seconds
         if limit is None:
             return True
         seconds = self.clock() - self.began
-        known = ended_by = None
+        reason = ended_by = None
         if step >= limit:
             ended_by = "steps"
         elif step % CHECK_STEPS == 0:
             if self.steady_file and self.steady_file.exists():
-                known = "steady"
+                reason = "steady"
             elif self.steady_file and most_seconds and seconds >= most_seconds:
-                known = "seconds"
-            ended_by = REASONS[self.largest_of_ranks(REASONS.index(known))]
+                reason = "seconds"
+            ended_by = REASONS[self.largest_of_ranks(REASONS.index(reason))]
         if ended_by:
             event = {"event": "warmup", "steps": step, "seconds": seconds}
             self.write(event | {"ended_by": ended_by})

@@ -1,8 +1,8 @@
-"""What the networks are made of: a forward pass whose layers name and declare their parameters,
-a flat dict of arrays. A framework's subclass has the operations.
+"""Building blocks of the networks: a forward pass whose layers declare their parameters in a
+flat dict of arrays. Each framework's subclass provides the operations.
 
-Kernels of convolutions are height x width x inputs x outputs, all else as perfkit.frameworks
-.base.Weights has it.
+Convolution kernels are height x width x inputs x outputs; the axes of all other parameters are
+those of perfkit.frameworks.base.Weights.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 NORM_MOMENTUM = 0.9
-"""The share that running statistics keep of themselves, as Paddle's batch norm has it."""
+"""Weight of the old value in batch norm's running statistics (Paddle's default)."""
 NORM_EPSILON = 1e-5
 
 Array = Any
 Fill = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-"""The first values of a parameter of that shape."""
+"""Returns the initial values of a parameter of that shape."""
 
 
 def constant(value: float) -> Fill:
@@ -34,17 +34,17 @@ def uniform(limit: float) -> Fill:
 
 
 class Forward:
-    """One forward pass: the parameters that its layers read, and the statistics that it leaves.
+    """One forward pass: the parameters that its layers read, and the updated statistics.
 
-    `dtype` is that of the factors of convolutions, dense layers and attention, as a framework's
-    autocast has it; norms, softmax and losses compute in `wide`, the parameters' dtype, and
-    norms give back the dtype that they get. Without `parameters`, the pass is only traced and
-    records what is declared in it: a parameter's canonical shape and what fills it at first,
-    the first values of a statistic.
+    Factors of convolutions, dense layers and attention have the dtype `dtype`, as under a
+    framework's autocast; norms, softmax and losses compute in `wide`, the parameters' dtype,
+    and norms return the dtype of their input. Without `parameters`, the pass is only traced and
+    records the declarations: each parameter's canonical shape and Fill, each statistic's
+    initial values.
     """
 
     wide: Any = "float32"
-    """Of all passes; float64 once that is enabled."""
+    """Shared by all passes; float64 once enabled."""
     cast: ClassVar[Callable[..., Array]]
     concat: ClassVar[Callable[..., Array]]
     gelu: ClassVar[Callable[..., Array]]
@@ -75,50 +75,49 @@ class Forward:
         self.spatial = tuple(layout.index(axis) for axis in "HW") if "H" in layout else ()
 
     def parameter(self, name: str, fill: Fill, *shape: int) -> Array:
-        """A trainable parameter of this canonical shape."""
+        """Return a trainable parameter of this canonical shape."""
         if self.parameters is not None:
             return self.parameters[name]
         self.declared[name] = shape, fill
-        own = (*shape[2:], shape[1], shape[0]) if len(shape) == 4 else shape
-        return self.zeros(own, self.wide)
+        stored = (*shape[2:], shape[1], shape[0]) if len(shape) == 4 else shape
+        return self.zeros(stored, self.wide)
 
     def statistic(self, name: str, first: float, channels: int) -> Array:
-        """A value of each channel that is not trained."""
+        """Return a statistic: one untrained value per channel, initially `first`."""
         if self.parameters is not None:
             return self.before[name]
         self.declared_statistics[name] = np.full(channels, first, np.float32)
         return self.zeros((channels,), self.wide)
 
-    # The operations that are no function of the same name in every framework. One that trains
-    # no sequences needs those of images alone.
+    # Operations that each framework implements; those for sequences only if it trains them.
 
     def convolve(self, x: Array, kernel: Array, size: int, stride: int) -> Array:
-        """Padded so that stride 1 keeps the size."""
+        """Convolve with padding that preserves the image size at stride 1."""
 
     def max_pool(self, x: Array, size: int, stride: int, padding: int = 0) -> Array:
-        """The largest of each place's size x size; the first of equal ones has the gradient."""
+        """Max-pool over size x size windows; the first of equal values gets the gradient."""
 
     def dropout(self, x: Array, rate: float) -> Array:
-        """Each value is 0 with this probability; the mean stays."""
+        """Set each value to 0 with probability `rate` and scale the rest to keep the mean."""
 
     def product(self, a: Array, b: Array, *, transposed: bool = False) -> Array:
-        """Of matrices in the last two axes of both, or of all rows of `a` with a matrix `b`;
-        `transposed`: with the last two axes of `b` exchanged."""
+        """Multiply the matrices in the last two axes of `a` and `b`, or all rows of `a` by one
+        matrix `b`; `transposed` swaps the last two axes of `b`."""
 
     def rows(self, table: Array, indices: Array) -> Array:
-        """The rows of a table at these indices, of any shape."""
+        """Return the rows of `table` at `indices` of any shape."""
 
     def rows_of_each(self, x: Array, positions: Array) -> Array:
-        """Of x of batch x length x width, the positions, batch x P, of each."""
+        """Return x[n, positions[n]] for each n of a batch x length x width array."""
 
     def cross_entropies(self, logits: Array, labels: Array) -> Array:
-        """Of rows of logits, each with its label, labels having any shape; in `wide`."""
+        """Return each row's cross entropy in `wide`; `labels` may have any shape."""
 
     # Layers.
 
     def kernel(self, name: str, inputs: int, outputs: int, size: int) -> Array:
-        """The weight of a convolution. First values are normal, by He et al., Delving deep into
-        rectifiers, 2015."""
+        """Return a convolution's weight, initialized as in He et al., Delving deep into
+        rectifiers, 2015 (normal)."""
         fill = normal((2 / (inputs * size**2)) ** 0.5)
         return self.parameter(f"{name}.weight", fill, outputs, inputs, size, size)
 
@@ -141,19 +140,18 @@ class Forward:
         return self.add_bias(y, self.bias(name, outputs)) if bias else y
 
     def along(self, channels: Array) -> Array:
-        """A value for each channel, ready to be used with activations."""
+        """Reshape one value per channel for broadcasting with activations."""
         return channels[:, None, None] if self.layout == "NCHW" else channels
 
     def add(self, x: Array, y: Array) -> Array:
-        """The sum in the dtype of x."""
+        """Return x + y in the dtype of x."""
         return x + self.cast(y, x.dtype)
 
     def add_bias(self, x: Array, bias: Array) -> Array:
-        """The sum of activations, images or rows, and a value for each channel."""
+        """Add one value per channel to activations of images or rows."""
         return self.add(x, self.along(bias) if len(x.shape) == 4 else bias)
 
     def norm(self, name: str, width: int) -> tuple[Array, Array]:
-        """The weight and the bias of a norm."""
         weight = self.parameter(f"{name}.weight", constant(1.0), width)
         return weight, self.bias(name, width)
 
@@ -169,11 +167,11 @@ class Forward:
         return self.cast(wide * self.along(scale) + self.along(offset), x.dtype)
 
     def keep_statistics(self, name: str, mean: Array, variance: Array, channels: int) -> None:
-        """Move batch norm's running statistics towards those of this batch."""
+        """Update batch norm's running statistics with those of this batch."""
         for part, value, first in (("_mean", mean, 0.0), ("_variance", variance, 1.0)):
             before = self.statistic(f"{name}.{part}", first, channels)
-            kept = NORM_MOMENTUM * before + (1 - NORM_MOMENTUM) * value
-            self.statistics[f"{name}.{part}"] = kept
+            updated = NORM_MOMENTUM * before + (1 - NORM_MOMENTUM) * value
+            self.statistics[f"{name}.{part}"] = updated
 
     def layer_norm(self, name: str, x: Array, width: int, epsilon: float) -> Array:
         wide = self.cast(x, self.wide)
@@ -183,52 +181,52 @@ class Forward:
         return self.cast(wide * weight + bias, x.dtype)
 
     def dense(self, name: str, x: Array, inputs: int, outputs: int, fill: Fill) -> Array:
-        """Over the last axis, with bias."""
+        """Apply a dense layer with bias to the last axis."""
         weight = self.parameter(f"{name}.weight", fill, inputs, outputs)
         y = self.product(self.cast(x, self.dtype), self.cast(weight, self.dtype))
         return self.add_bias(y, self.bias(name, outputs))
 
     def embedding(self, name: str, size: int, width: int, deviation: float) -> Array:
-        """A table of so many rows."""
+        """Return an embedding table of size x width."""
         return self.parameter(f"{name}.weight", normal(deviation), size, width)
 
     def attention(
         self, parts: Iterable[Array], heads: int, mask: Array, dropout: float
     ) -> Array:
-        """Of queries, keys and values, all of batch x length x width; `mask` is added to the
-        scores."""
+        """Multi-head attention of queries, keys and values, each batch x length x width; `mask`
+        is added to the scores."""
         query, key, value = (
             self.transpose(self.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
             for x in parts
         )
         scores = self.product(query * query.shape[-1] ** -0.5, key, transposed=True)
-        shares = self.softmax(self.cast(scores, self.wide) + self.cast(mask, self.wide))
-        shares = self.dropout(shares, dropout) if dropout else shares
-        attended = self.product(self.cast(shares, self.dtype), value)
+        weights = self.softmax(self.cast(scores, self.wide) + self.cast(mask, self.wide))
+        weights = self.dropout(weights, dropout) if dropout else weights
+        attended = self.product(self.cast(weights, self.dtype), value)
         attended = self.transpose(attended, (0, 2, 1, 3))
         return self.reshape(attended, (*attended.shape[:2], -1))
 
     def spatial_mean(self, x: Array) -> Array:
-        """The mean of each channel, batch x channels."""
+        """Return the mean of each channel, batch x channels."""
         return self.mean(self.cast(x, self.wide), axis=self.spatial)
 
     def average_to(self, x: Array, count: int) -> Array:
-        """Images averaged to count x count, over parts that overlap where a side can't be
-        divided evenly."""
+        """Average-pool images adaptively to count x count; windows overlap where a side is not
+        a multiple of `count`."""
         for axis in self.spatial:
             size = x.shape[axis]
             if size == count:
                 continue
             parts = []
             for part in range(count):
-                inside = slice(part * size // count, -(-(part + 1) * size // count))
-                within = [slice(None)] * axis + [inside]
-                parts.append(self.mean(x[tuple(within)], axis=axis, keepdims=True))
+                pooled = slice(part * size // count, -(-(part + 1) * size // count))
+                window = (*[slice(None)] * axis, pooled)
+                parts.append(self.mean(x[window], axis=axis, keepdims=True))
             x = self.concat(parts, axis)
         return x
 
     def flatten(self, x: Array) -> Array:
-        """Images as rows, channels first in both layouts: dense weights mean the same."""
+        """Flatten images to rows, channels first in both layouts as dense weights expect."""
         x = self.transpose(x, [self.layout.index(axis) for axis in "NCHW"])
         return self.reshape(x, (x.shape[0], -1))
 

@@ -1,9 +1,4 @@
-"""The networks as functions of a forward pass; the modules of perfkit.models name their
-sources.
-
-Paddle cuts the normal distribution of BERT's first weights off at -2 and 2, which is as good as
-not at all.
-"""
+"""The networks as functions of a forward pass; perfkit.models names their sources."""
 
 import numpy as np
 
@@ -20,9 +15,6 @@ from perfkit.models.model import CLASSES
 
 
 class ResNet50:
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
-    classes."""
-
     inputs = 1
     loss = staticmethod(mean_loss)
 
@@ -33,7 +25,7 @@ class ResNet50:
             for block, sizes in enumerate(blocks):
                 x = _bottleneck(run, f"layer{stage}.{block}", x, *sizes)
         features = resnet50.features()
-        # Glorot and Bengio, 2010: the first values of Paddle's dense layers.
+        # Glorot and Bengio, 2010: the default initialization of Paddle's dense layers.
         limit = (6 / (features + CLASSES)) ** 0.5
         return run.dense("fc", run.spatial_mean(x), features, CLASSES, uniform(limit))
 
@@ -41,7 +33,7 @@ class ResNet50:
 def _bottleneck(
     run: Forward, name: str, x: Array, inputs: int, width: int, stride: int
 ) -> Array:
-    """1x1, 3x3 (strided), 1x1, and a projected or plain shortcut."""
+    """1x1, strided 3x3 and 1x1 convolutions, and a projected or identity shortcut."""
     outputs = width * resnet50.EXPANSION
     y = run.convolution(f"{name}.conv1", x, inputs, width, 1)
     y = run.relu(run.batch_norm(f"{name}.bn1", y, width))
@@ -56,9 +48,6 @@ def _bottleneck(
 
 
 class VGG16:
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
-    classes."""
-
     inputs = 1
     loss = staticmethod(mean_loss)
 
@@ -68,14 +57,14 @@ class VGG16:
             for _ in range(count):
                 name, sizes = f"features.{index}", (channels, width, 3)
                 x = run.relu(run.convolution(name, x, *sizes, bias=True))
-                # A ReLU counts as a layer, as does the pool.
+                # ReLUs and pools take numbers too.
                 channels, index = width, index + 2
             x = run.max_pool(x, 2, 2)
             index += 1
         x = run.flatten(run.average_to(x, vgg16.POOLED))
         *hidden, last = vgg16.dense_layers()
         for number, wide in enumerate(hidden):
-            # Behind it are a ReLU and dropout.
+            # A ReLU and a dropout follow each dense layer.
             x = run.dense(f"classifier.{3 * number}", x, *wide, normal(vgg16.DEVIATION))
             x = run.dropout(run.relu(x), vgg16.DROPOUT)
         return run.dense(f"classifier.{3 * len(hidden)}", x, *last, normal(vgg16.DEVIATION))
@@ -86,9 +75,6 @@ def _dense(run: Forward, name: str, x: Array, inputs: int, outputs: int) -> Arra
 
 
 class Bert:
-    """Ids, segments and mask of batch x length, and the positions of masked words of batch x P,
-    to logits of (batch * P) x vocabulary for the words and batch x 2 for the next sentence."""
-
     inputs = 4
     attention = "unfused"
 
@@ -123,16 +109,15 @@ class Bert:
     def loss(
         run: Forward, logits: tuple[Array, Array], masked_ids: Array, next_sentence: Array
     ) -> Array:
-        """Mean over the masked words of the batch plus mean over its pairs of sentences."""
         mlm_logits, nsp_logits = logits
         counted = run.cast(run.reshape(masked_ids, (-1,)) != bert.PADDING, run.wide)
-        lost = run.sum(run.cross_entropies(mlm_logits, masked_ids) * counted)
-        mean = lost / run.maximum(run.sum(counted), 1)
+        total = run.sum(run.cross_entropies(mlm_logits, masked_ids) * counted)
+        mean = total / run.maximum(run.sum(counted), 1)
         return mean + run.mean(run.cross_entropies(nsp_logits, next_sentence))
 
 
 def _bert_layer(run: Forward, name: str, x: Array, mask: Array) -> Array:
-    """Self-attention and a dense block of batch x length x width, each added and normalized."""
+    """Encoder layer (batch x length x width), post-norm: self-attention and a dense block."""
     width, inner = bert.WIDTH, bert.INNER
     names = ("query", "key", "value")
     parts = (_dense(run, f"{name}.{part}", x, width, width) for part in names)
@@ -146,8 +131,6 @@ def _bert_layer(run: Forward, name: str, x: Array, mask: Array) -> Array:
 
 
 class Gpt:
-    """Ids of batch x length to logits of (batch * length) x vocabulary for the next token."""
-
     inputs = 1
     attention = "unfused"
     loss = staticmethod(mean_loss)
@@ -167,14 +150,13 @@ class Gpt:
 
 
 def _gpt_layer(run: Forward, name: str, x: Array, mask: np.ndarray) -> Array:
-    """Causal self-attention and a dense block of batch x length x width, each normalized before
-    and added."""
+    """Decoder layer (batch x length x width), pre-norm: causal attention and a dense block."""
     width, inner = gpt.WIDTH, gpt.INNER
-    usual, residual = normal(gpt.DEVIATION), normal(gpt.RESIDUAL_DEVIATION)
+    default, residual = normal(gpt.DEVIATION), normal(gpt.RESIDUAL_DEVIATION)
     y = run.layer_norm(f"{name}.attention_norm", x, width, gpt.EPSILON)
-    qkv = run.dense(f"{name}.qkv", y, width, 3 * width, usual)
+    qkv = run.dense(f"{name}.qkv", y, width, 3 * width, default)
     attended = run.attention(run.split(qkv, 3, -1), gpt.HEADS, mask, 0.0)
     x = run.add(x, run.dense(f"{name}.out_proj", attended, width, width, residual))
     y = run.layer_norm(f"{name}.dense_norm", x, width, gpt.EPSILON)
-    y = run.gelu(run.dense(f"{name}.fc1", y, width, inner, usual), approximate=True)
+    y = run.gelu(run.dense(f"{name}.fc1", y, width, inner, default), approximate=True)
     return run.add(x, run.dense(f"{name}.fc2", y, inner, width, residual))

@@ -1,5 +1,5 @@
-"""A trainer whose network is a function: its parameters and gradients, by name; what XLA
-compiled for it, and what its profiler recorded."""
+"""A trainer whose network is a function of named parameters; readers of XLA's compiled text and
+profiles."""
 
 import re
 import tempfile
@@ -20,17 +20,16 @@ from perfkit.frameworks.functional.layers import Forward
 from perfkit.frameworks.functional.networks import VGG16, Bert, Gpt, ResNet50
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
-"""XLA's names of dtypes, and ours."""
+"""XLA's dtype name -> NumPy's."""
 UPDATE = "perfkit optimizer step"
-"""The optimizer's events in the profiler."""
+"""Name of the optimizer's events in a profile."""
 
 
 def factor_dtypes(hlo: str) -> dict[str, int]:
-    """dtype -> how many matrix products and convolutions in XLA's text have such factors."""
+    """Return factor dtype -> number of matrix products and convolutions in HLO text."""
     dtypes: dict[str, str] = dict(re.findall(r"%(\S+) = (\w+)\[", hlo))
     factors = re.findall(r" (?:dot|convolution)\(%([^\s,)]+)", hlo)
-    seen = (dtypes[name] for name in factors)
-    return dict(Counter(NAMES.get(dtype, dtype) for dtype in seen))
+    return dict(Counter(NAMES.get(dtypes[name], dtypes[name]) for name in factors))
 
 
 def profile(
@@ -39,9 +38,9 @@ def profile(
     record: Callable[[str], AbstractContextManager[Any]],
     update_seconds: Callable[[Path], float],
 ) -> dict[str, float | None]:
-    """See Backend. `record(folder)` has the profiler write into a folder; `update_seconds` is
-    how long the events UPDATE of its file took. Forward and backward pass are one program, the
-    parts of which are mixed."""
+    """See Backend. `record(folder)` makes the profiler write to a folder; `update_seconds` sums
+    the UPDATE events of its file. Forward and backward pass are one compiled program, whose
+    parts cannot be separated."""
     with tempfile.TemporaryDirectory() as folder:
         with record(folder):
             began = time.perf_counter()
@@ -49,44 +48,44 @@ def profile(
                 step()
             seconds = time.perf_counter() - began
         (file,) = Path(folder).rglob("*.xplane.pb")
-        known = {"step": seconds / steps, "optimizer": update_seconds(file) / steps}
-    return dict.fromkeys(PARTS) | known | {"communication": 0.0}
+        measured = {"step": seconds / steps, "optimizer": update_seconds(file) / steps}
+    return dict.fromkeys(PARTS) | measured | {"communication": 0.0}
 
 
 NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
 
 EPSILON = 1e-8
-"""Of Adam."""
+"""Adam's epsilon."""
 SLOTS = {"momentum": 1, "adamw": 2}
-"""How many values an optimizer keeps for each of a parameter."""
+"""Number of state tensors that an optimizer keeps per parameter."""
 
 Values = dict[str, Any]
 
 
 def largest_of_ranks(value: int) -> int:
-    """Of the one process that these frameworks train in."""
+    """Return `value`: these frameworks train in one process."""
     return value
 
 
 class Trainer(base.Trainer):
-    """`values` are the parameters and `statistics` those of batch norm, as `hold` returns them;
-    `gathered` are the gradients that `backward` has added, None after an update."""
+    """`values` holds the parameters and `statistics` those of batch norm, as `hold` returns
+    them; `gathered` holds the accumulated gradients, None after an update."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.network = NETWORKS[config.model]()
         self.layout = str(config.layout)
         run, random = self.declare(), np.random.default_rng(config.seed)
-        first = {name: fill(random, shape) for name, (shape, fill) in run.declared.items()}
-        self.parameters = sum(array.size for array in first.values())
+        initial = {name: fill(random, shape) for name, (shape, fill) in run.declared.items()}
+        self.parameters = sum(array.size for array in initial.values())
         self.values, self.statistics = (
-            {name: self.hold(self.from_canonical(name, array)) for name, array in some.items()}
-            for some in (first, run.declared_statistics)
+            {name: self.hold(self.from_canonical(name, a)) for name, a in arrays.items()}
+            for arrays in (initial, run.declared_statistics)
         )
         self.gathered: Values | None = None
 
     def examples(self) -> list[tuple[tuple[int, ...], str]]:
-        """Shape and dtype of each of the network's inputs: tokens, or images, of any size."""
+        """Return shape and dtype of an example of each of the network's inputs."""
         example: tuple[tuple[int, ...], str] = (1, 16), "int32"
         if self.config.layout:
             sizes = {"N": 1, "C": 3, "H": 64, "W": 64}
@@ -95,12 +94,12 @@ class Trainer(base.Trainer):
 
     @abstractmethod
     def declare(self) -> Forward:
-        """A forward pass that recorded what `network` declares."""
+        """Trace `network` and return the forward pass with its declarations."""
 
     @staticmethod
     @abstractmethod
     def hold(array: np.ndarray) -> Any:
-        """A parameter, or a statistic, with these first values."""
+        """Return a parameter or statistic of the framework with these values."""
 
     def zero_grad(self) -> None:
         self.gathered = None

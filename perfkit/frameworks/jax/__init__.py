@@ -1,4 +1,4 @@
-"""JAX; its networks are those of perfkit.frameworks.functional."""
+"""JAX; trains the networks of perfkit.frameworks.functional."""
 
 from perfkit.frameworks.base import Framework
 

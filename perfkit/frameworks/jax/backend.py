@@ -1,9 +1,9 @@
 """The JAX backend: plain JAX on a CPU, in one process.
 
-On a CPU, too, JAX returns before a computation is done, and the clock of CpuDevice would show
-how long handing it over took. So whatever is timed here waits for its own results. Turning
-`jax_cpu_enable_async_dispatch` off is not enough: a call with an array that is still being
-copied, as a batch may be, returns at once all the same.
+JAX returns before a computation is complete, also on a CPU, so CpuDevice's clock would only
+measure the dispatch. All timed functions here therefore wait for their own results. Disabling
+`jax_cpu_enable_async_dispatch` is not enough: a call with an array that is still being copied,
+as a batch may be, returns immediately nevertheless.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,25 +21,24 @@ from jax import numpy as jnp
 from perfkit.config import Config
 from perfkit.frameworks import base
 from perfkit.frameworks.base import CpuDevice, Device
-from perfkit.frameworks.functional import layers, trainer
+from perfkit.frameworks.functional import layers
 from perfkit.frameworks.functional import trainer as functional
 from perfkit.frameworks.functional.trainer import EPSILON, SLOTS, Values
 from perfkit.models import MOMENTUM
 
 
 def param_dtype() -> Any:
-    """The dtype of parameters, norms and losses, and of the sums in a product: float32, or
-    float64 where JAX is told to use it."""
+    """Return the dtype of parameters, norms, losses and accumulation in products: float32, or
+    float64 if enabled in JAX."""
     return jnp.result_type(float)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def contract(equation: str, a: Array, b: Array) -> Array:
-    """The sum of products that `equation` names as for einsum, two factors of one dtype, added
-    up in float32. The same holds of its gradients, which the usual rule would multiply in
-    float32 whatever the factors are."""
-    added = jnp.einsum(equation, a, b, preferred_element_type=param_dtype())
-    return added.astype(a.dtype)
+    """Return the einsum of two factors of the same dtype, accumulated in float32. Its gradients
+    are computed likewise; JAX's own rule would multiply them in float32 for any dtype."""
+    product = jnp.einsum(equation, a, b, preferred_element_type=param_dtype())
+    return product.astype(a.dtype)
 
 
 def _contract_forward(equation: str, a: Array, b: Array) -> tuple[Array, Any]:
@@ -60,10 +59,10 @@ contract.defvjp(_contract_forward, _contract_backward)
 
 
 class Forward(layers.Forward):
-    """Without a `key` nothing is dropped.
+    """Without a `key`, dropout is disabled.
 
-    Attention is written out: JAX has no fused kernel on a CPU, and its own products give
-    gradients in float32 whatever the factors are.
+    Attention is composed of `contract`: JAX has no fused kernel on a CPU, and the gradients of
+    its own products are float32 for any dtype of the factors.
     """
 
     concat = staticmethod(jnp.concatenate)
@@ -80,7 +79,7 @@ class Forward(layers.Forward):
     transpose = staticmethod(jnp.transpose)
     zeros = staticmethod(jnp.zeros)
 
-    # The dtype of JAX's own switch.
+    # Follows JAX's jax_enable_x64.
     wide = property(lambda _self: param_dtype())
 
     def __init__(self, *values: Any, key: Array | None = None) -> None:
@@ -104,7 +103,7 @@ class Forward(layers.Forward):
         )
 
     def product(self, a: Array, b: Array, *, transposed: bool = False) -> Array:
-        # Not as a matrix of rows: of that, XLA makes the weights' gradient in float32.
+        # Rows are not merged to one matrix: XLA would compute the weights' gradient in float32.
         batch = "abcd"[: a.ndim - 2]
         shared = batch if b.ndim > 2 else ""
         return contract(f"{batch}xi,{shared}{'yi' if transposed else 'iy'}->{batch}xy", a, b)
@@ -123,13 +122,13 @@ class Forward(layers.Forward):
     def dropout(self, x: Array, rate: float) -> Array:
         if self.key is None:
             return x
-        self.key, own = jax.random.split(self.key)
-        return jnp.where(jax.random.bernoulli(own, 1 - rate, x.shape), x / (1 - rate), 0)
+        self.key, key = jax.random.split(self.key)
+        return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
 
     def max_pool(self, x: Array, size: int, stride: int, padding: int = 0) -> Array:
-        """Not by lax.reduce_window: XLA's gradient of it takes many times as long on a CPU."""
-        beside = [(padding, padding) if axis in self.spatial else (0, 0) for axis in range(4)]
-        x = jnp.pad(x, beside, constant_values=-jnp.inf)
+        # The CPU gradient of lax.reduce_window is many times slower.
+        margins = [(padding, padding) if axis in self.spatial else (0, 0) for axis in range(4)]
+        x = jnp.pad(x, margins, constant_values=-jnp.inf)
 
         def parts() -> Iterator[Array]:
             for offsets in product_of(range(size), repeat=2):
@@ -141,30 +140,28 @@ class Forward(layers.Forward):
         return reduce(lambda largest, part: jnp.where(part > largest, part, largest), parts())
 
 
-# Acts only before the first computation.
+# Must be set before the first computation.
 jax.config.update("jax_platforms", "cpu")
 
 DTYPES = {"bf16": jnp.bfloat16}
 POOL = "tf_XLAEigen"
-"""What XLA names the threads that share a computation."""
+"""Name of XLA's worker threads."""
 
 Batch = tuple[Array, ...]
 largest_of_ranks = functional.largest_of_ranks
 
 
 def open_device(_config: Config) -> Device:
-    """The CPU; calls return when their work is done."""
     return CpuDevice()
 
 
 def enable_float64() -> None:
-    """Have trainers that are made from now on compute in float64."""
     jax.config.update("jax_enable_x64", True)
 
 
 class Trainer(functional.Trainer):
-    """Model, loss and optimizer, in two compiled programs: `slots` has what the optimizer keeps
-    for each parameter."""
+    """Model, loss and optimizer as two compiled programs; `slots` holds the optimizer's state
+    tensors of each parameter."""
 
     variables = ("NPROC", "XLA_FLAGS")
 
@@ -194,7 +191,7 @@ class Trainer(functional.Trainer):
     def _forward(
         self, values: Values, statistics: Values, key: Array | None, batch: Batch
     ) -> tuple[Any, Array, Values]:
-        """Logits, loss, and the statistics after."""
+        """Return logits, loss and updated statistics."""
         run = Forward(self.dtype, self.layout, values, statistics, key=key)
         logits = self.network(run, *batch[: self.network.inputs])
         loss = self.network.loss(run, logits, *batch[self.network.inputs :])
@@ -208,43 +205,43 @@ class Trainer(functional.Trainer):
         key: Array | None,
         batch: Batch,
     ) -> tuple[Array, Values, Values, Array | None]:
-        following, own = (None, None) if key is None else jax.random.split(key)
+        next_key, dropout_key = (None, None) if key is None else jax.random.split(key)
 
-        def share(values: Values) -> tuple[Array, Values]:
-            _logits, loss, after = self._forward(values, statistics, own, batch)
-            return loss / self.accumulate, after
+        def scaled_loss(values: Values) -> tuple[Array, Values]:
+            _logits, loss, updated = self._forward(values, statistics, dropout_key, batch)
+            return loss / self.accumulate, updated
 
-        (loss, after), gradients = jax.value_and_grad(share, has_aux=True)(values)
+        (loss, updated), gradients = jax.value_and_grad(scaled_loss, has_aux=True)(values)
         if gathered is not None:
             gradients = jax.tree.map(jnp.add, gathered, gradients)
-        return loss, after, gradients, following
+        return loss, updated, gradients, next_key
 
     def _update(
         self, values: Values, gradients: Values, slots: Values, steps: Any
     ) -> tuple[Values, Values]:
-        """Parameters and slots after the step, the first being step 1, by the formulas of
-        Paddle's optimizers; AdamW: Loshchilov and Hutter, 2017."""
-        chosen = self.optimizer_settings
-        rate, (beta1, beta2) = chosen.learning_rate, chosen.betas
-        if chosen.clip_norm:
-            norm = jnp.sqrt(sum((one**2).sum() for one in gradients.values()))
-            scale = chosen.clip_norm / jnp.maximum(norm, chosen.clip_norm)
-            gradients = {name: one * scale for name, one in gradients.items()}
+        """Return parameters and slots after step `steps` (from 1), by the formulas of Paddle's
+        optimizers; AdamW: Loshchilov and Hutter, 2017."""
+        settings = self.optimizer_settings
+        rate, (beta1, beta2) = settings.learning_rate, settings.betas
+        if settings.clip_norm:
+            norm = jnp.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+            scale = settings.clip_norm / jnp.maximum(norm, settings.clip_norm)
+            gradients = {name: gradient * scale for name, gradient in gradients.items()}
         updated: Values = {}
-        kept: Values = {}
+        new_slots: Values = {}
         for name, value in values.items():
             gradient = gradients[name]
-            if chosen.optimizer == "momentum":
-                velocity = MOMENTUM * slots[name][0] + gradient + chosen.weight_decay * value
-                updated[name], kept[name] = value - rate * velocity, (velocity,)
+            if settings.optimizer == "momentum":
+                velocity = MOMENTUM * slots[name][0] + gradient + settings.weight_decay * value
+                updated[name], new_slots[name] = value - rate * velocity, (velocity,)
                 continue
             first = beta1 * slots[name][0] + (1 - beta1) * gradient
             second = beta2 * slots[name][1] + (1 - beta2) * gradient**2
-            corrected, deviation = first / (1 - beta1**steps), second / (1 - beta2**steps)
-            decayed = value * (1 - rate * (chosen.weight_decay if value.ndim > 1 else 0.0))
-            updated[name] = decayed - rate * corrected / (jnp.sqrt(deviation) + EPSILON)
-            kept[name] = first, second
-        return updated, kept
+            mean, variance = first / (1 - beta1**steps), second / (1 - beta2**steps)
+            decayed = value * (1 - rate * (settings.weight_decay if value.ndim > 1 else 0.0))
+            updated[name] = decayed - rate * mean / (jnp.sqrt(variance) + EPSILON)
+            new_slots[name] = first, second
+        return updated, new_slots
 
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Array:
         loss, self.statistics, self.gathered, self.key = jax.block_until_ready(
@@ -254,7 +251,7 @@ class Trainer(functional.Trainer):
 
     def update(self) -> None:
         self.steps += 1
-        with jax.profiler.TraceAnnotation(trainer.UPDATE):
+        with jax.profiler.TraceAnnotation(functional.UPDATE):
             self.values, self.slots = jax.block_until_ready(
                 self.optimizer_step(self.values, self.gathered, self.slots, self.steps)
             )
@@ -276,19 +273,19 @@ class Trainer(functional.Trainer):
         return multiply_adds(traced.jaxpr)
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """By the factors of the matrix products of forward and backward pass, as XLA compiled
-        them: asked for bfloat16, it multiplies in float32 what it has no other kernel for."""
+        """See base.Trainer: factors of the compiled products of forward and backward pass. XLA
+        multiplies bfloat16 in float32 where it has no other kernel."""
         compiled = self.backward_pass.lower(
             self.values, self.statistics, self.gathered, self.key, batch
         ).compile()
-        return trainer.factor_dtypes(compiled.as_text())
+        return functional.factor_dtypes(compiled.as_text())
 
     def threads(self) -> dict[str, int]:
         return base.named_threads(POOL)
 
 
 def multiply_adds(jaxpr: Any) -> int:
-    """Of convolutions and matrix products in a traced program and those within it."""
+    """Count the multiply-adds of products and convolutions in a jaxpr and its sub-jaxprs."""
     count = 0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -320,7 +317,7 @@ class Workloads:
 
     def copy(self, size_bytes: int) -> Any:
         source = jnp.zeros(size_bytes, jnp.int8)
-        # The copy's memory is that of the one before, which is given up for it.
+        # Each copy reuses the memory of the previous copy, which is donated.
         target = [jnp.ones(size_bytes, jnp.int8)]
         assign = jax.jit(lambda _target, source: source, donate_argnums=0, keep_unused=True)
 
@@ -331,8 +328,8 @@ class Workloads:
 
 
 def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
-    """Batches as arrays of JAX, over the same memory where that begins at a multiple of 64
-    bytes; their integers have 32 bits."""
+    """See Backend. JAX shares memory that is aligned to 64 bytes and copies other memory;
+    integers become 32-bit."""
     return base.converted(batches, _as_tensor)
 
 
@@ -343,11 +340,10 @@ def _as_tensor(array: Any) -> Array:
 
 
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = 1
-    return trainer.profile(
+    return functional.profile(
         step, steps, partial(jax.profiler.trace, profiler_options=options), _update_seconds
     )
 
@@ -358,5 +354,5 @@ def _update_seconds(file: Path) -> float:
         for plane in jax.profiler.ProfileData.from_file(str(file)).planes
         for line in plane.lines
         for event in line.events
-        if event.name == trainer.UPDATE
+        if event.name == functional.UPDATE
     )

@@ -1,5 +1,5 @@
-"""MXNet; its networks are those of perfkit.frameworks.functional. Its last wheel needs NumPy
-before 1.24, and so an environment of its own (docs/backends.md)."""
+"""MXNet; trains the networks of perfkit.frameworks.functional. Its last wheel requires NumPy <
+1.24 and therefore a separate environment (docs/backends.md)."""
 
 from perfkit.frameworks.base import Framework
 
@@ -10,11 +10,11 @@ FRAMEWORK = Framework(
     supports={
         "model": ("resnet50", "vgg16"),
         "precision": ("fp32",),
-        # A hybridized block, which is a compiled graph with static memory.
+        # A hybridized block: a compiled graph with static memory.
         "execution": ("static",),
         "optimizer": ("momentum",),
         "input": ("dataloader", "synthetic"),
-        # Its operators on a CPU know no other.
+        # Its CPU operators support no other layout.
         "layout": ("NCHW",),
         "strategy": ("none",),
         "device": ("cpu",),

@@ -1,7 +1,7 @@
-"""The MXNet backend: Gluon on a CPU, in one process. The network is a graph of symbols in a
-SymbolBlock, hybridized with static memory and static shapes.
+"""The MXNet backend: Gluon on a CPU, in one process. The network is a SymbolBlock, hybridized
+with static memory and static shapes.
 
-MXNet hands work over to threads and returns, on a CPU too: whatever is timed here waits.
+MXNet runs asynchronously, also on a CPU, so all timed functions here wait for their results.
 """
 
 import json
@@ -23,12 +23,11 @@ from perfkit.frameworks.functional.layers import NORM_EPSILON, NORM_MOMENTUM, Fi
 from perfkit.models import MOMENTUM
 
 Symbol = Any
-"""Of MXNet."""
 
 
 class Forward(layers.Forward):
-    """Parameters are variables, of which the graph has the names alone. The loss is computed
-    outside of the graph. Without `drops` nothing is dropped."""
+    """Builds a graph in which parameters are named variables; the loss is computed outside the
+    graph. Without `drops`, dropout is disabled."""
 
     mean = staticmethod(mx.nd.mean)
     relu = staticmethod(mx.sym.relu)
@@ -70,10 +69,10 @@ class Forward(layers.Forward):
 
     def batch_norm(self, name: str, x: Symbol, channels: int) -> Symbol:
         weight, bias = self.norm(name, channels)
-        parts = {"_mean": 0.0, "_variance": 1.0}
-        kept = [self.statistic(f"{name}.{part}", parts[part], channels) for part in parts]
+        mean = self.statistic(f"{name}._mean", 0.0, channels)
+        variance = self.statistic(f"{name}._variance", 1.0, channels)
         settings: dict[str, Any] = {"eps": NORM_EPSILON, "momentum": NORM_MOMENTUM}
-        return mx.sym.BatchNorm(x, weight, bias, *kept, fix_gamma=False, **settings)
+        return mx.sym.BatchNorm(x, weight, bias, mean, variance, fix_gamma=False, **settings)
 
     def dense(self, name: str, x: Symbol, inputs: int, outputs: int, fill: Fill) -> Symbol:
         weight = self.parameter(f"{name}.weight", fill, inputs, outputs)
@@ -97,25 +96,23 @@ class Forward(layers.Forward):
 
 
 PRODUCTS = ("Convolution", "FullyConnected")
-"""MXNet's operators that multiply matrices."""
+"""MXNet's matrix-product operators."""
 
 Batch = tuple[mx.nd.NDArray, ...]
 largest_of_ranks = functional.largest_of_ranks
 
 
 def open_device(config: Config) -> Device:
-    """The CPU; calls return when their work is done."""
     mx.random.seed(config.seed)
     return CpuDevice()
 
 
 def enable_float64() -> None:
-    """Have trainers that are made from now on compute in float64."""
     Forward.wide = "float64"
 
 
 class Trainer(functional.Trainer):
-    """Model, loss and optimizer; `values` are the parameters' own arrays."""
+    """Model, loss and optimizer; `values` holds the parameters' own arrays, not copies."""
 
     variables = ("OMP_NUM_THREADS", "MXNET_SUBGRAPH_BACKEND", "MXNET_CPU_WORKER_NTHREADS")
 
@@ -133,32 +130,26 @@ class Trainer(functional.Trainer):
         return mx.nd.array(array, dtype=Forward.wide)
 
     def build(self, *, drops: bool) -> None:
-        """Make the block and its optimizer anew, with the values that there are."""
+        """Recreate the block and its optimizer, keeping the values."""
         self.declare(drops=drops)
         self.block = mx.gluon.SymbolBlock(
             self.logits, [mx.sym.var("images", dtype=Forward.wide)]
         )
         self.block.cast(Forward.wide)
-        found = self.block.collect_params()
+        parameters = self.block.collect_params()
         for name, value in (self.values | self.statistics).items():
-            found[name].shape = value.shape
+            parameters[name].shape = value.shape
             if name in self.values and self.accumulate > 1:
-                found[name].grad_req = "add"
-            found[name].initialize()
-            found[name].set_data(value)
+                parameters[name].grad_req = "add"
+            parameters[name].initialize()
+            parameters[name].set_data(value)
         self.block.hybridize(static_alloc=True, static_shape=True)
-        self.trained = [found[name] for name in self.values]
-        self.values = {one.name: one.data() for one in self.trained}
-        chosen = self.optimizer_settings
-        self.optimizer = mx.gluon.Trainer(
-            self.trained,
-            "sgd",
-            {
-                "learning_rate": chosen.learning_rate,
-                "momentum": MOMENTUM,
-                "wd": chosen.weight_decay,
-            },
-        )
+        self.trained = [parameters[name] for name in self.values]
+        self.values = {parameter.name: parameter.data() for parameter in self.trained}
+        settings = self.optimizer_settings
+        options = {"learning_rate": settings.learning_rate, "momentum": MOMENTUM}
+        options["wd"] = settings.weight_decay
+        self.optimizer = mx.gluon.Trainer(self.trained, "sgd", options)
 
     def _forward(self, batch: Batch) -> tuple[Any, Any]:
         logits = self.block(batch[0])
@@ -169,7 +160,7 @@ class Trainer(functional.Trainer):
             _logits, loss = self._forward(batch)
             loss = loss / self.accumulate
         loss.backward()
-        self.gathered = {one.name: one.grad() for one in self.trained}
+        self.gathered = {parameter.name: parameter.grad() for parameter in self.trained}
         mx.nd.waitall()
         return loss.asscalar()
 
@@ -181,8 +172,8 @@ class Trainer(functional.Trainer):
     def zero_grad(self) -> None:
         super().zero_grad()
         if self.accumulate > 1:
-            for one in self.trained:
-                one.zero_grad()
+            for parameter in self.trained:
+                parameter.zero_grad()
 
     def predict(self, batch: Batch) -> tuple[mx.nd.NDArray, Any]:
         with mx.autograd.train_mode():
@@ -196,7 +187,7 @@ class Trainer(functional.Trainer):
         return tensor.asnumpy()
 
     def to_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:
-        """MXNet has the weights of dense layers as outputs x inputs."""
+        """Transpose weights of dense layers, which MXNet stores as outputs x inputs."""
         return array.T if array.ndim == 2 else array
 
     from_canonical = to_canonical
@@ -205,26 +196,26 @@ class Trainer(functional.Trainer):
         self.build(drops=False)
 
     def _products(self) -> Iterator[tuple[str, str]]:
-        """The outputs of the operators that multiply matrices, each with its weight."""
+        """Yield the output name and weight name of each matrix-product operator."""
         nodes = json.loads(self.logits.tojson())["nodes"]
         for node in nodes:
             if node["op"] in PRODUCTS:
                 yield f"{node['name']}_output", nodes[node["inputs"][1][0]]["name"]
 
     def multiply_adds(self, batch: Batch) -> int:
-        inside = self.logits.get_internals()
-        _inputs, found, _statistics = inside.infer_shape(images=batch[0].shape)
-        shapes = dict(zip(inside.list_outputs(), found, strict=True))
+        graph = self.logits.get_internals()
+        _inputs, outputs, _statistics = graph.infer_shape(images=batch[0].shape)
+        shapes = dict(zip(graph.list_outputs(), outputs, strict=True))
         return sum(
             prod(shapes[output]) * prod(shapes[weight][1:])
             for output, weight in self._products()
         )
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """By the outputs of convolutions and dense layers, as MXNet infers them."""
-        inside = self.logits.get_internals()
-        _inputs, found, _statistics = inside.infer_type(images=batch[0].dtype)
-        dtypes = dict(zip(inside.list_outputs(), found, strict=True))
+        """See base.Trainer: inferred output dtypes of convolutions and dense layers."""
+        graph = self.logits.get_internals()
+        _inputs, outputs, _statistics = graph.infer_type(images=batch[0].dtype)
+        dtypes = dict(zip(graph.list_outputs(), outputs, strict=True))
         return dict(Counter(dtype_name(dtypes[output]) for output, _weight in self._products()))
 
     def settings(self) -> dict[str, str]:
@@ -246,30 +237,29 @@ class Workloads:
 
 
 def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
-    """Batches as arrays of MXNet, copied."""
+    """See Backend; always copies."""
     return base.converted(batches, _as_tensor)
 
 
 def _as_tensor(array: Any) -> mx.nd.NDArray:
     if isinstance(array, mx.nd.NDArray):
-        # That of DataLoader is in memory which its processes share.
+        # DataLoader's arrays lie in memory shared with its processes.
         return array.as_in_context(mx.cpu())
     view = np.from_dlpack(array)
-    copied = mx.nd.array(view, dtype=view.dtype)
-    copied.wait_to_read()
-    return copied
+    tensor = mx.nd.array(view, dtype=view.dtype)
+    tensor.wait_to_read()
+    return tensor
 
 
 def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
 ) -> Iterator[Batch]:
-    """Batches that so many processes of Gluon's DataLoader make."""
     loader = mx.gluon.data.DataLoader(samples, batch_sampler=indices, num_workers=processes)
     return map(tuple, loader)
 
 
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend. MXNet's profiler knows operators, no parts of a step: the step alone is
+    """See Backend. MXNet's profiler shows operators but no parts of a step, so only the step is
     timed, by the host's clock."""
     began = time.perf_counter()
     for _ in range(steps):

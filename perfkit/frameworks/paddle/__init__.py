@@ -1,5 +1,5 @@
-"""Paddle: a training in `backend.py`, its networks, distributed strategies of published suites
-in `presets.py`, and what becomes of their options in `strategy.py`."""
+"""Paddle. `presets.py` holds the distributed strategies of published suites, `strategy.py`
+applies them and records the outcome of each option."""
 
 from functools import cache
 from pathlib import Path
@@ -13,15 +13,15 @@ TUNING_FLAGS: dict[str, tuple[str, int | bool]] = {
     "persistent_batch_norm": ("FLAGS_cudnn_batchnorm_spatial_persistent", True),
     "conv_workspace": ("FLAGS_conv_workspace_size_limit", 4096),
 }
-"""Setting on a GPU -> Paddle's flag, and the value that NVIDIA's DeepLearningExamples give it;
-the workspace of a convolution is in MB."""
+"""GPU setting -> Paddle's flag and its value in NVIDIA's DeepLearningExamples; the convolution
+workspace is in MB."""
 WITHOUT_DUMPS = """
 unset PADDLE_BACKUP_ENV_PATH
 (cd "$0" && rm -f envlog.* backup_env.* *.*.log)
 exec "$@"
 """
-"""A shell script that runs a worker once it has removed what the launcher has written about the
-environment, secrets included; a worker would look up there what its own does not have."""
+"""Shell script that removes the launcher's dumps of the environment, then runs the worker. The
+dumps include secrets, and a worker would read variables that it lacks from them."""
 COUNT_DEVICES = """
 import json
 import paddle
@@ -37,9 +37,9 @@ print(json.dumps(counts))
 def launch_command(
     config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
 ) -> list[str]:
-    """The command of paddle.distributed.launch."""
+    """Return the paddle.distributed.launch command; see Framework."""
     launch = [config.interpreter, "-m", "paddle.distributed.launch"]
-    # Without the last, it asks nvidia-smi every few seconds, also inside the window.
+    # enable_gpu_log would run nvidia-smi every few seconds, also inside the window.
     launch += ["--log_dir", str(log_folder), "--job_id", job, "--enable_gpu_log", "False"]
     if node.nodes > 1:
         launch += ["--nnodes", str(node.nodes), "--rank", str(node.node)]
@@ -55,8 +55,8 @@ def launch_command(
 
 @cache
 def other_devices(interpreter: str) -> dict[str, int]:
-    """Type -> number of the devices of Paddle's plugins or XPU build, as Paddle says in a
-    process of its own; none where it can't be asked."""
+    """Return type -> number of devices of Paddle's plugins or XPU build, queried in a separate
+    process; {} if Paddle cannot be queried."""
     try:
         return dict(ask(interpreter, COUNT_DEVICES))
     except InterpreterError:
@@ -66,10 +66,8 @@ def other_devices(interpreter: str) -> dict[str, int]:
 def cpu_settings(vendor: str, threads: int) -> dict[str, str]:
     """Without OMP_NUM_THREADS the CPU wheel runs on one thread; without MKL_DEBUG_CPU_TYPE its
     bundled MKL takes a slow path on AMD processors."""
-    settings = {"OMP_NUM_THREADS": str(threads)}
-    if vendor == "AuthenticAMD":
-        settings["MKL_DEBUG_CPU_TYPE"] = "5"
-    return settings
+    fast_path = {"MKL_DEBUG_CPU_TYPE": "5"} if vendor == "AuthenticAMD" else {}
+    return {"OMP_NUM_THREADS": str(threads)} | fast_path
 
 
 FRAMEWORK = Framework(
@@ -79,7 +77,7 @@ FRAMEWORK = Framework(
     supports={},
     cpu_precisions=("fp32",),
     layout="NCHW",
-    # Tensor cores take no other; of fp32, cuDNN has the faster kernels for NCHW.
+    # Tensor cores require NHWC; for fp32, cuDNN's NCHW kernels are faster.
     gpu_layouts=dict.fromkeys(("amp", "pure_fp16", "bf16"), "NHWC"),
     tuning=(*TUNING_FLAGS, "fused_optimizer"),
     execution="dynamic",

@@ -1,4 +1,4 @@
-"""The Paddle backend: device, model, optimizer, one training step, and what really happened."""
+"""The Paddle backend: device, model, optimizer, training step and effective settings."""
 
 import math
 import os
@@ -32,27 +32,26 @@ PRODUCTS = (
     *("conv2d", "depthwise_conv2d", "matmul", "matmul_v2", "mul", "bmm", "einsum"),
     *("fused_gemm_epilogue", "flash_attn", "memory_efficient_attention"),
 )
-"""Paddle's operators that multiply matrices, by their names in dynamic and static graphs."""
+"""Paddle's matrix-product operators, by their names in dynamic and static graphs."""
 DTYPES = ("float16", "bfloat16", "float32", "other")
-"""Those that Paddle counts the calls of an operator by, in this order."""
+"""Dtypes by which Paddle counts the calls of an operator, in this order."""
 NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
 FUSED_ATTENTION = re.compile("flash_attn|memory_efficient_attention")
 core = paddle.base.core
 DenseTensor = getattr(core, "DenseTensor", None) or core.LoDTensor
-"""Paddle 3's name, or Paddle 2's, of the tensors that DALI's plugin fills."""
+"""Tensor class that DALI's plugin fills: Paddle 3's name, or Paddle 2's."""
 
 Batch = tuple[paddle.Tensor, ...]
 
 
 def open_device(config: Config) -> Device:
-    """Select this worker's device and join the other ranks, if there are any."""
     if config.device == "cpu":
-        # A GPU build would choose NCCL, and the GPUs with it.
+        # A GPU build would select NCCL and the GPUs.
         os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
     if config.ranks > 1:
         paddle.distributed.init_parallel_env()
     paddle.set_device(config.device)
-    # The ranks' dropout differs; their weights don't: DataParallel hands out rank 0's.
+    # Dropout differs between ranks; weights do not, because DataParallel broadcasts rank 0's.
     seed = config.seed + paddle.distributed.get_rank()
     paddle.seed(seed)
     np.random.seed(seed)
@@ -62,23 +61,22 @@ def open_device(config: Config) -> Device:
     library = SimpleNamespace(
         Event=paddle.device.Event,
         synchronize=paddle.device.synchronize,
-        # Where all Paddle versions since 3.0 have them.
+        # Available under these names in all versions since 3.0.
         reset_peak_memory_stats=partial(core.device_memory_stat_reset_peak_value, *allocated),
         max_memory_allocated=partial(core.device_memory_stat_peak_value, *allocated),
     )
-    # The events of custom devices don't measure time, in 3.3.
+    # In Paddle 3.3, events of custom devices do not measure time.
     timed = config.device == "gpu" or hasattr(paddle.device.Event().event_base, "elapsed_time")
     return (GpuDevice if timed else HostTimedDevice)(library)
 
 
 def enable_float64() -> None:
-    """Have trainers that are made from now on compute in float64."""
     paddle.set_default_dtype("float64")
 
 
 def tune(config: Config) -> None:
-    """Set the flags that make Paddle fast on a GPU, those that this build has and
-    `disable_tuning` does not name."""
+    """Set the TUNING_FLAGS on a GPU, except unknown flags of this build and settings in
+    `disable_tuning`."""
     for setting, (flag, value) in TUNING_FLAGS.items():
         if config.device == "gpu" and config.tunes(setting):
             with suppress(ValueError):
@@ -93,14 +91,12 @@ def _flag(flag: str) -> str:
 
 
 class Trainer(base.Trainer):
-    """Model, loss and optimizer of one rank."""
-
     variables = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         tune(config)
-        # Images have a layout.
+        # Only networks for images take a layout.
         self.network = NETWORKS[config.model](*filter(None, [config.layout]))
         self.parameters = sum(p.size for _, p in self.named_parameters())
         fused = config.device == "gpu" and config.tunes("fused_optimizer")
@@ -136,7 +132,7 @@ class Trainer(base.Trainer):
         return loss.detach()
 
     def update(self) -> None:
-        # With loss scaling, waits for the device: it reads whether a gradient overflowed.
+        # With loss scaling, waits for the device to read whether a gradient overflowed.
         self.scaler.step(self.optimizer)
         if self.scaler.is_enable():
             self.scaler.update()
@@ -167,9 +163,9 @@ class Trainer(base.Trainer):
         return paddle.amp.auto_cast(level=self.level, dtype=self.dtype)
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """By the kernels that Paddle chooses for matrix products and convolutions in a forward
-        pass outside of training. The outputs of layers don't tell: that of a dense layer in
-        float16 is float32 again once its bias is added."""
+        """See base.Trainer: kernels of matrix products and convolutions in a separate forward
+        pass. Layer outputs would mislead: a dense layer computes in float16 but returns float32
+        once its bias is added."""
         kernels = self._kernels(batch)
         return dict(sum((kernels.get(name, Counter()) for name in PRODUCTS), Counter()))
 
@@ -178,8 +174,7 @@ class Trainer(base.Trainer):
         return ", ".join(fused) or super().attention(batch)
 
     def _kernels(self, batch: Batch) -> dict[str, Counter[str]]:
-        """Operator -> its calls by dtype, as Paddle counts them, in a forward pass outside of
-        training."""
+        """Return operator -> number of calls by dtype in a separate forward pass."""
         core.clear_low_precision_op_list()
         paddle.set_flags({"FLAGS_low_precision_op_list": 1})
         try:
@@ -188,13 +183,13 @@ class Trainer(base.Trainer):
             paddle.set_flags({"FLAGS_low_precision_op_list": 0})
         kernels = {}
         for name, calls in core.get_low_precision_op_list().items():
-            numbers = map(int, calls.split(",") if isinstance(calls, str) else calls)
-            counts = Counter(dict(zip(DTYPES, numbers, strict=True)))
-            kernels[name.removeprefix("pd_op.")] = counts
+            counts = map(int, calls.split(",") if isinstance(calls, str) else calls)
+            by_dtype = Counter(dict(zip(DTYPES, counts, strict=True)))
+            kernels[name.removeprefix("pd_op.")] = by_dtype
         return kernels
 
     def _run(self, batch: Batch) -> None:
-        """A forward pass without gradients that leaves batch-norm statistics as they are."""
+        """Run a forward pass in evaluation mode without gradients."""
         self.network.eval()
         with paddle.no_grad(), self._auto_cast():
             self.network(*batch[: self.network.inputs])
@@ -219,8 +214,8 @@ class Trainer(base.Trainer):
                 layer.p = 0.0
 
     def multiply_adds(self, batch: Batch) -> int:
-        """Those of convolutions, dense layers, and paddle.matmul where a network calls it, by
-        the shapes that they really have."""
+        """See base.Trainer: convolutions, dense layers and calls of paddle.matmul, counted from
+        their actual shapes."""
         counts, product = [], paddle.matmul
 
         def count(layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
@@ -228,19 +223,19 @@ class Trainer(base.Trainer):
             summed = layer.weight.shape[:1] if is_dense else layer.weight.shape[1:]
             counts.append(math.prod(output.shape) * math.prod(summed))
 
-        def matmul(x: paddle.Tensor, y: paddle.Tensor, **how: bool) -> paddle.Tensor:
-            output = product(x, y, **how)
+        def matmul(x: paddle.Tensor, y: paddle.Tensor, **options: bool) -> paddle.Tensor:
+            output = product(x, y, **options)
             counts.append(math.prod(output.shape) * x.shape[-1])
             return output
 
         kinds = paddle.nn.Conv2D, paddle.nn.Linear
         layers = (layer for layer in self.network.sublayers() if isinstance(layer, kinds))
         hooks = [layer.register_forward_post_hook(count) for layer in layers]
-        # Of a compiled network neither layers nor calls are seen.
+        # A compiled network would hide layers and calls.
         paddle.jit.enable_to_static(False)
         paddle.matmul = matmul
         try:
-            # The fused attention of a GPU calls no matmul.
+            # A GPU's fused attention does not call matmul.
             with sdp_kernel(enable_math=True, enable_flash=False, enable_mem_efficient=False):
                 self._run(batch)
         finally:
@@ -259,13 +254,13 @@ class Trainer(base.Trainer):
         return "xpu" if place.is_xpu_place() else "cpu"
 
     def tf32(self) -> bool:
-        """Paddle's default where the GPU can."""
+        """See base.Trainer; Paddle enables TF32 by default on GPUs that support it."""
         return self.device == "gpu" and base.rounds_to_tf32(
             paddle.device.cuda.get_device_capability()
         )
 
     def settings(self) -> dict[str, str]:
-        """As Paddle has them now: a strategy may have set the flags after `tune`."""
+        """Read the flags back: a strategy may have changed them after `tune`."""
         if self.device != "gpu":
             return {}
         fused = getattr(self.optimizer, "_use_multi_tensor", None)
@@ -300,15 +295,15 @@ def largest_of_ranks(value: int) -> int:
 
 
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend. Communication may lie within the backward pass, and overlap it. Of other
-    accelerators the profiler shows no parts."""
+    """See Backend. Communication may overlap the backward pass. The profiler shows no parts on
+    accelerators other than GPUs."""
     from paddle import profiler
     from paddle.profiler.profiler_statistic import StatisticData, sum_ranges
 
     kind = paddle.device.get_device().partition(":")[0]
     gpu = kind == "gpu"
     targets = [profiler.ProfilerTarget.CPU, *([profiler.ProfilerTarget.GPU] if gpu else [])]
-    # Its usual way to end is to write all events into the working folder.
+    # By default the profiler writes all events to the working directory.
     recorder = profiler.Profiler(targets=targets, on_trace_ready=lambda _profiler: None)
     recorder.start()
     began = time.perf_counter()
@@ -329,7 +324,7 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
         nanoseconds = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
         seconds[part] = nanoseconds / 1e9 / steps
     exchange = sum_ranges(events.distributed_summary.communication_range)
-    # It sees nothing of gloo, whose exchange is then within the backward pass.
+    # The profiler does not see gloo, whose exchange is part of the backward pass.
     if exchange or paddle.distributed.get_world_size() == 1:
         seconds["communication"] = exchange / 1e9 / steps
     return seconds
@@ -338,8 +333,7 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
 def build_optimizer(
     settings: OptimizerSettings, network: paddle.nn.Layer, *, fused: bool = False
 ) -> paddle.optimizer.Optimizer:
-    """The optimizer with these settings. `fused`: one kernel for all parameters, where Paddle
-    has it: for momentum."""
+    """Create the optimizer. `fused`: one kernel for all parameters (momentum only)."""
     parameters = network.parameters()
     rate, decay = settings.learning_rate, settings.weight_decay
     if settings.optimizer == "momentum":
@@ -368,18 +362,17 @@ def build_optimizer(
 def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Batches that so many processes of Paddle's DataLoader make."""
     loader = paddle.io.DataLoader(samples, batch_sampler=indices, num_workers=processes)
     return map(tuple, loader)
 
 
 def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
-    """Batches as Paddle tensors on the device: on a CPU the very memory that the input has."""
+    """See Backend; on a CPU, tensors share the input's memory."""
     return base.converted(batches, _on_device if config.accelerated else as_tensor)
 
 
 def _on_device(array: Any) -> paddle.Tensor:
-    """Copied, unless it is there: an operator would copy it anew, and wait, in each step."""
+    """Copy an array to the device unless it is there: every operator would copy it and wait."""
     tensor = as_tensor(array)
     if not tensor.place.is_cpu_place():
         return tensor
@@ -387,14 +380,11 @@ def _on_device(array: Any) -> paddle.Tensor:
 
 
 def as_tensor(array: Any) -> paddle.Tensor:
-    """An array as Paddle tensor, without a copy on the device that has it.
-
-    Takes Paddle's own tensors, the lower-level ones that DALI's Paddle plugin fills, and
-    whatever speaks DLPack.
-    """
+    """Return an array as a Paddle tensor on the same device, without a copy. Accepts Paddle
+    tensors, the DenseTensors that DALI's Paddle plugin fills, and DLPack objects."""
     if isinstance(array, paddle.Tensor):
         return array
     if isinstance(array, DenseTensor):
         return paddle.to_tensor(array, place=array._place())
-    # The capsule itself: Paddle 2 does not ask for it.
+    # Paddle 2 accepts only a capsule, not a DLPack object.
     return paddle.utils.dlpack.from_dlpack(array.__dlpack__())

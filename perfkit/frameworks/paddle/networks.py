@@ -1,12 +1,13 @@
-"""The networks in Paddle; the modules of perfkit.models name their sources.
+"""The networks in Paddle; perfkit.models names their sources.
 
-BERT's attention is written out, as in the published runs: Paddle 2's fused one has no CPU
-kernel. GPT-2's is Paddle's scaled_dot_product_attention on a GPU or XPU; it is written out on a
-CPU, where Paddle has no fused kernel and Paddle 2 not even another, and on devices of plugins.
+BERT's attention consists of separate operators, as in the published runs: Paddle 2's fused
+attention has no CPU kernel. GPT-2 uses Paddle's scaled_dot_product_attention on a GPU or XPU,
+and separate operators on a CPU, where Paddle 3 has no fused kernel and Paddle 2 no kernel at
+all, and on plugin devices.
 """
 
 import paddle
-from paddle import nn
+from paddle import Tensor, nn
 from paddle.nn import functional
 from paddle.nn.initializer import Initializer, KaimingNormal, Normal, TruncatedNormal
 
@@ -41,7 +42,7 @@ def _embedding(rows: int, width: int, weights: Initializer) -> nn.Embedding:
 
 
 class Bottleneck(nn.Layer):
-    """1x1, 3x3 (strided), 1x1, and a projected or plain shortcut."""
+    """1x1, strided 3x3 and 1x1 convolutions, and a projected or identity shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int, layout: str) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Bottleneck(nn.Layer):
                 nn.BatchNorm2D(outputs, data_format=layout),
             )
 
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
         y = functional.relu(self.bn1(self.conv1(x)))
         y = functional.relu(self.bn2(self.conv2(y)))
@@ -67,9 +68,6 @@ class Bottleneck(nn.Layer):
 
 
 class ResNet50(nn.Layer):
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
-    classes."""
-
     inputs = 1
 
     def __init__(self, layout: str) -> None:
@@ -84,19 +82,16 @@ class ResNet50(nn.Layer):
         self.avgpool = nn.AdaptiveAvgPool2D(1, data_format=layout)
         self.fc = nn.Linear(resnet50.features(), CLASSES)
 
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(functional.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).flatten(1))
 
-    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels)
 
 
 class VGG16(nn.Layer):
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
-    classes."""
-
     inputs = 1
 
     def __init__(self, layout: str) -> None:
@@ -116,19 +111,19 @@ class VGG16(nn.Layer):
             layers += [_dense(*sizes, weights), nn.ReLU(), nn.Dropout(vgg16.DROPOUT)]
         self.classifier = nn.Sequential(*layers[:-2])
 
-    def forward(self, images: paddle.Tensor) -> paddle.Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         x = self.avgpool(self.features(images))
         if self.channels_last:
-            # The dense weights then mean the same in both layouts.
+            # Dense weights expect channels first in both layouts.
             x = x.transpose([0, 3, 1, 2])
         return self.classifier(x.flatten(1))
 
-    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels)
 
 
 class BertLayer(nn.Layer):
-    """Self-attention and a dense block of batch x length x width, each added and normalized."""
+    """Encoder layer (batch x length x width), post-norm: self-attention and a dense block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +136,7 @@ class BertLayer(nn.Layer):
         self.output_norm = nn.LayerNorm(bert.WIDTH, bert.EPSILON)
         self.dropout = nn.Dropout(bert.DROPOUT)
 
-    def forward(self, x: paddle.Tensor, mask: paddle.Tensor) -> paddle.Tensor:
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         width = bert.WIDTH // bert.HEADS
         query, key, value = (
             part(x).reshape([0, 0, bert.HEADS, width]).transpose([0, 2, 1, 3])
@@ -156,9 +151,6 @@ class BertLayer(nn.Layer):
 
 
 class Bert(nn.Layer):
-    """Ids, segments and mask of batch x length, and the positions of masked words of batch x P,
-    to logits of (batch * P) x vocabulary for the words and batch x 2 for the next sentence."""
-
     inputs = 4
     attention = "unfused"
 
@@ -177,12 +169,8 @@ class Bert(nn.Layer):
         self.decoder_bias = self.create_parameter([bert.VOCABULARY], is_bias=True)
 
     def forward(
-        self,
-        ids: paddle.Tensor,
-        segments: paddle.Tensor,
-        mask: paddle.Tensor,
-        masked_positions: paddle.Tensor,
-    ) -> tuple[paddle.Tensor, paddle.Tensor]:
+        self, ids: Tensor, segments: Tensor, mask: Tensor, masked_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
         batch, length = ids.shape
         positions = self.position_embeddings(paddle.arange(length))
         x = self.word_embeddings(ids) + positions + self.token_type_embeddings(segments)
@@ -199,12 +187,8 @@ class Bert(nn.Layer):
         return mlm_logits + self.decoder_bias, nsp_logits
 
     def loss(
-        self,
-        logits: tuple[paddle.Tensor, paddle.Tensor],
-        masked_ids: paddle.Tensor,
-        next_sentence: paddle.Tensor,
-    ) -> paddle.Tensor:
-        """Mean over the masked words of the batch plus mean over its pairs of sentences."""
+        self, logits: tuple[Tensor, Tensor], masked_ids: Tensor, next_sentence: Tensor
+    ) -> Tensor:
         mlm_logits, nsp_logits = logits
         return functional.cross_entropy(
             mlm_logits, masked_ids.flatten(), ignore_index=bert.PADDING
@@ -215,11 +199,8 @@ def _has_fused_attention() -> bool:
     return paddle.get_device().startswith(("gpu", "xpu"))
 
 
-def _attention(
-    query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor, mask: paddle.Tensor | None
-) -> paddle.Tensor:
-    """Causal attention, all of batch x length x heads x width; by the fused kernel without a
-    mask."""
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Causal attention, batch x length x heads x width; without `mask`, the fused kernel."""
     if mask is None:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
     query, key, value = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
@@ -228,8 +209,7 @@ def _attention(
 
 
 class GptLayer(nn.Layer):
-    """Causal self-attention and a dense block of batch x length x width, each normalized before
-    and added."""
+    """Decoder layer (batch x length x width), pre-norm: causal attention and a dense block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,7 +220,7 @@ class GptLayer(nn.Layer):
         self.fc1 = _dense(gpt.WIDTH, gpt.INNER, GPT_WEIGHTS)
         self.fc2 = _dense(gpt.INNER, gpt.WIDTH, GPT_RESIDUAL)
 
-    def forward(self, x: paddle.Tensor, mask: paddle.Tensor | None) -> paddle.Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = (
             part.reshape([0, 0, gpt.HEADS, gpt.WIDTH // gpt.HEADS])
             for part in self.qkv(self.attention_norm(x)).split(3, -1)
@@ -252,8 +232,6 @@ class GptLayer(nn.Layer):
 
 
 class Gpt(nn.Layer):
-    """Ids of batch x length to logits of (batch * length) x vocabulary for the next token."""
-
     inputs = 1
     attention = "unfused"
 
@@ -264,7 +242,7 @@ class Gpt(nn.Layer):
         self.layers = nn.LayerList([GptLayer() for _ in range(gpt.LAYERS)])
         self.final_norm = nn.LayerNorm(gpt.WIDTH, gpt.EPSILON)
 
-    def forward(self, ids: paddle.Tensor) -> paddle.Tensor:
+    def forward(self, ids: Tensor) -> Tensor:
         length = ids.shape[1]
         x = self.token_embeddings(ids) + self.position_embeddings(paddle.arange(length))
         mask = None
@@ -275,5 +253,5 @@ class Gpt(nn.Layer):
         x = self.final_norm(x).reshape([-1, gpt.WIDTH])
         return paddle.matmul(x, self.token_embeddings.weight, transpose_y=True)
 
-    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels.flatten())

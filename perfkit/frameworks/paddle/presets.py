@@ -1,7 +1,7 @@
-"""Presets of distributed-training options, as published suites printed them.
+"""Presets of distributed-training options from published suites.
 
-An option is named by its path below `fleet.DistributedStrategy()`. What becomes of it in the
-Paddle that is installed is found out in the worker and stored (`effective.strategy`).
+Options are named by their path below `fleet.DistributedStrategy()`. The worker determines the
+outcome of each option in the installed Paddle and stores it (`effective.strategy`).
 """
 
 from typing import Any
@@ -33,13 +33,13 @@ STRATEGIES: dict[str, Options] = {
     # The FleetX benchmark page of VGG-16.
     "fleetx-vgg16-fp32": _PROGRAM,
     "fleetx-vgg16-amp": _PROGRAM | {"amp": True},
-    # Both pages.
+    # Both FleetX pages.
     "fleetx-auto": {"auto": True},
 }
 
 
 def precision_of(strategy: str) -> str | None:
-    """The precision that a preset stands for; None if it leaves that open."""
+    """Return a preset's precision; None if the preset does not determine it."""
     options = STRATEGIES[strategy]
     if "auto" in options:
         return "auto"
@@ -47,7 +47,7 @@ def precision_of(strategy: str) -> str | None:
 
 
 def code(strategy: str) -> str:
-    """The preset as the Python that a reader of its source would write, for Paddle 2."""
+    """Return the preset as Python code for Paddle 2, to compare with its source."""
     options = STRATEGIES[strategy]
     lines = ["import paddle", "from paddle.distributed import fleet", ""]
     lines += ["strategy = fleet.DistributedStrategy()"]

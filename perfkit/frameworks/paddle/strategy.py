@@ -1,8 +1,9 @@
-"""What becomes of a preset's options in this Paddle: applied, ignored or missing, and how.
+"""Applies a preset's options in the installed Paddle and records each outcome: applied, ignored
+or missing.
 
-That Paddle has an option does not mean that anything reads it: each is handed to what acts on
-it today, in the kind of training that runs here (`DataParallel` around a dynamic graph or
-`to_static`), or named as what it is.
+Paddle accepts options that nothing reads. Each option is therefore passed to the component that
+honors it today in this kind of training (`DataParallel` around a dynamic graph or `to_static`),
+or reported as ignored or missing.
 """
 
 from typing import Any
@@ -20,17 +21,25 @@ FLAGS = (
 )
 """Options whose only effect is the flag of the same name."""
 UNREAD = {
-    "_fuse_grad_size_in_TFLOPS": "only minimize() of fleet's static programs reads it",
-    "execution_strategy": "only static programs that to_static did not make read it",
-    "sync_nccl_allreduce": "its flag was for Paddle 1's ParallelExecutor alone",
+    "_fuse_grad_size_in_TFLOPS": "read only by minimize() of fleet's static programs",
+    "execution_strategy": "read only by static programs not created by to_static",
+    "sync_nccl_allreduce": "read only by Paddle 1's ParallelExecutor",
     "nccl_comm_num": "DataParallel has one communicator",
-    "auto": "neither dynamic graph nor to_static reads it: nothing was switched on",
+    "auto": "read neither by dynamic graphs nor by to_static: nothing was switched on",
 }
 
 
+def _set_flag(flag: str, value: Any) -> tuple[str, str]:
+    try:
+        paddle.set_flags({flag: value})
+    except ValueError:
+        return "missing", f"this build of Paddle has no {flag}"
+    return "applied", f"paddle.set_flags({{{flag!r}: {value!r}}})"
+
+
 class Strategy:
-    """The preset `config.strategy`, applied: the trainer's arguments of DataParallel and
-    to_static, and the outcome of every option. Flags are set at once."""
+    """Applies the preset `config.strategy`: sets its flags and provides the arguments of
+    DataParallel and to_static, and the outcome of every option."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -46,7 +55,7 @@ class Strategy:
         if option == "amp":
             return "applied", "precision=amp: auto_cast and GradScaler"
         if option in FLAGS:
-            return self._set_flag(f"FLAGS_{option}", value)
+            return _set_flag(f"FLAGS_{option}", value)
         if option == "fuse_grad_size_in_MB":
             return self._bucket(value)
         if part == "build_strategy":
@@ -55,13 +64,6 @@ class Strategy:
         if not hasattr(owner, "ExecutionStrategy" if part else option):
             return "missing", "this Paddle has no such option"
         return "ignored", UNREAD[part or option]
-
-    def _set_flag(self, flag: str, value: Any) -> tuple[str, str]:
-        try:
-            paddle.set_flags({flag: value})
-        except ValueError:
-            return "missing", f"this build of Paddle has no {flag}"
-        return "applied", f"paddle.set_flags({{{flag!r}: {value!r}}})"
 
     def _bucket(self, megabytes: int) -> tuple[str, str]:
         if self.config.ranks == 1:
@@ -76,8 +78,7 @@ class Strategy:
         if self.config.execution == "dynamic":
             return "ignored", "a dynamic graph builds no program"
         if getattr(paddle.framework, "use_pir_api", bool)():
-            reason = "Paddle 3's to_static reads build_cinn_pass alone"
-            return "ignored", f"of a BuildStrategy, {reason}"
+            return "ignored", "Paddle 3's to_static reads only build_cinn_pass of it"
         setattr(strategy, name, value)
         self.to_static["build_strategy"] = strategy
         return "applied", "to_static(build_strategy=…)"

@@ -1,4 +1,4 @@
-"""TensorFlow; its networks are those of perfkit.frameworks.functional."""
+"""TensorFlow; trains the networks of perfkit.frameworks.functional."""
 
 from perfkit.frameworks.base import Framework
 
@@ -9,7 +9,7 @@ FRAMEWORK = Framework(
     supports={
         "precision": ("fp32", "amp", "bf16"),
         "optimizer": ("momentum", "adamw"),
-        # On a CPU, TensorFlow's own gradients of convolutions know no other.
+        # TensorFlow's convolution gradients on a CPU support no other layout.
         "layout": ("NHWC",),
         "strategy": ("none",),
         "device": ("cpu",),

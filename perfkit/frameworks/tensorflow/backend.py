@@ -1,8 +1,8 @@
-"""The TensorFlow backend: tf.function on a CPU, in one process; `execution=static` has XLA
-compile it.
+"""The TensorFlow backend: tf.function on a CPU, in one process; `execution=static` compiles it
+with XLA.
 
-Several processes would be a strategy's (tf.distribute) own way to train: its gradients are
-exchanged within a step that is a graph, not between `backward` and `update`.
+Several processes are not supported: tf.distribute exchanges gradients inside the graph of a
+step, not between `backward` and `update`.
 """
 
 import math
@@ -22,7 +22,7 @@ import tensorflow as tf
 from perfkit.config import Config
 from perfkit.frameworks import base
 from perfkit.frameworks.base import CpuDevice, Device
-from perfkit.frameworks.functional import layers, trainer
+from perfkit.frameworks.functional import layers
 from perfkit.frameworks.functional import trainer as functional
 from perfkit.frameworks.functional.layers import NORM_EPSILON
 from perfkit.frameworks.functional.trainer import EPSILON, SLOTS, Values
@@ -30,7 +30,7 @@ from perfkit.models import MOMENTUM
 
 
 class Forward(layers.Forward):
-    """Without `drops` nothing is dropped."""
+    """Without `drops`, dropout is disabled."""
 
     cast = staticmethod(tf.cast)
     concat = staticmethod(tf.concat)
@@ -58,7 +58,7 @@ class Forward(layers.Forward):
     def convolve(self, x: tf.Tensor, kernel: tf.Tensor, size: int, stride: int) -> tf.Tensor:
         padding = "SAME"
         if stride > 1:
-            # At stride 2, SAME pads more on one side than on the other.
+            # At stride 2, SAME padding is asymmetric.
             x, padding = _padded(x, size // 2, 0), "VALID"
         return tf.nn.conv2d(x, kernel, stride, padding)
 
@@ -67,14 +67,14 @@ class Forward(layers.Forward):
 
     @staticmethod
     def gelu(x: tf.Tensor, approximate: bool) -> tf.Tensor:
-        """As tf.nn.gelu, which rounds its constants to float32 whatever `x` is."""
+        """Like tf.nn.gelu, which however rounds its constants to float32 for any dtype."""
         if approximate:
             return 0.5 * x * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
         return 0.5 * x * tf.math.erfc(-math.sqrt(0.5) * x)
 
     def batch_norm(self, name: str, x: tf.Tensor, channels: int) -> tf.Tensor:
-        """By TensorFlow's fused operator, which does not take float64. Its variance is that of
-        n - 1 values."""
+        """Batch norm by TensorFlow's fused operator, which does not support float64 and returns
+        the variance with Bessel's correction (n - 1)."""
         if self.wide == "float64":
             return super().batch_norm(name, x, channels)
         weight, bias = self.norm(name, channels)
@@ -105,7 +105,7 @@ class Forward(layers.Forward):
 
 
 def _padded(images: tf.Tensor, width: int, value: float) -> tf.Tensor:
-    """With so many more pixels of this value at each side."""
+    """Pad height and width by `width` pixels on each side."""
     if not width:
         return images
     return tf.pad(
@@ -115,11 +115,10 @@ def _padded(images: tf.Tensor, width: int, value: float) -> tf.Tensor:
 
 DTYPES = {"amp": tf.float16, "bf16": tf.bfloat16}
 PRODUCTS = ("Conv2D", "MatMul", "BatchMatMulV2")
-"""TensorFlow's operators that multiply matrices, in a forward pass; those of the backward pass
-begin with these names."""
+"""TensorFlow's matrix-product operators in a forward pass; those of a backward pass start with
+the same names."""
 POOLS = ("tf_Compute", "tf_XLAEigen")
-"""Its threads that have names: those that run operators beside each other, and XLA's. Those
-that share an operator, TF_NUM_INTRAOP_THREADS, have none."""
+"""Names of the inter-op threads and of XLA's; the intra-op threads have no name."""
 COPIED_ROWS = 256
 
 Batch = tuple[tf.Tensor, ...]
@@ -127,20 +126,18 @@ largest_of_ranks = functional.largest_of_ranks
 
 
 def open_device(config: Config) -> Device:
-    """The CPU; calls return when their work is done."""
     tf.config.set_visible_devices([], "GPU")
     tf.random.set_seed(config.seed)
     return CpuDevice()
 
 
 def enable_float64() -> None:
-    """Have trainers that are made from now on compute in float64."""
     Forward.wide = "float64"
 
 
 class Trainer(functional.Trainer):
-    """Model, loss and optimizer, in two functions of TensorFlow: `slots` has what the optimizer
-    keeps for each parameter."""
+    """Model, loss and optimizer as two tf.functions; `slots` holds the optimizer's state per
+    parameter."""
 
     variables = ("TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
@@ -168,7 +165,7 @@ class Trainer(functional.Trainer):
         return tf.Variable(array, dtype=Forward.wide)
 
     def trace(self, *, drops: bool) -> None:
-        """Make the functions anew; they are traced when they are first called."""
+        """Recreate the functions; each is traced at its first call."""
         self.drops = drops
         jit = self.config.execution == "static"
         self.forward_pass = tf.function(self._forward, jit_compile=jit)
@@ -179,7 +176,7 @@ class Trainer(functional.Trainer):
         self.optimizer_step = tf.function(self._update, jit_compile=jit)
 
     def _forward(self, batch: Batch) -> tuple[Any, tf.Tensor, Values]:
-        """Logits, loss, and the statistics after."""
+        """Return logits, loss and updated statistics."""
         values = self.values, self.statistics
         run = Forward(self.dtype, self.layout, *values, drops=self.drops)
         logits = self.network(run, *batch[: self.network.inputs])
@@ -191,7 +188,7 @@ class Trainer(functional.Trainer):
             _logits, loss, statistics = self._forward(batch)
             loss = loss / self.accumulate
             scaled = loss * scale
-        # Of a looked-up embedding it is not dense.
+        # The gradient of an embedding lookup is sparse.
         gradients = {
             name: tf.convert_to_tensor(gradient)
             for name, gradient in tape.gradient(scaled, self.values).items()
@@ -201,19 +198,19 @@ class Trainer(functional.Trainer):
         return loss, gradients
 
     def _update(self, gradients: Values, steps: tf.Tensor, scale: tf.Tensor) -> None:
-        """By TensorFlow's fused operators. Its Adam adds EPSILON before the correction of the
-        second moment, Paddle's after it."""
-        chosen = self.optimizer_settings
+        """Apply TensorFlow's fused operators. TensorFlow's Adam adds EPSILON before correcting
+        the bias of the second moment, Paddle's after it."""
+        settings = self.optimizer_settings
         if self.scale:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}
-        if chosen.clip_norm:
-            clipped, _ = tf.clip_by_global_norm([*gradients.values()], chosen.clip_norm)
+        if settings.clip_norm:
+            clipped, _ = tf.clip_by_global_norm([*gradients.values()], settings.clip_norm)
             gradients = dict(zip(gradients, clipped, strict=True))
-        rate, decay = tf.cast(chosen.learning_rate, self.wide), chosen.weight_decay
-        beta1, beta2 = (tf.cast(beta, self.wide) for beta in chosen.betas)
+        rate, decay = tf.cast(settings.learning_rate, self.wide), settings.weight_decay
+        beta1, beta2 = (tf.cast(beta, self.wide) for beta in settings.betas)
         for name, value in self.values.items():
             slots = [slot.handle for slot in self.slots[name]]
-            if chosen.optimizer == "momentum":
+            if settings.optimizer == "momentum":
                 tf.raw_ops.ResourceApplyMomentum(
                     var=value.handle,
                     accum=slots[0],
@@ -240,7 +237,7 @@ class Trainer(functional.Trainer):
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> tf.Tensor:
         loss, gradients = self.backward_pass(batch, self._scale())
         if self.gathered is not None:
-            # Not in the same function: traced twice, it would draw each dropout twice.
+            # A separate function: tracing `_backward` twice would draw each dropout twice.
             gradients = self.addition(self.gathered, gradients)
         self.gathered = gradients
         return loss
@@ -252,13 +249,13 @@ class Trainer(functional.Trainer):
         else:
             self.steps += 1
             steps = tf.constant(self.steps, self.wide)
-            with tf.profiler.experimental.Trace(trainer.UPDATE):
+            with tf.profiler.experimental.Trace(functional.UPDATE):
                 self.optimizer_step(self.gathered, steps, self._scale())
         self.zero_grad()
 
     def _overflowed(self) -> bool:
         gradients = (self.gathered or {}).values()
-        return not all(bool(tf.reduce_all(tf.math.is_finite(one))) for one in gradients)
+        return not all(bool(tf.reduce_all(tf.math.is_finite(g))) for g in gradients)
 
     def _scale(self) -> tf.Tensor:
         return tf.constant(self.scale or 1.0, self.wide)
@@ -277,7 +274,7 @@ class Trainer(functional.Trainer):
 
     def named_gradients(self) -> Iterator[tuple[str, tf.Tensor]]:
         scale = self._scale()
-        return ((name, one / scale) for name, one in super().named_gradients())
+        return ((name, gradient / scale) for name, gradient in super().named_gradients())
 
     def assign(self, name: str, array: np.ndarray) -> None:
         self.values[name].assign(array.astype(self.wide))
@@ -295,14 +292,13 @@ class Trainer(functional.Trainer):
         return count
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """By the factors of the matrix products of forward and backward pass: those of the
-        graph or, as XLA may multiply in others, of what it compiled."""
-        values = batch, self._scale()
+        """See base.Trainer: factors of the products of forward and backward pass, in the graph
+        or, since XLA may change them, in the compiled program."""
+        arguments = batch, self._scale()
         if self.config.execution == "static":
-            return trainer.factor_dtypes(
-                self.backward_pass.experimental_get_compiler_ir(*values)(stage="optimized_hlo")
-            )
-        nodes = self.backward_pass.get_concrete_function(*values).graph.get_operations()
+            ir = self.backward_pass.experimental_get_compiler_ir(*arguments)
+            return functional.factor_dtypes(ir(stage="optimized_hlo"))
+        nodes = self.backward_pass.get_concrete_function(*arguments).graph.get_operations()
         products = (node for node in nodes if node.type.startswith(PRODUCTS))
         return dict(Counter(node.get_attr("T").name for node in products))
 
@@ -323,7 +319,7 @@ class Workloads:
         return lambda: tf.matmul(a, b)
 
     def copy(self, size_bytes: int) -> Any:
-        # Assigned as a whole, a variable would share the memory of what it is given.
+        # A variable assigned as a whole would share the source's memory.
         rows = tf.range(COPIED_ROWS)
         source = tf.zeros((COPIED_ROWS, size_bytes // COPIED_ROWS), tf.int8)
         target = tf.Variable(tf.ones_like(source))
@@ -331,7 +327,7 @@ class Workloads:
 
 
 def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
-    """Batches as tensors of TensorFlow, on a CPU copied from what is not yet one."""
+    """See Backend; copies arrays that are not yet TensorFlow's."""
     return base.converted(batches, _as_tensor)
 
 
@@ -342,22 +338,22 @@ def _as_tensor(array: Any) -> tf.Tensor:
 def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
 ) -> Iterator[Batch]:
-    """Batches by tf.data, whose so many threads read the samples, each with a copy of what the
-    data set keeps in memory."""
-    begin = next(indices)
-    dtypes = [array.dtype for array in samples[begin[0]]]
+    """See Backend: tf.data with `processes` threads, each with its own copy of the data set's
+    cache."""
+    first = next(indices)
+    dtypes = [array.dtype for array in samples[first[0]]]
     readers = [(copy(samples), Lock()) for _ in range(processes)]
-    asked: dict[int, Sequence[Any]] = {}
+    requested: dict[int, Sequence[Any]] = {}
 
     def numbers() -> Iterator[int]:
-        for number, rows in enumerate(chain([begin], indices)):
-            asked[number] = rows
+        for number, rows in enumerate(chain([first], indices)):
+            requested[number] = rows
             yield number
 
     def read(number: np.ndarray) -> list[np.ndarray]:
         reader, lock = readers[int(number) % processes]
         with lock:
-            rows = [reader[row] for row in asked.pop(int(number))]
+            rows = [reader[row] for row in requested.pop(int(number))]
         return [np.stack(arrays) for arrays in zip(*rows, strict=True)]
 
     numbered = tf.data.Dataset.from_generator(
@@ -373,10 +369,9 @@ def data_loader(
 
 
 def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend."""
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1)
     record = partial(tf.profiler.experimental.Profile, options=options)
-    return trainer.profile(step, steps, record, _update_seconds)
+    return functional.profile(step, steps, record, _update_seconds)
 
 
 def _update_seconds(file: Path) -> float:
@@ -387,5 +382,5 @@ def _update_seconds(file: Path) -> float:
         for plane in XSpace.FromString(file.read_bytes()).planes
         for line in plane.lines
         for event in line.events
-        if plane.event_metadata[event.metadata_id].name == trainer.UPDATE
+        if plane.event_metadata[event.metadata_id].name == functional.UPDATE
     )

@@ -1,4 +1,4 @@
-"""PyTorch: a training in `backend.py`, and its networks."""
+"""PyTorch."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from perfkit.system.software import CUDA_VERSIONS
 def launch_command(
     config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
 ) -> list[str]:
-    """The command of torchrun."""
+    """Return the torchrun command; see Framework."""
     launch = [config.interpreter, "-m", "torch.distributed.run", "--no-python"]
     launch += ["--log-dir", str(log_folder), "--redirects", "3", "--max-restarts", "0"]
     launch += ["--nproc-per-node", str(config.devices)]
@@ -39,7 +39,7 @@ FRAMEWORK = Framework(
     rank_variable="RANK",
     log_pattern="*/attempt_0/{index}/std*.log",
     tuning=("cudnn_search", "fused_attention", "fused_optimizer"),
-    # torchrun gives each of several processes one thread.
+    # By default, torchrun limits each of several processes to one thread.
     cpu_settings=lambda _vendor, threads: {"OMP_NUM_THREADS": str(threads)},
     versions={
         "torch": ("torch/version.py:__version__",),

@@ -1,6 +1,6 @@
-"""The PyTorch backend: device, model, optimizer, one training step, and what really happened.
+"""The PyTorch backend: device, model, optimizer, training step and effective settings.
 
-docs/backends.md has the reasons of its settings, and what else was tried.
+docs/backends.md explains the settings and the alternatives that were tried.
 """
 
 import os
@@ -28,18 +28,17 @@ from perfkit.models import MOMENTUM, OptimizerSettings
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
 NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
 FUSED_ATTENTION = ("flash", "mem_efficient", "cudnn")
-"""The forms of scaled_dot_product_attention besides the plain one, `math`."""
+"""Kernels of scaled_dot_product_attention other than the unfused `math`."""
 EXCHANGE_TIMEOUT = timedelta(minutes=3)
-"""How long ranks wait for each other: one may have to compile what others have in a cache."""
+"""Time that ranks wait for each other; one may compile what the others have cached."""
 
 Batch = tuple[torch.Tensor, ...]
 
 
 def open_device(config: Config) -> Device:
-    """Select this rank's device and join the other ranks, if there are any."""
     rank = int(os.environ.get("RANK", "0"))
-    # The ranks' dropout differs; their weights don't: DistributedDataParallel hands out rank
-    # 0's.
+    # Dropout differs between ranks; weights do not, because DistributedDataParallel broadcasts
+    # rank 0's.
     torch.manual_seed(config.seed + rank)
     if config.device == "gpu":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -56,20 +55,17 @@ def open_device(config: Config) -> Device:
 
 
 def enable_float64() -> None:
-    """Have trainers that are made from now on compute in float64."""
     torch.set_default_dtype(torch.float64)
 
 
 class Trainer(base.Trainer):
-    """Model, loss and optimizer of one rank."""
-
     variables = ("OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.kind = "cuda" if config.device == "gpu" else "cpu"
         self.dtype = AUTO_CAST.get(config.precision)
-        # Images have a layout.
+        # Only networks for images take a layout.
         network = NETWORKS[config.model](*filter(None, [config.layout]))
         self.network: Any = network.to(self.kind)
         self.parameters = sum(p.numel() for p in self.network.parameters())
@@ -87,7 +83,7 @@ class Trainer(base.Trainer):
             self.forward = torch.compile(self.network, fullgraph=True, dynamic=False)
         self.parallel = config.ranks > 1
         if self.parallel:
-            # As in Paddle, each rank has its own statistics of batch norm.
+            # As in Paddle, each rank has its own batch-norm statistics.
             self.forward = DistributedDataParallel(
                 self.forward, broadcast_buffers=False, gradient_as_bucket_view=True
             )
@@ -110,10 +106,10 @@ class Trainer(base.Trainer):
                 torch.nn.utils.clip_grad_norm_(self.network.parameters(), clip_norm)
             self.scaler.step(self.optimizer)
             if self.scaler.is_enabled():
-                # Does not wait for the device: a fused optimizer itself checks whether a
-                # gradient overflowed.
-                found = self.scaler._found_inf_per_device(self.optimizer)
-                self.overflows += sum(found.values())
+                # Does not wait for the device: a fused optimizer checks for overflows itself.
+                self.overflows += sum(
+                    self.scaler._found_inf_per_device(self.optimizer).values()
+                )
                 self.scaler.update()
             self.zero_grad()
 
@@ -150,7 +146,7 @@ class Trainer(base.Trainer):
         return tensor.numpy(force=True)
 
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
-        """PyTorch has the weights of dense layers as outputs x inputs."""
+        """Transpose weights of dense layers, which PyTorch stores as outputs x inputs."""
         layer = self.network.get_submodule(name.rpartition(".")[0])
         return array.T if isinstance(layer, nn.Linear) else array
 
@@ -165,13 +161,13 @@ class Trainer(base.Trainer):
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.utils.flop_counter import FlopCounterMode
 
-        # It does not know the CPU's fused attention.
+        # The counter does not support the CPU's fused attention.
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             self._run(batch)
         return counter.get_total_flops() // 2
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """By the outputs of the layers in one forward pass outside of training."""
+        """See base.Trainer: output dtypes of the layers in a separate forward pass."""
         counts: Counter[str] = Counter()
 
         def count(_layer: Any, _inputs: Any, output: torch.Tensor) -> None:
@@ -185,8 +181,8 @@ class Trainer(base.Trainer):
         return dict(counts)
 
     def attention(self, batch: Batch) -> str | None:
-        """The operators that scaled_dot_product_attention chose in one forward pass outside of
-        training; none is seen where it is made of matrix products."""
+        """See base.Trainer: the operators called by scaled_dot_product_attention in a separate
+        forward pass; none are seen if it decomposes into matrix products."""
         seen: set[str] = set()
 
         class Watch(TorchDispatchMode):
@@ -202,8 +198,8 @@ class Trainer(base.Trainer):
         return ", ".join(sorted(seen)) or super().attention(batch)
 
     def _run(self, batch: Batch) -> None:
-        """A forward pass that changes nothing: gradients are off, batch-norm statistics and
-        random numbers untouched."""
+        """Run a forward pass in evaluation mode, which changes neither gradients nor batch-norm
+        statistics nor random numbers."""
         self.network.eval()
         with torch.no_grad(), self._auto_cast():
             self.network(*batch[: self.network.inputs])
@@ -226,14 +222,14 @@ class Trainer(base.Trainer):
         last = first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last)
         fused = self.optimizer.defaults["fused"]
         compiled = "torch.compile" if self.config.execution == "static" else "eager"
-        found = {
+        settings = {
             "optimizer": "fused" if fused else "PyTorch's default",
             "memory_format": "channels_last" if last else "contiguous",
             "execution": compiled + ", then DistributedDataParallel" * self.parallel,
         }
         if self.device == "gpu":
-            found["cudnn.benchmark"] = str(torch.backends.cudnn.benchmark)
-        return found
+            settings["cudnn.benchmark"] = str(torch.backends.cudnn.benchmark)
+        return settings
 
 
 class Workloads:
@@ -265,7 +261,7 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
 
     gpu = torch.cuda.is_initialized()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
-    # The backward pass in this very thread: the profiler ascribes kernels to a part by thread.
+    # Single-threaded backward pass: the profiler assigns kernels to parts by thread.
     with (
         torch.autograd.set_multithreading_enabled(False),
         torch.profiler.profile(activities=activities) as recorder,
@@ -282,12 +278,11 @@ def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
 def seconds_of_parts(
     events: Iterable[Any], steps: int, *, gpu: bool
 ) -> dict[str, float | None]:
-    """Seconds of each part of a step, of the profiler's events: what the rows of its name
-    cover; None without one.
+    """Return the seconds of a step that each part's profiler events cover; None without events.
 
-    On a GPU, each range that the program names has a row of the host and rows of the device,
-    one for each stream, from the range's first kernel to its last: only the device's count, and
-    where they overlap only once.
+    On a GPU, each named range has an event of the host and, for each stream, an event of the
+    device that lasts from the range's first kernel to its last. Only device events count, and
+    overlapping time counts once.
     """
     where = DeviceType.CUDA if gpu else DeviceType.CPU
     seconds: dict[str, float | None] = dict.fromkeys(base.PARTS) | {"communication": 0.0}
@@ -303,9 +298,9 @@ def seconds_of_parts(
 
 
 def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Give every gradient the strides of its parameter, by a copy where they are others: what
-    torch.compile made of an NCHW network may return 1x1 kernels' gradients channels-last, which
-    a fused optimizer may refuse (pytorch/pytorch#126585)."""
+    """Copy gradients whose strides differ from their parameter's. For an NCHW network,
+    torch.compile may return channels-last gradients of 1x1 kernels, which a fused optimizer may
+    reject (pytorch/pytorch#126585)."""
     for parameter in parameters:
         gradient = parameter.grad
         if gradient is not None and gradient.stride() != parameter.stride():
@@ -315,14 +310,13 @@ def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
 def build_optimizer(
     settings: OptimizerSettings, network: nn.Module, *, fused: bool = True
 ) -> torch.optim.Optimizer:
-    """An optimizer with these settings, fused or as PyTorch chooses by itself (`foreach` on a
-    GPU)."""
-    parameters, form = [*network.parameters()], True if fused else None
+    """Create the optimizer: fused, or PyTorch's default implementation (`foreach` on a GPU)."""
+    parameters, fuse = [*network.parameters()], True if fused else None
     rate, decay = settings.learning_rate, settings.weight_decay
     if settings.optimizer == "momentum":
-        sgd = torch.optim.SGD(parameters, rate, MOMENTUM, weight_decay=decay, fused=form)
-        # A fused step that overflows leaves the buffers that it made uninitialized, and the
-        # next one takes them for momentum. From zero, the first step is the same.
+        sgd = torch.optim.SGD(parameters, rate, MOMENTUM, weight_decay=decay, fused=fuse)
+        # A fused first step that overflows leaves its momentum buffers uninitialized, and the
+        # next step reads them. Zeros give the same first step.
         for parameter in parameters:
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return sgd
@@ -330,13 +324,12 @@ def build_optimizer(
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
         {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, rate, settings.betas, fused=form)
+    return torch.optim.AdamW(groups, rate, settings.betas, fused=fuse)
 
 
 def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Batches that so many processes of PyTorch's DataLoader make."""
     pin = torch.cuda.is_initialized()
     loader = torch.utils.data.DataLoader(
         samples, batch_sampler=indices, num_workers=processes, pin_memory=pin
@@ -345,7 +338,7 @@ def data_loader(
 
 
 def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
-    """Batches as PyTorch tensors on the device: on a CPU the very memory that the input has."""
+    """See Backend; on a CPU, tensors share the input's memory."""
     convert = _on_gpu if config.device == "gpu" else _as_tensor
     return base.converted(batches, convert)
 
@@ -355,6 +348,6 @@ def _as_tensor(array: Any) -> torch.Tensor:
 
 
 def _on_gpu(array: Any) -> torch.Tensor:
-    """Copied, behind the host's back, from pinned memory, unless it is there."""
+    """Copy an array asynchronously from pinned memory unless it is on the GPU."""
     tensor = _as_tensor(array)
     return tensor if tensor.is_cuda else tensor.pin_memory().to("cuda", non_blocking=True)

@@ -1,22 +1,20 @@
-"""The networks in PyTorch; the modules of perfkit.models name their sources.
+"""The networks in PyTorch; perfkit.models names their sources.
 
-First weights are Paddle's, biases 0. Paddle and PyTorch cut BERT's normal distribution off at
--2 and 2, which is as good as not at all. Attention is scaled_dot_product_attention, of which
-each device has its fastest form: scaled products of queries and keys, mask added, softmax,
-dropout, as Paddle's written out.
+Weights are initialized as in Paddle, biases with 0. Attention is scaled_dot_product_attention,
+which selects the device's fastest kernel and computes the same as Paddle's separate operators.
 """
 
 from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from perfkit.models import bert, gpt, resnet50, vgg16
 from perfkit.models.model import CLASSES
 
-Fill = Callable[[torch.Tensor], object]
+Fill = Callable[[Tensor], object]
 BERT_WEIGHTS = partial(nn.init.trunc_normal_, std=bert.DEVIATION)
 GPT_WEIGHTS = partial(nn.init.normal_, std=gpt.DEVIATION)
 GPT_RESIDUAL = partial(nn.init.normal_, std=gpt.RESIDUAL_DEVIATION)
@@ -47,7 +45,7 @@ def _embedding(rows: int, width: int, fill: Fill) -> nn.Embedding:
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (strided), 1x1, and a projected or plain shortcut."""
+    """1x1, strided 3x3 and 1x1 convolutions, and a projected or identity shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -64,7 +62,7 @@ class Bottleneck(nn.Module):
                 _convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)
             )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         shortcut = self.downsample(x) if self.downsample else x
         y = functional.relu(self.bn1(self.conv1(x)), inplace=True)
         y = functional.relu(self.bn2(self.conv2(y)), inplace=True)
@@ -72,9 +70,6 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
-    classes."""
-
     inputs = 1
 
     def __init__(self, layout: str) -> None:
@@ -92,22 +87,19 @@ class ResNet50(nn.Module):
         if self.channels_last:
             self.to(memory_format=torch.channels_last)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         if self.channels_last:
-            # A view: PyTorch always indexes NCHW, whatever the order in memory.
+            # A view: PyTorch indexes NCHW for any order in memory.
             x = x.permute(0, 3, 1, 2)
         x = self.maxpool(functional.relu(self.bn1(self.conv1(x)), inplace=True))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).flatten(1))
 
-    def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels.flatten())
 
 
 class VGG16(nn.Module):
-    """Images of batch x 3 x H x W (NCHW) or batch x H x W x 3 (NHWC) to logits of batch x
-    classes."""
-
     inputs = 1
 
     def __init__(self, layout: str) -> None:
@@ -130,18 +122,18 @@ class VGG16(nn.Module):
         if self.channels_last:
             self.to(memory_format=torch.channels_last)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         if self.channels_last:
-            # A view: PyTorch always indexes NCHW, whatever the order in memory.
+            # A view: PyTorch indexes NCHW for any order in memory.
             images = images.permute(0, 3, 1, 2)
         return self.classifier(self.avgpool(self.features(images)).flatten(1))
 
-    def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels.flatten())
 
 
 class BertLayer(nn.Module):
-    """Self-attention and a dense block of batch x length x width, each added and normalized."""
+    """Encoder layer (batch x length x width), post-norm: self-attention and a dense block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +146,7 @@ class BertLayer(nn.Module):
         self.output_norm = nn.LayerNorm(bert.WIDTH, bert.EPSILON)
         self.dropout = nn.Dropout(bert.DROPOUT)
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         query, key, value = (
             part(x).unflatten(-1, (bert.HEADS, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
@@ -173,9 +165,6 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """Ids, segments and mask of batch x length, and the positions of masked words of batch x P,
-    to logits of (batch * P) x vocabulary for the words and batch x 2 for the next sentence."""
-
     inputs = 4
     attention = "unfused"
 
@@ -194,12 +183,8 @@ class Bert(nn.Module):
         self.decoder_bias = nn.Parameter(torch.zeros(bert.VOCABULARY))
 
     def forward(
-        self,
-        ids: torch.Tensor,
-        segments: torch.Tensor,
-        mask: torch.Tensor,
-        masked_positions: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, ids: Tensor, segments: Tensor, mask: Tensor, masked_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
         batch, length = ids.shape
         positions = self.position_embeddings(torch.arange(length, device=ids.device))
         x = self.word_embeddings(ids) + positions + self.token_type_embeddings(segments)
@@ -216,12 +201,8 @@ class Bert(nn.Module):
         return mlm_logits, nsp_logits
 
     def loss(
-        self,
-        logits: tuple[torch.Tensor, torch.Tensor],
-        masked_ids: torch.Tensor,
-        next_sentence: torch.Tensor,
-    ) -> torch.Tensor:
-        """Mean over the masked words of the batch plus mean over its pairs of sentences."""
+        self, logits: tuple[Tensor, Tensor], masked_ids: Tensor, next_sentence: Tensor
+    ) -> Tensor:
         mlm_logits, nsp_logits = logits
         return functional.cross_entropy(
             mlm_logits, masked_ids.flatten(), ignore_index=bert.PADDING
@@ -229,8 +210,7 @@ class Bert(nn.Module):
 
 
 class GptLayer(nn.Module):
-    """Causal self-attention and a dense block of batch x length x width, each normalized before
-    and added."""
+    """Decoder layer (batch x length x width), pre-norm: causal attention and a dense block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,7 +221,7 @@ class GptLayer(nn.Module):
         self.fc1 = _dense(gpt.WIDTH, gpt.INNER, GPT_WEIGHTS)
         self.fc2 = _dense(gpt.INNER, gpt.WIDTH, GPT_RESIDUAL)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
             part.unflatten(-1, (gpt.HEADS, -1)).transpose(1, 2)
             for part in self.qkv(self.attention_norm(x)).split(gpt.WIDTH, -1)
@@ -253,8 +233,6 @@ class GptLayer(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Ids of batch x length to logits of (batch * length) x vocabulary for the next token."""
-
     inputs = 1
     attention = "unfused"
 
@@ -265,7 +243,7 @@ class Gpt(nn.Module):
         self.layers = nn.ModuleList([GptLayer() for _ in range(gpt.LAYERS)])
         self.final_norm = nn.LayerNorm(gpt.WIDTH, gpt.EPSILON)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids: Tensor) -> Tensor:
         positions = torch.arange(ids.shape[1], device=ids.device)
         x = self.token_embeddings(ids) + self.position_embeddings(positions)
         for layer in self.layers:
@@ -273,5 +251,5 @@ class Gpt(nn.Module):
         x = self.final_norm(x).flatten(0, 1)
         return functional.linear(x, self.token_embeddings.weight)
 
-    def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels.flatten())
