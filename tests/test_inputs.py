@@ -180,7 +180,7 @@ def test_a_data_set_that_does_not_fill_a_batch_of_each_rank_is_refused(samples, 
     too_large = config(samples, batch_size=5, processes=5)
     with pytest.raises(InputError, match="24 images, but one step of 5 x 5 needs 25"):
         next(kind.batches(too_large, 0))
-    with pytest.raises(InputError, match="more data, or a smaller batch_size"):
+    with pytest.raises(InputError, match="add data or reduce batch_size"):
         examine(too_large)
 
 
