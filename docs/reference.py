@@ -1,16 +1,16 @@
 """Write the reference pages, the schema of result.json and the parameters cells of the model
 notebooks from the code: `make docs`.
 
-docs/reference/parameters.md   of every notebook: perfkit.config
-docs/reference/cli.md          every command: perfkit.cli
-docs/reference/python.md       what `import perfkit` gives
-docs/reference/result.md       every field of result.json: perfkit.results.schema
-docs/reference/formats.md      formats of logs: perfkit/logs/formats.toml
-docs/result.schema.json        the same as JSON Schema
-notebooks/<model>.ipynb        the cell of parameters, with their meanings as comments
+docs/reference/parameters.md   parameters of every notebook: perfkit.config
+docs/reference/cli.md          commands: perfkit.cli
+docs/reference/python.md       public names of `import perfkit`
+docs/reference/result.md       fields of result.json: perfkit.results.schema
+docs/reference/formats.md      log formats: perfkit/logs/formats.toml
+docs/result.schema.json        JSON Schema of result.json
+notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
-`pages` and `notebooks` say what each file holds and write nothing; what has no description has
-an empty one, which tests/test_docs.py finds.
+`pages` and `notebooks` return the content of each file and write nothing. A missing description
+is empty, which tests/test_docs.py finds.
 """
 
 import inspect
@@ -53,7 +53,7 @@ Schema = dict[str, Any]
 
 
 def pages() -> dict[Path, str]:
-    """File -> what it holds when it is up to date."""
+    """Return the up-to-date content of each file."""
     folder = DOCS / "reference"
     return {
         folder / "parameters.md": parameters_page(),
@@ -82,45 +82,45 @@ def parameters_page() -> str:
     ]
     return page(
         "Parameters",
-        "Of every notebook that measures, for `-p NAME VALUE` of papermill and perfkit, and of "
-        "a parameters file. `None` leaves it to model, framework, machine. *New id*: whether "
-        "another value makes another measurement, beside the one that is there. *To be "
-        "compared*: what a comparison of two measurements does with it.",
-        table(("name", "default", "allowed", "meaning", "new id", "to be compared"), rows),
+        "Parameters of every notebook that measures, for `-p NAME VALUE` of papermill and perfkit "
+        "and for parameters files. `None`: chosen by model, framework, machine. *New id*: "
+        "whether another value makes another measurement. *In a comparison*: how a comparison "
+        "of two measurements treats the parameter.",
+        table(("name", "default", "allowed", "meaning", "new id", "in a comparison"), rows),
         "## Protocols",
         table(("`protocol`", "warm-up steps", "measured steps", "repeats"), protocols),
-        "## What models take",
-        "The first is the default.",
+        "## Values by model",
+        "The first value is the default.",
         table(("model", "`input`", "`optimizer`", "`batch_size` on a CPU, a GPU"), of_models()),
-        "## What frameworks take",
-        "Empty: whatever there is. Others are refused before anything starts.",
+        "## Values by framework",
+        "An empty cell allows every value. Other values are refused before anything starts.",
         of_frameworks(),
     )
 
 
 def allowed(name: str) -> str:
-    """The values that a parameter may have."""
+    """Return the values that a parameter may have, as Markdown."""
     if name == "protocol":
         return words(choices(name))
     model = Protocol if name in PROTOCOL_PARAMETERS else Config
-    told = kind(model.model_json_schema()["properties"][name])
+    text = kind(model.model_json_schema()["properties"][name])
     default = "auto" if name == "repeats" else parameters()[name][0]
-    unset = default in (None, "auto") and f"`{default}`" not in told
-    return f"{told} or `{default}`" if unset else told
+    unset = default in (None, "auto") and f"`{default}`" not in text
+    return f"{text} or `{default}`" if unset else text
 
 
 def meaning(name: str) -> str:
-    """What a parameter is for, without the list of words that `parameters` adds."""
+    """Return the description of a parameter, without the choices that `parameters` adds."""
     field = Config.model_fields.get(name)
     return " ".join(str(field.description).split()) if field else parameters()[name][1]
 
 
 def applies(name: str) -> tuple[str, str]:
-    """Whether another value makes another measurement, and what a comparison does with it."""
+    """Return whether another value makes another id, and how a comparison treats it."""
     new = "yes" if ABOUT[name].identifies else "no"
     if name in MAY_DIFFER:
-        return new, "may differ, is told"
-    return new, "must agree" if name in (*KEYS, *ALIASES) else "not looked at"
+        return new, "may differ, is listed"
+    return new, "must agree" if name in (*KEYS, *ALIASES) else "ignored"
 
 
 def of_models() -> list[tuple[str, ...]]:
@@ -136,62 +136,61 @@ def of_models() -> list[tuple[str, ...]]:
 
 
 def of_frameworks() -> str:
-    names = sorted({name for one in FRAMEWORKS.values() for name in one.supports})
+    names = sorted({name for framework in FRAMEWORKS.values() for name in framework.supports})
     rows = [
-        (f"`{name}`", *(words(one.supports.get(name, ())) for one in FRAMEWORKS.values()))
+        (f"`{name}`", *(words(f.supports.get(name, ())) for f in FRAMEWORKS.values()))
         for name in names
     ]
     return table(("parameter", *(f"`{name}`" for name in FRAMEWORKS)), rows)
 
 
-# Formats of logs.
+# Log formats.
 
 COVERS = {
     "window": "since the last print",
     "running": "running mean since step {}",
     "step": "the last step",
 }
-READER = {"in": "in it", "apart": "apart", None: "not known"}
+READER = {"in": "included", "apart": "separate", None: "unknown"}
 
 
 def formats_page() -> str:
-    """Every format that audit and import read, and the groups of one given by hand."""
     rows = []
-    for one in formats.FORMATS:
-        s = one.semantics
-        means = [
-            f"{one.unit or 'samples/s'} of {'a device' if s.rate_of == 'device' else 'all'}",
+    for form in formats.FORMATS:
+        s = form.semantics
+        semantics = [
+            f"{form.unit or 'samples/s'} of {'a device' if s.rate_of == 'device' else 'all'}",
             COVERS[s.covers].format(s.since),
             f"{'micro-batches' if s.step == 'batch' else 'updates'} from {s.counts_from}",
             READER[s.reader],
         ]
-        cells = means if one.has_steps else ["", "", "", ""]
-        rows.append((one.name, one.framework, *cells, s.source))
-    head = ("format", "framework", "rate", "a print is of", "counts", "data wait", "known from")
+        cells = semantics if form.has_steps else [""] * len(semantics)
+        rows.append((form.name, form.framework, *cells, s.source))
+    head = ("format", "framework", "rate", "a print covers", "counts", "data wait", "source")
     groups = [(f"`{name}`", text) for name, text in formats.COLUMNS.items()]
     options = [
-        (f"`{one.name}`", f"`{one.default}`")
-        for one in fields(formats.Semantics)
-        if one.default
+        (f"`{field.name}`", f"`{field.default}`")
+        for field in fields(formats.Semantics)
+        if field.default
     ]
-    documents = ", ".join(one["name"] for one in formats.DOCUMENTS)
+    documents = ", ".join(document["name"] for document in formats.DOCUMENTS)
     return page(
-        "Formats of logs",
-        "What `perfkit audit` and `perfkit import` read, by a file's content; gzip and xz are "
-        "unpacked. The first format that is found in a file is taken.",
+        "Log formats",
+        "`perfkit audit` and `perfkit import` detect a file's format by its content and take the "
+        "first format found; gzip and xz are unpacked.",
         table(head, rows),
         f"Files that are one JSON object or one table: {documents}.",
-        "## A format of your own",
-        "`--format-regex` is a regular expression (Python's) that matches a printed line; its "
-        "groups are named by what they hold, with the unit in the name. `<step>` is short for "
-        "`(?P<step>…)` with digits, `<rate>` with a number, `<at>` with date and time. "
-        "`--format-options` says what they mean, `unit` and `framework` too:",
+        "## Custom formats",
+        "`--format-regex` is a Python regular expression that matches a printed line. Its groups "
+        "are named as below, with units in the names. `<step>` is short for `(?P<step>…)` with "
+        "digits, `<rate>` with a number, `<at>` with date and time. `--format-options` sets "
+        "their meaning, `unit` and `framework`:",
         block(
             "perfkit audit train.log --format-regex 'it <step> .* <rate> img/s, <seconds> s' "
             "\\\n  --format-options 'rate_of=all covers=window counts_from=1 reader=in "
             "unit=images/s'"
         ),
-        table(("group", "what it holds"), groups),
+        table(("group", "content"), groups),
         table(("option", "default"), options),
     )
 
@@ -199,7 +198,7 @@ def formats_page() -> str:
 # The parameters cell of the model notebooks.
 
 WIDTH = 96
-"""Columns of a line: `ruff format` breaks longer lines, which papermill then can't parse."""
+"""Line length: `ruff format` breaks longer lines, which papermill then can't parse."""
 CHANGED_MOST = ("framework", "batch_size", "gpus")
 GROUPS = {
     "framework": "The work",
@@ -208,11 +207,11 @@ GROUPS = {
     "timeout": "Results",
     "protocol": "Protocol",
 }
-"""The first parameter of a group, in the order of `parameters` -> the group's heading."""
+"""First parameter of each group, in the order of `parameters` -> heading of the group."""
 
 
 def notebooks() -> dict[Path, str]:
-    """The model notebooks, as they are but for the parameters cell."""
+    """Return the model notebooks with a new parameters cell."""
     found = {}
     for model in MODELS:
         path = ROOT / "notebooks" / f"{model}.ipynb"
@@ -224,8 +223,10 @@ def notebooks() -> dict[Path, str]:
 
 
 def parameters_cell() -> str:
-    """Every parameter with its default and its meaning, which papermill's --help-notebook
-    shows too; those that are changed most often first."""
+    """Return every parameter with its default and meaning, the most often changed first.
+
+    papermill's --help-notebook shows these lines too.
+    """
     lines = ["# Changed most often", *map(parameter_line, CHANGED_MOST)]
     for name in parameters():
         if name in GROUPS:
@@ -236,15 +237,15 @@ def parameters_cell() -> str:
 
 
 def parameter_line(name: str) -> str:
-    """`name = default  # meaning`: the beginning of its description and its choices, then what
-    None and auto stand for and the other clauses, as far as the line has room for them."""
+    """Return `name = default  # meaning`: the start of the description and the choices, then the
+    clauses for None and auto and other clauses, as far as they fit on the line."""
     default = parameters()[name][0]
     assignment = f"{name} = {json.dumps(default) if isinstance(default, str) else default}"
     # papermill parses no line with a second equals sign.
     first, *others = meaning(name).replace("=", " ").split("; ")
     allowed = choices(name) if name in Config.model_fields else ()
     if name == "framework":
-        # The others are those of imported logs.
+        # The other choices are frameworks of imported logs.
         allowed, others = tuple(FRAMEWORKS), []
     ending = f" ({' | '.join(allowed)})" if allowed else ""
     shorter = [(first, ending), (first.partition(": ")[0], ending), (first, "")]
@@ -252,8 +253,8 @@ def parameter_line(name: str) -> str:
         text for text in shorter if len(f"{assignment}  # {''.join(text)}") <= WIDTH
     )
     kept: list[str] = []
-    for clause in sorted(others, key=lambda one: not one.startswith(("None: ", "auto: "))):
-        longer = [one for one in others if one in (*kept, clause)]
+    for clause in sorted(others, key=lambda text: not text.startswith(("None: ", "auto: "))):
+        longer = [text for text in others if text in (*kept, clause)]
         if len(f"{assignment}  # {'; '.join([first, *longer])}{ending}") <= WIDTH:
             kept = longer
     return f"{assignment}  # {'; '.join([first, *kept])}{ending}"
@@ -265,12 +266,12 @@ def parameter_line(name: str) -> str:
 def cli_page() -> str:
     commands = [main, *main.commands.values()]
     context = click.Context(main, info_name="perfkit", **main.context_settings)
-    told = [part for command in commands for part in of_command(command, context)]
-    return page("Commands", "As `perfkit COMMAND --help` has it.", *told)
+    parts = [part for command in commands for part in of_command(command, context)]
+    return page("Commands", "The text of `perfkit COMMAND --help`.", *parts)
 
 
 def of_command(command: click.Command, context: click.Context) -> list[str]:
-    """Heading, usage, help, options and exit statuses of one command."""
+    """Return heading, usage, help, options and exit statuses of one command."""
     name = "perfkit" if command is main else f"perfkit {command.name}"
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     records = [
@@ -292,7 +293,7 @@ def of_command(command: click.Command, context: click.Context) -> list[str]:
 
 
 def paragraphs(text: str | None) -> str:
-    r"""Help as Markdown: what follows click's mark \b keeps its lines."""
+    r"""Return help text as Markdown; paragraphs with click's mark \b keep their line breaks."""
     parts = inspect.cleandoc(text or "").split("\n\n")
     return "\n\n".join(
         block(part.removeprefix("\b\n")) if part.startswith("\b") else part for part in parts
@@ -303,92 +304,97 @@ def paragraphs(text: str | None) -> str:
 
 
 def python_page() -> str:
-    told = [part for name in perfkit.__all__ for part in of_name(name)]
+    parts = [part for name in perfkit.__all__ for part in of_name(name)]
     introduction = (
-        "What `import perfkit` gives; anything else may change. Paths are text or `Path`."
+        "The public names of `import perfkit`; all others may change. Paths are text or `Path`."
     )
-    return page("Python", introduction, *told)
+    return page("Python", introduction, *parts)
 
 
 def of_name(name: str) -> list[str]:
-    """Heading, signature and docstring of one public name; of a class, its members too."""
+    """Return heading, signature and docstring of a public name, and the members of a class."""
     thing = getattr(perfkit, name)
     fields = getattr(thing, "model_fields", None)
     if fields is not None:
         return [f"## {name}", paragraphs(thing.__doc__), of_fields(thing), members(thing)]
     if inspect.isclass(thing) and issubclass(thing, Exception):
-        base = ", ".join(one.__name__ for one in thing.__bases__)
-        return [f"## {name}", f"An exception, of `{base}`.", paragraphs(thing.__doc__)]
+        bases = ", ".join(base.__name__ for base in thing.__bases__)
+        return [f"## {name}", f"An exception; base: `{bases}`.", paragraphs(thing.__doc__)]
     shown = block(f"perfkit.{name}{signature(thing)}")
     return [f"## {name}", shown, paragraphs(thing.__doc__), members(thing)]
 
 
 def of_fields(model: Any) -> str:
-    """Where the fields of a model are described."""
+    """Return where the fields of a model are described."""
     if model is Config:
         return "Its fields are the [parameters](parameters.md), and `model`."
     if model is Protocol:
         return "Its fields are the [parameters](parameters.md); `name` is `protocol`."
     names = ", ".join(f"`{name}`" for name in model.model_fields)
-    return f"Its fields: {names}; [what they hold](../results.md#perfkit-compare)."
+    return f"Its fields: {names}; [meanings](../results.md#perfkit-compare)."
 
 
 def members(thing: object) -> str:
-    """Public methods and properties of a class, each with its docstring."""
+    """Return a table of the public methods and properties of a class with their docstrings."""
     if not inspect.isclass(thing):
         return ""
     rows = []
     for name, member in vars(thing).items():
-        made = getattr(member, "__func__", member)
-        if name.startswith("_") or not (inspect.isfunction(made) or isinstance(made, property)):
+        plain = getattr(member, "__func__", member)
+        is_property = isinstance(plain, property)
+        if name.startswith("_") or not (inspect.isfunction(plain) or is_property):
             continue
-        shown = name if isinstance(made, property) else f"{name}{signature(made)}"
-        rows.append((f"`{shown}`", " ".join((made.__doc__ or "").split())))
+        shown = name if is_property else f"{name}{signature(plain)}"
+        rows.append((f"`{shown}`", " ".join((plain.__doc__ or "").split())))
     return table(("member", ""), rows)
 
 
 def signature(function: Any) -> str:
-    """Its signature, with the short names of types and without `self`."""
-    told = inspect.signature(function, eval_str=True)
-    kept = [one for name, one in told.parameters.items() if name not in ("self", "cls")]
-    return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", str(told.replace(parameters=kept)))
+    """Return the signature, with short names of types and without `self`."""
+    full = inspect.signature(function, eval_str=True)
+    kept = [part for name, part in full.parameters.items() if name not in ("self", "cls")]
+    return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", str(full.replace(parameters=kept)))
 
 
 # result.json.
 
 
 def result_page() -> str:
-    told = []
+    parts = []
     for name, model in models(Result.model_json_schema()).items():
         about = paragraphs(model.get("description"))
-        told += [f"## {name}", about, of_config() if name == "Config" else of_model(model)]
+        parts += [f"## {name}", about, of_config() if name == "Config" else of_model(model)]
     return page(
         "result.json",
         "One measurement is a [Result](#result). Times are in seconds, memory is in bytes; "
-        "`None`, `True`, `False` are JSON's null, true and false. All fields are written; in "
-        "a file without one that may lack, it counts as null or empty. How the numbers come "
-        "about: [what is stored](../results.md); for programs: "
-        "[JSON Schema](../result.schema.json).",
-        *told,
+        "`None`, `True`, `False` are JSON's null, true and false. All fields are written; an "
+        "optional field that a file lacks counts as null or empty. How the numbers are computed: "
+        "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
+        *parts,
     )
 
 
 def of_config() -> str:
-    return "`model`, and [parameters](parameters.md) in which nothing is left open."
+    return "`model`, and the [parameters](parameters.md) with every field set."
 
 
 def of_model(model: Schema) -> str:
-    """The fields of one model, in their order."""
+    """Return a table of the fields of one model, in their order."""
     required = model.get("required", [])
     rows = [
-        (f"`{name}`", kind(one), one.get("description", ""), "" if name in required else "yes")
-        for name, one in model["properties"].items()
+        (
+            f"`{name}`",
+            kind(part),
+            part.get("description", ""),
+            "" if name in required else "yes",
+        )
+        for name, part in model["properties"].items()
     ]
-    return table(("field", "type", "meaning", "may lack"), rows)
+    return table(("field", "type", "meaning", "optional"), rows)
 
 
 def models(schema: Schema) -> dict[str, Schema]:
-    """Name -> schema, each after the one that first names it."""
+    """Return the schemas by name, each after the schema that first refers to it."""
     found = {"Result": schema}
     waiting = [schema]
     while waiting:
@@ -411,7 +417,7 @@ BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiv
 
 
 def kind(schema: Schema) -> str:
-    """The type that a JSON Schema allows, in words."""
+    """Return the type that a JSON Schema allows, in words."""
     match schema:
         case {"anyOf": several}:
             return " or ".join(map(kind, several))
@@ -419,23 +425,23 @@ def kind(schema: Schema) -> str:
             name = place.rpartition("/")[2]
             return f"[{name}](#{name.lower()})"
         case {"enum": values}:
-            told = words(values)
+            text = words(values)
         case {"const": value}:
-            told = words([value])
+            text = words([value])
         case {"pattern": pattern}:
-            told = PATTERN_WORDS[pattern]
+            text = PATTERN_WORDS[pattern]
         case {"prefixItems": items}:
-            told = f"[{', '.join(map(kind, items))}]"
+            text = f"[{', '.join(map(kind, items))}]"
         case {"type": "array"}:
-            told = f"list of {kind(schema['items'])}"
+            text = f"list of {kind(schema['items'])}"
         case {"type": "object", "additionalProperties": True}:
-            told = "by name"
+            text = "by name"
         case {"type": "object"}:
-            told = f"by name: {kind(schema['additionalProperties'])}"
+            text = f"by name: {kind(schema['additionalProperties'])}"
         case _:
             bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
-            told = " ".join([TYPES[schema["type"]], ", ".join(bounds)]).strip()
-    return told
+            text = " ".join([TYPES[schema["type"]], ", ".join(bounds)]).strip()
+    return text
 
 
 # Markdown.
@@ -447,7 +453,7 @@ def page(title: str, *parts: str) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table; empty without rows."""
+    """Return a Markdown table, or an empty text without rows."""
     lines = [[*map(cell, row)] for row in rows]
     if not lines:
         return ""
