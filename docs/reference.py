@@ -73,16 +73,14 @@ def parameters_page() -> str:
         (f"`{name}`", f"`{default!r}`", allowed(name), meaning(name), *applies(name))
         for name, (default, _meaning) in parameters().items()
     ]
+    columns = ("warmup_steps", "measured_steps", "repeats")
     protocols = [
-        (
-            f"`{name}`",
-            *(str(values[key]) for key in ("warmup_steps", "measured_steps", "repeats")),
-        )
+        (f"`{name}`", *(str(values[key]) for key in columns))
         for name, values in PROTOCOLS.items()
     ]
     return page(
         "Parameters",
-        "Parameters of every notebook that measures, for `-p NAME VALUE` of papermill and perfkit "
+        "Parameters of all measuring notebooks, for `-p NAME VALUE` of papermill and perfkit "
         "and for parameters files. `None`: chosen by model, framework, machine. *New id*: "
         "whether another value makes another measurement. *In a comparison*: how a comparison "
         "of two measurements treats the parameter.",
@@ -176,15 +174,15 @@ def formats_page() -> str:
     documents = ", ".join(document["name"] for document in formats.DOCUMENTS)
     return page(
         "Log formats",
-        "`perfkit audit` and `perfkit import` detect a file's format by its content and take the "
-        "first format found; gzip and xz are unpacked.",
+        "`perfkit audit` and `perfkit import` detect a file's format by its content and take "
+        "the first format found; gzip and xz are unpacked.",
         table(head, rows),
         f"Files that are one JSON object or one table: {documents}.",
         "## Custom formats",
-        "`--format-regex` is a Python regular expression that matches a printed line. Its groups "
-        "are named as below, with units in the names. `<step>` is short for `(?P<step>…)` with "
-        "digits, `<rate>` with a number, `<at>` with date and time. `--format-options` sets "
-        "their meaning, `unit` and `framework`:",
+        "`--format-regex` is a Python regular expression that matches a printed line. Its "
+        "groups are named as below, with units in the names. `<step>` is short for "
+        "`(?P<step>…)` with digits, `<rate>` with a number, `<at>` with date and time. "
+        "`--format-options` sets their meaning, `unit` and `framework`:",
         block(
             "perfkit audit train.log --format-regex 'it <step> .* <rate> img/s, <seconds> s' "
             "\\\n  --format-options 'rate_of=all covers=window counts_from=1 reader=in "
@@ -223,10 +221,8 @@ def notebooks() -> dict[Path, str]:
 
 
 def parameters_cell() -> str:
-    """Return every parameter with its default and meaning, the most often changed first.
-
-    papermill's --help-notebook shows these lines too.
-    """
+    """Return all parameters with defaults and meanings, the most often changed first.
+    papermill's --help-notebook shows these lines too."""
     lines = ["# Changed most often", *map(parameter_line, CHANGED_MOST)]
     for name in parameters():
         if name in GROUPS:
@@ -237,7 +233,7 @@ def parameters_cell() -> str:
 
 
 def parameter_line(name: str) -> str:
-    """Return `name = default  # meaning`: the start of the description and the choices, then the
+    """Return `name = default  # meaning`: start of the description and choices, then the
     clauses for None and auto and other clauses, as far as they fit on the line."""
     default = parameters()[name][0]
     assignment = f"{name} = {json.dumps(default) if isinstance(default, str) else default}"
@@ -305,10 +301,10 @@ def paragraphs(text: str | None) -> str:
 
 def python_page() -> str:
     parts = [part for name in perfkit.__all__ for part in of_name(name)]
-    introduction = (
+    about = (
         "The public names of `import perfkit`; all others may change. Paths are text or `Path`."
     )
-    return page("Python", introduction, *parts)
+    return page("Python", about, *parts)
 
 
 def of_name(name: str) -> list[str]:
@@ -325,7 +321,6 @@ def of_name(name: str) -> list[str]:
 
 
 def of_fields(model: Any) -> str:
-    """Return where the fields of a model are described."""
     if model is Config:
         return "Its fields are the [parameters](parameters.md), and `model`."
     if model is Protocol:
@@ -368,7 +363,7 @@ def result_page() -> str:
         "result.json",
         "One measurement is a [Result](#result). Times are in seconds, memory is in bytes; "
         "`None`, `True`, `False` are JSON's null, true and false. All fields are written; an "
-        "optional field that a file lacks counts as null or empty. How the numbers are computed: "
+        "optional field that a file lacks counts as null or empty. How numbers are computed: "
         "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
         *parts,
     )
@@ -382,13 +377,8 @@ def of_model(model: Schema) -> str:
     """Return a table of the fields of one model, in their order."""
     required = model.get("required", [])
     rows = [
-        (
-            f"`{name}`",
-            kind(part),
-            part.get("description", ""),
-            "" if name in required else "yes",
-        )
-        for name, part in model["properties"].items()
+        (f"`{key}`", kind(part), part.get("description", ""), "" if key in required else "yes")
+        for key, part in model["properties"].items()
     ]
     return table(("field", "type", "meaning", "optional"), rows)
 
