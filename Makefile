@@ -19,11 +19,11 @@ report: .venv/cpu
 check: lint
 	$(PYTEST) --quick
 
-## test: all tests but those of make test-slow, on all cores (a quarter of an hour on two)
+## test: all tests except the slow ones, on all cores (a quarter of an hour on two)
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
-## test-slow: what takes over 20 s each: clusters, kills, long trainings
+## test-slow: the tests over 20 s each: clusters, kills, long trainings
 test-slow: .venv/test
 	$(PYTEST) -m slow
 
@@ -35,7 +35,7 @@ test-paddle2: .venv-paddle2/test
 ## peers: environments for -p python .venv-NAME/bin/python: other versions and frameworks (6 GB)
 peers: $(PEERS:%=.venv-%/peer)
 
-## gpu: check this machine's GPU, and what perfkit does on it (up to eight minutes; installs nothing)
+## gpu: check this machine's GPU and perfkit on it (up to eight minutes; installs nothing)
 gpu:
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu/run.py
 
@@ -44,19 +44,19 @@ lab: .venv/lab
 	$(BIN)/jupyter lab --ip 127.0.0.1 $(shell [ "$$(id -u)" != 0 ] || echo --allow-root) \
 		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/resnet50.ipynb
 
-## lint: what CI checks besides the tests
+## lint: ruff, mypy, nbstripout
 lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
 
-## bench: the suite's own figures, as a report (about 45 minutes; PAIRS=1 make bench only tries)
+## bench: the suite's own figures, as a report (about 45 minutes; PAIRS=1 make bench is a trial)
 bench: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python benchmarks/figures.py
 
-## kills: kill a sweep of real training 50 times with -9, and resume it (half an hour)
+## kills: kill a sweep of real training with kill -9 and resume it, 50 times (half an hour)
 kills: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python benchmarks/kills.py
@@ -69,11 +69,11 @@ docs: .venv/cpu
 constraints: .venv/bin/pip
 	$(BIN)/pip install --quiet --dry-run --ignore-installed --report .venv/newest.json \
 		'.[cpu,torch,jax,tensorflow,lab,slurm,kubernetes,test]'
-	# Without the local part of a version: a build for the CPU alone has one (2.13.0+cpu).
+	# Local version parts are dropped: CPU-only builds have one (2.13.0+cpu).
 	{ sed '/^[^#]/d' constraints.txt; $(BIN)/python -c 'import json; \
-		found = [one["metadata"] for one in json.load(open(".venv/newest.json"))["install"]]; \
-		found.sort(key=lambda one: one["name"].lower()); \
-		print(*("%(name)s==%(version)s" % one for one in found), sep="\n")' | \
+		found = [package["metadata"] for package in json.load(open(".venv/newest.json"))["install"]]; \
+		found.sort(key=lambda package: package["name"].lower()); \
+		print(*("%(name)s==%(version)s" % package for package in found), sep="\n")' | \
 		sed '/^perfkit==/d; s/+.*//'; } > .venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
 
@@ -94,7 +94,7 @@ clean:
 		{ echo "Paddle needs libgomp: apt-get install libgomp1"; exit 2; }
 	@touch $@
 
-# What workers import, and no more.
+# Only what workers import.
 .venv-%/peer: environments/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/pip install -qq --requirement $<
@@ -109,7 +109,7 @@ clean:
 	$(INSTALL) '.[cpu,torch,jax,tensorflow,lab,slurm,kubernetes,test]'
 	@touch $@
 
-# What tests check pages with, in Chromium; they skip that without it.
+# For the accessibility tests of pages in Chromium, which are skipped without it.
 .venv/axe:
 	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4.10.3
 
