@@ -1,4 +1,4 @@
-"""A configuration as objects of Kubernetes: valid by its schema, and what perfkit run gets."""
+"""Kubernetes manifests: schema-valid objects and a valid `perfkit run` command."""
 
 import kubernetes_validate
 import pytest
@@ -21,31 +21,31 @@ def manifest(*words):
 
 
 def objects(*words):
-    """The objects of a manifest by their kind."""
+    """Return the objects of a manifest by kind."""
     done = manifest(*words)
     assert done.exit_code == 0, done.stderr
-    return {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+    return {item["kind"]: item for item in yaml.safe_load_all(done.stdout)}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     "words", [["resnet50", *TWO], ["bert", *TWO, *BERT], ["vgg16", *VGG]], ids=lambda w: w[0]
 )
-def test_every_object_is_valid_by_the_schema_of_kubernetes(words, version):
+def test_every_object_is_valid_against_the_kubernetes_schema(words, version):
     found = objects(*words)
     assert list(found) == ["Secret", "Service", "Job"]
-    for one in found.values():
-        kubernetes_validate.validate(one, version, strict=True)
+    for item in found.values():
+        kubernetes_validate.validate(item, version, strict=True)
 
 
-def test_a_field_that_kubernetes_does_not_know_would_be_found():
+def test_schema_validation_detects_an_unknown_field():
     job = objects("resnet50", *TWO)["Job"]
     job["spec"]["paralelism"] = 2
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
 
 
-def test_each_pod_runs_the_same_command_and_finds_the_others_by_name():
+def test_pods_run_the_same_command_and_find_each_other_by_name():
     found = objects("resnet50", *TWO[:-1], "/shared/image net")
     service, job = found["Service"], found["Job"]
     name, spec = job["metadata"]["name"], job["spec"]
@@ -75,7 +75,7 @@ def test_each_pod_runs_the_same_command_and_finds_the_others_by_name():
     assert pod["initContainers"][0]["env"][0]["value"] == given["hosts"].replace(",", " ")
 
 
-def test_no_text_from_outside_becomes_a_field():
+def test_option_values_cannot_inject_fields():
     text = "\"}\nkind: Pod\n---\n{{ name }} \u2028 <&'>"
     words = ["manifest", "resnet50", *TWO, "--image", text, "--claim", text]
     secret, service, job = yaml.safe_load_all(CliRunner().invoke(main, words).stdout)
@@ -86,15 +86,15 @@ def test_no_text_from_outside_becomes_a_field():
     assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == text
 
 
-def test_each_manifest_has_a_name_and_a_secret_of_its_own_that_no_command_line_shows():
-    one, other = (objects("resnet50", *TWO) for _time in range(2))
-    assert one["Job"]["metadata"]["name"] != other["Job"]["metadata"]["name"]
-    secrets = [found["Secret"]["stringData"]["secret"] for found in (one, other)]
+def test_each_manifest_has_a_unique_name_and_a_secret_outside_the_command_line():
+    first, second = (objects("resnet50", *TWO) for _ in range(2))
+    assert first["Job"]["metadata"]["name"] != second["Job"]["metadata"]["name"]
+    secrets = [found["Secret"]["stringData"]["secret"] for found in (first, second)]
     assert len(set(secrets)) == 2
-    assert secrets[0] not in str(one["Job"]) + str(one["Service"])
+    assert secrets[0] not in str(first["Job"]) + str(first["Service"])
 
 
-def test_names_are_host_names_however_long_the_label_is():
+def test_long_labels_give_valid_host_names():
     found = objects("resnet50", *TWO, "-p", "label", "Very_long-" + "x" * 30)
     name = found["Job"]["metadata"]["name"]
     assert len(name) <= NAME_LENGTH + 7
@@ -113,14 +113,14 @@ def test_names_are_host_names_however_long_the_label_is():
         (["resnet50", *TWO, "-p", "batchsize", "2"], "did you mean 'batch_size'?"),
     ],
 )
-def test_a_request_that_no_job_can_be_made_of_is_refused(words, told):
+def test_an_invalid_manifest_request_is_rejected(words, told):
     done = manifest(*words)
     assert done.exit_code == 2
     assert told in done.stderr
     assert done.stdout == ""
 
 
-def test_a_request_for_another_machine_touches_nothing_here(tmp_path):
+def test_a_manifest_creates_no_local_folder(tmp_path):
     mount = str(tmp_path / "shared")
     places = ["-p", f"data_dir={mount}/data", "-p", f"outputs_dir={mount}/results"]
     done = manifest("resnet50", *TWO[:-3], *places, "--mount", mount)

@@ -1,4 +1,4 @@
-"""The models as they were published, by their networks in Paddle, and what is Paddle's alone"""
+"""Paddle's networks against the published models, and behaviour specific to Paddle."""
 
 import numpy as np
 import paddle
@@ -16,13 +16,13 @@ batch = SIDE.batch
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Thin models."""
+    """Reduce the widths of all models."""
     replace_sizes(monkeypatch.setattr)
 
 
 @pytest.fixture
 def network(narrow):
-    """A thin BERT that drops nothing."""
+    """A narrow BERT in evaluation mode."""
     paddle.seed(0)
     network = NETWORKS["bert"]()
     network.eval()
@@ -31,7 +31,7 @@ def network(narrow):
 
 
 def tokens(count, length):
-    """Ids, segments and a mask of ones."""
+    """Return ids, segments and a mask of ones, each of shape (count, length)."""
     random = np.random.default_rng(0)
     ids = random.integers(0, WORDS, (count, length), np.int64)
     segments = random.integers(0, 2, (count, length), np.int64)
@@ -52,9 +52,9 @@ def places(*rows):
         ("gpt", 124_475_904),
     ],
 )
-def test_a_model_has_exactly_as_many_trainable_parameters_as_published(framework, model, count):
+def test_parameter_counts_match_the_published_models(framework, model, count):
     networks, layout = side_of(framework).backend.NETWORKS, filter(None, [config(model).layout])
-    # Shapes alone: filling this many weights takes seconds.
+    # Create shapes only: initializing this many weights takes seconds.
     if framework == "paddle":
         with paddle.LazyGuard():
             sizes = [p.size for p in networks[model](*layout).parameters() if p.trainable]
@@ -65,12 +65,12 @@ def test_a_model_has_exactly_as_many_trainable_parameters_as_published(framework
     assert sum(sizes) == MODELS[model].parameters == count
 
 
-def test_a_training_step_takes_the_operations_that_are_published():
-    # Billions of multiply-adds forward, as the reference implementations count.
+def test_operation_counts_match_the_published_ones():
+    # Billions of forward multiply-adds as counted by the reference implementations.
     for model, billions in (("resnet50", 4.09), ("vgg16", 15.47)):
         forward = multiply_adds(config(model, image_size=224))
         assert forward / 1e9 == pytest.approx(billions, rel=0.01)
-        # The first convolution has no gradient of the images.
+        # The first convolution computes no gradient of its input.
         flops = training_flops(config(model, image_size=224))
         assert 5.9 * forward < flops < 6 * forward
     chosen, n = config("gpt", sequence_length=64), MODELS["gpt"].decoder.product_weights
@@ -80,14 +80,14 @@ def test_a_training_step_takes_the_operations_that_are_published():
 
 
 @pytest.mark.parametrize(("model", "size"), [("resnet50", 75), ("vgg16", 75), ("bert", 32)])
-def test_the_arithmetic_is_that_of_the_networks_own_layers_at_any_size(narrow, model, size):
+def test_multiply_adds_match_the_networks_layers(narrow, model, size):
     chosen = {"image_size": size} if MODELS[model].sample == "image" else {}
     chosen = chosen or {"sequence_length": size}
     counted = SIDE.trainer(model, **chosen).multiply_adds(batch(model, **chosen))
     assert counted == 2 * multiply_adds(config(model, **chosen))
 
 
-def test_padding_changes_no_output_of_the_real_tokens(network):
+def test_padding_does_not_change_outputs_of_real_tokens(network):
     ids, segments, _mask = tokens(2, 24)
     mask = (paddle.arange(24) < 16).astype("int64").expand([2, 24])
     real = places(range(16), range(16))
@@ -99,7 +99,7 @@ def test_padding_changes_no_output_of_the_real_tokens(network):
         assert not np.allclose(expected, without, atol=1e-3)
 
 
-def test_words_are_scored_at_the_masked_places_of_their_own_sequence(network):
+def test_masked_tokens_are_scored_within_their_own_sequence(network):
     inputs, wanted = tokens(2, 16), places([3, 0, 15], [1, 1, 7])
     together, _ = network(*inputs, wanted)
     for row in (0, 1):
@@ -110,7 +110,7 @@ def test_words_are_scored_at_the_masked_places_of_their_own_sequence(network):
     assert together.shape == [6, WORDS]
 
 
-def test_a_words_score_is_made_with_its_own_embedding(network):
+def test_output_projection_shares_the_word_embeddings(network):
     inputs, unused = tokens(1, 16), WORDS - 1
     assert unused not in inputs[0].tolist()[0]
     network.word_embeddings.weight[unused] = 0.0
@@ -120,20 +120,20 @@ def test_a_words_score_is_made_with_its_own_embedding(network):
     assert 0.25 not in scores[:, :unused].numpy()
 
 
-def test_the_loss_of_bert_is_the_words_mean_plus_the_pairs_mean(network):
-    # Scores of zero: all of n choices are equally likely, a cross entropy of log n each.
+def test_bert_loss_is_the_mean_mlm_loss_plus_the_mean_nsp_loss(network):
+    # With zero scores all n choices are equally likely: a cross entropy of log n.
     scores = paddle.zeros([6, 50]), paddle.zeros([2, 2])
     loss = network.loss(scores, places([1, 2, 3], [4, 5, 0]), places([0], [1]))
     assert float(loss) == pytest.approx(np.log(50) + np.log(2))
 
 
-def test_bert_takes_sequences_of_512_tokens(network):
+def test_bert_accepts_sequences_of_512_tokens(network):
     words, pairs = network(*batch("bert", size=1, sequence_length=bert.POSITIONS)[:4])
     assert (words.shape, pairs.shape) == ([80, WORDS], [1, 2])
     assert np.isfinite(words.numpy()).all()
 
 
-def test_a_later_token_changes_no_earlier_score_of_gpt(narrow):
+def test_gpt_attention_is_causal(narrow):
     network = NETWORKS["gpt"]()
     ids = np.arange(16, dtype=np.int64)[None]
     other = np.where(np.arange(16) < 9, ids, ids + 1)
@@ -142,15 +142,15 @@ def test_a_later_token_changes_no_earlier_score_of_gpt(narrow):
     assert same.tolist() == [True] * 9 + [False] * 7
 
 
-def test_paddles_own_attention_is_that_which_is_written_out(narrow, monkeypatch):
-    """A GPU takes Paddle's own: what differs here is the kernel that it chooses on a CPU."""
+def test_fused_attention_matches_the_explicit_one(narrow, monkeypatch):
+    """On a CPU this compares Paddle's CPU kernel; GPUs use the fused one."""
     network, (ids, _labels) = NETWORKS["gpt"](), batch("gpt", sequence_length=64)
     written_out = network(ids)
     monkeypatch.setattr(networks, "_has_fused_attention", lambda: True)
     assert np.allclose(network(ids), written_out, rtol=1e-4, atol=1e-5)
 
 
-def test_the_first_weights_of_gpt_are_spread_as_gpt2s():
+def test_gpt_initialization_matches_gpt2():
     for name, value in SIDE.trainer("gpt").weights().items():
         if value.ndim > 1:
             residual = name.endswith(("out_proj.weight", "fc2.weight"))
@@ -161,28 +161,27 @@ def test_the_first_weights_of_gpt_are_spread_as_gpt2s():
             assert (value == (1 if name.endswith("norm.weight") else 0)).all(), name
 
 
-def test_lamb_takes_the_loss_of_bert_down(narrow):
+def test_lamb_reduces_the_loss_of_bert(narrow):
     paddle.seed(0)
-    # Its rate goes with the batch: here that of a larger one than is trained.
+    # The learning rate scales with the batch: use that of a larger batch than is trained.
     trainer, same = SIDE.trainer("bert", optimizer="lamb", batch_size=1024), batch("bert")
     losses = [step(trainer, same) for _ in range(20)]
     assert losses[-1] < 0.9 * losses[0]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_biases_and_norms_do_not_decay(narrow, optimizer):
+def test_biases_and_norms_have_no_weight_decay(narrow, optimizer):
     trainer = SIDE.trainer("bert", optimizer=optimizer)
     before = trainer.weights()
     for parameter in trainer.network.parameters():
-        # Nothing but decay is left to move a parameter.
+        # With zero gradients only weight decay changes a parameter.
         parameter.grad = paddle.zeros_like(parameter)
     trainer.update()
     for name, array in trainer.weights().items():
         assert np.array_equal(before[name], array) == (array.ndim == 1), name
 
 
-def test_gradients_of_gpt_are_clipped_at_norm_1(narrow):
-    """Gradients of any norm above 1 make the update that those of norm 1 make."""
+def test_gpt_gradients_are_clipped_at_norm_1(narrow):
     moved = []
     SIDE.backend.enable_float64()
     try:
@@ -201,7 +200,7 @@ def test_gradients_of_gpt_are_clipped_at_norm_1(narrow):
         assert np.allclose(value, moved[1][name], rtol=1e-6, atol=1e-9), name
 
 
-def test_tensors_as_dalis_paddle_plugin_fills_them_are_taken():
+def test_tensors_of_dalis_paddle_plugin_are_accepted():
     for array in (np.ones((2, 3, 4, 4), np.float32), np.ones((2, 1), np.int64)):
         tensor = DenseTensor()
         tensor.set(array, paddle.CPUPlace())

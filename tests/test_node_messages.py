@@ -1,7 +1,7 @@
-"""Fuzz of the messages of a node, and of a first host, that know the secret and mean harm.
+"""Fuzz messages of authenticated nodes and drivers.
 
-Every example follows from its number: FIRST=n begins at another, EXAMPLES=n makes so many, and
-FUZZ_SECONDS=600 goes on for so long.
+The example number is the random seed. FIRST=n sets the first number, EXAMPLES=n the count, and
+FUZZ_SECONDS=600 the minimum duration.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from queue import Queue
 import pytest
 from clusters import wait_for
 from fake_trainer import launcher_command
-from test_nodes import as_new, by_mpirun, mpirun_launcher, node  # noqa: F401 - fixtures
+from test_nodes import by_mpirun, mpirun_launcher, node, reset  # noqa: F401 - fixtures
 
 import perfkit
 from perfkit.driver.cluster import ClusterWorkers, NodeError
@@ -36,7 +36,7 @@ VALUES = [
     *([], {}, [0], [[]], [None] * 100, {"": None}, {"type": "ready"}, {"x": [{}]}),
     *(float("nan"), float("inf"), [float("-inf")], ["8"], {"0": "x"}, {"-1": "", "x": 1}),
 ]
-"""What is put in the place of a field."""
+"""Replacement values of mutated fields."""
 LONGEST_SECONDS = 10
 HELLO = {"type": "hello", "node": 1, "source": package_source(), "config": {}, "protocol": {}}
 READY = {"type": "ready", "address": "127.0.0.1", "interface": "lo", "port": 29400, "name": "b"}
@@ -48,12 +48,12 @@ OTHERS = [
     {"type": "refused", "code": "port_taken", "detail": "in use", "port": 1, "address": "a"},
     {"type": "reached", "errors": {"0": "refused"}},
 ]
-"""Messages that a node does not send in the course of a repeat."""
+"""Messages that a node does not send during a repeat."""
 
 
-def examples(usual):
-    """The chance of each example."""
-    first, count = int(os.environ.get("FIRST", "0")), int(os.environ.get("EXAMPLES", usual))
+def examples(default):
+    """Yield the random generator of each example; each must finish in LONGEST_SECONDS."""
+    first, count = int(os.environ.get("FIRST", "0")), int(os.environ.get("EXAMPLES", default))
     seconds, began = float(os.environ.get("FUZZ_SECONDS", "0")), time.monotonic()
     number = first
     while number < first + count or time.monotonic() < began + seconds:
@@ -64,18 +64,18 @@ def examples(usual):
     print(f"{number - first} examples in {time.monotonic() - began:.0f} s")
 
 
-def places(value, path=()):
-    """The path of each field in a JSON value."""
+def field_paths(value, path=()):
+    """Yield the path of each field in a JSON value."""
     items = enumerate(value) if isinstance(value, list) else ()
     for key, inner in value.items() if isinstance(value, dict) else items:
         yield (*path, key)
-        yield from places(inner, (*path, key))
+        yield from field_paths(inner, (*path, key))
 
 
 def mutated(chance, value):
-    """A copy in which a field is another, missing, or new."""
+    """Return a copy with one field replaced, removed or added."""
     value = copy.deepcopy(value)
-    *path, key = chance.choice([*places(value)])
+    *path, key = chance.choice([*field_paths(value)])
     inner = value
     for part in path:
         inner = inner[part]
@@ -90,7 +90,7 @@ def mutated(chance, value):
 
 
 def as_json(chance, message):
-    """The message's text, now and then cut off or nested without end."""
+    """Return the message as bytes, sometimes truncated or deeply nested."""
     text = json.dumps(message).encode()
     if chance.random() < 0.02:
         return text[: chance.randrange(len(text))]
@@ -114,13 +114,13 @@ def raw(rank, events):
 
 
 def script(events):
-    """What a node sends: before it is told to run a repeat, and then."""
+    """Return the messages a node sends before and after it is told to run a repeat."""
     return [HELLO, READY], [raw(1, events), EXITED, ENDED]
 
 
 @contextlib.contextmanager
 def playing(launcher, before, then):
-    """A node that sends these messages."""
+    """Run a node that sends these messages."""
 
     def answer():
         with contextlib.suppress(OSError, EOFError):
@@ -147,13 +147,13 @@ def playing(launcher, before, then):
 
 
 def play(launcher, store, events, before, then):
-    """The repeat, or the failure, that comes of node 1 sending these; node 0 means well."""
-    as_new(launcher)
+    """Return the repeat or the NodeError when node 1 sends these messages; node 0 is valid."""
+    reset(launcher)
     logs = {"rank0": "", "launcher-node0": ""}
-    well = [HELLO | {"node": 0}, READY], [raw(0, events), ENDED | {"logs": logs}]
-    well = [[json.dumps(message).encode() for message in part] for part in well]
-    # Node 0 first, so that its port and address are the ones that count.
-    with playing(launcher, *well), playing(launcher, before, then):
+    valid = [HELLO | {"node": 0}, READY], [raw(0, events), ENDED | {"logs": logs}]
+    valid = [[json.dumps(message).encode() for message in part] for part in valid]
+    # Node 0 connects first: its port and address are used.
+    with playing(launcher, *valid), playing(launcher, before, then):
         try:
             launcher.wait_for_nodes(lambda _text: None)
             with Progress(1, 3, "images/s", None) as progress:
@@ -162,7 +162,7 @@ def play(launcher, store, events, before, then):
             return error
 
 
-def test_no_mutation_of_a_nodes_message_ends_the_driver_without_a_code(
+def test_every_mutated_node_message_ends_in_a_known_code(
     by_mpirun,  # noqa: F811
     events,
     tmp_path,
@@ -185,8 +185,8 @@ def test_no_mutation_of_a_nodes_message_ends_the_driver_without_a_code(
         else:
             part[number] = mutated(chance, part[number])
         sent = [[as_json(chance, message) for message in part] for part in (before, then)]
-        came = play(by_mpirun, store, events, *sent)
-        code = came.failure.code if came.failure else came.status
+        outcome = play(by_mpirun, store, events, *sent)
+        code = outcome.failure.code if outcome.failure else outcome.status
         codes[code] = codes.get(code, 0) + 1
     print(codes)
     assert codes.keys() <= {
@@ -199,7 +199,7 @@ def test_no_mutation_of_a_nodes_message_ends_the_driver_without_a_code(
 
 @contextlib.contextmanager
 def two_nodes(launcher, tmp_path):
-    """The connection of node 1, which is ready as node 0 is, while a repeat runs."""
+    """Yield the connection of node 1 while a repeat runs with both nodes ready."""
     first = HELLO | {"node": 0}
     with node(launcher, first, READY), node(launcher, HELLO, READY) as second:
         wait_for(lambda: launcher.poll(0.05) or launcher._all(lambda entered: entered.ready))
@@ -208,7 +208,7 @@ def two_nodes(launcher, tmp_path):
 
 
 @pytest.mark.timeout(60)
-def test_a_node_that_sends_without_end_does_not_keep_the_driver_from_its_time_limit(
+def test_a_flood_of_node_messages_does_not_block_the_timeout(
     by_mpirun,  # noqa: F811
     tmp_path,
     monkeypatch,
@@ -226,7 +226,7 @@ def test_a_node_that_sends_without_end_does_not_keep_the_driver_from_its_time_li
     assert [*by_mpirun.workers.exited_at] == [1]
 
 
-def test_a_message_that_a_node_may_not_send_is_a_node_error_with_its_field(
+def test_an_invalid_node_message_is_a_node_error_naming_the_field(
     by_mpirun,  # noqa: F811
     tmp_path,
 ):
@@ -246,7 +246,7 @@ def test_a_message_that_a_node_may_not_send_is_a_node_error_with_its_field(
         ({"type": "unheard"}, "message"),
         ([], "message"),
     ]:
-        as_new(by_mpirun)
+        reset(by_mpirun)
         with two_nodes(by_mpirun, tmp_path) as bad:
             bad.send_bytes(json.dumps(message).encode())
             failure = wait_for(lambda: by_mpirun.poll(0.05) or by_mpirun.error).failure
@@ -257,8 +257,8 @@ def test_a_message_that_a_node_may_not_send_is_a_node_error_with_its_field(
 
 @pytest.fixture
 def served(processes, small, monkeypatch, tmp_path):
-    """Has a node, started by hand, served by a first host that sends these messages: what came
-    of it, and the messages of the node."""
+    """Return a function that serves a manual node with these messages and returns its outcome:
+    the LostError, or what `NodeAgent.serve` returns. The scratch folder must end up empty."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
@@ -266,18 +266,18 @@ def served(processes, small, monkeypatch, tmp_path):
     hosts = {"nodes": 2, "launcher": "mpirun", "hosts": "127.0.0.1,localhost"}
     monkeypatch.setattr("perfkit.request.hosts.own_index", lambda _hosts: 0)
     plan = perfkit.plan("resnet50", small(input="synthetic", **hosts))
-    asked, inbox = Job(config=plan.config, protocol=plan.protocol), Queue()
+    job, inbox = Job(config=plan.config, protocol=plan.protocol), Queue()
     listener = Listener("127.0.0.1", 0, 2, "the secret", inbox)
 
     def serve(*sent):
-        came = []
+        outcomes = []
 
         def be_node():
             agent = NodeAgent(1, "127.0.0.1", listener.port, "the secret", 5)
             try:
-                came.append(agent.serve(asked))
+                outcomes.append(agent.serve(job))
             except LostError as error:
-                came.append(error)
+                outcomes.append(error)
 
         thread = threading.Thread(target=be_node)
         thread.start()
@@ -291,9 +291,9 @@ def served(processes, small, monkeypatch, tmp_path):
         while not inbox.empty():
             inbox.get()
         assert [*scratch.iterdir()] == []
-        return came[0]
+        return outcomes[0]
 
-    serve.job = asked.model_dump()
+    serve.job = job.model_dump()
     yield serve
     listener.close()
 
@@ -302,25 +302,23 @@ RUN = {"type": "run", "repeat": 1, "job": "job-1", "address": "127.0.0.1", "port
 BYE = {"type": "bye", "result": None, "reason": None}
 
 
-def test_no_mutation_of_a_first_hosts_message_writes_beside_the_scratch_folder_of_a_node(
-    served, tmp_path
-):
-    well = [served.job, RUN, {"type": "steady"}, {"type": "end", "dump_stacks": False}]
-    well += [{"type": "reach", "ports": {"0": ["127.0.0.1", 9]}}]
-    assert served(*(json.dumps(message).encode() for message in [*well, BYE])) is None
+def test_mutated_driver_messages_never_write_outside_the_scratch_folder(served, tmp_path):
+    valid = [served.job, RUN, {"type": "steady"}, {"type": "end", "dump_stacks": False}]
+    valid += [{"type": "reach", "ports": {"0": ["127.0.0.1", 9]}}]
+    assert served(*(json.dumps(message).encode() for message in [*valid, BYE])) is None
     before = {*tmp_path.rglob("*")}
     lost = 0
     for chance in examples(20):
-        messages = [*map(dict, well)]
+        messages = [*map(dict, valid)]
         number = chance.choice([0, 0, 1, 1, 1, 2, 3, 4])
         messages[number] = mutated(chance, messages[number])
-        came = served(*(as_json(chance, message) for message in [*messages, BYE]))
-        lost += isinstance(came, LostError)
+        outcome = served(*(as_json(chance, message) for message in [*messages, BYE]))
+        lost += isinstance(outcome, LostError)
         assert {*tmp_path.rglob("*")} == before
     assert lost > 5
 
 
-def test_a_node_runs_nothing_but_what_it_was_asked_for(served):
+def test_a_node_rejects_invalid_driver_messages(served):
     for message, field in [
         (RUN | {"repeat": "../../x"}, "run.repeat"),
         (RUN | {"repeat": 2}, "run.repeat"),
@@ -330,20 +328,20 @@ def test_a_node_runs_nothing_but_what_it_was_asked_for(served):
         ({"type": "reach", "ports": {"0": ["x" * 100, 9]}}, "reach.ports.0.0"),
         ({"type": "end"}, "end.dump_stacks"),
     ]:
-        came = served(json.dumps(served.job).encode(), json.dumps(message).encode())
-        assert isinstance(came, LostError)
-        assert f"invalid message: {field}: " in str(came)
+        outcome = served(json.dumps(served.job).encode(), json.dumps(message).encode())
+        assert isinstance(outcome, LostError)
+        assert f"invalid message: {field}: " in str(outcome)
 
 
-def test_a_node_takes_no_other_configuration_than_its_own(served):
+def test_a_node_rejects_a_different_configuration(served):
     for changes in ({"batch_size": 3}, {"data_dir": "/"}, {"outputs_dir": "/"}):
         job = served.job | {"config": served.job["config"] | changes}
-        came = served(json.dumps(job).encode(), json.dumps(BYE).encode())
+        outcome = served(json.dumps(job).encode(), json.dumps(BYE).encode())
         refused = "it sent an invalid message: job: not what was asked for here"
-        assert (came and str(came)) == (None if "outputs_dir" in changes else refused)
+        assert (outcome and str(outcome)) == (None if "outputs_dir" in changes else refused)
 
 
-def test_a_node_leaves_nothing_where_the_first_host_is_lost_in_the_middle(served):
+def test_a_node_leaves_no_files_when_the_driver_is_lost(served):
     sent = [json.dumps(served.job).encode(), json.dumps(RUN).encode(), b"{"]
     assert isinstance(served(*sent), LostError)
     assert not list(Path(tempfile.gettempdir()).glob("*"))

@@ -1,4 +1,4 @@
-"""Several nodes for real: namespaces joined by a cable, ssh, Slurm; and what can go wrong."""
+"""Multi-node runs over network namespaces, ssh and Slurm, and their failures."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ HELLO = {"type": "hello", "node": 1, "source": package_source()}
 
 @pytest.fixture
 def request_of(small):
-    """Parameters of a small measurement on the two nodes of `namespaces`, started by hand."""
+    """Return the parameters of a small, manually started measurement on two namespaces."""
 
     def parameters(namespaces, **changes):
         hosts = ",".join(node.address for node in namespaces.nodes)
@@ -65,7 +65,7 @@ def request_of(small):
 
 
 def start(node, request, before=(), driver=DRIVER, **environment):
-    """A driver on `node`: perfkit.measure in a process of its own."""
+    """Start perfkit.measure in a separate process on `node`."""
     return subprocess.Popen(
         node.command([*before, sys.executable, "-c", driver, json.dumps(request)]),
         stdin=subprocess.DEVNULL,
@@ -77,7 +77,7 @@ def start(node, request, before=(), driver=DRIVER, **environment):
 
 
 def end(*drivers):
-    """Wait for drivers; what they printed."""
+    """Wait for the drivers and return their output."""
     return [driver.communicate(timeout=120)[0] for driver in drivers]
 
 
@@ -87,7 +87,7 @@ def result_of(request):
 
 
 def processes_on(*nodes):
-    """Processes that live in a namespace, by what they run."""
+    """Return the command lines of the live processes in these namespaces."""
     found = []
     for node in nodes:
         listed = subprocess.run(
@@ -101,7 +101,7 @@ def processes_on(*nodes):
     return found
 
 
-def none_left_on(nodes):
+def wait_until_empty(nodes):
     return wait_for(lambda: not processes_on(*nodes), 20)
 
 
@@ -111,8 +111,8 @@ def wait_for_steps(request):
 
 @pytest.fixture(scope="module")
 def by_hand(pair, tmp_path_factory):
-    """Two nodes that train together once the second has the secret that the first one shows,
-    and what two were told that had none or another."""
+    """Two nodes that train once the second has the secret that the first prints, and the output
+    of two attempts with a missing and a wrong secret."""
     hosts = ",".join(node.address for node in pair.nodes)
     fixed = SMALL | {"nodes": 2, "launcher": "manual", "hosts": hosts, "input": "synthetic"}
     outputs = [tmp_path_factory.mktemp(f"outputs{node}") for node in (0, 1)]
@@ -127,15 +127,15 @@ def by_hand(pair, tmp_path_factory):
         refused += end(other)
         assert other.returncode
     second = start(pair.nodes[1], two, PERFKIT_SECRET=secret)
-    said = end(first, second)
-    assert (first.returncode, second.returncode) == (0, 0), said
+    output = end(first, second)
+    assert (first.returncode, second.returncode) == (0, 0), output
     results = [result_of(request) for request in (one, two)]
     return SimpleNamespace(
         line=line, secret=secret, refused=refused, outputs=outputs, results=results
     )
 
 
-def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(pair, by_hand):
+def test_two_manually_started_nodes_train_and_both_store_the_result(pair, by_hand):
     result, other = by_hand.results
     assert result == other
     assert (result.status, result.config.topology) == ("complete", "2x1")
@@ -149,12 +149,10 @@ def test_two_nodes_started_by_hand_train_together_and_both_have_the_result(pair,
     assert {*load_steps(by_hand.outputs[0] / result.id)["rank"]} == {0, 1}
     logs = {path.name for path in by_hand.outputs[0].rglob("*.log")}
     assert {"1-rank0.log", "1-rank1.log", "1-launcher-node1.log"} <= logs
-    assert none_left_on(pair.nodes)
+    assert wait_until_empty(pair.nodes)
 
 
-def test_by_hand_the_first_host_shows_a_secret_without_which_the_others_are_refused(
-    pair, by_hand
-):
+def test_manual_nodes_need_the_secret_that_the_first_host_prints(pair, by_hand):
     assert by_hand.line.endswith(" <the same command>\n")
     assert len(by_hand.secret) == 32
     without, with_another = by_hand.refused
@@ -167,7 +165,7 @@ def test_by_hand_the_first_host_shows_a_secret_without_which_the_others_are_refu
     assert texts and not any(by_hand.secret in text for text in texts)
 
 
-def test_the_workers_of_every_node_use_the_interpreter_at_the_path(
+def test_each_node_resolves_the_interpreter_path_itself(
     pair, request_of, new_environment, tmp_path
 ):
     for number in (0, 1):
@@ -177,14 +175,14 @@ def test_the_workers_of_every_node_use_the_interpreter_at_the_path(
         start(node, request, HOME=str(tmp_path / f"home{number}"))
         for number, node in enumerate(pair.nodes)
     ]
-    said = end(*drivers)
+    output = end(*drivers)
     result = result_of(request)
-    assert result.status == "complete", said
+    assert result.status == "complete", output
     assert result.fact("h5py") == "0.0.0"
     assert result.nodes[1].differs == {"h5py": "0.0.1"}
 
 
-def test_a_secret_is_asked_for_at_a_terminal(monkeypatch):
+def test_the_secret_is_prompted_for_on_a_terminal(monkeypatch):
     monkeypatch.setenv("PERFKIT_SECRET", "")
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("getpass.getpass", lambda question: f"typed at {question}\n")
@@ -200,8 +198,8 @@ def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
     request = request_of(pair, launcher="mpirun", repeats=2)
     with ssh_between(pair) as environment:
         driver = start(pair.nodes[0], request, **environment)
-        (said,) = end(driver)
-        assert driver.returncode == 0, said
+        (output,) = end(driver)
+        assert driver.returncode == 0, output
     result = result_of(request)
     assert (result.status, len(result.complete_repeats)) == ("complete", 2)
     assert all(repeat.telemetry.process_cores > 0 for repeat in result.repeats)
@@ -210,23 +208,23 @@ def test_mpirun_starts_the_workers_over_ssh(pair, request_of):
 
 @pytest.fixture
 def batch(processes, tmp_path):
-    """Starts a driver as a Slurm batch job on two nodes of `cluster`; what comes back waits for
-    its end, and gives its status and what it said."""
+    """Return a function that submits a driver as a Slurm batch job on two nodes of `cluster`;
+    it returns a function that waits for the job and returns its exit status and output."""
     if reason := slurm_missing():
         pytest.skip(reason)
-    job, said, status = (tmp_path / name for name in ("job", "said", "status"))
+    job, output, status = (tmp_path / name for name in ("job", "said", "status"))
 
     def submit(cluster, request):
         words = shlex.join([sys.executable, "-c", DRIVER, json.dumps(request)])
         job.write_text(f"#!/bin/bash\n{words}\necho $? > {status}\n")
-        options = ["--nodes", "2", "--exclusive", "--no-requeue", "--output", str(said)]
+        options = ["--nodes", "2", "--exclusive", "--no-requeue", "--output", str(output)]
         environment = os.environ | cluster.environment
         subprocess.run(["sbatch", *options, str(job)], env=environment, check=True)
 
         def wait():
-            # Not sbatch --wait, which looks once in half a minute.
+            # sbatch --wait polls only twice a minute.
             wait_for(status.exists, 100)
-            return status.read_text().strip(), said.read_text()
+            return status.read_text().strip(), output.read_text()
 
         return wait
 
@@ -237,8 +235,8 @@ def batch(processes, tmp_path):
 def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
     request = small(nodes=2, input="synthetic")
     with slurm_cluster(4) as cluster:
-        status, said = batch(cluster, request)()
-        assert status == "0", said
+        status, output = batch(cluster, request)()
+        assert status == "0", output
     result = result_of(request)
     assert result.status == "complete"
     assert result.repeats[0].nodes == ["node 0 (node1)", "node 1 (node2)"]
@@ -246,7 +244,7 @@ def test_srun_starts_the_workers_in_a_slurm_allocation(batch, small):
 
 
 @pytest.mark.slow
-def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
+def test_a_frozen_node_is_lost_and_killed_through_slurm(batch, small):
     request = small(nodes=2, input="synthetic", measured_steps=4000)
     with slurm_cluster(2) as cluster:
         wait = batch(cluster, request)
@@ -264,7 +262,7 @@ def test_a_node_that_is_frozen_is_lost_and_killed_through_slurm(batch, small):
 
 
 def measuring(cluster):
-    """The processes of a measurement in the cluster's jobs: nodes, supervisors, workers."""
+    """Return the node, supervisor and worker processes in the cluster's jobs."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -285,7 +283,7 @@ def measuring(cluster):
     ],
     ids=["raises", "killed"],
 )
-def test_a_rank_that_fails_ends_all_and_is_named_with_its_node(
+def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(
     pair, request_of, plant, fault, code, told
 ):
     plant(AT_BATCHES.format(fault=f"if rank == 1 and number == 2: {fault}"))
@@ -296,11 +294,11 @@ def test_a_rank_that_fails_ends_all_and_is_named_with_its_node(
     assert result.failure.code == code, result.failure
     assert sentence(result.failure).startswith(f"rank 1 on node 1 ({pair.nodes[1].address})")
     assert told in sentence(result.failure)
-    assert none_left_on(pair.nodes)
+    assert wait_until_empty(pair.nodes)
 
 
 @pytest.mark.slow
-def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_was(
+def test_a_hanging_rank_is_named_at_the_timeout_with_its_stack_in_the_log(
     pair, request_of, plant, tmp_path
 ):
     plant(AT_BATCHES.format(fault="rank == 1 and number == 2 and time.sleep(1000)"))
@@ -308,17 +306,17 @@ def test_a_rank_that_hangs_is_named_at_the_time_out_and_its_log_shows_where_it_w
     began = time.monotonic()
     drivers = [start(node, request) for node in pair.nodes]
     end(*drivers)
-    assert time.monotonic() - began < request["timeout"] + 20  # ten are the interpreters'
+    assert time.monotonic() - began < request["timeout"] + 20  # Python starts take 10 s
     failure = result_of(request).failure
     assert failure.code == "timeout"
     who = f"furthest behind: rank 1 on node 1 ({pair.nodes[1].address}) after step 1"
     assert who in sentence(failure)
     (log,) = (tmp_path / "outputs").glob("*/logs/1-rank1.log")
     assert "sitecustomize.py" in log.read_text()
-    assert none_left_on(pair.nodes)
+    assert wait_until_empty(pair.nodes)
 
 
-def test_a_node_that_never_comes_is_named_at_the_time_out(pair, request_of):
+def test_a_missing_node_is_named_at_the_timeout(pair, request_of):
     request = request_of(pair, timeout=5)
     driver = start(pair.nodes[0], request)
     end(driver)
@@ -326,12 +324,13 @@ def test_a_node_that_never_comes_is_named_at_the_time_out(pair, request_of):
     assert failure.code == "node_timeout"
     who = f"node 1 ({pair.nodes[1].address}) did not come within 5 s"
     assert sentence(failure) == who
-    assert none_left_on(pair.nodes)
+    assert wait_until_empty(pair.nodes)
 
 
 @pytest.fixture
 def cut_off(processes, request_of):
-    """Ends a run of two nodes by what is done to their link; how the first one says it."""
+    """Return a function that ends a two-node run by cutting its link with `cut` and returns the
+    first node's failure sentence without the node's name."""
 
     def ended(cut):
         with two_namespaces() as namespaces:
@@ -343,7 +342,7 @@ def cut_off(processes, request_of):
             began = time.monotonic()
             end(*drivers)
             assert time.monotonic() - began < 60
-            assert none_left_on(namespaces.nodes)
+            assert wait_until_empty(namespaces.nodes)
         failure, who = result_of(request).failure, f"node 1 ({namespaces.nodes[1].address}): "
         assert failure.code == "node_lost" and sentence(failure).startswith(who)
         return sentence(failure).removeprefix(who)
@@ -351,7 +350,7 @@ def cut_off(processes, request_of):
     return ended
 
 
-def test_a_link_that_goes_down_ends_the_run_on_both_sides(cut_off):
+def test_a_link_failure_ends_the_run_on_both_nodes(cut_off):
     if reason := namespaces_missing():
         pytest.skip(reason)
     assert cut_off(lambda namespaces: namespaces.cut()).startswith("it has not answered for")
@@ -359,7 +358,7 @@ def test_a_link_that_goes_down_ends_the_run_on_both_sides(cut_off):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("silent", [0, 1])
-def test_a_link_that_is_cut_one_way_ends_the_run_on_both_sides(cut_off, silent):
+def test_a_one_way_link_failure_ends_the_run_on_both_nodes(cut_off, silent):
     if reason := namespaces_missing("nft"):
         pytest.skip(reason)
     assert cut_off(lambda namespaces: namespaces.lose(silent, 100))
@@ -368,7 +367,7 @@ def test_a_link_that_is_cut_one_way_ends_the_run_on_both_sides(cut_off, silent):
 @pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("percent", [5, 30])
-def test_over_a_link_that_loses_packets_a_run_completes_or_says_why(request_of, percent):
+def test_packet_loss_ends_in_completion_or_a_named_failure(request_of, percent):
     if reason := namespaces_missing("nft"):
         pytest.skip(reason)
     with two_namespaces() as namespaces:
@@ -377,19 +376,19 @@ def test_over_a_link_that_loses_packets_a_run_completes_or_says_why(request_of, 
         request = request_of(namespaces, timeout=80)
         end(*(start(node, request) for node in namespaces.nodes))
         result = result_of(request)
-        said = sentence(result.failure) if result.failure else "complete"
-        print(f"{percent} % lost: {len(result.complete_repeats)} repeats, {said}")
+        output = sentence(result.failure) if result.failure else "complete"
+        print(f"{percent} % lost: {len(result.complete_repeats)} repeats, {output}")
         assert result.status == "complete" or result.failure.code in (
             *("node_lost", "node_timeout", "worker_error", "worker_died", "worker_stalled"),
             "timeout",
         )
-        assert none_left_on(namespaces.nodes)
+        assert wait_until_empty(namespaces.nodes)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("launcher", ["manual", "mpirun"])
-def test_kill_minus_9_of_the_driver_leaves_no_process_on_any_node(request_of, launcher):
+def test_sigkill_of_the_driver_leaves_no_process_on_any_node(request_of, launcher):
     if reason := ssh_missing():
         pytest.skip(reason)
     with two_namespaces() as namespaces, ssh_between(namespaces) as environment:
@@ -405,8 +404,8 @@ def test_kill_minus_9_of_the_driver_leaves_no_process_on_any_node(request_of, la
         wait_for(lambda: processes_on(*namespaces.nodes) == before, 20)
 
 
-def test_a_port_that_is_taken_is_told_with_the_way_to_another(pair, request_of):
-    """Both ports: where nodes meet, and the one after it, where workers meet."""
+def test_a_port_in_use_is_reported_with_the_port_option(pair, request_of):
+    """Check the nodes' rendezvous port and the workers' port, which follows it."""
     listen = (
         "import socket, sys, time; s = socket.create_server((sys.argv[1], int(sys.argv[2])));"
         "print('taken', flush=True); time.sleep(1000)"
@@ -426,7 +425,7 @@ def test_a_port_that_is_taken_is_told_with_the_way_to_another(pair, request_of):
             holder.kill()
 
 
-def test_nodes_that_were_asked_for_different_things_are_told_which(pair, request_of, tmp_path):
+def test_requests_that_differ_between_nodes_are_reported(pair, request_of, tmp_path):
     outputs = [str(tmp_path / f"outputs{n}") for n in (0, 1)]
     first = request_of(pair, outputs_dir=outputs[0])
     second = request_of(pair, outputs_dir=outputs[1], batch_size=3)
@@ -438,7 +437,7 @@ def test_nodes_that_were_asked_for_different_things_are_told_which(pair, request
     )
 
 
-def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
+def test_data_that_differs_between_nodes_is_reported_before_training(
     pair, request_of, samples, tmp_path
 ):
     other = tmp_path / "other"
@@ -456,7 +455,7 @@ def test_nodes_with_different_data_are_told_so_before_anything_is_trained(
 
 @pytest.fixture(scope="module")
 def mpirun_launcher(processes, tmp_path_factory):
-    """A driver's launcher whose mpirun starts nothing: tests play the nodes."""
+    """A driver's launcher whose mpirun starts nothing: tests act as the nodes."""
     mpirun = tmp_path_factory.mktemp("bin") / "mpirun"
     mpirun.write_text("#!/bin/sh\nexec sleep 1000\n")
     mpirun.chmod(0o755)
@@ -471,8 +470,8 @@ def mpirun_launcher(processes, tmp_path_factory):
         yield opened
 
 
-def as_new(launcher):
-    """The launcher, without what earlier nodes left in it."""
+def reset(launcher):
+    """Remove the state of earlier nodes from the launcher and return it."""
     launcher.nodes.clear()
     launcher.refused = launcher.workers = None
     launcher.listener.rejected.clear()
@@ -483,16 +482,16 @@ def as_new(launcher):
 
 @pytest.fixture
 def by_mpirun(mpirun_launcher):
-    return as_new(mpirun_launcher)
+    return reset(mpirun_launcher)
 
 
-def stranger(launcher):
-    """A connection to the driver's port that has sent nothing."""
+def raw_connection(launcher):
+    """Open a connection to the driver's port without sending anything."""
     return socket.create_connection(("127.0.0.1", launcher.listener.port))
 
 
 def node(launcher, *messages, secret=b"the secret"):
-    """A connection that has passed the challenge and sent messages."""
+    """Open an authenticated connection and send messages."""
     connection = Client(("127.0.0.1", launcher.listener.port), authkey=secret)
     for message in messages:
         content = message if isinstance(message, bytes) else json.dumps(message).encode()
@@ -501,7 +500,7 @@ def node(launcher, *messages, secret=b"the secret"):
 
 
 def is_closed(connection, seconds=10):
-    """Whether the driver closes this connection, after messages of its own."""
+    """Return whether the driver closes this connection, skipping its messages."""
     deadline = time.monotonic() + seconds
     with contextlib.suppress(OSError, EOFError):
         while time.monotonic() < deadline:
@@ -524,7 +523,7 @@ def poll(launcher, count=10):
         launcher.poll(0.1)
 
 
-def test_who_does_not_pass_the_challenge_is_closed(by_mpirun, monkeypatch):
+def test_unauthenticated_connections_are_closed(by_mpirun, monkeypatch):
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 1)
     sent = [
         b"GET / HTTP/1.1\r\n\r\n",
@@ -536,18 +535,18 @@ def test_who_does_not_pass_the_challenge_is_closed(by_mpirun, monkeypatch):
         b"x" * 2**21,
     ]
     with contextlib.ExitStack() as stack:
-        strangers = [stack.enter_context(stranger(by_mpirun)) for _ in sent]
-        for connection, text in zip(strangers, sent, strict=True):
+        connections = [stack.enter_context(raw_connection(by_mpirun)) for _ in sent]
+        for connection, text in zip(connections, sent, strict=True):
             with contextlib.suppress(ConnectionError):
                 connection.sendall(text)
-        for connection in strangers:
+        for connection in connections:
             read_to_end(connection)
     wait_for(lambda: not by_mpirun.listener.unauthenticated, 10)
     poll(by_mpirun, 2)
     assert not by_mpirun.nodes
 
 
-def test_who_has_another_secret_is_rejected_and_named(by_mpirun):
+def test_a_wrong_secret_is_rejected_and_the_address_recorded(by_mpirun):
     with pytest.raises(AuthenticationError):
         node(by_mpirun, secret=b"guessed")
     wait_for(lambda: by_mpirun.listener.rejected == {"127.0.0.1"})
@@ -556,8 +555,7 @@ def test_who_has_another_secret_is_rejected_and_named(by_mpirun):
     assert not by_mpirun.nodes
 
 
-def test_the_secret_is_not_sent_and_the_driver_proves_that_it_has_it(monkeypatch):
-    """Nobody who listens at the address of the first host learns it, or is served."""
+def test_both_sides_prove_the_secret_without_sending_it(monkeypatch):
     sent = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -582,7 +580,7 @@ def test_the_secret_is_not_sent_and_the_driver_proves_that_it_has_it(monkeypatch
     assert b"the secret" not in b"".join(sent)
 
 
-def test_who_knows_the_secret_and_is_no_node_is_closed(by_mpirun):
+def test_authenticated_connections_that_send_no_valid_hello_are_closed(by_mpirun):
     sent = [
         {"type": "hello", "node": 2},
         {"type": "hello", "node": "0"},
@@ -604,11 +602,9 @@ def test_who_knows_the_secret_and_is_no_node_is_closed(by_mpirun):
     assert not by_mpirun.nodes
 
 
-def test_a_stranger_who_sends_nothing_or_too_slowly_is_closed_and_holds_up_nobody(
-    by_mpirun, monkeypatch
-):
+def test_silent_and_slow_connections_are_closed_without_delaying_nodes(by_mpirun, monkeypatch):
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
-    with stranger(by_mpirun), stranger(by_mpirun) as slow:
+    with raw_connection(by_mpirun), raw_connection(by_mpirun) as slow:
         wait_for(lambda: len(by_mpirun.listener.unauthenticated) == 2)
         with node(by_mpirun, HELLO):
             poll(by_mpirun)
@@ -623,47 +619,47 @@ def test_a_stranger_who_sends_nothing_or_too_slowly_is_closed_and_holds_up_nobod
         wait_for(lambda: not by_mpirun.listener.unauthenticated, 5)
 
 
-def reset(connection):
-    """Close a connection so that the other side gets a reset."""
+def reset_connection(connection):
+    """Close a connection with a TCP reset."""
     linger = struct.pack("ii", 1, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     connection.close()
 
 
 def recorded(launcher):
-    """What a node with the secret sends until it is taken in."""
+    """Return the bytes that a node with the secret sends during the handshake."""
     sent = []
-    with socket.create_server(("127.0.0.1", 0)) as relay, stranger(launcher) as there:
-        asked = (*relay.getsockname(), "the secret", 0, Queue())
-        joining = threading.Thread(target=connect, args=asked)
-        joining.start()
-        here, _address = relay.accept()
-        there.settimeout(0.5)
-        with here, contextlib.suppress(TimeoutError):
+    with socket.create_server(("127.0.0.1", 0)) as relay, raw_connection(launcher) as driver:
+        arguments = (*relay.getsockname(), "the secret", 0, Queue())
+        connecting = threading.Thread(target=connect, args=arguments)
+        connecting.start()
+        client, _address = relay.accept()
+        driver.settimeout(0.5)
+        with client, contextlib.suppress(TimeoutError):
             while True:
-                here.sendall(there.recv(2**10))
-                sent.append(here.recv(2**10))
-                there.sendall(sent[-1])
-        joining.join()
+                client.sendall(driver.recv(2**10))
+                sent.append(client.recv(2**10))
+                driver.sendall(sent[-1])
+        connecting.join()
     return b"".join(sent)
 
 
-def test_a_reset_at_any_byte_of_the_challenge_holds_up_nobody(by_mpirun):
+def test_a_reset_at_any_byte_of_the_handshake_delays_no_node(by_mpirun):
     handshake = recorded(by_mpirun)
     assert len(handshake) > 40
     for count in range(len(handshake) + 1):
-        with stranger(by_mpirun) as connection:
+        with raw_connection(by_mpirun) as connection:
             connection.sendall(handshake[:count])
-            reset(connection)
+            reset_connection(connection)
     wait_for(lambda: not by_mpirun.listener.unauthenticated, 10)
     with node(by_mpirun, HELLO):
         wait_for(lambda: by_mpirun.poll(0.1) or [*by_mpirun.nodes] == [1])
     assert not by_mpirun.error
 
 
-def test_what_a_node_has_sent_is_of_no_use_to_another(by_mpirun):
+def test_a_replayed_handshake_is_rejected(by_mpirun):
     handshake = recorded(by_mpirun)
-    with stranger(by_mpirun) as connection:
+    with raw_connection(by_mpirun) as connection:
         connection.sendall(handshake + struct.pack("!i", 2) + b"{}")
         read_to_end(connection)
     wait_for(lambda: "127.0.0.1" in by_mpirun.listener.rejected)
@@ -671,13 +667,13 @@ def test_what_a_node_has_sent_is_of_no_use_to_another(by_mpirun):
     assert not by_mpirun.nodes
 
 
-def test_in_a_flood_of_strangers_a_node_is_taken_in(by_mpirun):
+def test_a_node_is_accepted_during_a_connection_flood(by_mpirun):
     flooding = threading.Event()
 
     def flood():
         while not flooding.is_set():
             with contextlib.suppress(OSError):
-                reset(stranger(by_mpirun))
+                reset_connection(raw_connection(by_mpirun))
 
     floods = [threading.Thread(target=flood) for _ in range(4)]
     for thread in floods:
@@ -694,11 +690,11 @@ def test_in_a_flood_of_strangers_a_node_is_taken_in(by_mpirun):
     channel.close()
 
 
-def test_of_many_strangers_the_oldest_is_closed(by_mpirun):
+def test_the_oldest_unauthenticated_connections_are_closed_at_the_limit(by_mpirun):
     with contextlib.ExitStack() as stack:
         limit = by_mpirun.listener.limit
-        strangers = [stack.enter_context(stranger(by_mpirun)) for _ in range(limit + 3)]
-        for oldest in strangers[:3]:
+        connections = [stack.enter_context(raw_connection(by_mpirun)) for _ in range(limit + 3)]
+        for oldest in connections[:3]:
             read_to_end(oldest)
         wait_for(lambda: len(by_mpirun.listener.unauthenticated) == limit, 5)
 
@@ -713,7 +709,7 @@ def test_of_many_strangers_the_oldest_is_closed(by_mpirun):
     ],
     ids=["oversized", "malformed", "half", "silent"],
 )
-def test_a_message_that_is_too_large_malformed_or_half_loses_its_node_alone(
+def test_an_oversized_malformed_or_partial_message_loses_only_its_node(
     by_mpirun, monkeypatch, sent, told
 ):
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
@@ -734,7 +730,7 @@ def test_a_message_that_is_too_large_malformed_or_half_loses_its_node_alone(
         assert str(by_mpirun.error).startswith("node 1 (localhost)")
 
 
-def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpirun):
+def test_the_first_difference_between_nodes_is_reported(by_mpirun):
     with contextlib.ExitStack() as stack:
         for hello in (HELLO | {"node": 0, "source": "other"}, HELLO):
             stack.enter_context(node(by_mpirun, hello))
@@ -743,7 +739,7 @@ def test_the_first_difference_that_was_found_is_told_whatever_comes_later(by_mpi
             by_mpirun.wait_for_nodes(lambda _text: None)
 
 
-def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(monkeypatch):
+def test_a_host_name_may_resolve_to_a_loopback_address(monkeypatch):
     known = {"there": "192.0.2.1", "here": "127.0.1.1"}
     monkeypatch.setattr("perfkit.request.hosts.socket.gethostbyname", known.__getitem__)
     monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
@@ -752,7 +748,7 @@ def test_a_machines_own_name_may_stand_at_a_loopback_address_as_debian_has_it(mo
 
 
 @pytest.mark.slow
-def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
+def test_repeats_of_different_nodes_are_not_combined(pair, request_of):
     request = request_of(pair, repeats=2)
     end(*(start(node, request) for node in pair.nodes))
     (path,) = Path(request["outputs_dir"]).glob("*/result.json")
@@ -768,8 +764,8 @@ def test_repeats_made_on_other_nodes_are_not_joined(pair, request_of):
 
 @pytest.fixture
 def second_host(small, monkeypatch):
-    """What `perfkit.measure` of the second of two hosts does with a result of the first; its
-    plan, and a result of that."""
+    """`perfkit.measure` on the second of two hosts: `given` runs it with a changed result from
+    the first host; `plan`, `measured_at` and `folder` describe the expected result."""
     hosts = {"nodes": 2, "launcher": "manual", "hosts": "127.0.0.2,127.0.0.1"}
     plan = perfkit.plan("resnet50", small(input="synthetic", **hosts))
     monkeypatch.setattr("perfkit.driver.measure.own_index", lambda _hosts: 1)
@@ -794,14 +790,14 @@ def second_host(small, monkeypatch):
 
 
 @pytest.mark.parametrize("id_", ["../elsewhere", "/dev/null/elsewhere", "..", "a/b", "", "ab"])
-def test_a_result_of_another_id_than_that_of_the_request_is_refused(id_, second_host, tmp_path):
+def test_a_result_with_a_different_id_is_rejected(id_, second_host, tmp_path):
     before = {*tmp_path.iterdir()}
     with pytest.raises(InvalidMessageError, match=r"bye\.result: not what was asked for"):
         second_host.given(id=id_)
     assert {*tmp_path.iterdir()} == before
 
 
-def test_a_result_of_another_request_is_refused_though_its_id_fits(second_host):
+def test_a_result_of_a_different_request_is_rejected_even_with_the_right_id(second_host):
     config = second_host.plan.config.model_copy(update={"seed": 3})
     with pytest.raises(InvalidMessageError, match=r"bye\.result: not what was asked for"):
         second_host.given(config=config.model_dump())
@@ -810,7 +806,7 @@ def test_a_result_of_another_request_is_refused_though_its_id_fits(second_host):
     assert not second_host.folder.exists()
 
 
-def test_a_first_host_replaces_a_stored_result_by_none_without_its_repeats(second_host):
+def test_a_stored_result_is_not_replaced_by_one_without_its_repeats(second_host):
     stored = second_host.given()
     assert stored.folder == second_host.folder
     assert second_host.given() == stored

@@ -1,4 +1,4 @@
-"""The whole way through papermill, as users write it, at a small image size."""
+"""Notebooks and `perfkit run` through papermill, at a small image size."""
 
 import base64
 import io
@@ -40,7 +40,7 @@ import reference
 
 NOTEBOOK = ROOT / "notebooks" / "resnet50.ipynb"
 FUSED = re.compile(r"\d\.\d{2,}\.\d")
-"""Two numbers without anything between, as in 6.9235.858."""
+"""Two numbers without a separator, as in 6.9235.858."""
 
 
 def run(command, **options):
@@ -56,7 +56,7 @@ def run(command, **options):
 
 @pytest.fixture(scope="module")
 def fake(processes, tmp_path_factory):
-    """The environment in which every repeat takes no time instead of training."""
+    """The environment variables under which a fake trainer replaces training."""
     folder = tmp_path_factory.mktemp("planted")
     (folder / "sitecustomize.py").write_text(planted(0.1))
     return os.environ | {"PYTHONPATH": f"{folder}:{ROOT}"}
@@ -75,13 +75,13 @@ PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 
 
 def cli(*words):
-    """The `perfkit` command, in this process."""
+    """Run the `perfkit` command in this process."""
     return CliRunner().invoke(main, [*words])
 
 
 @pytest.fixture(scope="module")
 def papermilled(fake, tmp_path_factory):
-    """How `papermill --log-output` ended, the outputs folder and the executed notebook."""
+    """The finished `papermill --log-output`, the outputs folder and the executed notebook."""
     folder = tmp_path_factory.mktemp("papermill")
     words = as_options(request(folder / "outputs", repeats=5, measured_steps=8))
     command = [sys.executable, "-m", "papermill", NOTEBOOK, folder / "executed.ipynb"]
@@ -92,15 +92,14 @@ def papermilled(fake, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ran(fake, tmp_path_factory):
-    """What `perfkit run` writes to standard output, its lines in a terminal, and the outputs
-    folder."""
+    """The standard output of `perfkit run`, its terminal lines and the outputs folder."""
     outputs = tmp_path_factory.mktemp("run") / "outputs"
     words = as_options(request(outputs, repeats=5))
     printed, lines = in_terminal([*PERFKIT, "run", "resnet50", *words], fake, subprocess.PIPE)
     return printed, lines, outputs
 
 
-def test_papermill_measures_and_leaves_result_page_notebook_and_index(papermill, small):
+def test_papermill_writes_result_page_notebook_and_index(papermill, small):
     words = small(repeats=2)
     done = run([*papermill, *as_options(words)])
     assert done.returncode == 0, done.stderr
@@ -113,24 +112,24 @@ def test_papermill_measures_and_leaves_result_page_notebook_and_index(papermill,
     assert f"{measurement.folder.name}/report.html" in index
 
 
-def test_without_an_output_path_results_still_land_in_outputs(papermill, tmp_path, fake):
+def test_papermill_without_an_output_path_stores_the_result(papermill, tmp_path, fake):
     done = run([*papermill[:-1], *as_options(request(tmp_path))], env=fake)
     assert done.returncode == 0, done.stderr
-    # With standard output not a terminal, papermill writes the executed notebook to it.
+    # Papermill writes the executed notebook to a standard output that is no terminal.
     assert nbformat.reads(done.stdout, 4).cells
     assert measured(tmp_path).result.status == "complete"
 
 
 def outcome_line(measurement):
-    """What the last line begins with and ends in."""
+    """Return the beginning and the end of the last line."""
     value = number(measurement.result.throughput.value)
     return f"{value} images/s", f"{measurement.folder.name}/report.html"
 
 
-def test_the_last_output_and_the_last_line_logged_is_the_outcome(papermilled):
+def test_the_last_output_and_log_line_are_the_outcome(papermilled):
     done, outputs, executed = papermilled
     value, page = outcome_line(measured(outputs))
-    # What follows is papermill's: that the cell has ended.
+    # Papermill's own line about the end of the cell follows.
     (last,) = re.findall(rf"^{value}.*", done.stderr, re.MULTILINE)
     begun, ended = re.findall(r"(?:Executing|Ending) Cell", done.stderr)[-2:]
     assert re.search(f"{begun} .*\n{re.escape(last)}\n{ended} ", done.stderr)
@@ -143,8 +142,8 @@ def test_the_last_output_and_the_last_line_logged_is_the_outcome(papermilled):
 
 
 def in_terminal(command, environment, stdout=None):
-    """What the command writes to `stdout`, if that is another than its terminal, and what the
-    terminal shows, line by line, as they stand in the end."""
+    """Run the command in a terminal. Return what it writes to `stdout`, unless that is the
+    terminal, and the final lines of the terminal."""
     reader, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     streams = {"stdin": terminal, "stdout": stdout or terminal, "stderr": terminal}
@@ -160,21 +159,20 @@ def in_terminal(command, environment, stdout=None):
 
 
 def _read(terminal):
-    """What there is; nothing at the end, which Linux tells by an error."""
+    """Read the available bytes; empty at the end, which Linux reports as an error."""
     try:
         return os.read(terminal, 65536)
     except OSError:
         return b""
 
 
-def test_a_terminal_has_papermills_own_bar_alone(papermill, tmp_path, fake):
-    """Nothing else writes to it; `--log-output` shows more."""
+def test_papermill_on_a_terminal_shows_only_its_progress_bar(papermill, tmp_path, fake):
     _printed, lines = in_terminal([*papermill, *as_options(request(tmp_path / "o"))], fake)
     assert any(line.startswith("Executing: 100%") for line in lines)
     assert [line for line in lines if "images/s" in line] == []
 
 
-def test_perfkit_run_ends_with_progress_number_interval_warnings_and_page_once(ran):
+def test_perfkit_run_prints_throughput_interval_warnings_and_page(ran):
     printed, lines, outputs = ran
     measurement = measured(outputs)
     assert printed.strip() == str(measurement.folder / "report.html")
@@ -188,14 +186,14 @@ def test_perfkit_run_ends_with_progress_number_interval_warnings_and_page_once(r
     assert re.fullmatch(r"\d+ warnings?: [a-z_, ]+|No warnings", warned)
 
 
-def test_perfkit_run_keeps_the_executed_notebook_and_one_with_every_parameter(ran):
+def test_perfkit_run_stores_the_executed_notebook_and_all_parameters(ran):
     folder = measured(ran[2]).folder
     assert (folder / "logs" / "papermill.ipynb").exists()
     source = next(s for s in cell_sources(folder / "notebook.ipynb") if "batch_size = 2" in s)
     assert all(f"{name} = " in source for name in parameters())
 
 
-def test_ctrl_c_ends_perfkit_run_with_what_was_measured_without_a_stack_or_a_process(
+def test_ctrl_c_keeps_finished_repeats_and_leaves_no_traceback_or_process(
     small, plant, worker_processes
 ):
     plant(planted(60))
@@ -214,11 +212,11 @@ def test_ctrl_c_ends_perfkit_run_with_what_was_measured_without_a_stack_or_a_pro
         wait_for(lambda: started_steps(outputs))
         children = psutil.Process(process.pid).children(recursive=True)
         assert any("ipykernel_launcher" in child.cmdline() for child in children)
-        # As a terminal does it, for a whole group of processes.
+        # Signal the whole process group, as a terminal does.
         os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=60)[0]
+        output = process.communicate(timeout=60)[0]
     assert process.returncode == 1
-    measuring, interrupted, page = said.splitlines()
+    measuring, interrupted, page = output.splitlines()
     assert measuring.startswith("Measuring ")
     assert interrupted.startswith("Interrupted; finished repeats are kept")
     assert page.endswith("report.html")
@@ -227,19 +225,19 @@ def test_ctrl_c_ends_perfkit_run_with_what_was_measured_without_a_stack_or_a_pro
     assert [child for child in children if child.is_running()] == []
 
 
-def test_an_executed_notebook_stands_by_itself_in_nbconverts_own_template(papermilled):
+def test_an_executed_notebook_renders_in_nbconverts_default_template(papermilled):
     executed = papermilled[2]
     convert = [sys.executable, "-m", "nbconvert", "--to", "html", str(executed)]
     done = run(convert)
     assert done.returncode == 0, done.stderr
     page = BeautifulSoup(executed.with_suffix(".html").read_text(), "html.parser")
-    # Its template has variables of its own, for what is around the outputs.
+    # nbconvert's template has CSS variables outside the outputs.
     outputs = page.select(".jp-OutputArea-output")
     assert len(outputs) > 12
     assert [str(output) for output in outputs if "var(--" in str(output)] == []
     cells = [cell for output in outputs for cell in output.select("td, th, p, li")]
     about = {cell: cell.find_previous("h2") for cell in cells}
-    # What stands there are versions of programs.
+    # Environment cells hold version numbers.
     cells = [c for c in cells if about[c] is None or "Environment" not in about[c].text]
     assert len(cells) > 50
     assert [cell.get_text() for cell in cells if FUSED.search(cell.get_text())] == []
@@ -263,7 +261,7 @@ def test_an_executed_notebook_stands_by_itself_in_nbconverts_own_template(paperm
         assert len(image.getcolors(image.width * image.height)) > 3
 
 
-def test_wrong_parameters_are_refused_in_the_first_cell_all_at_once(papermill, tmp_path):
+def test_all_wrong_parameters_are_reported_by_the_first_cell(papermill, tmp_path):
     done = run([*papermill, "-p", "gpu", "8", "-p", "input", "dalli", "-p", "batch_size", "0"])
     assert done.returncode != 0
     for told in ("did you mean 'gpus'", "did you mean 'dali'", "batch_size: 0 is out of range"):
@@ -273,16 +271,14 @@ def test_wrong_parameters_are_refused_in_the_first_cell_all_at_once(papermill, t
     assert "perfkit.plan" in ran[-1].source
 
 
-def test_more_gpus_than_there_are_ends_non_zero_and_says_how_to_run_on_the_cpu():
+def test_too_many_gpus_are_rejected_with_the_cpu_option():
     done = cli("run", "resnet50", "-p", "gpus", "64")
     assert done.exit_code == 2
     assert "gpus: 64 asked for, and this machine shows" in done.stderr
     assert "-p device cpu" in done.stderr
 
 
-def test_a_failed_measurement_ends_papermill_non_zero_with_its_page_written(
-    papermill, tmp_path
-):
+def test_a_failed_measurement_fails_papermill_and_writes_its_page(papermill, tmp_path):
     outputs = tmp_path / "outputs"
     done = run([*papermill, *as_options(request(outputs, timeout=1))])
     assert done.returncode != 0
@@ -292,15 +288,13 @@ def test_a_failed_measurement_ends_papermill_non_zero_with_its_page_written(
     assert "no number" in page and "timeout" in page
 
 
-def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(
-    tmp_path, fake, monkeypatch
-):
+def test_the_notebook_runs_interactively_and_shows_progress(tmp_path, fake, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", fake["PYTHONPATH"])
     notebook = nbformat.read(NOTEBOOK, 4)
     lines = [f"{name} = {value!r}" for name, value in request(tmp_path).items()]
     cells = {cell.metadata.tags[0]: cell for cell in notebook.cells if "tags" in cell.metadata}
     cells["parameters"].source += "\n" + "\n".join(lines)
-    # Running the planning cell again must not trip over what the notebook itself defined.
+    # Running the planning cell again must accept the names that the notebook defined.
     notebook.cells.append(nbformat.v4.new_code_cell(cells["plan"].source))
     client = NotebookClient(notebook, resources={"metadata": {"path": str(NOTEBOOK.parent)}})
     client.execute()
@@ -311,13 +305,13 @@ def test_the_notebook_runs_by_hand_from_its_own_folder_and_shows_progress(
 
 
 def tagged(tag):
-    """The cells of the notebook with this tag."""
+    """Return the cells of the notebook with this tag."""
     cells = nbformat.read(NOTEBOOK, 4).cells
     return [cell for cell in cells if tag in cell.metadata.get("tags", ())]
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_notebooks_differ_in_title_and_model_alone(model):
+def test_model_notebooks_differ_only_in_title_and_model(model):
     own, others = cell_sources(NOTEBOOK.with_stem(model)), cell_sources(NOTEBOOK)
     assert own[0] == f"# {MODELS[model].name}: training throughput"
     assert [source.replace(f'"{model}"', '"resnet50"') for source in own[1:]] == others[1:]
@@ -325,7 +319,7 @@ def test_the_notebooks_differ_in_title_and_model_alone(model):
     assert not any(cell.outputs for cell in cells if cell.cell_type == "code")
 
 
-def test_the_parameters_cell_has_every_parameter_with_its_default_and_meaning():
+def test_the_parameters_cell_lists_every_parameter_with_default_and_meaning():
     values: dict = {}
     exec(tagged("parameters")[0].source, values)
     values.pop("__builtins__")
@@ -338,16 +332,16 @@ def test_the_parameters_cell_has_every_parameter_with_its_default_and_meaning():
     assert max(map(len, reference.parameters_cell().splitlines())) <= 96
 
 
-def test_the_notebook_begins_with_what_to_change_and_is_thin():
+def test_the_notebook_starts_with_its_parameters_and_has_no_logic():
     heading, introduction, cell, *rest = nbformat.read(NOTEBOOK, 4).cells
     assert heading.source.startswith("# ")
     assert introduction.metadata.tags == ["introduction"]
     assert introduction.source.count(". ") + introduction.source.count(".\n") == 1
     assert cell.metadata.tags == ["parameters"]
-    code = [one.source for one in rest if one.cell_type == "code"]
-    assert [one for one in code if re.search(r"(?m)^\s*(def|class|for|if) ", one)] == []
-    for one in tagged("show"):
-        compile(one.source, "show", "eval")
+    code = [cell.source for cell in rest if cell.cell_type == "code"]
+    assert not [text for text in code if re.search(r"(?m)^\s*(def|class|for|if) ", text)]
+    for cell in tagged("show"):
+        compile(cell.source, "show", "eval")
 
 
 @pytest.mark.slow
@@ -368,7 +362,7 @@ def test_perfkit_run_measures_bert_on_sample_sequences(tmp_path):
 
 @pytest.fixture
 def own_notebook(tmp_path):
-    """A copy of the ResNet-50 notebook as a user changes it: a batch size, and a cell more."""
+    """A copy of the ResNet-50 notebook with a changed batch size and an added cell."""
     notebook = nbformat.read(NOTEBOOK, 4)
     cells = {cell.metadata.tags[0]: cell for cell in notebook.cells if "tags" in cell.metadata}
     source = cells["parameters"].source
@@ -381,9 +375,7 @@ def own_notebook(tmp_path):
     return path
 
 
-def test_perfkit_run_of_a_copy_has_the_cells_that_were_added_on_its_page(
-    own_notebook, tmp_path, fake
-):
+def test_perfkit_run_shows_cells_added_to_a_notebook_copy(own_notebook, tmp_path, fake):
     outputs = tmp_path / "outputs"
     words = request(outputs)
     del words["batch_size"]
@@ -396,13 +388,13 @@ def test_perfkit_run_of_a_copy_has_the_cells_that_were_added_on_its_page(
     kept = nbformat.read(measurement.folder / "notebook.ipynb", 4)
     assert kept.metadata[OWN]
     assert any("the repeats:" in cell.source for cell in kept.cells)
-    # Pages made again later have it too.
+    # Rebuilt pages keep the cell.
     write_measurement(measurement)
     assert "the repeats: 1" in measurement.page_file.read_text()
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_perfkit_run_ends_with_1_when_a_run_fails_and_names_its_page(
+def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
     own_notebook, tmp_path, processes, own
 ):
     words = as_options(request(tmp_path / "outputs", timeout=1, label="2024"))
@@ -422,7 +414,7 @@ def test_perfkit_run_ends_with_1_when_a_run_fails_and_names_its_page(
         ("to plain values", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
     ],
 )
-def test_perfkit_run_refuses_a_notebook_that_it_can_not_judge(own_notebook, told, change):
+def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, told, change):
     notebook = nbformat.read(own_notebook, 4)
     for cell in notebook.cells:
         if {"plan", "parameters"} & {*cell.metadata.get("tags", ())}:
@@ -446,7 +438,7 @@ def test_perfkit_run_refuses_a_notebook_that_it_can_not_judge(own_notebook, told
         (["report", "/nowhere/at/all"], ["make report"]),
     ],
 )
-def test_a_wrong_request_ends_with_2_and_says_what_is_wrong(tmp_path, monkeypatch, words, told):
+def test_a_wrong_request_exits_with_2_and_the_reasons(tmp_path, monkeypatch, words, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.ipynb").write_text("a text")
     done = cli(*words)
@@ -454,14 +446,14 @@ def test_a_wrong_request_ends_with_2_and_says_what_is_wrong(tmp_path, monkeypatc
     assert [reason for reason in told if reason not in done.stderr] == []
 
 
-def test_perfkit_run_help_names_every_parameter():
+def test_perfkit_run_help_lists_every_parameter():
     text = cli("run", "--help").stdout
     assert [name for name in parameters() if f"  {name}=" not in text] == []
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
 @pytest.mark.usefixtures("processes")
-def test_perfkit_report_makes_pages_again_from_results_alone(monkeypatch, tmp_path):
+def test_perfkit_report_rebuilds_pages_from_results_alone(monkeypatch, tmp_path):
     monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
     plan = perfkit.plan("resnet50", request(tmp_path))
     folder = perfkit.measure(plan.config, plan.protocol).folder
@@ -476,7 +468,7 @@ def test_perfkit_report_makes_pages_again_from_results_alone(monkeypatch, tmp_pa
     assert "broken/result.json" in (tmp_path / "index.html").read_text()
 
 
-def test_perfkit_samples_makes_data_once_and_touches_no_other(tmp_path):
+def test_perfkit_samples_writes_data_once_and_keeps_other_data(tmp_path):
     folder = str(tmp_path / "data")
     made = cli("samples", folder, "--count", "3")
     assert made.exit_code == 0, made.stderr
@@ -487,7 +479,7 @@ def test_perfkit_samples_makes_data_once_and_touches_no_other(tmp_path):
     assert "another data set" in other.stderr
 
 
-def test_an_interrupt_of_a_run_is_told_in_a_sentence(tmp_path, monkeypatch):
+def test_an_interrupted_run_prints_one_sentence(tmp_path, monkeypatch):
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
@@ -499,7 +491,7 @@ def test_an_interrupt_of_a_run_is_told_in_a_sentence(tmp_path, monkeypatch):
     )
 
 
-def test_a_kernel_without_memory_ends_with_a_code_and_a_sentence(monkeypatch, tmp_path):
+def test_a_kernel_out_of_memory_is_reported_with_a_sentence(monkeypatch, tmp_path):
     def ends(*_arguments, **_options):
         raise PapermillExecutionError(1, 1, "", "MemoryError", "", [])
 

@@ -1,4 +1,4 @@
-"""The page of a measurement: self-contained, escaped, the same each time, with every answer."""
+"""The page of a measurement: self-contained, escaped, reproducible, complete."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ def published(tmp_path_factory):
     return measurement
 
 
-def test_the_page_asks_for_nothing_and_forbids_it_too(published):
+def test_the_page_loads_nothing_external_and_forbids_it(published):
     text = published.page_file.read_text()
     assert "default-src 'none'" in text
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", text.replace("www.w3.org", ""))
@@ -38,7 +38,7 @@ def test_the_page_asks_for_nothing_and_forbids_it_too(published):
     assert "url(" not in text.replace("url(#", "")
 
 
-def test_the_page_has_every_section_of_the_notebook_and_links_that_lead_to_files(published):
+def test_the_page_has_every_notebook_section_and_no_dead_link(published):
     text = published.page_file.read_text()
     for heading in ("Parameters", "Effective settings", "Repeats", "Limits", "Environment"):
         assert f">{heading}</h2>" in text
@@ -48,7 +48,7 @@ def test_the_page_has_every_section_of_the_notebook_and_links_that_lead_to_files
     assert [link for link in links if not (published.folder / link).exists()] == []
 
 
-def test_a_notebook_that_is_kept_shows_its_outputs_in_any_viewer(published):
+def test_the_stored_notebook_displays_in_any_viewer(published):
     notebook = nbformat.read(published.folder / "notebook.ipynb", 4)
     nbformat.validate(notebook)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -58,18 +58,18 @@ def test_a_notebook_that_is_kept_shows_its_outputs_in_any_viewer(published):
     assert all(output.data["text/plain"] for output in outputs)
 
 
-def test_the_page_is_the_same_bytes_each_time(published):
+def test_writing_the_page_is_reproducible(published):
     text = published.page_file.read_text()
     write_measurement(published)
     assert published.page_file.read_text() == text
 
 
-def test_number_and_interval_stand_in_columns_of_their_own():
+def test_number_and_interval_have_separate_columns():
     html = table([["6.923", "5.858 – 7.989", "<b>"]], ["throughput", "interval", "of"]).html
     assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["6.923", "5.858 – 7.989", "&lt;b&gt;"]
 
 
-def test_a_measurement_without_any_repeat_still_has_a_page(tmp_path):
+def test_a_measurement_without_repeats_has_a_page(tmp_path):
     failure = Failure("bad_input", {"detail": "train_list.txt:3: no such file: a.jpeg"})
     text = page_of(
         tmp_path / "m", repeats=[], throughput=None, status="failed", failure=failure
@@ -78,7 +78,7 @@ def test_a_measurement_without_any_repeat_still_has_a_page(tmp_path):
     assert "train_list.txt:3: no such file" in text
 
 
-def test_a_result_with_no_more_than_its_schema_demands_has_a_page(tmp_path):
+def test_a_minimal_result_has_a_page(tmp_path):
     config = made_result().config.model_copy(update={"processes": 2})
     ranks = [
         Rank(rank=n, samples=20, window_seconds=10.0, data_wait_seconds=0.0) for n in range(2)
@@ -88,7 +88,7 @@ def test_a_result_with_no_more_than_its_schema_demands_has_a_page(tmp_path):
     assert "4.000" in text
 
 
-def test_publishing_what_is_not_complete_raises_after_the_page_is_written(tmp_path):
+def test_publishing_an_incomplete_measurement_writes_the_page_and_raises(tmp_path):
     failure = Failure("timeout", {"detail": "repeat 2 took over 9 s"})
     measurement = stored(tmp_path / "m", status="partial", failure=failure)
     with pytest.raises(MeasurementError, match="timeout: repeat 2 took over 9 s"):
@@ -97,7 +97,7 @@ def test_publishing_what_is_not_complete_raises_after_the_page_is_written(tmp_pa
     assert (tmp_path / "index.html").exists()
 
 
-def test_the_command_on_the_page_makes_the_same_request(tmp_path):
+def test_the_command_on_the_page_reproduces_the_request(tmp_path):
     odd = tmp_path / "a folder with 'quotes'"
     odd.mkdir()
     (odd / "train_list.txt").write_text("a.jpeg 0\n")
@@ -111,13 +111,13 @@ def test_the_command_on_the_page_makes_the_same_request(tmp_path):
     assert plan("resnet50", {name: typed(name, value) for name, value in pairs}) == planned
 
 
-def test_a_protocol_is_named_with_whether_it_was_followed_to_the_letter():
+def test_a_changed_protocol_is_marked_as_changed():
     assert format.protocol_name(Protocol.named("published")) == "published"
     changed = Protocol.named("published", repeats=1)
     assert format.protocol_name(changed) == "published, changed"
 
 
-def test_a_title_has_the_precision_that_was_really_used():
+def test_the_title_shows_the_effective_precision():
     asked = measured([1.0], precision="amp", used="fp32")
     assert format.title(asked).startswith(
         "ResNet-50 · Paddle · fp32 (requested: amp) · batch 32"
@@ -125,11 +125,11 @@ def test_a_title_has_the_precision_that_was_really_used():
     assert "requested" not in format.title(measured([1.0], precision="amp"))
 
 
-def test_no_two_pages_have_the_same_title(tmp_path):
+def test_page_titles_are_unique(tmp_path):
     environments = [{}, {"driver": Reading(value="525.60")}]
     titles = {
-        re.search("<title>(.*?)</title>", page_of(tmp_path / "m", environment=one))[1]
-        for one in environments
+        re.search("<title>(.*?)</title>", page_of(tmp_path / "m", environment=facts))[1]
+        for facts in environments
     }
     assert len(titles) == 2
     known = r"ResNet-50 · Paddle · fp32 · batch 4 · synthetic · [0-9a-f]{8}"
@@ -141,7 +141,7 @@ def tiles(measurement):
     return [re.sub(r"<.*?>|\s+", " ", tile) for tile in html.split('class="tile"')[1:]]
 
 
-def test_the_tiles_answer_how_fast_what_limits_it_and_whether_to_trust_it(tmp_path):
+def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     events = [[rank_events([1.0] * 7, measured_steps=5)]] * 2
     measurement = with_raw_files(tmp_path / "m", measured([8.0] * 2, protocol="quick"), events)
     throughput, limit, trust = tiles(measurement)
@@ -150,7 +150,7 @@ def test_the_tiles_answer_how_fast_what_limits_it_and_whether_to_trust_it(tmp_pa
     assert "No warnings" in trust and "Not checked: step times" in trust
 
 
-def test_the_worst_warning_is_the_one_that_the_trust_tile_names(tmp_path):
+def test_the_trust_tile_names_the_worst_warning(tmp_path):
     repeats = [
         Repeat(index=k, status="complete", throughput=4.0, steps_per_second=1.0, **losses)
         for k, losses in enumerate([{"loss_first": 7.0, "loss_last": 7.0}, {}], 1)
@@ -165,18 +165,18 @@ def test_the_worst_warning_is_the_one_that_the_trust_tile_names(tmp_path):
 
 
 def with_peak(folder, result, **peak):
-    repeats = [one.model_copy(update={"peak": Peak(**peak)}) for one in result.repeats]
+    repeats = [r.model_copy(update={"peak": Peak(**peak)}) for r in result.repeats]
     return keep(folder, result.model_copy(update={"repeats": repeats}))
 
 
-def test_a_share_of_over_100_percent_of_the_peak_is_no_fact(tmp_path):
+def test_a_share_above_100_percent_of_the_peak_is_unreliable(tmp_path):
     low = {"matmul_flops_per_second": 1e9, "copy_bytes_per_second": 1e9}
     measurement = with_peak(tmp_path / "m", measured([4.0]), **low)
     assert "Share of measured peak: unreliable" in tiles(measurement)[1]
     assert "is unreliable: convolutions may need" in report.limits(measurement).html
 
 
-def test_the_utilization_of_a_language_model_is_shown_with_its_formula(tmp_path):
+def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
     wanted = {"model": "gpt", "input": "synthetic", "sequence_length": 1024, "gpus": 8}
     wanted |= {"image_size": None, "layout": None, "optimizer": "adamw", "precision": "bf16"}
     result = measured([1e6], device="gpu", used="bf16", **wanted)
@@ -186,12 +186,12 @@ def test_the_utilization_of_a_language_model_is_shown_with_its_formula(tmp_path)
     assert "tokens/s" in throughput and "125,000 tokens/s per device" in throughput
     text = report.limits(measurement).html
     assert "throughput × FLOPs per token / peak" in text
-    # V100s have no bf16: their datasheet's peak is not shown.
+    # V100s do not support bf16: no datasheet peak is shown.
     assert "1,000,000 tokens/s × 0.8547 GFLOP / 8.00 TFLOP/s" in text
     assert "N = 123,568,128 weights of matrix products" in text and "T = 1024 tokens" in text
 
 
-def test_cells_that_a_user_added_to_a_notebook_stay_on_the_page_without_their_scripts(tmp_path):
+def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
     measurement = stored(tmp_path / "outputs" / "m")
     executed = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4)
     html = {"text/html": "<p>my finding</p><script>alert(1)</script>"}
@@ -208,7 +208,7 @@ def test_cells_that_a_user_added_to_a_notebook_stay_on_the_page_without_their_sc
     executed.cells += [nbformat.v4.new_markdown_cell("I *added* this."), added, foreign]
     nbformat.write(executed, tmp_path / "executed.ipynb")
     write_measurement(measurement, executed=tmp_path / "executed.ipynb")
-    for _again in range(2):
+    for _ in range(2):
         text = (measurement.folder / "report.html").read_text()
         assert "<em>added</em>" in text and "<p>my finding</p>" in text
         assert not re.search("<script>alert|<meta http-equiv=refresh|onload", text)
@@ -233,13 +233,13 @@ def test_numbers_show_four_digits(value, shown):
     assert format.number(value) == shown
 
 
-def test_parameters_that_were_chosen_stand_before_those_left_to_their_defaults(published):
+def test_chosen_parameters_precede_defaults(published):
     chosen, folded = report.parameters(published).html.split("<details>")
     assert ">batch_size<" in chosen and ">batch_size<" not in folded
     assert ">seed<" in folded and ">seed<" not in chosen
 
 
-def test_facts_that_were_not_read_stand_with_their_reason_once_and_empty_ones_are_none(
+def test_missing_facts_are_grouped_by_reason_and_empty_facts_shown_as_none(
     tmp_path,
 ):
     missing, empty = Reading(value=None, missing="no driver"), Reading(value=[])

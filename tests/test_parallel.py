@@ -1,5 +1,5 @@
-"""Several ranks train as one process would on all their samples: by Paddle's launcher and by
-torchrun, over gloo."""
+"""Data-parallel ranks train like one process on all samples: Paddle's launcher and torchrun,
+over gloo."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from perfkit.frameworks.base import NodeRank
 from perfkit.request.resolve import resolve
 
 RANKS, STEPS, SAMPLES = 2, 3, 16
-"""Samples of all ranks in a step."""
+"""SAMPLES: of all ranks per step."""
 CASES = {
     "paddle": {
         "vgg16": {"model": "vgg16"},
@@ -36,7 +36,7 @@ CASES = {
         "gpt": {"model": "gpt"},
     },
 }
-"""Of models without batch norm, whose statistics are each rank's own."""
+"""Models without batch norm, whose statistics are local to each rank."""
 EACH = [(framework, case) for framework, cases in CASES.items() for case in cases]
 
 SCRIPT = '''
@@ -63,7 +63,7 @@ print("this is rank", rank, flush=True)
 side, framework = side_of(FRAMEWORK), sys.modules[FRAMEWORK]
 seed = framework.seed if FRAMEWORK == "paddle" else framework.manual_seed
 
-# As they are, only smaller; in float64, where rounding can't be taken for a difference.
+# Smaller models in float64, so that rounding does not look like a difference.
 for facts in (bert, gpt):
     facts.LAYERS, facts.WIDTH, facts.INNER, facts.HEADS, facts.VOCABULARY = 2, 32, 64, 4, 1100
 gpt.END_OF_TEXT = 1100
@@ -72,13 +72,13 @@ side.backend.enable_float64()
 
 
 def config(case):
-    """Of this process: one alone takes all samples of a step at once."""
+    """Return this process's configuration; a single process takes all samples at once."""
     case = case | {"processes": ranks} | ({} if together else {"accumulate": 1})
     return side.config(**case, batch_size=SAMPLES // ranks // case.get("accumulate", 1))
 
 
 def micro_batches(chosen, step):
-    """Those of one step that are this process's."""
+    """Yield this process's micro-batches of one step."""
     arrays = side.arrays(chosen.model, size=SAMPLES, dtype="float64", seed=step)
     first = rank * chosen.samples_per_step
     for begin in range(first, first + chosen.samples_per_step, chosen.batch_size):
@@ -89,7 +89,7 @@ device = side.backend.open_device(config(CASES["vgg16"]))
 for name, case in CASES.items():
     chosen = config(case)
     assert chosen.global_batch == SAMPLES
-    # Not one seed for all: ranks have to begin with the first one's parameters all the same.
+    # Different seeds: all ranks must still start from rank 0's parameters.
     seed(rank)
     trainer = side.backend.Trainer(chosen)
     trainer.disable_dropout()
@@ -103,7 +103,7 @@ for name, case in CASES.items():
         trainer.update()
         losses.append(float(sum(shares)))
         if ranks > 1 and not step:
-            # Between two steps: what it left behind would show in the next ones.
+            # Called between two steps: any side effect would show in the next ones.
             before = trainer.weights()
             compute_seconds(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
             after = trainer.weights()
@@ -124,7 +124,7 @@ for name, case in CASES.items():
 
 @contextmanager
 def supervised(folder, name, command):
-    """Run `command`; nothing of it is left afterwards, however that ends."""
+    """Run `command`; all its processes have ended afterwards."""
     scratch = folder / name
     scratch.mkdir()
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
@@ -140,7 +140,7 @@ def supervised(folder, name, command):
         try:
             yield process
         finally:
-            # This tells the supervisor to end all that still runs.
+            # Closing stdin tells the supervisor to end all remaining processes.
             process.stdin.close()
             process.wait()
 
@@ -153,7 +153,7 @@ def framework(request):
 
 @pytest.fixture(scope="module")
 def folder(processes, framework, tmp_path_factory):
-    """A folder with what ranks together and one process alone came to in every case."""
+    """A folder with the results of ranks together and of a single process for every case."""
     folder = tmp_path_factory.mktemp("parallel")
     script = folder / "train.py"
     script.write_text(SCRIPT)
@@ -179,30 +179,30 @@ def stored(folder, case, rank=0, ranks=RANKS):
 
 
 @pytest.mark.parametrize(("framework", "case"), EACH, indirect=["framework"])
-def test_ranks_train_as_one_process_does_on_the_joined_batch(folder, case):
-    together = one, other = [stored(folder, case, rank) for rank in range(RANKS)]
+def test_ranks_train_like_one_process_on_the_joined_batch(folder, case):
+    together = first, second = [stored(folder, case, rank) for rank in range(RANKS)]
     alone = stored(folder, case, ranks=1)
-    # What one sees as its loss is the mean over the ranks, micro-batches joined.
+    # The single process's loss is the mean over ranks, with micro-batches joined.
     losses = [rank.pop("losses") for rank in together]
     assert not np.array_equal(*losses)
     assert sum(losses) / RANKS == pytest.approx(alone.pop("losses"), rel=1e-9)
-    assert one.pop("moved") == other.pop("moved") > 1e-6
-    # Gradients that were not exchanged are each rank's own.
-    assert not np.allclose(one.pop("own"), other.pop("own"))
+    assert first.pop("moved") == second.pop("moved") > 1e-6
+    # Gradients that were not exchanged differ between ranks.
+    assert not np.allclose(first.pop("own"), second.pop("own"))
     del alone["moved"], alone["own"]
-    assert one.keys() == other.keys() == alone.keys()
+    assert first.keys() == second.keys() == alone.keys()
     for name, expected in alone.items():
-        assert np.array_equal(one[name], other[name]), name
-        assert np.allclose(one[name], expected, rtol=1e-9, atol=1e-12), name
+        assert np.array_equal(first[name], second[name]), name
+        assert np.allclose(first[name], expected, rtol=1e-9, atol=1e-12), name
 
 
-def test_the_output_of_every_rank_is_where_the_driver_looks_for_it(folder, framework):
+def test_rank_output_is_where_the_driver_expects_it(folder, framework):
     place = FRAMEWORKS[framework].log_pattern
     for rank in range(RANKS):
         files = sorted((folder / "together").glob(place.format(index=rank)))
         assert f"this is rank {rank}\n" in "".join(file.read_text() for file in files)
 
 
-def test_no_process_is_left(folder):
+def test_the_launcher_leaves_no_process(folder):
     lines = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
     assert not [line for line in lines if str(folder) in " ".join(line)]

@@ -1,4 +1,4 @@
-"""The parameter files name what was published, and a wrong file is refused."""
+"""Parameters files cover the published tables, and invalid files are rejected."""
 
 import re
 
@@ -26,7 +26,7 @@ PLACE = ("precision", "nodes", "gpus", "batch_size")
 
 
 def expand(path):
-    """The configurations of a parameters file, each model and parameters."""
+    """Return the configurations of a parameters file as dictionaries."""
     configurations, wrong = read_sweep(path)
     if wrong:
         raise SweepError([*map(str, wrong)])
@@ -34,26 +34,26 @@ def expand(path):
 
 
 def named(file):
-    """The cells that a file names: model, precision, nodes, GPUs per node, batch per GPU."""
+    """Return a file's cells: model, precision, nodes, GPUs per node, batch per GPU."""
     configurations = expand(FOLDER / f"{file}.yaml")
     return [(TABLE_NAMES[c["model"]], *(c[name] for name in PLACE)) for c in configurations]
 
 
 def cells(file, status):
-    """Paddle's cells of this status in the file's tables, as `named` has them."""
+    """Return Paddle's cells of this status in the file's tables, in the form of `named`."""
     frame = perfkit.published()
-    some = frame[frame["table"].isin(TABLES[file])].query("framework == 'paddle'")
+    rows = frame[frame["table"].isin(TABLES[file])].query("framework == 'paddle'")
     columns = ["model", "precision", "nodes", "gpus_per_node", "batch_per_gpu"]
-    return set(some.query("status == @status")[columns].itertuples(index=False, name=None))
+    return set(rows.query("status == @status")[columns].itertuples(index=False, name=None))
 
 
-def test_every_published_table_with_paddle_in_it_has_a_file():
+def test_every_published_paddle_table_has_a_parameters_file():
     paddle = perfkit.published().query("framework == 'paddle' and status == 'published'")
     assert set(paddle["table"]) == {table for tables in TABLES.values() for table in tables}
     assert {*TABLES, "quick", "gpt2"} == set(FILES)
 
 
-def test_the_sweep_of_gpt2_has_every_precision_on_1_8_and_16_gpus():
+def test_the_gpt2_sweep_covers_every_precision_on_1_8_and_16_gpus():
     configurations = expand(FOLDER / "gpt2.yaml")
     places = {(c["nodes"], c["gpus"], c["precision"]) for c in configurations}
     topologies = ((1, 1), (1, 8), (2, 8))
@@ -63,18 +63,16 @@ def test_the_sweep_of_gpt2_has_every_precision_on_1_8_and_16_gpus():
 
 
 @pytest.mark.parametrize("file", TABLES)
-def test_every_cell_that_paddle_published_is_named_exactly_once(file):
-    """And none besides but those that are marked with a dash."""
+def test_every_published_paddle_cell_is_measured_exactly_once(file):
+    """Only cells marked with a dash may be measured besides."""
     found, published = named(file), cells(file, "published")
     assert published and [cell for cell in published if found.count(cell) != 1] == []
     assert {*found} - published <= cells(file, "not_published")
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_configuration_of_a_file_can_be_asked_for_on_the_hardware_it_needs(
-    file, monkeypatch, tmp_path
-):
-    """On a Slurm allocation of 8 nodes with 8 GPUs each, with a GPU build of Paddle."""
+def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, tmp_path):
+    """The hardware is a Slurm allocation of 8 nodes with 8 GPUs and a GPU build of Paddle."""
     monkeypatch.setattr(
         "perfkit.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
@@ -93,8 +91,8 @@ def test_every_configuration_of_a_file_can_be_asked_for_on_the_hardware_it_needs
 
 
 @pytest.mark.parametrize("file", TABLES)
-def test_published_tables_are_measured_by_paddles_static_graph_and_without_our_settings(file):
-    """And by the full protocol, and wherever the sweep is run."""
+def test_published_tables_use_static_graphs_without_perfkits_tuning(file):
+    """They also use the full protocol and leave the launcher open."""
     names = ("framework", "execution", "protocol", "disable_tuning", "layout", "launcher")
     asked = {tuple(map(c.get, names)) for c in expand(FOLDER / f"{file}.yaml")}
     layout = None if file == "perf-bert" else "NCHW"
@@ -102,14 +100,14 @@ def test_published_tables_are_measured_by_paddles_static_graph_and_without_our_s
 
 
 @pytest.mark.parametrize(("file", "name"), [("resnet50", "fleetx"), ("vgg16", "fleetx-vgg16")])
-def test_each_fleetx_precision_has_the_strategy_printed_above_its_table(file, name):
+def test_fleetx_files_use_the_strategy_printed_with_each_table(file, name):
     configurations = expand(FOLDER / f"fleetx-{file}.yaml")
     pairs = {(c["precision"], c["strategy"]) for c in configurations}
     own = {("fp32", f"{name}-fp32"), ("amp", f"{name}-amp")}
     assert pairs == own | {("auto", "fleetx-auto")}
 
 
-def test_the_strategy_that_a_match_expects_is_the_one_of_the_tables_file():
+def test_matching_expects_the_strategies_of_the_parameters_files():
     named = {
         (file, cell["precision"]): cell["strategy"]
         for file in FILES
@@ -119,7 +117,7 @@ def test_the_strategy_that_a_match_expects_is_the_one_of_the_tables_file():
     assert named == STRATEGIES
 
 
-def test_the_quick_sweep_runs_a_few_small_configurations_on_the_cpu():
+def test_the_quick_sweep_has_few_small_cpu_configurations():
     configurations = expand(FOLDER / "quick.yaml")
     assert len(configurations) <= 4
     assert {(c["device"], c["protocol"]) for c in configurations} == {("cpu", "quick")}
@@ -127,7 +125,7 @@ def test_the_quick_sweep_runs_a_few_small_configurations_on_the_cpu():
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_says_in_its_header_what_it_stands_for(file):
+def test_every_parameters_file_has_a_header_comment(file):
     assert (FOLDER / f"{file}.yaml").read_text("utf-8").startswith("# ")
 
 
@@ -152,13 +150,13 @@ GRID = "matrix: {nodes: [1, 2], gpus: [1, 8]}\n"
         ("parameters: {gpus: 1}", ["gpus 1"]),
         # Without a matrix, each entry is a configuration.
         ("include: [{gpus: 1}, {gpus: 8, nodes: 2}]", ["gpus 1", "gpus 8 nodes 2"]),
-        # A list stands for any of its values; excludes may overlap, and name null.
+        # A list matches any of its values; excludes may overlap and contain null.
         (
             f"{GRID}exclude: [{{nodes: [2, 4], gpus: 1}}, {{nodes: 2}}]",
             ["nodes 1 gpus 1", "nodes 1 gpus 8"],
         ),
         ("matrix: {layout: [null, NHWC]}\nexclude: [{layout: null}]", ["layout NHWC"]),
-        # What agrees gets the other parameters; what agrees with none is one more.
+        # Matching configurations get the other parameters; an entry without a match is added.
         (
             "matrix: {gpus: [1, 8]}\ninclude: [{gpus: 8, seed: 1}, {timeout: 9}]",
             ["gpus 1 timeout 9", "gpus 8 seed 1 timeout 9"],
@@ -173,12 +171,12 @@ GRID = "matrix: {nodes: [1, 2], gpus: [1, 8]}\n"
         ),
     ],
 )
-def test_a_file_stands_for_the_combinations_of_its_matrix_less_exclude_with_include(
+def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
     sweep_file, text, configurations
 ):
     found = expand(sweep_file(text))
-    assert [" ".join(f"{n} {v}" for n, v in one.items()) for one in found] == [
-        f"model resnet50 {one}" for one in configurations
+    assert [" ".join(f"{n} {v}" for n, v in item.items()) for item in found] == [
+        f"model resnet50 {text}" for text in configurations
     ]
 
 
@@ -230,7 +228,7 @@ def test_a_file_stands_for_the_combinations_of_its_matrix_less_exclude_with_incl
         ("matrix: {gpus: [1", "not YAML: expected ',' or ']'"),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_name_and_what_is_wrong(sweep_file, text, message):
+def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, message):
     with pytest.raises(SweepError) as refused:
         read_jobs(sweep_file(text), {}, "slurm")
     assert re.search(r"sweep\.yaml(:\d+)?: ", str(refused.value))
@@ -247,19 +245,19 @@ def test_a_wrong_file_is_refused_with_its_name_and_what_is_wrong(sweep_file, tex
         ("notebook: 2020-13-45", "month must be in 1..12"),
     ],
 )
-def test_a_file_that_names_no_notebook_is_refused(sweep_file, notebook, message):
+def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, message):
     with pytest.raises(SweepError, match=rf"sweep\.yaml(:\d+)?: .*{message.replace('?', '.')}"):
         expand(sweep_file("", notebook))
 
 
-def test_several_problems_of_a_file_are_told_at_once_in_the_order_of_their_lines(sweep_file):
+def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file):
     file = sweep_file("parameters: {gpu: 8,\n batch_size: 0}\nmatrix: {seeds: [1]}")
     told = r"(?s):2: parameters\.gpu: .*:3: batch_size: 0 .*:4: matrix\.seeds: "
     with pytest.raises(SweepError, match=told):
         read_jobs(file, {}, "slurm")
 
 
-def test_a_file_that_is_not_there_or_not_text_is_refused_by_name(tmp_path):
+def test_a_missing_or_binary_file_is_rejected_by_name(tmp_path):
     with pytest.raises(SweepError, match=r"missing\.yaml: No such file"):
         expand(tmp_path / "missing.yaml")
     with pytest.raises(SweepError, match="no file of this machine; fetch it first"):
@@ -275,8 +273,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused_by_name(tmp_path):
     ("table", "prefetch"),
     [("fleetx-resnet50", 8), ("fleetx-vgg16", 8), ("paddle-resnet50-report", 2)],
 )
-def test_a_published_table_keeps_dali_as_its_source_has_it(table, prefetch):
-    """Whatever is faster on the machine that measures it."""
+def test_published_tables_keep_the_dali_settings_of_their_source(table, prefetch):
     for job in read_jobs(ROOT / "parameters" / f"{table}.yaml", {}, "slurm"):
         config = job.plan.config
         assert (config.dali_threads, config.dali_prefetch) == (4, prefetch)
@@ -287,10 +284,8 @@ def test_a_published_table_keeps_dali_as_its_source_has_it(table, prefetch):
     "folder", ["http://x/y", "s3://bucket", "/proc/1/x", "/sys/x", "a\\0b"]
 )
 @pytest.mark.parametrize("executor", ["local", "slurm"])
-def test_an_outputs_folder_that_keeps_no_files_is_refused_in_a_dry_run(
-    sweep_file, folder, executor
-):
-    """Also where another machine measures, whose folders can't be tried."""
+def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file, folder, executor):
+    """This also holds for remote executors, whose folders cannot be checked."""
     where = f'device: cpu, input: synthetic, outputs_dir: "{folder}"'
     with pytest.raises(SweepError, match=r":2: outputs_dir: .*not a folder for files"):
         read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, executor)

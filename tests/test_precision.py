@@ -1,4 +1,4 @@
-"""Precision: what it is called by what was seen, and that nothing else is passed off as it."""
+"""Effective precision: its name, and rejection of training that differs from the request."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def config(**changes):
 
 
 def seen(**changes):
-    """What a training on the CPU in fp32 tells of itself, with changes."""
+    """Return what fp32 training on the CPU reports, with changes."""
     dtypes = {"float32": 109}
     return {"precision": "fp32", "device": "cpu", "tf32": False, "dtypes": dtypes} | changes
 
@@ -51,13 +51,13 @@ def test_precision_is_named_by_the_dtypes_of_outputs_and_weights(produced, weigh
         ({}, {}),
         ({"device": "gpu"}, {}),
         ({"device": "gpu", "tf32": True}, {"tf32": True}),
-        # TF32 is beside the point of lower precisions.
+        # TF32 does not matter for lower precisions.
         *(
             ({"device": "gpu", "precision": precision}, {"precision": precision, "tf32": tf32})
             for precision in ("amp", "pure_fp16", "bf16")
             for tf32 in (True, False)
         ),
-        # Whatever it turns out to be.
+        # auto accepts any precision.
         *(
             ({"device": "gpu", "precision": "auto"}, {"precision": precision, "tf32": tf32})
             for precision in ("fp32", "amp", "pure_fp16", "bf16", "float64")
@@ -65,7 +65,7 @@ def test_precision_is_named_by_the_dtypes_of_outputs_and_weights(produced, weigh
         ),
     ],
 )
-def test_a_training_that_is_what_was_asked_for_is_accepted(asked, found):
+def test_training_that_matches_the_request_is_accepted(asked, found):
     check_effective(config(**asked), seen(device=asked.get("device", "cpu"), **found))
 
 
@@ -95,7 +95,7 @@ def test_a_training_that_is_what_was_asked_for_is_accepted(asked, found):
         ),
     ],
 )
-def test_what_differs_from_what_was_asked_for_is_refused_with_both(asked, found, told):
+def test_training_that_differs_from_the_request_is_a_config_mismatch(asked, found, told):
     with pytest.raises(ConfigMismatchError) as refused:
         check_effective(config(**asked), seen(**found))
     assert told in str(refused.value)
@@ -105,14 +105,14 @@ def test_what_differs_from_what_was_asked_for_is_refused_with_both(asked, found,
     assert told in message
 
 
-def test_numpy_is_one_with_which_paddles_loss_scaler_survives_an_overflow():
-    """From 2.4 on NumPy raises a TypeError for what GradScaler.update does to its scale."""
+def test_the_numpy_version_works_with_paddles_loss_scaler():
+    """NumPy 2.4 and later raise a TypeError in GradScaler.update."""
     with pytest.warns(DeprecationWarning):
         assert float(paddle.full([1], 2.0)) == 2.0
 
 
 @pytest.mark.parametrize("precision", ["amp", "pure_fp16", "bf16"])
-def test_a_cpu_does_not_train_in_lower_precisions_and_its_layers_say_so(precision):
+def test_paddle_ignores_lower_precisions_on_a_cpu_and_the_check_detects_it(precision):
     if paddle.is_compiled_with_cuda():
         pytest.skip("a GPU build of Paddle trains on the GPU here")
     side = side_of("paddle")
@@ -124,9 +124,7 @@ def test_a_cpu_does_not_train_in_lower_precisions_and_its_layers_say_so(precisio
         check_effective(trainer.config, found)
 
 
-def test_a_precision_that_the_device_ignores_ends_the_run_before_its_first_step(
-    measure, monkeypatch
-):
+def test_an_ignored_precision_ends_the_run_before_its_first_step(measure, monkeypatch):
     promised = replace(FRAMEWORKS["paddle"], cpu_precisions=("fp32", "amp"))
     monkeypatch.setitem(FRAMEWORKS, "paddle", promised)
     measurement = measure(precision="amp", input="synthetic")

@@ -1,4 +1,4 @@
-"""CPU time of a repeat's processes, in a /proc made by hand."""
+"""CPU time of a repeat's processes, on a fake /proc."""
 
 import os
 import shutil
@@ -14,22 +14,22 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @pytest.fixture
 def process(tmp_path, monkeypatch):
-    """Make or change a process: its CPU time in seconds, of itself and of ended children."""
+    """Return a function that writes a process; CPU times of itself and ended children in s."""
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
 
-    def made(pid, parent, module="bash", seconds=0, children_seconds=0, started=1):
+    def write(pid, parent, module="bash", seconds=0, children_seconds=0, started=1):
         own, children = round(seconds * TICKS), round(children_seconds * TICKS)
         fields = f"S {parent} 0 0 0 0 0 0 0 0 0 {own} 0 {children} 0 20 0 1 0 {started}"
         (tmp_path / str(pid)).mkdir(exist_ok=True)
         (tmp_path / f"{pid}/stat").write_text(f"{pid} (a (strange) name) {fields}{' 0' * 30}\n")
         (tmp_path / f"{pid}/cmdline").write_text(f"python\0-m\0{module}\0rest\0")
 
-    return made
+    return write
 
 
 @pytest.fixture
 def tree(process):
-    """Of a supervisor 10, its launcher 11 and a rank 12; a process 5 is someone else's."""
+    """The tree of supervisor 10, its launcher 11 and rank 12; process 5 is unrelated."""
     process(5, 1, seconds=1000)
     process(10, 5, "perfkit.driver.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
@@ -37,9 +37,7 @@ def tree(process):
     return ProcessTree(find_supervisor(12))
 
 
-def test_the_processes_of_a_repeat_are_counted_also_later_ones_and_those_of_others_are_not(
-    tree, process
-):
+def test_only_processes_of_the_repeat_are_counted(tree, process):
     assert tree.cpu_seconds() == 1 + 2 + 30
     process(13, 12, seconds=4)
     process(14, 13, seconds=5)
@@ -48,7 +46,7 @@ def test_the_processes_of_a_repeat_are_counted_also_later_ones_and_those_of_othe
     assert tree.cpu_seconds() == 33 + 4 + 5
 
 
-def test_the_time_of_a_child_that_has_ended_is_its_parents(tree, process, tmp_path):
+def test_cpu_time_of_ended_children_is_kept(tree, process, tmp_path):
     process(13, 12, seconds=4)
     assert tree.cpu_seconds() == 37
     shutil.rmtree(tmp_path / "13")
@@ -59,7 +57,7 @@ def test_the_time_of_a_child_that_has_ended_is_its_parents(tree, process, tmp_pa
     assert tree.cpu_seconds() == 37
 
 
-def test_a_process_that_took_an_ended_ones_number_is_not_counted(tree, process):
+def test_a_reused_pid_is_not_counted(tree, process):
     process(13, 12, seconds=4)
     tree.cpu_seconds()
     process(13, 5, seconds=500, started=2)
@@ -69,8 +67,8 @@ def test_a_process_that_took_an_ended_ones_number_is_not_counted(tree, process):
         tree.cpu_seconds()
 
 
-def test_processes_that_may_not_be_read_are_not_counted(tree, monkeypatch):
-    """As with hidepid, where others' are there and can't be opened."""
+def test_unreadable_processes_are_not_counted(tree, monkeypatch):
+    """With hidepid, other users' processes exist but cannot be opened."""
     read = psutil.Process.ppid
 
     def hidden(self):
@@ -82,7 +80,7 @@ def test_processes_that_may_not_be_read_are_not_counted(tree, monkeypatch):
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
 
 
-def test_of_others_the_parent_is_read_once(tree, monkeypatch):
+def test_the_parent_of_an_unrelated_process_is_read_once(tree, monkeypatch):
     asked, read = [], psutil.Process.ppid
     monkeypatch.setattr(psutil.Process, "ppid", lambda p: asked.append(p.pid) or read(p))
     for _ in range(3):
@@ -91,10 +89,10 @@ def test_of_others_the_parent_is_read_once(tree, monkeypatch):
 
 
 @pytest.mark.parametrize("rank", [5, 99, -3, 10**30])
-def test_a_number_that_is_no_rank_of_this_machine_has_no_supervisor(tree, rank):
+def test_a_pid_that_is_no_local_rank_has_no_supervisor(tree, rank):
     assert find_supervisor(rank) is None
 
 
-def test_a_rank_that_no_supervisor_of_this_machine_watches_has_none(process):
+def test_a_rank_without_a_local_supervisor_has_none(process):
     process(12, 1, "perfkit.worker.rank")
     assert find_supervisor(12) is None

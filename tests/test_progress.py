@@ -1,4 +1,4 @@
-"""What is seen of a sweep: nothing foreign is markup, and it fits the terminal."""
+"""A sweep's progress display: it fits the terminal and escapes untrusted text."""
 
 import io
 
@@ -32,7 +32,7 @@ def measurement(tmp_path):
 
 
 def shown(statuses, **console):
-    """What the progress writes, on a terminal of 80 columns unless told otherwise."""
+    """Return what the progress display writes, by default on a terminal of 80 columns."""
     written = io.StringIO()
     settings = {
         "width": 80,
@@ -41,12 +41,12 @@ def shown(statuses, **console):
         "color_system": None,
     } | console
     with Progress(Console(file=written, **settings), "quick", in_turn=True) as progress:
-        for some in statuses:
-            progress.show(some)
+        for current in statuses:
+            progress.show(current)
     return written.getvalue()
 
 
-def test_the_headline_counts_and_says_what_is_left(measurement):
+def test_the_headline_shows_counts_and_remaining_time(measurement):
     statuses = [
         status("1", "done", measurement),
         status("2", "running"),
@@ -63,13 +63,13 @@ def test_the_headline_counts_and_says_what_is_left(measurement):
     )
 
 
-def test_a_row_has_the_repeats_that_are_done_and_the_number(measurement):
+def test_a_row_shows_finished_repeats_and_throughput(measurement):
     text = shown([[status("2", "done", measurement), status("4", "waiting")]])
     assert "batch_size 2   done     3/3      50.00 images/s" in text
     assert "batch_size 4   waiting  0/3" in text
 
 
-def test_of_many_jobs_those_that_matter_now_are_shown_and_the_others_counted():
+def test_running_and_failed_jobs_are_shown_and_the_rest_counted():
     many = [status(str(n), "waiting") for n in range(100)]
     many[50] = status("50", "running")
     many[60] = status("60", "failed", reason="out_of_memory: no room" * 20)
@@ -81,7 +81,7 @@ def test_of_many_jobs_those_that_matter_now_are_shown_and_the_others_counted():
     assert "and 81 waiting" in frame
 
 
-def test_without_a_terminal_each_job_has_one_line_when_it_ends(measurement):
+def test_without_a_terminal_each_finished_job_prints_one_line(measurement):
     first, second = status("2", "running"), status("4", "waiting")
     failed = status("4", "failed", reason="timeout: repeat 1 took over 9 s")
     text = shown(
@@ -99,7 +99,7 @@ def test_without_a_terminal_each_job_has_one_line_when_it_ends(measurement):
     ]
 
 
-def test_a_reason_from_elsewhere_is_text_and_not_markup():
+def test_failure_reasons_are_printed_without_markup():
     written = io.StringIO()
     hostile = "[bold red]x[/] [link=http://evil.example]here[/link]"
     console = Console(file=written, width=80, force_terminal=True)

@@ -1,10 +1,10 @@
-"""The published numbers are all there, and what was not published has no number."""
+"""The published numbers are complete, and unpublished cells have no number."""
 
 import pytest
 
 import perfkit
 
-CELLS = {  # table: cells with a number, left empty, marked with a dash
+CELLS = {  # table: cells with a number, empty, with a dash
     "fleetx-resnet50": (26, 24, 10),
     "fleetx-vgg16": (44, 0, 0),
     "dlperf-resnet50": (10, 0, 0),
@@ -15,7 +15,7 @@ CELLS = {  # table: cells with a number, left empty, marked with a dash
     "paddle-resnet50-report": (36, 0, 4),
 }
 
-# Summed once by a program that read the sources' own tables, not this package's file.
+# Computed once from the sources' own tables, not from this package's file.
 SUMS = {
     "fleetx-resnet50": 289095.21,
     "fleetx-vgg16": 218677.16,
@@ -33,23 +33,23 @@ def cells():
     return perfkit.published()
 
 
-def test_every_table_has_its_published_empty_and_dashed_cells(cells):
+def test_every_table_has_the_expected_cells(cells):
     counts = cells.groupby("table")["status"].value_counts().unstack(fill_value=0)
     found = counts[["published", "not_published", "dash"]]
     assert {table: tuple(row) for table, row in found.T.items()} == CELLS
 
 
-def test_a_cell_has_a_number_exactly_where_one_was_published(cells):
+def test_exactly_the_published_cells_have_a_number(cells):
     assert (cells["throughput"].notna() == (cells["status"] == "published")).all()
     assert (cells["throughput"].dropna() > 0).all()
 
 
-def test_the_numbers_of_a_table_add_up_to_what_its_source_adds_up_to(cells):
+def test_table_sums_match_their_sources(cells):
     sums = cells.groupby("table")["throughput"].sum().round(3)
     assert sums.to_dict() == SUMS
 
 
-def test_no_empty_cell_is_filled_and_no_word_is_taken_for_an_empty_one(cells):
+def test_only_optional_columns_are_empty(cells):
     without = cells[cells["table"] == "fleetx-resnet50"]
     assert without["input"].isna().all() and without["note"].isna().all()
     sometimes = ["throughput", "printed", "speedup", "input", "statistic", "note"]
@@ -57,26 +57,26 @@ def test_no_empty_cell_is_filled_and_no_word_is_taken_for_an_empty_one(cells):
     assert cells[always].notna().all(axis=None)
 
 
-def test_counts_are_whole_numbers(cells):
+def test_counts_are_positive_integers(cells):
     for column in ("nodes", "gpus_per_node", "batch_per_gpu"):
         assert cells[column].dtype == "int64" and (cells[column] > 0).all()
 
 
-def test_a_source_is_the_name_of_a_document_not_of_a_file(cells):
+def test_sources_are_document_titles(cells):
     assert cells.groupby("table")["source"].nunique().eq(1).all()
     assert not cells["source"].str.contains(r"\.(?:txt|md|csv)\b|/|_").any()
 
 
-def test_no_cell_is_there_twice(cells):
-    # One cell may stand for V100 and A100, with and without accumulation, or once a run.
+def test_cells_are_unique(cells):
+    # A cell may appear per GPU, with and without accumulation, or per run.
     where = ["table", "framework", "precision", "nodes", "gpus_per_node", "batch_per_gpu"]
     assert not cells.duplicated([*where, "gpu", "note"]).any()
 
 
-def test_dlperfs_averages_are_the_means_of_its_six_runs(cells):
+def test_dlperf_averages_are_the_means_of_its_six_runs(cells):
     def by_topology(*tables):
-        some = cells[cells["table"].isin(tables) & (cells["framework"] == "paddle")]
-        return some.groupby(["nodes", "gpus_per_node"])["throughput"]
+        rows = cells[cells["table"].isin(tables) & (cells["framework"] == "paddle")]
+        return rows.groupby(["nodes", "gpus_per_node"])["throughput"]
 
     runs = by_topology("dlperf-resnet50-run")
     averages = by_topology("dlperf-resnet50", "dlperf-resnet50-log")
@@ -85,8 +85,8 @@ def test_dlperfs_averages_are_the_means_of_its_six_runs(cells):
     assert ((runs.mean() - averages.mean()).abs() < 0.00501).all()
 
 
-def test_more_gpus_publish_a_higher_throughput(cells):
-    # A slip in a transcribed digit would break the order.
+def test_published_throughput_rises_with_gpus(cells):
+    # A mistyped digit would break the order.
     series = ["table", "framework", "precision", "batch_per_gpu", "statistic"]
     published = cells[cells["status"] == "published"].assign(
         gpus=cells["nodes"] * cells["gpus_per_node"],

@@ -1,8 +1,7 @@
-"""The page of published tables: every number in its source's layout, what was measured beside
-it, and charts that show what the sources' pages do.
+"""The page of published tables: numbers in their source's layout, measurements, charts.
 
-snapshots/published.txt is the page's text when nothing was measured. To write it anew, after a
-look at what changed: python tests/test_published_shapes.py"""
+snapshots/published.txt is the page's text without measurements. Review changes, then rewrite
+it with: python tests/test_published_shapes.py"""
 
 import re
 import tempfile
@@ -29,7 +28,7 @@ from perfkit.text.language import LANGUAGES, in_language
 SNAPSHOT = Path(__file__).parent / "snapshots" / "published.txt"
 GPU8 = {"device": "gpu", "gpus": 8, "batch_size": 128}
 FLEETX = GPU8 | {"strategy": "fleetx-fp32", "execution": "static"}
-"""What the FleetX ResNet-50 page measured to be 2506.47 images/s."""
+"""The configuration of FleetX's published 2506.47 images/s for ResNet-50."""
 GPU1 = {"device": "gpu", "gpus": 1, "batch_size": 256}
 FP16 = GPU1 | {"precision": "pure_fp16"}
 
@@ -41,7 +40,7 @@ def cells():
 
 @pytest.fixture(scope="module")
 def section(tmp_path_factory):
-    """The page when nothing was measured."""
+    """The page without measurements."""
     return shown(tmp_path_factory.mktemp("empty"))
 
 
@@ -51,20 +50,19 @@ def shown(outputs, *results):
 
 
 def without_charts(outputs, *results):
-    """What takes no time of it."""
+    """Return the page without its slow charts."""
     with patch.dict(CHARTS, clear=True):
         return shown(outputs, *results)
 
 
 def page_text(section):
-    """Headings, sentences and tables as lines, with | between the cells and / between the lines
-    of a cell."""
+    """Return headings, sentences and table rows as lines: cells by |, lines of a cell by /."""
     page = page_of(section)
     for line in page.find_all("br"):
         line.replace_with(" / ")
     lines = []
-    for one in page.find_all(["h2", "p", "summary", "caption", "tr"]):
-        parts = one.find_all(["th", "td"]) or [one]
+    for element in page.find_all(["h2", "p", "summary", "caption", "tr"]):
+        parts = element.find_all(["th", "td"]) or [element]
         lines.append(" | ".join(" ".join(part.get_text().split()) for part in parts).rstrip())
     return "\n".join(lines) + "\n"
 
@@ -79,7 +77,7 @@ def figures(section):
 
 
 def in_cell(section):
-    """The lines of the cell of GPU8 in the first table."""
+    """Return the lines of GPU8's cell in the first table."""
     table = page_of(section).find("table")
     columns = [heading.get_text() for heading in table.find_all("th")]
     (row,) = (row for row in table("tr") if row.td and row.td.get_text() == "128")
@@ -91,28 +89,28 @@ def matched(cells, tmp_path, *results):
     return match(cells, records(perfkit.load(write_all(tmp_path, *results))))
 
 
-def test_the_page_has_the_tables_of_its_sources_and_what_their_charts_show(section):
-    """The layouts, blank cells and dashes of the sources; speed-ups with those printed
-    otherwise; marks of a smaller batch or of pure FP16; counts; the charts' findings."""
+def test_the_page_text_matches_the_snapshot(section):
+    """It covers layouts, blank and dashed cells, speedups that differ from the printed ones,
+    marks for smaller batches and pure FP16, counts, and the charts' findings."""
     assert page_text(section) == SNAPSHOT.read_text(), "look at what changed; see above"
     assert len(figures(section)) == 15
 
 
-def test_every_published_number_stands_in_its_table_to_the_digits_of_its_source(section, cells):
+def test_every_published_number_is_shown_as_printed(section, cells):
     texts = [cell.get_text("|").split("|")[0].strip() for cell in page_of(section)("td")]
     printed = Counter(cell["printed"] for cell in cells if cell["printed"])
     assert printed.total() == 230
     assert not printed - Counter(texts)
 
 
-def test_each_source_has_a_link_to_where_it_was_published(section, cells):
+def test_every_source_has_a_link(section, cells):
     assert [*SHAPES] == [*dict.fromkeys(cell["table"] for cell in cells)]
     links = [heading.find_next("a")["href"] for heading in page_of(section)("h2")]
     assert len({*links}) == len({cell["source"] for cell in cells})
     assert all(link.startswith("https://github.com/") for link in links)
 
 
-def test_a_measurement_stands_below_the_published_number_with_ratio_and_differences(tmp_path):
+def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differences(tmp_path):
     section = without_charts(tmp_path, measured([2600.0, 2500.0, 2550.0], **FLEETX))
     assert in_cell(section) == ["2506.47", "2550 (1.02×)"]
     beside = page_of(section).find("details")
@@ -126,15 +124,15 @@ def test_a_measurement_stands_below_the_published_number_with_ratio_and_differen
         "published: median of 7 runs; each the mean of steps 21-120",
     ]
     not_run = re.findall(r"of which not run: (\d+)", page_of(section).get_text())
-    # DLPerf's 36 single runs stand beside no measurement.
+    # DLPerf's 36 single runs match no measurement.
     assert not_run == ["25", "44", "10", "77", "36"]
 
 
-def test_the_published_protocol_on_the_published_gpu_differs_in_nothing(cells, tmp_path):
+def test_an_exact_reproduction_has_no_differences(cells, tmp_path):
     found = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX))
-    here = {one.cell["table"]: one.differs for one in found}
+    here = {match.cell["table"]: match.differs for match in found}
     assert here["fleetx-resnet50"] == {}
-    # A 32 GB card is not the 16 GB one of the other report, which prints no strategy.
+    # DLPerf used a 16 GB card and prints no strategy.
     assert {*here["dlperf-resnet50"]} == {"gpu", "strategy", "statistic"}
 
 
@@ -153,15 +151,13 @@ H100 = {"facts": {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"]}}
         ({"strategy": "none"}, ["strategy none"]),
     ],
 )
-def test_in_what_a_measurement_differs_from_the_published_is_stated(
-    cells, tmp_path, change, words
-):
+def test_differences_from_the_published_setup_are_stated(cells, tmp_path, change, words):
     found = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX | change))
     differs = next(m.differs for m in found if m.cell["table"] == "fleetx-resnet50")
     assert difference_words(differs) == words
 
 
-def test_another_input_than_the_published_is_stated(cells, tmp_path):
+def test_a_different_input_is_stated(cells, tmp_path):
     found = matched(cells, tmp_path, measured([393.0] * 7, input="synthetic", **GPU1))
     (differs,) = (m.differs for m in found if m.cell["printed"] == "393.561")
     assert differs["input"] == ("dali/xla", "synthetic")
@@ -181,12 +177,12 @@ def test_another_input_than_the_published_is_stated(cells, tmp_path):
         {"image_size": 32},
     ],
 )
-def test_a_measurement_of_other_work_is_not_beside_that_number(cells, tmp_path, other):
+def test_a_measurement_of_different_work_is_not_matched(cells, tmp_path, other):
     found = matched(cells, tmp_path, measured([1.0], **GPU8 | other))
-    assert "2506.47" not in {one.cell["printed"] for one in found}
+    assert "2506.47" not in {match.cell["printed"] for match in found}
 
 
-def test_of_many_measurements_at_a_place_the_cell_has_the_newest_and_the_list_has_all(tmp_path):
+def test_a_cell_shows_the_newest_measurements_and_the_list_all(tmp_path):
     results = [
         measured([2500.0 + day], **FLEETX).model_copy(
             update={"created": f"2026-01-0{day}T00:00:00+00:00"}
@@ -199,20 +195,20 @@ def test_of_many_measurements_at_a_place_the_cell_has_the_newest_and_the_list_ha
     assert len(page_of(section).find("details")("tr")) == 1 + 5
 
 
-def test_a_failed_measurement_stands_in_its_cell_with_its_code(tmp_path):
+def test_a_failed_measurement_is_shown_with_its_code(tmp_path):
     assert in_cell(without_charts(tmp_path, measured([], **GPU8))) == [
         "2506.47",
         "failed: out_of_memory",
     ]
 
 
-def test_what_was_measured_where_nothing_was_published_has_no_ratio(cells, tmp_path):
+def test_a_measurement_without_a_published_number_has_no_ratio(cells, tmp_path):
     found = matched(cells, tmp_path, measured([350.0], device="gpu", gpus=1, batch_size=32))
-    (one,) = found
-    assert (one.cell["status"], one.ratio) == ("not_published", None)
+    (only,) = found
+    assert (only.cell["status"], only.ratio) == ("not_published", None)
 
 
-def test_scaling_is_over_the_fewest_gpus_of_a_line():
+def test_scaling_is_relative_to_the_fewest_gpus():
     rows = [("1x1", 1, 32, 100.0), ("1x8", 8, 32, 720.0), ("1x8", 8, 64, 800.0)]
     cells = pd.DataFrame(rows, columns=["topology", "gpus", "batch_per_gpu", "throughput"])
     cells = cells.assign(name="Paddle", note=None, nodes=1)
@@ -225,7 +221,7 @@ def test_scaling_is_over_the_fewest_gpus_of_a_line():
 
 
 def legends(section):
-    """The texts in the legend of each figure's last panel."""
+    """Return the legend texts of each figure's last panel."""
     found = [figure.axes[-1].get_legend().get_texts() for figure in figures(section)]
     return [[text.get_text() for text in texts] for texts in found]
 
@@ -241,9 +237,7 @@ def legends(section):
         (FP16 | {"facts": {"gpus": ["NVIDIA H100"]}}, ""),
     ],
 )
-def test_a_measured_number_joins_the_frameworks_of_its_gpu_and_no_other(
-    section, tmp_path, result, name
-):
+def test_measured_numbers_join_only_the_charts_of_their_gpu(section, tmp_path, result, name):
     found = legends(shown(tmp_path, measured([1438.5] * 7, **result)))
     before = legends(section)
     changed = [(new, old) for new, old in zip(found, before, strict=True) if new != old]
@@ -251,14 +245,14 @@ def test_a_measured_number_joins_the_frameworks_of_its_gpu_and_no_other(
     assert len(changed) == bool(name)
 
 
-def test_single_runs_are_dots_of_dlperfs_chart(section):
+def test_the_dlperf_chart_shows_single_runs_as_dots(section):
     pictures = [part for part in section.parts if isinstance(part, Picture)]
     (chart,) = (part.figure.axes[0] for part in pictures if "OneFlow" in part.alt)
-    # Six runs at each of the five topologies of the table.
+    # Six runs at each of five topologies.
     assert len(chart.collections[0].get_offsets()) == 30
 
 
-def test_names_from_elsewhere_are_never_markup(tmp_path):
+def test_untrusted_names_are_escaped(tmp_path):
     hostile = '<script>alert(1)</script> --> $\\frac{1}{0}$ %(used)s "& H100'
     facts = {"facts": {"gpus": [hostile]}}
     html = without_charts(tmp_path, measured([2550.0] * 7, **FLEETX | facts)).html
@@ -268,7 +262,7 @@ def test_names_from_elsewhere_are_never_markup(tmp_path):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_chart_can_be_drawn_in_each_language(tmp_path, language):
-    """A glyph that the fonts lack is a warning."""
+    """A glyph missing from the fonts causes a warning."""
     with in_language(language), warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         for part in shown(tmp_path).parts:

@@ -1,4 +1,4 @@
-"""Workers in another Python environment than the driver's: the parameter `python`."""
+"""The parameter `python`: workers in a different Python environment than the driver's."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from perfkit.system import software
 from perfkit.verification import sides as verified
 
 PYDANTIC = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
-"""What it needs."""
+"""Pydantic's dependencies."""
 BLOCKING = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -50,7 +50,7 @@ def problem(**given):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_worker_imports_little_beside_its_framework():
+def test_a_worker_needs_few_packages_besides_its_framework():
     blocked = {*packages_distributions()} - {*WORKER, *PYDANTIC, "perfkit"}
     assert {"pandas", "papermill", "scipy", "matplotlib", "psutil", "pynvml"} <= blocked
     done = subprocess.run(
@@ -64,7 +64,7 @@ def test_a_worker_imports_little_beside_its_framework():
 
 
 @pytest.mark.usefixtures("processes")
-def test_what_is_no_interpreter_is_refused_and_not_started(tmp_path):
+def test_a_path_that_is_no_interpreter_is_rejected_and_not_run(tmp_path):
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
     program.chmod(0o755)
@@ -79,7 +79,7 @@ def test_what_is_no_interpreter_is_refused_and_not_started(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_an_interpreter_that_is_too_old_is_refused_with_its_version(tmp_path):
+def test_an_old_interpreter_is_rejected_with_its_version(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.version_info, sys.version = (3, 6, 9), '3.6.9 (old)'\n"
     )
@@ -93,7 +93,7 @@ def test_an_interpreter_that_is_too_old_is_refused_with_its_version(tmp_path):
     assert project["requires-python"] == ">={}.{}".format(*software.OLDEST)
 
 
-def test_missing_packages_are_named_with_the_command_that_installs_them(new_environment):
+def test_missing_packages_are_listed_with_the_install_command(new_environment):
     python = portable(new_environment(empty=True))
     given = {"python": python, "input": "dataloader", "data_dir": str(ROOT)}
     with pytest.raises(RequestError) as refused:
@@ -104,7 +104,7 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(new_envi
     )
 
 
-def test_versions_are_those_of_the_workers_environment(new_environment):
+def test_versions_are_read_from_the_workers_environment(new_environment):
     python = new_environment(h5py="0.0.1")
     here = read_environment("paddle", Path("/"))
     there = read_environment("paddle", Path("/"), python)
@@ -113,7 +113,7 @@ def test_versions_are_those_of_the_workers_environment(new_environment):
     assert {name for name in here if here[name] != there[name]} == {"h5py"}
 
 
-def test_two_environments_with_the_same_packages_are_two_measurements_of_one_software(
+def test_environments_with_the_same_packages_share_the_software_identity(
     new_environment,
 ):
     plans = [plan(python=new_environment(name)) for name in ("one", "other")]
@@ -123,7 +123,7 @@ def test_two_environments_with_the_same_packages_are_two_measurements_of_one_sof
     assert len(folders) == 2
 
 
-def test_variants_of_a_comparison_may_name_an_environment_each(new_environment):
+def test_comparison_variants_may_set_an_environment(new_environment):
     one, other = new_environment("one"), new_environment("other")
     shared = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
     found = plan_interleaved(
@@ -134,7 +134,7 @@ def test_variants_of_a_comparison_may_name_an_environment_each(new_environment):
     assert found.named == ["python"]
 
 
-def test_a_verification_may_name_an_environment_for_a_framework(new_environment):
+def test_a_verification_may_set_an_environment_per_framework(new_environment):
     python = new_environment()
     configs = verified("resnet50", f"paddle,paddle:{python}", {})
     assert [config.interpreter for config in configs] == [sys.executable, python]
@@ -142,7 +142,7 @@ def test_a_verification_may_name_an_environment_for_a_framework(new_environment)
         verified("resnet50", "paddle,torch", {"python": python})
 
 
-def test_a_sweep_may_have_a_matrix_of_environments(new_environment, tmp_path):
+def test_a_sweep_matrix_may_list_environments(new_environment, tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text(
         "notebook: resnet50\nparameters: {device: cpu, input: synthetic}\n"
@@ -152,9 +152,7 @@ def test_a_sweep_may_have_a_matrix_of_environments(new_environment, tmp_path):
     assert (own, other) == (sys.executable, str(tmp_path / "other" / "bin" / "python"))
 
 
-def test_a_measurement_in_another_environment_has_the_versions_of_its_workers(
-    new_environment, measure
-):
+def test_a_measurement_records_the_versions_of_its_workers(new_environment, measure):
     python = new_environment(h5py="0.0.1")
     result = measure(python=python, input="synthetic").result
     assert result.status == "complete"

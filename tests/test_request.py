@@ -1,4 +1,4 @@
-"""What a request may ask for, and how a wrong one is refused."""
+"""Valid requests and the errors of invalid ones."""
 
 import re
 import subprocess
@@ -39,7 +39,7 @@ def problems(**given):
     return refused.value.problems
 
 
-def test_all_problems_are_told_at_once_a_misspelt_name_with_the_nearest_known_one():
+def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
     found = problems(gpu=1, batch_size=0, seed="x", repeats=0, protocol="fast")
     names = ["batch_size", "gpu", "protocol", "repeats", "seed"]
     assert [problem.split(":")[0] for problem in found] == names
@@ -85,13 +85,13 @@ def test_all_problems_are_told_at_once_a_misspelt_name_with_the_nearest_known_on
         ("seed", None, "a whole number"),
     ],
 )
-def test_a_wrong_value_is_refused_and_told_what_is_allowed(name, value, allowed):
+def test_a_wrong_value_is_rejected_with_the_allowed_ones(name, value, allowed):
     (problem,) = problems(**{name: value})
     assert problem.startswith(f"{name}: ")
     assert allowed in problem
 
 
-def test_a_setting_that_a_framework_does_not_have_cant_be_disabled():
+def test_disabling_an_unknown_setting_is_rejected():
     asked = {"framework": "torch", "disable_tuning": "affinity,cudnn_serach", "device": "gpu"}
     assert any(
         "'cudnn_serach' is not available; allowed: cudnn_search" in problem
@@ -110,21 +110,19 @@ def test_a_setting_that_a_framework_does_not_have_cant_be_disabled():
     ("framework", "precision", "allowed"),
     [("paddle", "amp", "fp32"), ("jax", "amp", "fp32, bf16"), ("torch", "pure_fp16", "fp32")],
 )
-def test_a_precision_that_a_framework_lacks_on_a_cpu_is_refused_at_once(
-    framework, precision, allowed
-):
+def test_an_unsupported_cpu_precision_is_rejected(framework, precision, allowed):
     (problem, *_more) = problems(framework=framework, precision=precision, device="cpu")
     assert problem.startswith("precision: ") and allowed in problem
 
 
-def test_where_a_cpu_has_no_lower_precision_pytorchs_bf16_is_named():
+def test_an_unsupported_cpu_precision_suggests_pytorch_bf16():
     (problem,) = problems(precision="amp", device="cpu")
     assert problem.endswith("bf16 on a CPU: -p framework torch -p precision bf16")
     bf16 = plan("resnet50", {"input": "synthetic", "framework": "torch", "precision": "bf16"})
     assert bf16.config.precision == "bf16"
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones():
+def test_an_unknown_model_is_rejected_with_the_known_models():
     told = "allowed: resnet50, vgg16, bert, gpt; did you mean 'resnet50'"
     with pytest.raises(RequestError, match=told):
         plan("resnet5", {"input": "synthetic"})
@@ -143,7 +141,7 @@ def test_an_unknown_model_is_refused_with_the_known_ones():
         ("in {home}", "in ~"),
     ],
 )
-def test_only_whole_leading_folders_of_a_path_are_shortened(given, kept):
+def test_only_complete_leading_folders_are_shortened(given, kept):
     names = {"home": Path.home(), "root": ROOT}
     short = portable(given.format(**names))
     assert short == kept.format(**names)
@@ -151,7 +149,7 @@ def test_only_whole_leading_folders_of_a_path_are_shortened(given, kept):
         assert resolved_path(short) == Path(given.format(**names))
 
 
-def test_device_gpu_without_gpus_is_an_error_and_never_a_silent_cpu_run():
+def test_device_gpu_without_gpus_is_an_error():
     for asked, given in (
         ("device=gpu needs at least 1", {"device": "gpu"}),
         ("8", {"gpus": 8}),
@@ -161,17 +159,17 @@ def test_device_gpu_without_gpus_is_an_error_and_never_a_silent_cpu_run():
         assert "this machine shows 0 GPUs" in problem and "-p device cpu" in problem
 
 
-def test_more_processes_than_cores_is_refused(monkeypatch):
+def test_more_processes_than_cores_are_rejected(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert problems(processes=3) == ["processes: 3 asked for, and there are 2 cores"]
 
 
-def test_a_missing_data_folder_is_refused_with_the_command_that_makes_one(tmp_path):
+def test_a_missing_data_folder_is_rejected_with_the_samples_command(tmp_path):
     (problem,) = problems(input="dali", data_dir=str(tmp_path))
     assert "perfkit samples" in problem
 
 
-def test_without_gpus_auto_is_the_cpu_under_the_quick_protocol():
+def test_auto_without_gpus_selects_the_cpu_and_quick():
     planned = plan("resnet50", {"input": "synthetic"})
     assert (planned.config.device, planned.config.topology) == ("cpu", "1x1")
     assert planned.protocol == Protocol.named("quick")
@@ -184,7 +182,7 @@ def gpu_build(monkeypatch):
     )
 
 
-def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch, gpu_build):
+def test_auto_with_gpus_selects_all_of_them_and_published(monkeypatch, gpu_build):
     monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["0", "1", "2", "3"])
     planned = plan("resnet50", {"input": "synthetic"})
     assert (planned.config.device, planned.config.topology) == ("gpu", "1x4")
@@ -194,12 +192,12 @@ def test_with_gpus_auto_is_all_of_them_under_the_published_protocol(monkeypatch,
     )
 
 
-def test_gpus_zero_is_the_cpu_also_where_there_are_gpus():
+def test_gpus_0_selects_the_cpu():
     given = {"model": "resnet50", "input": "synthetic", "gpus": 0}
     assert resolve(given, 4).device == "cpu"
 
 
-def test_every_field_of_a_protocol_can_be_overridden():
+def test_every_protocol_field_can_be_overridden():
     given = {"input": "synthetic", "protocol": "published"}
     steps = {"warmup_steps": 0, "measured_steps": 1, "repeats": 2}
     assert plan("resnet50", given | steps).protocol == Protocol(name="published", **steps)
@@ -211,7 +209,7 @@ def test_a_resolved_configuration_resolves_to_itself(gpu_build):
     assert resolve(config.model_dump(), 2) == config
 
 
-def test_what_is_no_literal_or_begins_with_an_underscore_is_no_parameter():
+def test_non_literals_and_underscored_names_are_not_parameters():
     given = {"input": "synthetic", "_scratch": 1, "module": sys, "function": print}
     assert plan("resnet50", given | {"In": [""], "Out": {}}).config.input == "synthetic"
 
@@ -230,11 +228,11 @@ def test_what_is_no_literal_or_begins_with_an_underscore_is_no_parameter():
         ("MIG-1234", {"MIG-1234": 0}),
     ],
 )
-def test_cuda_visible_devices_counts_as_cuda_counts_it(variable, selected):
+def test_cuda_visible_devices_is_parsed_like_cuda(variable, selected):
     assert select(variable, ["GPU-aaaa", "GPU-bbbb"]) == selected
 
 
-def test_a_cpu_build_of_paddle_is_refused_on_a_gpu_with_what_to_do():
+def test_a_cpu_build_of_paddle_on_a_gpu_is_rejected_with_a_fix():
     (problem,) = problems_here(resolve({"model": "resnet50", "input": "synthetic"}, 4), 4)
     assert re.search(r"is a CPU build.*environment\.yml", problem)
 
@@ -252,14 +250,14 @@ def test_planning_imports_no_framework_and_no_pandas():
     assert done.stdout.strip() == "set()"
 
 
-def test_a_results_folder_that_cannot_be_written_to_is_refused(tmp_path):
+def test_an_unwritable_outputs_folder_is_rejected(tmp_path):
     (tmp_path / "file").touch()
     (problem,) = problems(outputs_dir=str(tmp_path / "file"))
     assert problem.startswith("outputs_dir: can't write to")
     assert "name a folder that you may write to" in problem
 
 
-def test_a_refused_request_leaves_no_folder(tmp_path):
+def test_a_rejected_request_creates_no_folder(tmp_path):
     problems(gpus=8, outputs_dir=str(tmp_path / "outputs"))
     assert not (tmp_path / "outputs").exists()
 
@@ -291,7 +289,7 @@ TWO = {"nodes": 2, "launcher": "manual"}
         ("resnet50", {"hosts": "a,b"}, "hosts: launcher=local has none"),
     ],
 )
-def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypatch):
+def test_contradictory_parameters_are_rejected(model, given, told, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
     with pytest.raises(RequestError) as refused:
@@ -300,7 +298,7 @@ def test_parts_that_do_not_fit_together_are_refused(model, given, told, monkeypa
     assert told in problem
 
 
-def test_a_parameter_is_typed_with_a_space_or_an_equals_sign():
+def test_a_parameter_takes_a_space_or_an_equals_sign():
     given = ["-p", "batch_size=4", "-p", "label", "a=b", "framework=torch", "-p", "hosts=a=b"]
     assert separated(given) == [
         *("-p", "batch_size", "4", "-p", "label", "a=b", "framework=torch"),
@@ -312,13 +310,13 @@ LIVE = "compare --live resnet50 seed=1 seed=2"
 
 
 @pytest.mark.parametrize("command", ["run resnet50", "doctor", "verify resnet50", LIVE])
-def test_every_command_takes_a_parameter_with_an_equals_sign(command):
+def test_every_command_accepts_name_equals_value(command):
     done = CliRunner().invoke(main, [*command.split(), "-p", "batch_size=0"])
     assert done.exit_code == 2
     assert "batch_size: 0 is out of range" in done.stderr
 
 
-def test_a_folder_that_is_typed_starts_in_the_working_directory_a_default_at_the_checkout(
+def test_typed_folders_are_relative_to_the_working_directory(
     tmp_path, monkeypatch, without_summary
 ):
     monkeypatch.chdir(tmp_path)
@@ -332,7 +330,7 @@ def test_a_folder_that_is_typed_starts_in_the_working_directory_a_default_at_the
     assert done.stdout.strip() == str(tmp_path / "outputs" / "index.html")
 
 
-def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path, monkeypatch):
+def test_a_file_instead_of_a_folder_is_reported(tmp_path, monkeypatch):
     (tmp_path / "taken").write_text("")
     done = CliRunner().invoke(main, ["samples", str(tmp_path / "taken" / "in")])
     assert done.exit_code == 2
@@ -344,9 +342,7 @@ def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path, monkeypatch):
     ("model", "framework"),
     [("resnet50", "paddle"), ("vgg16", "torch"), ("bert", "jax"), ("gpt", "paddle")],
 )
-def test_every_field_is_set_but_those_that_the_model_the_launcher_or_the_port_has_none_of(
-    model, framework
-):
+def test_resolving_sets_every_applicable_field(model, framework):
     config = resolve({"model": model, "framework": framework, "input": "synthetic"})
     lacking = {"image_size", "layout"} if model in ("bert", "gpt") else {"sequence_length"}
     none = {name for name, value in config.model_dump().items() if value is None}
@@ -358,29 +354,29 @@ RESOLVED |= dict.fromkeys(("image_size", "layout"), ("resnet50", "vgg16"))
 
 
 @pytest.mark.parametrize(("name", "models"), [*RESOLVED.items(), ("sequence_length", ["bert"])])
-def test_what_a_parameter_says_of_none_is_what_it_is_resolved_to(name, models):
+def test_the_meaning_of_none_states_the_resolved_value(name, models):
     _default, meaning = parameters()[name]
     said = meaning.partition("None: ")[2]
     for model in models:
         for framework in FRAMEWORKS:
             value = getattr(resolve({"model": model, "framework": framework}), name)
-            # These two have no DataLoader here.
+            # JAX and MXNet have no DataLoader here.
             assert str(value) in said or (name == "input" and framework in ("jax", "mxnet"))
 
 
-def test_by_hand_the_nodes_meet_at_one_port_and_else_at_any():
+def test_only_manual_launches_have_a_default_port():
     two = {"model": "resnet50", "nodes": 2, "hosts": "a,b"}
     assert resolve(two | {"launcher": "manual"}).port == 29400
     assert resolve(two | {"launcher": "mpirun"}).port is None
 
 
-def test_none_and_auto_leave_open_what_they_are_the_default_of():
+def test_passing_every_default_changes_nothing():
     given = {name: default for name, (default, _meaning) in parameters().items()}
     asked = {"input": "synthetic"}
     assert plan("resnet50", given | asked) == plan("resnet50", asked)
 
 
-def test_a_configuration_that_this_machine_can_not_run_is_refused_by_measure():
+def test_measure_rejects_a_configuration_for_another_machine():
     given = {"model": "resnet50", "input": "synthetic", "gpus": 2}
     with pytest.raises(RequestError, match="2 asked for, and this machine shows 0 GPUs"):
         perfkit.measure(resolve(given), Protocol.named("quick"))

@@ -1,4 +1,4 @@
-"""What is stored: whole or not at all, and read as what it is or refused by name."""
+"""Stored results: written atomically, and validated when read."""
 
 import errno
 import json
@@ -29,7 +29,7 @@ from perfkit.text import messages
 from perfkit.text.messages import sentence
 
 
-def test_a_result_comes_back_as_it_was_written(tmp_path):
+def test_a_result_survives_writing_and_reading(tmp_path):
     failure = Failure("timeout", {"detail": "<b>took long</b>"})
     result = made_result(id=tmp_path.name, failure=failure)
     write_result(tmp_path, result)
@@ -37,7 +37,7 @@ def test_a_result_comes_back_as_it_was_written(tmp_path):
     assert Measurement.read(tmp_path).result == result
 
 
-def test_a_copy_of_a_measurement_is_not_another_one(tmp_path):
+def test_a_copied_measurement_folder_is_left_out(tmp_path):
     write_all(tmp_path, measured([1.0]))
     (folder,) = tmp_path.iterdir()
     shutil.copytree(folder, tmp_path / "copy")
@@ -48,7 +48,8 @@ def test_a_copy_of_a_measurement_is_not_another_one(tmp_path):
 
 
 def refused(folder, result, change, why):
-    """Have `change` change the stored result, or its text; that it can't be read then."""
+    """Check that the stored result, modified by `change` (a function of its content, or a pair
+    of texts to replace), is rejected with `why`."""
     write_result(folder, result)
     path = folder / "result.json"
     text = path.read_text()
@@ -75,7 +76,7 @@ def refused(folder, result, change, why):
         ("steps_per_second", 1.0),
     ],
 )
-def test_a_number_that_is_not_the_median_of_its_repeats_is_an_error(tmp_path, name, value):
+def test_a_throughput_that_is_not_the_median_is_rejected(tmp_path, name, value):
     why = f"{name} is not that of the complete repeats"
     result = measured([4.0, 5.0, 6.0])
     refused(tmp_path, result, lambda one: one["throughput"].update({name: value}), why)
@@ -100,7 +101,7 @@ def test_a_number_that_is_not_the_median_of_its_repeats_is_an_error(tmp_path, na
         ("a complete repeat has a", lambda one: one["repeats"][0].update(throughput=None)),
     ],
 )
-def test_a_result_whose_parts_contradict_each_other_is_an_error(tmp_path, why, change):
+def test_a_self_contradictory_result_is_rejected(tmp_path, why, change):
     refused(tmp_path, measured([4.0, 5.0, 6.0]), change, why)
 
 
@@ -120,13 +121,13 @@ INDEX, WALL, VALUE = '"index": 1', '"wall_seconds": null', '"value": 4.0'
         (VALUE, '"value": 0.0', r"throughput\.value"),
     ],
 )
-def test_a_file_with_a_wrong_field_is_an_error_that_names_it(tmp_path, old, new, why):
-    """Also a key that is given twice, and a number that is none."""
+def test_an_invalid_field_is_named(tmp_path, old, new, why):
+    """Cover duplicate keys and invalid numbers too."""
     refused(tmp_path, made_result(), (old, new), why)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 5, "4", 4.0, True, None, ...])
-def test_another_schema_version_is_a_named_error(tmp_path, version):
+def test_a_different_schema_version_is_rejected(tmp_path, version):
     def change(content):
         del content["schema_version"]
         content |= {} if version is ... else {"schema_version": version}
@@ -134,12 +135,12 @@ def test_another_schema_version_is_a_named_error(tmp_path, version):
     refused(tmp_path, made_result(), change, "schema_version is .*this perfkit reads 4")
 
 
-def test_a_time_with_another_zone_is_put_into_utc():
+def test_times_are_converted_to_utc():
     east = made_result(created="2026-01-01T08:00:00+08:00")
     assert east.created == "2026-01-01T00:00:00+00:00"
 
 
-def test_what_is_said_of_a_file_that_can_not_be_read_is_short(tmp_path):
+def test_errors_for_unreadable_files_are_short(tmp_path):
     (tmp_path / "result.json").write_text('{"schema_version": "' + "9" * 10**6 + '"}')
     with pytest.raises(ResultError) as error:
         read_result(tmp_path / "result.json")
@@ -149,7 +150,7 @@ def test_what_is_said_of_a_file_that_can_not_be_read_is_short(tmp_path):
         read_result(tmp_path / "result.json")
 
 
-def test_a_result_cut_off_at_any_byte_never_gives_a_number(tmp_path):
+def test_a_result_truncated_at_any_byte_is_rejected(tmp_path):
     write_result(tmp_path, made_result())
     path = tmp_path / "result.json"
     whole = path.read_bytes()
@@ -159,12 +160,12 @@ def test_a_result_cut_off_at_any_byte_never_gives_a_number(tmp_path):
             read_result(path)
 
 
-def test_no_file_is_a_named_error(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(ResultError, match="No such file"):
         read_result(tmp_path / "result.json")
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, "old")
 
@@ -178,21 +179,21 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert path.read_text() == "old"
 
 
-def test_a_raw_file_whose_last_line_is_cut_off_gives_the_lines_before_it(tmp_path):
+def test_a_truncated_last_raw_line_is_ignored(tmp_path):
     path = tmp_path / "rank0.jsonl"
     path.write_bytes(b'{"event": "start"}\n{"event": "step", "st')
     assert read_events(path) == [{"event": "start"}]
 
 
 @pytest.mark.parametrize("line", [b"nonsense", b"[1]", b"\x00\x00", b"[" * 200_000])
-def test_a_raw_line_that_is_no_event_is_an_error_with_its_number(tmp_path, line):
+def test_an_invalid_raw_line_is_reported_with_its_number(tmp_path, line):
     path = tmp_path / "rank0.jsonl"
     path.write_bytes(b'{"event": "start"}\n' + line + b"\n")
     with pytest.raises(ResultError, match=r"rank0\.jsonl:2: "):
         read_events(path)
 
 
-def test_load_leaves_unreadable_files_out_and_names_them(tmp_path):
+def test_load_skips_unreadable_files_and_names_them(tmp_path):
     b, a, broken = [keep(tmp_path / name, made_result()) for name in ("b", "a", "broken")]
     broken.result_file.write_text("{")
     frame = perfkit.load(tmp_path)
@@ -202,7 +203,7 @@ def test_load_leaves_unreadable_files_out_and_names_them(tmp_path):
     assert f"{broken.folder.name}/result.json" in reason
 
 
-def test_load_leaves_out_and_names_what_contradicts_its_raw_files(tmp_path):
+def test_load_skips_results_that_contradict_their_raw_files(tmp_path):
     good, other, changed = [keep(tmp_path / name, made_result()) for name in "abc"]
     path = changed.result_file
     path.write_text(path.read_text().replace('"cpu_tuning": true', '"cpu_tuning": false'))
@@ -233,7 +234,7 @@ def test_load_has_the_throughput_of_every_complete_repeat(tmp_path):
     assert list(frame["failure"]) == [None, "out_of_memory"]
 
 
-def test_load_of_a_folder_that_is_not_there_is_an_error_and_of_nothing_an_empty_frame(tmp_path):
+def test_load_returns_an_empty_frame_and_raises_for_a_missing_folder(tmp_path):
     assert perfkit.load(tmp_path).empty
     with pytest.raises(ResultError, match=r"no folder .*/typo"):
         perfkit.load(tmp_path / "typo")
@@ -254,14 +255,14 @@ STEP = {"event": "step", "step": 1, "seconds": 1.0, "data_wait_seconds": 0.0, "s
         STEP | {"seconds": 10**400},
     ],
 )
-def test_raw_steps_that_are_none_are_an_error_that_names_the_file(tmp_path, event):
+def test_invalid_raw_steps_are_reported_with_the_file(tmp_path, event):
     measurement = stored(tmp_path / "m")
     measurement.rank_file(2, 0).write_text(json.dumps(event) + "\n")
     with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
         perfkit.load_steps(measurement.folder)
 
 
-def test_a_failure_is_a_code_and_its_sentence_has_only_what_is_known(monkeypatch):
+def test_a_failure_sentence_omits_unknown_parts(monkeypatch):
     parts = ["rank %(rank)s exited", " after step %(step)s", "; %(detail)s"]
     monkeypatch.setitem(messages.FAILURES, "worker_died", parts)
     lost = Failure("worker_died", {"rank": 1, "detail": "100 % <b>lost</b>"})
@@ -275,7 +276,7 @@ def test_every_failure_code_has_a_sentence():
     assert {*messages.FAILURES} == {*get_args(FailureCode)}
 
 
-def test_messages_within_a_message_are_read_back_as_messages():
+def test_nested_messages_survive_json():
     inner = Message("by_line", {"line": 3})
     found = Finding("contradiction", {"by": inner, "value": {"x": 1}}, "a.log", 3)
     stored = TypeAdapter(Finding).dump_json(found)
@@ -283,7 +284,7 @@ def test_messages_within_a_message_are_read_back_as_messages():
 
 
 def replaced(path, kind):
-    """Put something in the file's place that is no regular file, or is too large."""
+    """Replace the file by an oversized file or by something that is no regular file."""
     path.unlink()
     if kind == "pipe":
         os.mkfifo(path)
@@ -298,8 +299,8 @@ def replaced(path, kind):
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "large", "device", "link"])
 @pytest.mark.timeout(60)
-def test_only_regular_files_are_read_and_no_link_is_followed(tmp_path, kind):
-    """A pipe would be waited for, a device or a large file fill the memory."""
+def test_only_regular_files_are_read(tmp_path, kind):
+    """Reading a pipe would block; a device or a large file would fill the memory."""
     shown, hidden = (keep(tmp_path / name, made_result()) for name in "ab")
     shutil.copy(shown.result_file, shown.folder / "other")
     replaced(shown.result_file, kind)
@@ -315,7 +316,7 @@ def test_only_regular_files_are_read_and_no_link_is_followed(tmp_path, kind):
     assert len(frame.attrs["unreadable"]) == 2
 
 
-def test_nothing_is_written_where_a_link_leads(tmp_path):
+def test_writes_do_not_follow_links(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     outputs = tmp_path / "outputs"
@@ -326,19 +327,19 @@ def test_nothing_is_written_where_a_link_leads(tmp_path):
             write_atomically(path, "text")
     with pytest.raises(OSError, match="a link leads there"):
         make_folder(outputs / "linked" / "new")
-    # The link itself is replaced, not what it leads to.
+    # The link itself is replaced, not its target.
     (elsewhere / "kept").write_text("kept")
     (measurement.folder / "report.html").symlink_to(elsewhere / "kept")
     write_atomically(measurement.folder / "report.html", "page")
     assert [path.name for path in elsewhere.iterdir()] == ["kept"]
     assert (elsewhere / "kept").read_text() == "kept"
-    # The folder that was asked for may be a link.
+    # The requested folder itself may be a link.
     (tmp_path / "asked").symlink_to(outputs)
     write_atomically(resolved_path(str(tmp_path / "asked")) / "file", "text")
     assert (outputs / "file").read_text() == "text"
 
 
-def test_a_measurement_that_can_not_be_looked_into_is_named(tmp_path, monkeypatch):
+def test_an_inaccessible_measurement_is_named(tmp_path, monkeypatch):
     measurement = keep(tmp_path / "m", made_result())
     lstat = Path.lstat
 

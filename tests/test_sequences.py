@@ -1,4 +1,4 @@
-"""The sequences of BERT: sample text, HDF5 shards, and how ranks and processes share them."""
+"""BERT's sequences: sample text, HDF5 shards, and their distribution over ranks."""
 
 import hashlib
 import re
@@ -24,8 +24,8 @@ TEXTS = {
     )
     for number in range(3)
 }
-# Of the first 50 sequences of 64 tokens made of TEXTS. Another digest means other sample data:
-# results made with the old no longer compare with new ones.
+# Digest of the first 50 sequences of 64 tokens from TEXTS. A new digest means new sample data,
+# whose results are not comparable with earlier ones.
 DIGEST = "af6911f53d436ac4a982f6ec8e864d4958eaf7a869ddc18e3c8ff98c98f3ee9b"
 
 
@@ -36,7 +36,7 @@ def config(folder, **changes):
 
 
 def write(path, rows, first=0, length=16, **changes):
-    """A shard whose row n holds the id 1000 + first + n everywhere."""
+    """Write a shard whose row n holds only the id 1000 + first + n."""
     ids = np.arange(1000 + first, 1000 + first + rows, dtype=np.int32)
     values = {
         "input_ids": np.tile(ids[:, None], (1, length)),
@@ -66,19 +66,19 @@ def arrays(shard):
 
 @pytest.fixture(scope="module")
 def hidden(arrays):
-    """Of every sequence, how many words are to be guessed."""
+    """The number of masked tokens of each sequence."""
     return (arrays["masked_lm_ids"] > 0).sum(axis=1)
 
 
 @pytest.fixture(scope="module")
 def guessed(arrays):
-    """Of every word to be guessed: what stands in its place, and the word."""
+    """The shown tokens and the labels of all masked tokens."""
     shown = np.take_along_axis(arrays["input_ids"], arrays["masked_lm_positions"], 1)
     used = arrays["masked_lm_ids"] > 0
     return shown[used], arrays["masked_lm_ids"][used]
 
 
-def test_every_sequence_is_cls_a_sep_b_sep_and_padding(arrays):
+def test_sequences_have_the_bert_format(arrays):
     for ids, segments, mask in zip(
         arrays["input_ids"], arrays["segment_ids"], arrays["input_mask"], strict=True
     ):
@@ -92,7 +92,7 @@ def test_every_sequence_is_cls_a_sep_b_sep_and_padding(arrays):
         assert not ids[last + 1 :].any()
 
 
-def test_most_sequences_are_full_some_are_short_and_half_of_the_pairs_random(arrays):
+def test_sequence_lengths_and_random_pairs_have_the_expected_shares(arrays):
     lengths, random = arrays["input_mask"].sum(axis=1), arrays["next_sentence_labels"]
     assert np.mean(lengths == 128) > 0.75
     assert np.mean(lengths < 64) > 0.02
@@ -100,7 +100,7 @@ def test_most_sequences_are_full_some_are_short_and_half_of_the_pairs_random(arr
     assert abs(random.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(random))
 
 
-def test_15_percent_of_the_words_are_to_be_guessed_and_20_at_most(arrays, hidden):
+def test_15_percent_of_the_tokens_are_masked_and_at_most_20(arrays, hidden):
     words = arrays["input_mask"].sum(axis=1) - 3
     assert np.all(np.abs(hidden - 0.15 * words) <= 0.5 + (words < 7))
     assert 1 <= hidden.min() <= hidden.max() <= 20
@@ -108,7 +108,7 @@ def test_15_percent_of_the_words_are_to_be_guessed_and_20_at_most(arrays, hidden
     assert [predictions(length) for length in (16, 64, 128, 512)] == [16, 20, 20, 80]
 
 
-def test_positions_are_distinct_and_sorted_and_what_is_unused_is_0(arrays, hidden):
+def test_masked_positions_are_sorted_and_zero_padded(arrays, hidden):
     for positions, ids, size in zip(
         arrays["masked_lm_positions"], arrays["masked_lm_ids"], hidden, strict=True
     ):
@@ -119,9 +119,9 @@ def test_positions_are_distinct_and_sorted_and_what_is_unused_is_0(arrays, hidde
     assert set(arrays["masked_lm_positions"].ravel().tolist()) == set(range(127))
 
 
-def test_of_hidden_words_80_percent_are_masks_10_random_and_10_left(guessed):
+def test_masked_tokens_are_80_percent_mask_10_random_10_unchanged(guessed):
     shown, words = guessed
-    # Five standard deviations; a random word is by chance the word itself once in thousands.
+    # Five standard deviations; a random token rarely equals the label by chance.
     bounds = 5 * np.sqrt(0.8 * 0.2 / len(words)), 5 * np.sqrt(0.1 * 0.9 / len(words))
     is_mask = shown == sample.MASK
     assert abs(np.mean(is_mask) - 0.8) < bounds[0]
@@ -130,7 +130,7 @@ def test_of_hidden_words_80_percent_are_masks_10_random_and_10_left(guessed):
     assert len(set(words.tolist())) > 2000
 
 
-def test_segments_follow_each_other_in_the_text_unless_they_are_said_to_be_random():
+def test_pairs_labelled_as_consecutive_are_consecutive():
     texts = [np.arange(1000 * n, 1000 * n + 300) for n in range(1, 4)]
     made = sample.pairs(texts, 60, np.random.PCG64(1))
     for first, second, is_random in (next(made) for _ in range(500)):
@@ -142,7 +142,7 @@ def test_segments_follow_each_other_in_the_text_unless_they_are_said_to_be_rando
         assert is_random or second[0] == first[-1] + 1
 
 
-def test_labels_are_the_words_of_the_text():
+def test_labels_restore_the_original_text():
     [text] = sample.documents({"only": "One two, three four! " * 40})
     ids = np.concatenate([[sample.CLS], text[:100], [sample.SEP]])
     masked, positions, words = sample.mask(ids, 20, 6, np.random.PCG64(2))
@@ -153,10 +153,10 @@ def test_labels_are_the_words_of_the_text():
     assert not np.array_equal(masked, ids)
 
 
-def test_every_word_and_mark_has_its_id_by_frequency():
+def test_token_ids_are_ordered_by_frequency():
     texts = {"b": "Is it? It is.\n*****\n", "a": "it's it"}
     first, second = sample.documents(texts)
-    # it: 4 times, is: twice, then ' . ? and s once each, in the order of their letters.
+    # it: 4 times, is: twice, then ' . ? and s once each, in alphabetical order.
     assert first.tolist() == [999, 1001, 1004, 999]
     assert second.tolist() == [1000, 999, 1003, 999, 1000, 1002]
     words = Counter(np.concatenate(sample.documents(sample.topics)).tolist())
@@ -164,7 +164,7 @@ def test_every_word_and_mark_has_its_id_by_frequency():
     assert 3000 < len(words) < VOCABULARY - FIRST_WORD
 
 
-def test_sample_sequences_are_the_same_bytes_every_time(tmp_path, shard):
+def test_sample_sequences_are_reproducible(tmp_path, shard):
     assert len([*sample.make_sequences(tmp_path, 4096, 128)]) == 4096
     assert (tmp_path / sample.SHARD).read_bytes() == (shard / sample.SHARD).read_bytes()
     made = sample.sequences(TEXTS, 64)
@@ -173,7 +173,7 @@ def test_sample_sequences_are_the_same_bytes_every_time(tmp_path, shard):
     assert hashlib.sha256(content).hexdigest() == DIGEST
 
 
-def test_a_shard_that_was_cut_off_is_not_there(tmp_path):
+def test_an_interrupted_shard_is_removed(tmp_path):
     making = sample.make_sequences(tmp_path, 16, 128)
     next(making)
     making.close()
@@ -181,14 +181,14 @@ def test_a_shard_that_was_cut_off_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("length", [16, 128, 512])
-def test_sample_sequences_of_every_length_can_be_trained_on(tmp_path, length):
+def test_sample_sequences_of_every_length_are_valid(tmp_path, length):
     assert len([*sample.make_sequences(tmp_path, 64, length)]) == 64
     wanted = config(tmp_path, sequence_length=length)
     assert len(examine(wanted)) == 64
     assert examine(wanted).sha256 == digest(wanted)
 
 
-def test_the_digest_tells_data_sets_apart_also_of_the_same_size(tmp_path):
+def test_the_digest_distinguishes_data_sets_of_the_same_size(tmp_path):
     digests = [digest(config(tmp_path))]
     for first in (0, 1):
         write(tmp_path / "a.hdf5", 4, first)
@@ -201,7 +201,7 @@ def test_the_digest_tells_data_sets_apart_also_of_the_same_size(tmp_path):
     assert digest(config(tmp_path / "nowhere")) is None
 
 
-def test_shards_are_sorted_by_name_and_other_files_left_alone(tmp_path):
+def test_shards_are_sorted_by_name_and_other_files_ignored(tmp_path):
     for name, rows in (("b.hdf5", 3), ("a.h5", 2), ("c.hdf5", 4)):
         write(tmp_path / name, rows)
     (tmp_path / "readme.txt").touch()
@@ -236,7 +236,7 @@ WIDER = np.ones((4, 5), np.int32)
         ({"next_sentence_labels": np.full(4, -1)}, "_labels: expected 0 to 1, found -1"),
     ],
 )
-def test_a_wrong_shard_is_refused_with_file_and_dataset(tmp_path, changes, told):
+def test_an_invalid_shard_is_rejected_with_file_and_dataset(tmp_path, changes, told):
     write(tmp_path / "a.hdf5", 4)
     write(tmp_path / "b.hdf5", **{"rows": 4} | changes)
     with pytest.raises(InputError, match=rf"b\.hdf5: .*{told}"):
@@ -244,7 +244,7 @@ def test_a_wrong_shard_is_refused_with_file_and_dataset(tmp_path, changes, told)
 
 
 @pytest.mark.parametrize("content", ["half", "hello", ""])
-def test_a_file_that_is_not_hdf5_or_truncated_is_refused(tmp_path, content):
+def test_a_truncated_or_foreign_file_is_rejected(tmp_path, content):
     write(tmp_path / "a.hdf5", 400)
     whole = (tmp_path / "a.hdf5").read_bytes()
     (tmp_path / "a.hdf5").write_bytes(
@@ -258,7 +258,7 @@ def test_a_file_that_is_not_hdf5_or_truncated_is_refused(tmp_path, content):
     ("make", "told"),
     [(True, r"expected shards \(\*.hdf5 or \*.h5\), found none"), (False, "No such file")],
 )
-def test_a_folder_without_shards_is_refused(tmp_path, make, told):
+def test_a_folder_without_shards_is_rejected(tmp_path, make, told):
     folder = tmp_path / "shards"
     if make:
         folder.mkdir()
@@ -266,7 +266,7 @@ def test_a_folder_without_shards_is_refused(tmp_path, make, told):
         examine(config(folder))
 
 
-def test_many_wrong_shards_are_told_together_but_not_all(tmp_path):
+def test_the_report_of_invalid_shards_is_limited(tmp_path):
     for number in range(Sequences.checked):
         (tmp_path / f"{number}.hdf5").touch()
     with pytest.raises(InputError, match=f"and {Sequences.checked - 5} more") as refused:
@@ -275,7 +275,7 @@ def test_many_wrong_shards_are_told_together_but_not_all(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_dataloader_gives_rows_of_the_shard_as_int64(shard, arrays):
+def test_the_dataloader_yields_shard_rows_as_int64(shard, arrays):
     wanted = config(shard, batch_size=4, sequence_length=128)
     [batch] = loaded(wanted, 1)
     assert [field.shape for field in batch] == [*[(4, 128)] * 3, *[(4, 20)] * 2, (4, 1)]
@@ -285,7 +285,7 @@ def test_the_dataloader_gives_rows_of_the_shard_as_int64(shard, arrays):
         assert np.array_equal(field, arrays[name][rows].reshape(4, -1))
 
 
-def test_ranks_take_disjoint_rows_of_equal_number_over_an_epoch(tmp_path):
+def test_ranks_read_disjoint_rows_in_equal_numbers(tmp_path):
     for number, (first, rows) in enumerate(((0, 7), (7, 12), (19, 5))):
         write(tmp_path / f"{number}.hdf5", rows, first)
     data = Sequences(config(tmp_path, processes=2, batch_size=3))
@@ -294,7 +294,7 @@ def test_ranks_take_disjoint_rows_of_equal_number_over_an_epoch(tmp_path):
     assert sorted(int(data[row][0][0]) - 1000 for row in rows) == list(range(24))
 
 
-def test_later_epochs_have_the_same_rows_in_another_order():
+def test_epochs_reorder_the_same_rows():
     shards = [7, 5]
     parts = [stretch(shards, 0, part, 4) for part in range(4)]
     epochs = [[next(part) for part in parts for _ in range(3)] for _ in range(3)]
@@ -304,7 +304,7 @@ def test_later_epochs_have_the_same_rows_in_another_order():
     assert next(stretch(shards, 1, 0, 4)) in epochs[0]
 
 
-def test_a_process_goes_through_a_shard_before_it_reads_the_next():
+def test_a_process_finishes_a_shard_before_the_next():
     shards = [10, 20, 30, 40, 10, 20, 30, 40]
     for part in range(3):
         rows = stretch(shards, 0, part, 3)
@@ -313,7 +313,7 @@ def test_a_process_goes_through_a_shard_before_it_reads_the_next():
         assert changes == len(set(order)) - 1 < 7
 
 
-def test_a_process_reads_a_shard_once_for_all_its_rows(tmp_path, monkeypatch):
+def test_a_process_reads_each_shard_once(tmp_path, monkeypatch):
     for number in range(3):
         write(tmp_path / f"{number}.hdf5", 8, 8 * number)
     dataset = Sequences(config(tmp_path, dataloader_workers=1))
@@ -325,7 +325,7 @@ def test_a_process_reads_a_shard_once_for_all_its_rows(tmp_path, monkeypatch):
     assert sorted(read) == [0, 1, 2]
 
 
-def test_batches_go_on_for_ever_and_are_always_whole(tmp_path):
+def test_batches_are_endless_and_full(tmp_path):
     write(tmp_path / "a.hdf5", 7)
     indices = Sequences(config(tmp_path, batch_size=3, dataloader_workers=4)).batches(0, 2)
     batches = [next(indices) for _ in range(40)]
@@ -333,13 +333,13 @@ def test_batches_go_on_for_ever_and_are_always_whole(tmp_path):
     assert {index.row for batch in batches for index in batch} == set(range(7))
 
 
-def test_a_data_set_smaller_than_a_step_of_all_ranks_is_refused(tmp_path):
+def test_a_data_set_smaller_than_one_step_is_rejected(tmp_path):
     write(tmp_path / "a.hdf5", 7)
     with pytest.raises(InputError, match="7 sequences, but one step of 2 x 4 needs 8"):
         next(dataloader.batches(config(tmp_path, processes=2, batch_size=4), 0))
 
 
-def test_a_damaged_shard_is_told_where_it_is_read(tmp_path):
+def test_a_damaged_shard_is_reported_on_read(tmp_path):
     path = tmp_path / "a.hdf5"
     write(path, 400)
     with h5py.File(path) as file:
@@ -347,7 +347,7 @@ def test_a_damaged_shard_is_told_where_it_is_read(tmp_path):
     content = bytearray(path.read_bytes())
     content[damaged : damaged + 20] = bytes(20)
     path.write_bytes(content)
-    # It opens, and its size is what its headers say.
+    # The file opens, and its size matches its headers.
     shards = Sequences(config(tmp_path))
     assert shards.rows == [400]
     with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*filter"):
@@ -355,7 +355,7 @@ def test_a_damaged_shard_is_told_where_it_is_read(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_wrong_value_behind_the_rows_checked_first_is_told_by_the_dataloader(tmp_path):
+def test_the_dataloader_reports_invalid_values_in_later_rows(tmp_path):
     ids = np.full((400, 16), 1000)
     ids[399] = 40_000
     write(tmp_path / "a.hdf5", 400, input_ids=ids)
@@ -366,7 +366,7 @@ def test_a_wrong_value_behind_the_rows_checked_first_is_told_by_the_dataloader(t
     assert re.search(told, ended.stderr.decode())
 
 
-def test_a_dataset_in_this_process_tells_the_same(tmp_path):
+def test_an_in_process_dataset_reports_read_errors(tmp_path):
     write(tmp_path / "a.hdf5", 4)
     dataset = dataloader.Samples(Sequences(config(tmp_path)))
     (tmp_path / "a.hdf5").unlink()

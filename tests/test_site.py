@@ -1,4 +1,4 @@
-"""The site as a reader has it: opened from disk, sorted, filtered, in two languages."""
+"""The site opened from disk: sorted, filtered, in two languages."""
 
 import csv
 import json
@@ -45,7 +45,7 @@ AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    """A site: two batch sizes, two inputs, one measurement that failed."""
+    """A site with several batch sizes, two inputs and a failed measurement."""
     folder = tmp_path_factory.mktemp("outputs")
     write_all(
         folder,
@@ -68,12 +68,12 @@ def with_steps(outputs):
 
 @pytest.fixture
 def without_published_charts(monkeypatch):
-    """Leave out what takes most of a site's time, for tests of something else."""
+    """Skip the slow charts of the published tables."""
     monkeypatch.setattr("perfkit.report.published_tables", lambda _summary: Section())
 
 
 @pytest.mark.usefixtures("processes")
-def test_kill_minus_9_while_a_site_is_written_leaves_no_process(tmp_path):
+def test_sigkill_while_writing_a_site_leaves_no_process(tmp_path):
     shutil.copytree(ROOT / "outputs" / "examples", tmp_path / "examples")
     command = [sys.executable, "-c", "from perfkit.cli import main; main()"]
     with subprocess.Popen([*command, "report", tmp_path / "examples"]) as report:
@@ -87,7 +87,7 @@ def pages(folder):
 
 
 def dead_links(folder):
-    """The links to a file that is not there, or to a part of a page that it does not have."""
+    """Return the links to missing files and missing page fragments."""
     dead = []
     for page in pages(folder):
         text = page.read_text()
@@ -102,7 +102,7 @@ def dead_links(folder):
     return dead
 
 
-def test_a_site_has_index_summary_pages_and_data_in_every_language_and_no_dead_link(outputs):
+def test_a_site_is_complete_in_every_language_without_dead_links(outputs):
     measurements = [path.parent for path in outputs.glob("*/result.json")]
     assert len(measurements) == 6
     for language, name in product(LANGUAGES, ("summary", "published", "history")):
@@ -113,7 +113,7 @@ def test_a_site_has_index_summary_pages_and_data_in_every_language_and_no_dead_l
     assert dead_links(outputs) == []
 
 
-def test_no_page_has_a_dead_link_when_those_written_later_are_not_there_yet(tmp_path):
+def test_pages_written_one_by_one_have_no_dead_link(tmp_path):
     kept = ROOT / "outputs" / "examples"
     for path in kept.rglob("*.json*"):
         if "verified" not in path.parts and path.parent != kept:
@@ -133,9 +133,7 @@ def test_no_page_has_a_dead_link_when_those_written_later_are_not_there_yet(tmp_
     assert len([page for page in pages(tmp_path) if page.parent != tmp_path]) == 18
 
 
-def test_a_site_whose_writing_was_interrupted_has_no_empty_page_and_an_old_summary_stays_old(
-    tmp_path, monkeypatch
-):
+def test_an_interrupted_site_has_no_empty_page_and_marks_the_old_summary(tmp_path, monkeypatch):
     folder = stored(tmp_path / "m").folder
     summary = tmp_path / "summary" / "report.html"
     summary.parent.mkdir()
@@ -154,7 +152,7 @@ def test_a_site_whose_writing_was_interrupted_has_no_empty_page_and_an_old_summa
     assert "older than the newest measurement" in write_index(tmp_path).read_text()
 
 
-def test_csv_and_json_have_a_row_for_each_measurement_and_the_same_numbers(outputs):
+def test_csv_and_json_hold_the_same_measurements(outputs):
     with (outputs / "results.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     records = json.loads((outputs / "results.json").read_text())
@@ -166,7 +164,7 @@ def test_csv_and_json_have_a_row_for_each_measurement_and_the_same_numbers(outpu
     assert pytest.approx([10.0, 11.0, 12.0]) in repeats
 
 
-def test_a_spreadsheet_takes_no_text_of_a_result_for_a_formula(tmp_path):
+def test_csv_cells_are_never_formulas(tmp_path):
     stored(tmp_path / "m", environment={"cpu": Reading(value='=HYPERLINK("http://x")')})
     write_tables(tmp_path, perfkit.load(tmp_path))
     with (tmp_path / "results.csv").open() as stream:
@@ -175,21 +173,21 @@ def test_a_spreadsheet_takes_no_text_of_a_result_for_a_formula(tmp_path):
 
 
 def hostile(content):
-    """The result with HOSTILE in the place of every text and name that may be any; how many."""
-    taken = 0
+    """Return the result with HOSTILE in every unconstrained text and name, and their number."""
+    replaced = 0
 
     def kept():
-        """Whether the result is still valid."""
-        nonlocal taken
+        """Return whether the result is still valid."""
+        nonlocal replaced
         try:
             Result.model_validate_json(json.dumps(content))
         except ValidationError:
             return False
-        taken += 1
+        replaced += 1
         return True
 
-    def spoil(node):
-        """Spoil names of a dictionary that may be any, then every value below the node."""
+    def replace_texts(node):
+        """Replace unconstrained dictionary names, then every value below the node."""
         for name in list(node) if isinstance(node, dict) else []:
             node[HOSTILE] = node.pop(name)
             if not kept():
@@ -197,18 +195,18 @@ def hostile(content):
         for key in list(node) if isinstance(node, dict) else range(len(node)):
             value = node[key]
             if isinstance(value, dict | list):
-                spoil(value)
+                replace_texts(value)
             elif isinstance(value, str):
                 node[key] = HOSTILE
                 if not kept():
                     node[key] = value
 
-    spoil(content)
-    return Result.model_validate_json(json.dumps(content)), taken
+    replace_texts(content)
+    return Result.model_validate_json(json.dumps(content)), replaced
 
 
 @pytest.mark.usefixtures("without_published_charts")
-def test_foreign_text_is_escaped_wherever_a_result_may_have_it(tmp_path):
+def test_untrusted_text_is_escaped_in_every_field_of_a_result(tmp_path):
     full = measured([1.0, 2.0], nodes=2, launcher="srun", strategy="fleetx-amp")
     late = {"failure": {"code": "timeout", "params": {"detail": "late"}}}
     content = json.loads(full.model_dump_json())
@@ -221,8 +219,8 @@ def test_foreign_text_is_escaped_wherever_a_result_may_have_it(tmp_path):
     content["repeats"][0]["nodes"] = ["a", "b"]
     content["protocol"]["repeats"] = 3
     content["repeats"].append({"index": 3, "status": "failed"} | late)
-    result, taken = hostile(content | {"status": "partial"} | late)
-    assert taken > 20
+    result, replaced = hostile(content | {"status": "partial"} | late)
+    assert replaced > 20
     write_all(tmp_path, result.model_copy(update={"id": "m"}))
     (folder,) = tmp_path.iterdir()
     (folder / "logs").mkdir()
@@ -241,8 +239,7 @@ def test_foreign_text_is_escaped_wherever_a_result_may_have_it(tmp_path):
 
 
 def warned(text):
-    """What the index has under Warnings, by the measurement's folder: what is shown, and the
-    title."""
+    """Return the index's warnings by measurement folder: the shown text and the title."""
     row = r'aria-label="Copy command: ([^"]+)".*?class="warned"[^>]*>(.*?)</td>'
     cells = dict(re.findall(row, text, re.DOTALL))
     return {
@@ -254,7 +251,7 @@ def warned(text):
     }
 
 
-def test_the_index_names_the_warnings_that_each_page_has(tmp_path):
+def test_the_index_lists_the_warnings_of_each_page(tmp_path):
     even = rank_events([1.0] * 120, samples=32, measured_steps=100)
     late = rank_events([2.0] * 60 + [1.0] * 60, samples=32, measured_steps=100)
     good = with_raw_files(tmp_path / "good", measured([32.0] * 7), [[even]] * 7)
@@ -263,7 +260,7 @@ def test_the_index_names_the_warnings_that_each_page_has(tmp_path):
     without_page = stored(tmp_path / "without-page")
     for measurement in (slow, good, failed):
         write_measurement(measurement)
-    codes = worst_first(one.code for one in warnings_about(slow))
+    codes = worst_first(warning.code for warning in warnings_about(slow))
     assert "warm_up_longer" in codes, "what only the raw steps tell"
     assert warned(write_index(tmp_path).read_text()) == {
         slow.folder.name: (f"▲ caution {codes[0]} +{len(codes) - 1}", ", ".join(codes)),
@@ -283,16 +280,14 @@ def test_the_index_names_the_warnings_that_each_page_has(tmp_path):
         ("x" * 10_000 + '<meta name="warnings" content="drift">', "–"),
     ],
 )
-def test_the_index_reads_warnings_from_the_head_of_a_page_and_from_nowhere_else(
-    tmp_path, head, shown
-):
+def test_the_index_reads_warnings_only_from_the_page_head(tmp_path, head, shown):
     page = stored(tmp_path / "m").page_file
     page.write_text(f"<head>{head}</head>")
     assert warned(write_index(tmp_path).read_text())[page.parent.name][0].startswith(shown)
 
 
 @pytest.mark.usefixtures("without_summary")
-def test_a_file_that_can_not_be_read_does_not_steer_the_terminal_that_it_is_named_on(tmp_path):
+def test_names_of_unreadable_files_cannot_inject_terminal_escapes(tmp_path):
     content = json.loads(measured([1.0]).model_dump_json()) | {"x\x1b[2J\x1b]0;y\x07": 1}
     folder = tmp_path / "from elsewhere\x1b[31m"
     folder.mkdir()
@@ -304,9 +299,7 @@ def test_a_file_that_can_not_be_read_does_not_steer_the_terminal_that_it_is_name
 
 
 @pytest.mark.usefixtures("without_published_charts")
-def test_what_can_not_be_read_is_named_in_index_and_summary_and_the_rest_is_there(
-    tmp_path, monkeypatch
-):
+def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkeypatch):
     odd, unread = (stored(tmp_path / name) for name in ("odd", "unread"))
     good = stored(tmp_path / "good", created="2026-01-02T00:00:00+00:00")
     unread.rank_file(1, 0).write_text("nonsense\n")
@@ -345,7 +338,7 @@ def test_what_can_not_be_read_is_named_in_index_and_summary_and_the_rest_is_ther
     assert "The raw steps can't be read:" in text and "repeats/1/rank0.jsonl:1:" in text
 
 
-def test_a_site_without_a_measurement_has_the_published_tables(tmp_path):
+def test_an_empty_site_has_the_published_tables(tmp_path):
     write_site(tmp_path, print)
     assert "Nothing has been measured yet" in (tmp_path / "index.html").read_text()
     assert "2097.20" in (tmp_path / "published" / "report.html").read_text()
@@ -361,7 +354,7 @@ def test_a_chinese_page_has_chinese_headings_and_charts(outputs):
     assert "公布" in published and "每设备批量大小" in published
 
 
-def test_a_summary_that_was_shown_in_one_language_is_published_in_both(tmp_path):
+def test_a_summary_is_published_in_every_language(tmp_path):
     write_all(tmp_path, measured([2550.0] * 7, device="gpu", gpus=8, batch_size=128))
     summary = Summary.read(tmp_path)
     shown = unescape(report.published_tables(summary).html)
@@ -378,7 +371,7 @@ HEADERS = {
 }
 
 
-def test_the_header_is_the_same_on_every_page_and_marks_the_page_itself(outputs):
+def test_every_page_has_the_same_header_with_itself_marked(outputs):
     places = [outputs, *(outputs / name for name in ("summary", "published", "history"))]
     for page in pages(outputs):
         header = page.read_text().partition("<header>")[2].partition("</header>")[0]
@@ -392,29 +385,28 @@ def test_the_header_is_the_same_on_every_page_and_marks_the_page_itself(outputs)
 
 @pytest.fixture
 def open_page(browser):
-    """Open a file as a page; at the end nothing was logged, and nothing asked for besides."""
-    contexts, trouble = [], []
+    """Open a file in the browser; nothing may be logged or requested besides."""
+    contexts, problems = [], []
 
     def opened(path, fragment="", **options):
         context = browser.new_context(**options)
         contexts.append(context)
         tab = context.new_page()
-        tab.on("console", lambda message: trouble.append(message.text))
-        tab.on("pageerror", lambda error: trouble.append(str(error)))
-        tab.on("request", lambda r: r.is_navigation_request() or trouble.append(r.url))
+        tab.on("console", lambda message: problems.append(message.text))
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("request", lambda r: r.is_navigation_request() or problems.append(r.url))
         tab.goto(f"{path.as_uri()}#{fragment}" if fragment else path.as_uri())
         return tab
 
     yield opened
     for context in contexts:
         context.close()
-    assert trouble == []
+    assert problems == []
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """An index alone: two models with units of their own, three frameworks, pages whose heads
-    have warnings, and what failed."""
+    """An index with two models of different units, three frameworks, warnings and a failure."""
     folder = tmp_path_factory.mktemp("mixed")
     bert = {"model": "bert", "input": "synthetic", "image_size": None, "layout": None}
     bert |= {"sequence_length": 128}
@@ -449,9 +441,7 @@ def sorted_by(tab, name):
     return heading
 
 
-def test_a_heading_sorts_then_turns_the_order_then_groups_again_also_with_the_keyboard(
-    outputs, open_page
-):
+def test_a_heading_sorts_reverses_and_restores_groups(outputs, open_page):
     tab = open_page(outputs / "index.html")
     grouped = throughputs(tab)
     heading = sorted_by(tab, "Throughput")
@@ -468,9 +458,7 @@ def test_a_heading_sorts_then_turns_the_order_then_groups_again_also_with_the_ke
     assert [int(text) for text in batches] == [4, 4, 4, 8, 16, 128]
 
 
-def test_sorting_by_throughput_stays_within_a_unit_and_puts_what_has_none_last(
-    mixed, open_page
-):
+def test_sorting_by_throughput_stays_within_a_unit(mixed, open_page):
     tab = open_page(mixed / "index.html")
     images, sequences = [4.0, 11.0, 15.0, 21.0], [5.0, 30.0]
     for direction in (1, -1):
@@ -481,8 +469,8 @@ def test_sorting_by_throughput_stays_within_a_unit_and_puts_what_has_none_last(
         assert "no number" in last.inner_text()
 
 
-def test_a_filter_shows_the_rows_with_all_of_its_words_and_counts_them(mixed, open_page):
-    """Numbers as a whole, the names that commands take, and every warning."""
+def test_the_filter_shows_and_counts_rows_with_all_words(mixed, open_page):
+    """Words match whole numbers, command-line names and warning codes."""
     tab = open_page(mixed / "index.html")
     for words, found in {
         "resnet50 torch": [4.0],
@@ -501,7 +489,7 @@ def test_a_filter_shows_the_rows_with_all_of_its_words_and_counts_them(mixed, op
     assert tab.get_by_role("status").inner_text() == "1 of 7 shown"
 
 
-def test_chips_choose_one_or_more_values_of_a_column_and_work_together(mixed, open_page):
+def test_chips_combine_within_and_across_columns(mixed, open_page):
     tab = open_page(mixed / "index.html")
 
     def chip(name):
@@ -526,7 +514,7 @@ def test_chips_choose_one_or_more_values_of_a_column_and_work_together(mixed, op
     assert tab.get_by_role("group", name="Warnings").get_by_role("button").count() == 3
 
 
-def test_filter_chips_and_order_are_kept_in_the_address_and_restored(mixed, open_page):
+def test_the_url_keeps_filter_chips_and_order(mixed, open_page):
     tab = open_page(mixed / "index.html")
     tab.get_by_label("Filter").fill("fp32 complete")
     tab.get_by_role("button", name="ResNet-50", exact=True).click()
@@ -545,9 +533,7 @@ def test_filter_chips_and_order_are_kept_in_the_address_and_restored(mixed, open
     assert "#" not in again.url and len(throughputs(again)) == 6
 
 
-def test_a_link_to_a_part_of_the_index_keeps_the_filter_and_the_address_keeps_both_apart(
-    mixed, open_page
-):
+def test_a_section_link_keeps_the_filter(mixed, open_page):
     tab = open_page(mixed / "index.html")
     tab.get_by_label("Filter").fill("torch")
     sorted_by(tab, "Throughput")
@@ -561,9 +547,7 @@ def test_a_link_to_a_part_of_the_index_keeps_the_filter_and_the_address_keeps_bo
     assert throughputs(tab) == [15.0]
 
 
-def test_the_index_opened_at_a_part_shows_every_row_and_unknown_words_do_not_stay(
-    mixed, open_page
-):
+def test_a_section_url_shows_every_row_and_drops_unknown_keys(mixed, open_page):
     for fragment, kept in {"audits": "", "audits=&sort=throughput": "sort=throughput&"}.items():
         tab = open_page(mixed / "index.html", fragment=fragment)
         assert tab.get_by_role("status").inner_text() == "7 of 7 shown"
@@ -584,7 +568,7 @@ def downloaded(tab, button):
     return found.value
 
 
-def test_buttons_copy_the_command_of_a_measurement_and_download_its_charts(outputs, open_page):
+def test_buttons_copy_the_command_and_download_charts(outputs, open_page):
     tab = open_page(outputs / "index.html")
     expected = command(Measurement.read(with_steps(outputs)).result)
     row = tab.locator("tr").filter(has=tab.locator('[href^="with-steps-"]'))
@@ -605,7 +589,7 @@ def test_buttons_copy_the_command_of_a_measurement_and_download_its_charts(outpu
     assert pasted(tab) == expected
 
 
-def test_under_every_table_is_its_download_as_csv_and_its_copy_as_markdown(mixed, open_page):
+def test_tables_download_as_csv_and_copy_as_markdown(mixed, open_page):
     tab = open_page(mixed / "index.html")
     tab.get_by_label("Filter").fill("resnet50 torch")
     found = downloaded(tab, tab.get_by_role("button", name="Download CSV"))
@@ -621,7 +605,7 @@ def test_under_every_table_is_its_download_as_csv_and_its_copy_as_markdown(mixed
     assert "| PyTorch | fp32 | 4 | 1x1 |" in lines[2]
 
 
-def test_a_downloaded_table_has_no_formula_and_is_whole(open_page, tmp_path):
+def test_a_downloaded_table_is_complete_and_has_no_formula(open_page, tmp_path):
     rows = [
         ["=1+1", "-3.5 %"],
         ['say "a, b"', "@x"],
@@ -645,7 +629,7 @@ def test_a_downloaded_table_has_no_formula_and_is_whole(open_page, tmp_path):
     assert r"| a\|b\\ | +2 +1 – +3 |" in pasted(tab)
 
 
-def test_links_lead_through_the_site_and_stay_in_the_language(outputs, open_page):
+def test_links_keep_the_language(outputs, open_page):
     tab = open_page(outputs / "index.html")
     tab.locator("tbody a").first.click()
     assert tab.url.endswith("/report.html")
@@ -667,7 +651,7 @@ def test_links_lead_through_the_site_and_stay_in_the_language(outputs, open_page
 @pytest.mark.parametrize(
     "page", ["index", "summary/report", "published/report", "with-steps/report"]
 )
-def test_pages_fit_narrow_and_wide_in_light_and_dark(outputs, open_page, page, language):
+def test_pages_fit_every_width_in_light_and_dark(outputs, open_page, page, language):
     sideways = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
     body = "getComputedStyle(document.body)"
     page = page.replace("with-steps", with_steps(outputs).name)
@@ -681,9 +665,9 @@ def test_pages_fit_narrow_and_wide_in_light_and_dark(outputs, open_page, page, l
         assert (ink > paper) == (scheme == "dark")
         figure = tab.locator("figure > svg")
         if figure.count():
-            turned = figure.first.evaluate("svg => getComputedStyle(svg).filter")
+            style = figure.first.evaluate("svg => getComputedStyle(svg).filter")
             dark = scheme == "dark"
-            assert turned == ("invert(0.93) hue-rotate(180deg)" if dark else "none")
+            assert style == ("invert(0.93) hue-rotate(180deg)" if dark else "none")
 
 
 @pytest.mark.parametrize(
@@ -697,8 +681,8 @@ def test_pages_fit_narrow_and_wide_in_light_and_dark(outputs, open_page, page, l
         "audits/*/report.html",
     ],
 )
-def test_the_examples_pages_have_no_serious_barrier(open_page, page):
-    """By axe-core's rules; `make .venv/axe` installs it."""
+def test_example_pages_have_no_serious_accessibility_violation(open_page, page):
+    """Check axe-core's rules; `make .venv/axe` installs it."""
     if not AXE.exists():
         pytest.skip(f"{AXE.relative_to(ROOT)} is missing: make .venv/axe")
     tab = open_page(sorted((ROOT / "outputs" / "examples").glob(page))[0], bypass_csp=True)
@@ -710,15 +694,15 @@ def test_the_examples_pages_have_no_serious_barrier(open_page, page):
         tab.set_viewport_size({"width": width, "height": 900})
         found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
         serious |= {
-            (one["id"], node["html"][:200]): (scheme, width, node["failureSummary"])
-            for one in found
-            for node in one["nodes"]
-            if one["impact"] in ("serious", "critical")
+            (rule["id"], node["html"][:200]): (scheme, width, node["failureSummary"])
+            for rule in found
+            for node in rule["nodes"]
+            if rule["impact"] in ("serious", "critical")
         }
     assert serious == {}
 
 
-def test_without_scripts_the_index_is_whole_and_offers_nothing_that_needs_them(mixed, browser):
+def test_the_index_without_scripts_is_complete_and_has_no_controls(mixed, browser):
     context = browser.new_context(java_script_enabled=False)
     tab = context.new_page()
     tab.goto((mixed / "index.html").as_uri())
@@ -731,7 +715,7 @@ def test_without_scripts_the_index_is_whole_and_offers_nothing_that_needs_them(m
     context.close()
 
 
-def test_the_index_is_in_the_order_of_time_newest_first(tmp_path):
+def test_the_index_lists_the_newest_first(tmp_path):
     for day in (1, 3, 2):
         created = f"2026-01-0{day}T00:00:00+00:00"
         stored(tmp_path / f"day{day}", created=created).page_file.touch()

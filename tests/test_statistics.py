@@ -1,4 +1,4 @@
-"""The interval for the median, against textbook levels and by simulation-free facts."""
+"""Median intervals against textbook levels, properties and simulations."""
 
 import pytest
 import simulations
@@ -27,7 +27,7 @@ VALUES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=30)
         (10, 2, 0.9785),
     ],
 )
-def test_the_interval_is_the_narrowest_that_reaches_the_level_or_else_the_range(n, k, level):
+def test_the_interval_is_the_narrowest_at_the_level_or_the_range(n, k, level):
     interval = median_interval([float(i) for i in range(1, n + 1)])
     assert (interval.low, interval.high) == (k, n + 1 - k)
     assert interval.level == pytest.approx(level, abs=5e-5)
@@ -38,14 +38,14 @@ def test_one_value_has_no_interval():
 
 
 @given(VALUES, st.randoms())
-def test_the_order_of_values_changes_nothing(values, random):
+def test_results_do_not_depend_on_the_order_of_values(values, random):
     shuffled = random.sample(values, len(values))
     assert median_interval(shuffled) == median_interval(values)
     assert summary(shuffled) == summary(values)
 
 
 @given(VALUES)
-def test_a_summary_is_in_order(values):
+def test_summary_values_are_sorted(values):
     ordered = list(summary(values).values())
     assert ordered == sorted(ordered)
 
@@ -54,7 +54,7 @@ def test_a_summary_of_one_value_is_that_value():
     assert set(summary([3.0]).values()) == {3.0}
 
 
-def test_outliers_are_what_lies_far_from_the_median_in_units_of_the_usual_deviation():
+def test_outliers_follow_the_modified_z_score():
     values = [10.0, 10.1, 9.9, 10.2, 9.8, 10.05, 15.0]
     assert outliers(values) == [6]
     # 0.6745 * 0.3 / 0.05 is over 3.5, 0.6745 * 0.25 / 0.05 is not.
@@ -62,7 +62,7 @@ def test_outliers_are_what_lies_far_from_the_median_in_units_of_the_usual_deviat
     assert outliers([1.0, 1.0, 1.0, 2.0]) == []
 
 
-def test_the_relative_width_is_that_of_an_interval_of_the_level_or_none():
+def test_relative_width_needs_an_interval_at_the_level():
     values = [98.0, 99.0, 100.0, 101.0, 102.0]
     assert relative_width(values, 0.9) == pytest.approx(0.04)
     assert relative_width(values, 0.95) is None
@@ -71,21 +71,21 @@ def test_the_relative_width_is_that_of_an_interval_of_the_level_or_none():
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
 @pytest.mark.parametrize("n", simulations.REPEATS)
-def test_the_interval_covers_the_median_as_often_as_it_says(noise, n):
+def test_the_interval_covers_the_median_at_its_level(noise, n):
     covered, printed = simulations.median_coverage(noise, n, simulations=10_000)
     assert covered == pytest.approx(printed, abs=0.01)
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
-def test_repeats_that_end_by_their_interval_leave_it_its_level(noise):
+def test_stopping_by_interval_width_keeps_the_level(noise):
     covered, _level, repeats = simulations.stopped(noise, 0.01, simulations=500)
-    # 500 simulations are sure to about 2 points.
+    # 500 simulations have an error of about 2 points.
     assert covered >= 0.93
     assert repeats < 100
 
 
-def test_the_interval_of_a_share_is_the_exact_one():
-    # Of 0 hits: 1 - (alpha / 2) ** (1 / n); of as many as trials: mirrored.
+def test_the_interval_of_a_share_is_exact():
+    # For 0 hits: 1 - (alpha / 2) ** (1 / n); mirrored for n hits.
     low, high, level = share_interval(0, 10)
     assert (low, level) == (0, 0.95) and high == pytest.approx(1 - 0.025**0.1)
     low, high, _level = share_interval(10, 10)

@@ -1,4 +1,4 @@
-"""Presets of distributed options: what was published, and what this Paddle makes of them."""
+"""Presets of distributed options: their published values and their effect in this Paddle."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ from perfkit.request.resolve import resolve
 
 PRECISIONS = {"none": None, "fleetx-auto": "auto"}
 PRECISIONS |= {f"{page}-{p}": p for page in ("fleetx", "fleetx-vgg16") for p in ("fp32", "amp")}
-"""Preset -> the precision that it stands for."""
+"""Preset -> its precision."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +29,13 @@ def applied(strategy="fleetx-fp32", **changes):
     return Strategy(resolve(values | changes))
 
 
-def of(strategy, prefix):
-    """States and reasons of options."""
-    outcomes = [one for name, one in strategy.outcomes.items() if name.startswith(prefix)]
-    return {one["state"] for one in outcomes}, " ".join(one["how"] for one in outcomes)
+def outcome_of(strategy, prefix):
+    """Return the states and the joined reasons of options with this prefix."""
+    outcomes = [item for name, item in strategy.outcomes.items() if name.startswith(prefix)]
+    return {item["state"] for item in outcomes}, " ".join(item["how"] for item in outcomes)
 
 
-def test_each_published_page_differs_from_its_fp32_table_to_its_amp_table_in_amp_alone():
+def test_published_fp32_and_amp_presets_differ_only_in_amp():
     for page, options in (("fleetx", 12), ("fleetx-vgg16", 6)):
         assert STRATEGIES[f"{page}-amp"] == STRATEGIES[f"{page}-fp32"] | {"amp": True}
         assert len(STRATEGIES[f"{page}-fp32"]) == options
@@ -44,7 +44,7 @@ def test_each_published_page_differs_from_its_fp32_table_to_its_amp_table_in_amp
 
 
 @pytest.mark.parametrize("preset", STRATEGIES)
-def test_the_code_of_a_preset_is_python_that_sets_exactly_its_options(preset):
+def test_preset_code_sets_exactly_its_options(preset):
     literals, parts = {}, {}
     for node in ast.walk(ast.parse(code(preset))):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
@@ -54,11 +54,11 @@ def test_the_code_of_a_preset_is_python_that_sets_exactly_its_options(preset):
             else:
                 parts[name] = ast.unparse(node.value)
     assert literals == STRATEGIES[preset]
-    # Options of a part take effect only once the part itself is handed over.
+    # Options of a part take effect only when the part is assigned to the strategy.
     expected = {option.split(".")[0] for option in STRATEGIES[preset] if "." in option}
     assert parts == {part: part for part in expected}
     if not parts:
-        # Paddle 3 has no ExecutionStrategy to set the others' options on.
+        # Paddle 3 has no ExecutionStrategy for options of parts.
         names = {}
         exec(code(preset), names)
         for option, value in STRATEGIES[preset].items():
@@ -68,7 +68,7 @@ def test_the_code_of_a_preset_is_python_that_sets_exactly_its_options(preset):
 @pytest.mark.parametrize("execution", ["dynamic", "static"])
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("preset", STRATEGIES)
-def test_every_option_is_accounted_for_with_its_value_and_a_reason(preset, ranks, execution):
+def test_every_option_has_a_value_state_and_reason(preset, ranks, execution):
     outcomes = applied(preset, processes=ranks, execution=execution).outcomes
     assert {name: outcome["value"] for name, outcome in outcomes.items()} == STRATEGIES[preset]
     for outcome in outcomes.values():
@@ -76,19 +76,19 @@ def test_every_option_is_accounted_for_with_its_value_and_a_reason(preset, ranks
         assert len(outcome["how"]) > 10
 
 
-def test_the_gradients_buckets_have_the_presets_size_where_there_are_ranks_to_exchange_them():
+def test_gradient_buckets_have_the_presets_size_with_several_ranks():
     alone, two = applied(), applied(processes=2)
-    assert of(alone, "fuse_grad") == ({"ignored"}, "one process exchanges no gradients")
-    assert of(two, "fuse_grad_size_in_MB")[0] == {"applied"}
+    assert outcome_of(alone, "fuse_grad") == ({"ignored"}, "one process exchanges no gradients")
+    assert outcome_of(two, "fuse_grad_size_in_MB")[0] == {"applied"}
     assert (alone.data_parallel, two.data_parallel) == ({}, {"comm_buffer_size": 16})
 
 
-def test_a_flag_that_paddle_has_is_set_and_said_to_be_and_another_is_missing(monkeypatch):
+def test_available_flags_are_applied_and_others_missing(monkeypatch):
     if not paddle.is_compiled_with_cuda():
-        # A CPU build has no flags of cuDNN.
+        # A CPU build has no cuDNN flags.
         missing = applied()
         for flag in FLAGS:
-            assert of(missing, flag) == (
+            assert outcome_of(missing, flag) == (
                 {"missing"},
                 f"this build of Paddle has no FLAGS_{flag}",
             )
@@ -97,15 +97,15 @@ def test_a_flag_that_paddle_has_is_set_and_said_to_be_and_another_is_missing(mon
     found = applied()
     assert was_set == {f"FLAGS_{option}": STRATEGIES["fleetx-fp32"][option] for option in FLAGS}
     for flag in FLAGS:
-        states, how = of(found, flag)
+        states, how = outcome_of(found, flag)
         assert states == {"applied"} and "paddle.set_flags" in how
 
 
-def test_options_of_programs_are_ignored_but_where_paddle_2_compiles():
-    assert of(applied(), "build_strategy.")[0] == {"ignored"}
-    assert "dynamic" in of(applied(), "build_strategy.")[1]
+def test_program_options_apply_only_to_static_graphs_of_paddle_2():
+    assert outcome_of(applied(), "build_strategy.")[0] == {"ignored"}
+    assert "dynamic" in outcome_of(applied(), "build_strategy.")[1]
     found = applied(execution="static")
-    states, how = of(found, "build_strategy.")
+    states, how = outcome_of(found, "build_strategy.")
     if re.match(r"[12]\.", paddle.__version__):
         assert states == {"applied"}
         assert found.to_static["build_strategy"].fuse_bn_act_ops
@@ -114,20 +114,18 @@ def test_options_of_programs_are_ignored_but_where_paddle_2_compiles():
         assert how.count("build_cinn_pass") == 3
 
 
-def test_auto_switches_nothing_on_and_says_so():
+def test_auto_is_reported_as_ignored():
     found = applied("fleetx-auto", precision="auto")
-    states, how = of(found, "auto")
+    states, how = outcome_of(found, "auto")
     assert states == {"ignored"} and "nothing was switched on" in how
     assert (found.data_parallel, found.to_static) == ({}, {})
 
 
 @pytest.mark.parametrize(("preset", "precision"), PRECISIONS.items())
-def test_a_preset_stands_for_a_precision_and_a_request_for_another_is_refused(
-    preset, precision
-):
+def test_a_preset_rejects_a_different_precision(preset, precision):
     assert precision_of(preset) == precision
     for asked in ("fp32", "amp", "pure_fp16", "bf16", "auto"):
-        # A GPU that can't be seen from here: a CPU has no lower precision.
+        # Request a GPU without checking the machine: a CPU has no lower precision.
         request = {"gpus": 1, "input": "synthetic", "strategy": preset, "precision": asked}
         if asked == precision or (precision is None and asked != "auto"):
             assert plan("resnet50", request, ["machine"]).config.precision == asked

@@ -1,4 +1,4 @@
-"""The numbers of a repeat, from the raw events of its ranks."""
+"""A repeat's numbers, derived from the raw events of its ranks."""
 
 import json
 import re
@@ -20,14 +20,14 @@ def rank(window_seconds, compute_seconds=None):
     return rank_events([window_seconds / 2] * 3, samples=4, compute_seconds=compute_seconds)
 
 
-def test_throughput_is_all_samples_over_the_slowest_ranks_window():
+def test_throughput_is_all_samples_by_the_slowest_window():
     repeat = summarize(1, PROTOCOL, [rank(2.0), rank(2.5), rank(2.4)], 9.0)
     assert repeat.throughput == 3 * 8 / 2.5
     assert repeat.steps_per_second == 2 / 2.5
 
 
-def test_one_of_two_ranks_that_is_20_percent_slower_costs_what_arithmetic_says():
-    """All ranks wait for it: the throughput is that of its pace for every sample."""
+def test_a_rank_20_percent_slower_slows_all_ranks():
+    """All ranks wait for the slowest one."""
     alike = summarize(1, PROTOCOL, [rank(2.0, 1.0), rank(2.0, 1.0)], 9.0)
     slower = summarize(1, PROTOCOL, [rank(2.4, 1.0), rank(2.4, 1.2)], 9.0)
     assert slower.throughput / alike.throughput == pytest.approx(1 / 1.2)
@@ -38,12 +38,12 @@ def test_one_of_two_ranks_that_is_20_percent_slower_costs_what_arithmetic_says()
     ("alone", "straggler"),
     [([1.0], None), ([1.0, 1.05], None), ([1.2, 1.0], 0), ([1.0, 1.3, 1.0, 1.2], 1)],
 )
-def test_a_straggler_is_named_only_if_it_takes_a_tenth_longer_than_the_others(alone, straggler):
+def test_a_straggler_takes_over_10_percent_longer_than_the_others(alone, straggler):
     events = [rank(2.0, seconds) for seconds in alone]
     assert summarize(1, PROTOCOL, events, 9.0).straggler == straggler
 
 
-def test_steps_of_the_warm_up_are_not_in_the_numbers():
+def test_warm_up_steps_are_excluded():
     events = rank(2.0)
     events[1] |= {"seconds": 100.0, "data_wait_seconds": 100.0}
     repeat = summarize(1, PROTOCOL, [events], 9.0)
@@ -54,7 +54,7 @@ def test_steps_of_the_warm_up_are_not_in_the_numbers():
 
 @pytest.fixture
 def measurement(tmp_path):
-    """A measurement of two repeats of two ranks with the raw files of its numbers."""
+    """A measurement of two repeats on two ranks, with raw files."""
     result = measured(
         [4.0, 4.0], processes=2, protocol="quick", warmup_steps=1, measured_steps=2
     )
@@ -71,7 +71,7 @@ def change(path, old, new):
     path.write_text(text.replace(old, new, 1))
 
 
-def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
+def test_the_page_confirms_numbers_that_match_the_raw_files(measurement):
     assert check_against_raw(measurement) == []
     told = "of the 2 repeats were derived from their raw files again"
     assert told in raw_section(measurement)
@@ -80,18 +80,18 @@ def test_numbers_that_follow_from_their_raw_files_are_said_to(measurement):
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        # The first step is the warm-up's, which no number is of.
+        # Step 1 is the warm-up.
         ('"step": 2, "seconds": 1.25', '"step": 2, "seconds": 1.0', "step_seconds"),
         ('"samples": 8, "seconds"', '"samples": 9, "seconds"', "throughput, ranks"),
         ('"seconds": 2.5', '"seconds": 2.4', "throughput, steps_per_second"),
         ('{"event": "window"', '{"event": "widow"', "not those of a finished repeat"),
         ('{"event": "window"', '{"event": "window', "rank1.jsonl:8: "),
         ('"seconds": 2.5', '"seconds": 0', "not those of a finished repeat"),
-        # No number follows from a step of the warm-up.
+        # Warm-up steps do not enter the numbers, but the digest changes.
         ('"step": 1, "seconds": 1.25', '"step": 1, "seconds": 1.0', "rank1.jsonl: changed"),
     ],
 )
-def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, told):
+def test_a_repeat_with_changed_raw_files_is_named(measurement, old, new, told):
     change(measurement.rank_file(1, 1), old, new)
     (line,) = check_against_raw(measurement)
     assert line.startswith("repeat 1: ") and told in line
@@ -99,7 +99,7 @@ def test_a_repeat_whose_raw_files_were_changed_is_named(measurement, old, new, t
 
 
 @pytest.mark.parametrize("cut_rank", [0, 1])
-def test_a_raw_file_cut_off_at_any_byte_never_gives_the_stored_numbers(measurement, cut_rank):
+def test_a_raw_file_truncated_at_any_byte_is_detected(measurement, cut_rank):
     path = measurement.rank_file(1, cut_rank)
     whole, events = path.read_bytes(), read_events(path)
     for length in range(len(whole)):
@@ -125,13 +125,13 @@ def test_a_raw_file_cut_off_at_any_byte_never_gives_the_stored_numbers(measureme
         (2.0, [1.0, float("nan")], True),
     ],
 )
-def test_a_window_agrees_with_its_steps_to_2_percent(window, steps, disagrees):
+def test_a_window_matches_its_steps_within_2_percent(window, steps, disagrees):
     assert window_disagrees(window, steps) is disagrees
 
 
 @pytest.fixture
 def sampled(tmp_path):
-    """A measurement of one repeat of one rank, whose machine was sampled once a second."""
+    """A measurement of one repeat on one rank, with one telemetry sample per second."""
     events = rank(2.0)
     next(e for e in events if e["event"] == "window")["began"] = 10.5
     begin = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 2, "missing": {}}
@@ -152,11 +152,11 @@ def sampled(tmp_path):
     return type(measurement).read(measurement.folder)
 
 
-def test_the_telemetry_of_a_repeat_is_derived_from_its_file_again(sampled):
+def test_telemetry_is_checked_against_its_file(sampled):
     (repeat,) = sampled.result.repeats
     assert (repeat.telemetry.process_cores, repeat.telemetry.other_load_cores) == (1.5, 0.25)
     assert check_against_raw(sampled) == []
-    # The third look, of those in the window.
+    # Change the third sample in the window.
     change(sampled.telemetry_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
     changed = "telemetry.jsonl: changed since (SHA-256)"
     differs = "the raw files give another telemetry"
@@ -175,13 +175,13 @@ def test_the_telemetry_of_a_repeat_is_derived_from_its_file_again(sampled):
         ('"cores": 2', '"gores": 2', "not those of a finished repeat"),
     ],
 )
-def test_a_telemetry_file_that_is_none_is_named(sampled, old, new, told):
+def test_an_invalid_telemetry_file_is_named(sampled, old, new, told):
     change(sampled.telemetry_file(1), old, new)
     (line,) = check_against_raw(sampled)
     assert line.startswith("repeat 1: ") and told in line
 
 
-def test_a_repeat_that_names_no_ranks_is_named(measurement):
+def test_a_repeat_without_ranks_is_named(measurement):
     path = measurement.folder / "result.json"
     content = json.loads(path.read_text())
     content["repeats"][0]["ranks"] = []

@@ -1,4 +1,4 @@
-"""The summary: what may stand in one row or table, who leads, and what its charts show."""
+"""The summary: rows and tables, the leading framework, and the charts."""
 
 import re
 import warnings
@@ -47,7 +47,7 @@ def fastest(outputs, *results):
 
 
 def tables(section):
-    """Each table as its caption and its rows, which are heading -> text of the cell."""
+    """Return each table's caption and its rows as heading -> cell text."""
     found = []
     for table in BeautifulSoup(section.html, "html.parser").find_all("table"):
         names = [heading.get_text() for heading in table.thead.find_all("th")]
@@ -69,7 +69,7 @@ def bold(section):
 
 
 def answer(section):
-    """The first sentence."""
+    """Return the first paragraph's text."""
     return BeautifulSoup(section.html, "html.parser").p.get_text()
 
 
@@ -84,7 +84,7 @@ def only_axes(section):
 
 
 def lines_of(axes):
-    """Label -> y values of each line in the legend."""
+    """Return label -> y values of each line in the legend."""
     bars = {bar.get_label(): bar.lines[0].get_ydata() for bar in axes.containers}
     bars |= {line.get_label(): line.get_ydata() for line in axes.lines}
     named = {name: ys for name, ys in bars.items() if not name.startswith("_")}
@@ -96,18 +96,19 @@ def notes_of(axes):
 
 
 def compare(outputs, *folders, name="frameworks", key="framework", created="2026-01-02"):
-    """Store an interleaved comparison of what lies in these folders, the base first."""
-    sides = [Measurement.read(outputs / folder) for folder in folders]
-    values = [{key: side.result.parameters[key]} for side in sides]
+    """Store an interleaved comparison of the measurements in these folders, the base first."""
+    measurements = [Measurement.read(outputs / folder) for folder in folders]
+    values = [{key: one.result.parameters[key]} for one in measurements]
     variants = {f"{key}={value[key]}": value for value in values}
-    found = judge_interleaved(Asked("perfkit compare --live", variants, 0.95, 0.05), sides)
+    asked = Asked("perfkit compare --live", variants, 0.95, 0.05)
+    found = judge_interleaved(asked, measurements)
     found = found.model_copy(update={"created": f"{created}T00:00:00+00:00"})
     write_comparison(outputs / "comparisons" / name, found)
 
 
 def frameworks(outputs, *more, changes=None, **values):
-    """Measurements of one row, compared in turn: the repeats of each framework, the base
-    first. `more` are other results."""
+    """Store an interleaved comparison with these repeats for each framework, the base first,
+    and the other results `more`; return the summary."""
     results = [
         measured(repeats, framework=name, **OWN[name], **(changes or {}))
         for name, repeats in values.items()
@@ -118,7 +119,7 @@ def frameworks(outputs, *more, changes=None, **values):
 
 
 def with_pages(outputs, *folders):
-    """Let there be pages in these folders."""
+    """Create empty pages in these folders."""
     for folder in folders:
         (outputs / folder).mkdir(exist_ok=True)
         for page in ("report.html", "report.zh.html"):
@@ -135,7 +136,7 @@ UNSURE = [12.0, 9.0, 12.1, 9.1, 12.2, 12.3]
 NEAR = [value * 1.3 * factor for value, factor in zip(SLOW, [1.1, 0.9] * 3, strict=True)]
 
 
-# Who leads.
+# The leader.
 
 
 @pytest.mark.parametrize(
@@ -155,13 +156,11 @@ NEAR = [value * 1.3 * factor for value, factor in zip(SLOW, [1.1, 0.9] * 3, stri
         ),
         ({"paddle": SLOW, "torch": FAST, "jax": SLOW}, ["13.32"], "PyTorch, 1.30 × Paddle"),
         ({"torch": FAST, "jax": FASTER, "paddle": SLOW}, ["20.50"], "JAX, 2.00 × Paddle"),
-        # So few pairs that no interval has the level.
+        # Too few pairs for an interval at the level.
         ({"paddle": SLOW[:3], "torch": FAST[:3]}, [], "undecided, PyTorch is 1.30 × Paddle"),
     ],
 )
-def test_the_leader_is_bold_and_named_with_its_ratio_to_paddle_if_it_is_ahead_of_every_other(
-    tmp_path, values, leader, words
-):
+def test_the_leader_is_bold_with_its_ratio_to_paddle(tmp_path, values, leader, words):
     section = sections.fastest(frameworks(tmp_path, **values))
     assert bold(section) == leader
     assert f"Fastest: ResNet-50 fp32 batch 32: {words}" in answer(section)
@@ -170,7 +169,7 @@ def test_the_leader_is_bold_and_named_with_its_ratio_to_paddle_if_it_is_ahead_of
     assert all("× Paddle" in row[name] for name in ("PyTorch", "JAX") if name in row)
 
 
-def test_a_framework_that_failed_keeps_none_from_leading_and_one_that_is_higher_does(tmp_path):
+def test_a_leader_needs_the_highest_throughput_of_its_row(tmp_path):
     both = {"paddle": SLOW, "torch": FAST}
     failed = sections.fastest(frameworks(tmp_path / "failed", measured([], **JAX), **both))
     assert bold(failed) == ["13.32"]
@@ -178,7 +177,7 @@ def test_a_framework_that_failed_keeps_none_from_leading_and_one_that_is_higher_
     assert bold(higher) == [] and "undecided, PyTorch is 1.30 × Paddle" in higher.html
 
 
-def test_frameworks_share_a_row_though_each_does_the_work_in_its_own_way(tmp_path):
+def test_frameworks_share_a_row_despite_layout_and_execution(tmp_path):
     eager = measured([2.0], execution="dynamic", **TORCH)
     static = measured([1.0], execution="static")
     (row,) = only_table(fastest(tmp_path / "a", static, eager))
@@ -187,7 +186,7 @@ def test_frameworks_share_a_row_though_each_does_the_work_in_its_own_way(tmp_pat
     assert sorted("static" in row["Input"] for row in only_table(both)) == [False, True]
 
 
-def test_each_row_that_was_compared_has_an_answer_of_its_own(tmp_path, monkeypatch):
+def test_every_compared_row_has_an_answer(tmp_path, monkeypatch):
     results = [
         measured(values, batch_size=size, **way)
         for size, paddle, torch in ((4, SLOW, FAST), (8, FASTER, SLOW))
@@ -206,7 +205,7 @@ def test_each_row_that_was_compared_has_an_answer_of_its_own(tmp_path, monkeypat
     assert "1 more: in the tables below." in html
 
 
-def test_the_highest_of_separate_runs_is_not_bold_and_its_ratio_is_marked(tmp_path):
+def test_separate_runs_have_no_leader_and_marked_ratios(tmp_path):
     section = fastest(tmp_path, measured(SLOW), measured(FAST, **TORCH))
     assert bold(section) == []
     (row,) = only_table(section)
@@ -214,7 +213,7 @@ def test_the_highest_of_separate_runs_is_not_bold_and_its_ratio_is_marked(tmp_pa
     assert "perfkit compare --live" in section.html
 
 
-def test_of_a_cell_the_compared_measurement_is_shown_else_the_newest(tmp_path):
+def test_a_cell_shows_the_compared_or_newest_measurement(tmp_path):
     later = measured([99.0], label="new").model_copy(update=LATER)
     summary = frameworks(tmp_path / "a", later, paddle=SLOW, torch=FAST)
     (row,) = only_table(sections.fastest(summary))
@@ -224,7 +223,7 @@ def test_of_a_cell_the_compared_measurement_is_shown_else_the_newest(tmp_path):
     assert row["Paddle"].startswith("1.000")
 
 
-# What may stand together.
+# Rows and tables.
 
 
 def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
@@ -257,16 +256,14 @@ def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
         ({"measured_steps": 50}, "published (20 + 50 steps)"),
     ],
 )
-def test_what_differs_in_hardware_versions_or_protocol_never_shares_a_table(
-    tmp_path, change, words
-):
+def test_hardware_versions_and_protocols_have_separate_tables(tmp_path, change, words):
     found = tables(fastest(tmp_path, measured([1.0]), measured([2.0], **change)))
     assert [len(rows) for _caption, rows in found] == [1, 1]
     assert sum(words in caption for caption, _rows in found) == 1
     assert found[0][0] != found[1][0]
 
 
-def test_gpus_and_nodes_that_differ_are_tables_named_by_them(tmp_path):
+def test_tables_are_named_by_gpus_and_node_differences(tmp_path):
     alike = measured([1.0], **NODES | GPU)
     node = {"node": 1, "name": "b", "interface": "eth0", "differs": {"gpus": "A100"}}
     mixed = alike.model_validate(alike.model_dump() | {"nodes": [node]})
@@ -289,7 +286,7 @@ def test_gpus_and_nodes_that_differ_are_tables_named_by_them(tmp_path):
         ({"dali_threads": 9}, "dali_threads 9"),
     ],
 )
-def test_what_differs_in_the_work_is_another_row_and_is_named(tmp_path, change, words):
+def test_different_work_has_a_separate_named_row(tmp_path, change, words):
     rows = only_table(fastest(tmp_path, measured([1.0]), measured([2.0], **change)))
     named = [words in f"{row['Precision']} {row['Input']}" for row in rows]
     assert sorted(named) == [False, True]
@@ -304,15 +301,13 @@ def test_what_differs_in_the_work_is_another_row_and_is_named(tmp_path, change, 
         (NODES, NODES | {"launcher": "mpirun", "hosts": "a,b"}),
     ],
 )
-def test_labels_launchers_and_the_suites_own_version_make_neither_a_table_nor_a_row(
-    tmp_path, one, other
-):
+def test_labels_launchers_and_suite_versions_share_a_row(tmp_path, one, other):
     (row,) = only_table(fastest(tmp_path, measured([1.0], **one), measured([3.0], **other)))
     assert row["Paddle"].split()[0] in ("1.000", "3.000"), "nothing is averaged"
     assert "1 of 2 measurements" in row["Paddle"]
 
 
-def test_imported_measurements_never_share_a_table_with_measured_ones(tmp_path):
+def test_imported_measurements_have_separate_tables(tmp_path):
     frame = read(tmp_path, measured([1.0]), measured([2.0], batch_size=64)).measurements.copy()
     frame.loc[1, "imported"] = "mlperf"
     found = tables(sections.fastest(Summary(tmp_path, frame)))
@@ -320,7 +315,7 @@ def test_imported_measurements_never_share_a_table_with_measured_ones(tmp_path):
     assert "imported from mlperf" in " ".join(caption for caption, _rows in found)
 
 
-def test_a_cell_says_what_failed_and_what_is_partial_and_none_is_empty(tmp_path):
+def test_cells_show_failed_and_partial_measurements(tmp_path):
     result = measured([10.0, 12.0], batch_size=8)
     late = {"code": "timeout", "params": {"detail": "over 9 s"}}
     changes = {"status": "partial", "failure": late}
@@ -333,7 +328,7 @@ def test_a_cell_says_what_failed_and_what_is_partial_and_none_is_empty(tmp_path)
     assert all(cell for row in rows for cell in row.values())
 
 
-def test_a_number_comes_with_interval_and_n_on_lines_of_their_own(tmp_path):
+def test_interval_and_n_are_on_a_separate_line(tmp_path):
     section = fastest(tmp_path / "a", measured([10.0, 12.0, 11.0, 14.0, 13.0]))
     assert '12.00 <br><small data-column="Interval">10.00 – 14.00 (n=5)</small>' in section.html
     assert "93.75 %" in section.html
@@ -342,7 +337,7 @@ def test_a_number_comes_with_interval_and_n_on_lines_of_their_own(tmp_path):
     assert "nan" not in html and "Median of n repeats." in html
 
 
-def test_each_number_links_to_its_page_in_the_language_shown(tmp_path):
+def test_numbers_link_to_their_page_in_the_same_language(tmp_path):
     result = measured([1.0])
     summary, name = read(tmp_path, result), name_of(result)
     assert "<a" not in sections.fastest(summary).html
@@ -354,9 +349,7 @@ def test_each_number_links_to_its_page_in_the_language_shown(tmp_path):
         assert "/report.zh.html" in sections.fastest(summary).html
 
 
-def test_rows_panels_and_bars_beyond_the_most_are_counted_and_it_says_where_they_are(
-    tmp_path, monkeypatch
-):
+def test_rows_panels_and_bars_beyond_the_limit_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(sections, "MOST_ROWS", 2)
     monkeypatch.setattr(sections, "MOST_PANELS", 1)
     monkeypatch.setattr(sections, "MOST_BARS", 1)
@@ -381,7 +374,7 @@ def test_rows_panels_and_bars_beyond_the_most_are_counted_and_it_says_where_they
 # The other sections.
 
 
-def test_every_pair_is_in_the_forest_plot_and_links_to_its_comparison(tmp_path):
+def test_every_pair_is_plotted_and_links_to_its_comparison(tmp_path):
     summary = frameworks(tmp_path, paddle=SLOW, torch=FAST, jax=UNSURE)
     assert "<a" not in sections.ratios(summary).html
     with_pages(tmp_path, "comparisons/frameworks")
@@ -392,7 +385,7 @@ def test_every_pair_is_in_the_forest_plot_and_links_to_its_comparison(tmp_path):
     assert only_axes(section).get_xscale() == "log"
 
 
-def test_variants_of_other_parameters_are_compared_by_what_they_set(tmp_path):
+def test_variants_are_named_by_their_parameters(tmp_path):
     results = [measured(SLOW, batch_size=4), measured(FAST, batch_size=8)]
     write_all(tmp_path, *results)
     compare(tmp_path, *(name_of(r, k) for k, r in enumerate(results)), key="batch_size")
@@ -401,7 +394,7 @@ def test_variants_of_other_parameters_are_compared_by_what_they_set(tmp_path):
     assert "Not decided" in sections.fastest(summary).html
 
 
-def test_throughput_begins_at_zero_with_every_repeat_and_a_line_for_each_framework(tmp_path):
+def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
     results = [measured([1000.0 + b, 1001.0 + b, 1003.0 + b], batch_size=b) for b in (32, 64)]
     summary = read(tmp_path, *results, measured([900.0], **TORCH))
     axes = only_axes(sections.throughput_by_batch(summary))
@@ -412,7 +405,7 @@ def test_throughput_begins_at_zero_with_every_repeat_and_a_line_for_each_framewo
     assert sum(len(dots.get_offsets()) for dots in repeats) == 7
 
 
-def test_lines_of_other_hardware_are_in_another_figure(tmp_path):
+def test_different_hardware_has_a_separate_figure(tmp_path):
     results = [
         measured([float(b)], batch_size=b, facts={"cpu": cpu})
         for b in (32, 64)
@@ -421,7 +414,7 @@ def test_lines_of_other_hardware_are_in_another_figure(tmp_path):
     assert len(figures(sections.throughput_by_batch(read(tmp_path, *results)))) == 2
 
 
-def test_speed_up_is_over_the_fewest_devices_beside_the_ideal(tmp_path):
+def test_speedup_is_relative_to_the_fewest_devices(tmp_path):
     one = [90.0, 100.0, 110.0, 120.0]
     results = [
         measured(one, gpus=1, device="gpu", batch_size=48),
@@ -445,7 +438,7 @@ def test_speed_up_is_over_the_fewest_devices_beside_the_ideal(tmp_path):
 
 
 @pytest.mark.parametrize(("image_size", "drawn"), [(224, True), (32, False)])
-def test_published_scaling_of_the_same_work_alone_is_drawn_hollow(tmp_path, image_size, drawn):
+def test_published_scaling_is_drawn_only_for_the_same_work(tmp_path, image_size, drawn):
     shared = {"batch_size": 32, "image_size": image_size}
     results = [measured([2000.0], device="gpu", gpus=8, **shared)]
     results.append(measured([3900.0], **NODES, **shared))
@@ -455,7 +448,7 @@ def test_published_scaling_of_the_same_work_alone_is_drawn_hollow(tmp_path, imag
     assert not drawn or found["Paddle, published"].get_markerfacecolor() == "white"
 
 
-def test_processes_that_share_the_cores_have_a_speed_up_and_no_ideal(tmp_path):
+def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
     results = [measured([4.0]), measured([5.0], processes=2)]
     results.append(measured([8.0], nodes=2, launcher="srun"))
     shown = sections.scaling(read(tmp_path, *results))
@@ -464,7 +457,7 @@ def test_processes_that_share_the_cores_have_a_speed_up_and_no_ideal(tmp_path):
     assert "No ideal line where the processes share the cores." in shown.html
 
 
-def test_without_a_second_topology_that_ended_there_is_no_speed_up(tmp_path):
+def test_a_single_topology_has_no_speedup(tmp_path):
     summary = read(tmp_path, measured([], **GPU), measured([2.0], device="gpu", gpus=2))
     assert not figures(sections.scaling(summary))
     assert "single topology" in sections.scaling(summary).html
@@ -474,10 +467,9 @@ TIMES = {"step": 2.0, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
 
 
 def parts_of(outputs, waits, device="cpu", **changes):
-    """The chart and the table of one diagnosed measurement: the parts' widths, their colours,
-    the row."""
+    """Return widths and colours of a diagnosed measurement's parts, and the section."""
     result = measured([50.0], device=device, gpus=int(device == "gpu"))
-    repeats = [one.model_copy(update={"data_wait_share": waits}) for one in result.repeats]
+    repeats = [r.model_copy(update={"data_wait_share": waits}) for r in result.repeats]
     write_all(outputs, result.model_copy(update={"repeats": repeats}))
     step = diagnosis().step_parts.model_copy(update=changes)
     text = diagnosis(step_parts=step).model_dump_json()
@@ -489,7 +481,7 @@ def parts_of(outputs, waits, device="cpu", **changes):
     return widths, {name: bar.get_facecolor() for name, bar in bars.items()}, section
 
 
-def test_what_limits_a_measurement_is_a_bar_of_its_step_with_the_verdict(tmp_path):
+def test_the_bottleneck_is_shown_as_parts_of_a_step(tmp_path):
     widths, _colours, section = parts_of(tmp_path / "whole", 0.5, **TIMES, communication=0.0)
     (row,) = only_table(section)
     assert row["Limited by"] == "input" and "50 %" in row.values()
@@ -505,14 +497,13 @@ def test_what_limits_a_measurement_is_a_bar_of_its_step_with_the_verdict(tmp_pat
     assert not {"forward", "backward", "other"} & {*widths}
 
 
-def test_the_parts_beside_each_other_differ_in_greyscale(tmp_path):
+def test_adjacent_parts_differ_in_greyscale(tmp_path):
     _widths, colours, _section = parts_of(tmp_path, 0.4, **TIMES, communication=0.1)
     greys = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b, _alpha in colours.values()]
-    apart = [abs(one - other) for one, other in pairwise(greys)]
-    assert len(greys) == 6 and min(apart) > 0.1
+    assert len(greys) == 6 and min(abs(a - b) for a, b in pairwise(greys)) > 0.1
 
 
-def test_only_published_numbers_beside_which_something_was_measured_are_shown(tmp_path):
+def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
     other = sections.beside_published(read(tmp_path / "a", measured([1.0])))
     assert "Nothing was measured" in other.html
     same = measured([2097.20 * 1.1] * 7, batch_size=32, device="gpu", gpus=8)
@@ -520,7 +511,7 @@ def test_only_published_numbers_beside_which_something_was_measured_are_shown(tm
     assert row["Published"] == "2097.20" and row["Measured / published"] == "1.10"
 
 
-def test_files_that_can_not_be_read_are_named_with_the_reason(tmp_path):
+def test_unreadable_files_are_listed_with_the_reason(tmp_path):
     write_all(tmp_path, measured([1.0]))
     for name in ("broken/result.json", "comparisons/odd/comparison.json"):
         path = tmp_path / name
@@ -535,7 +526,7 @@ def test_files_that_can_not_be_read_are_named_with_the_reason(tmp_path):
         Summary.read(tmp_path / "typo")
 
 
-def test_the_explore_notebook_without_any_measurement_says_how_to_make_one(monkeypatch):
+def test_the_explore_notebook_without_measurements_names_the_command(monkeypatch):
     monkeypatch.setattr("perfkit.load", lambda _place: pd.DataFrame({"throughput": []}))
     monkeypatch.setattr("itables.init_notebook_mode", lambda: None)
     cells = nbformat.read(ROOT / "notebooks" / "explore.ipynb", 4).cells
@@ -544,11 +535,11 @@ def test_the_explore_notebook_without_any_measurement_says_how_to_make_one(monke
         exec(source, {"outputs_dir": "outputs"})
 
 
-# All of them.
+# All sections.
 
 
 def everything(outputs, cpu="EPYC"):
-    """Measurements that fill every section, on this CPU."""
+    """Store measurements that fill every section and return the summary."""
     facts = {"facts": {"cpu": cpu}}
     more = [
         measured([5.0, 6.0], batch_size=b, processes=p, **facts) for b in (4, 8) for p in (1, 2)
@@ -560,14 +551,14 @@ def everything(outputs, cpu="EPYC"):
     return Summary.read(outputs)
 
 
-def test_without_a_measurement_every_section_says_what_to_do(tmp_path):
+def test_empty_sections_name_the_command_to_run(tmp_path):
     texts = [section(Summary.read(tmp_path)).html for section in SECTIONS]
     assert all(text.startswith("<p") for text in texts)
     commands = ("run resnet50", "compare --live", "sweep", "diagnose")
     assert all(f"perfkit {command}" in " ".join(texts) for command in commands)
 
 
-def test_the_order_of_measurements_never_changes_a_byte(tmp_path):
+def test_output_does_not_depend_on_the_order_of_measurements(tmp_path):
     summary = everything(tmp_path)
     shown = set()
     for seed in range(2):
@@ -577,7 +568,7 @@ def test_the_order_of_measurements_never_changes_a_byte(tmp_path):
     assert len(shown) == 1
 
 
-def test_foreign_names_are_escaped_in_tables_and_figures(tmp_path):
+def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
     summary = everything(tmp_path, HOSTILE)
     frame = summary.measurements.assign(input=HOSTILE)
     hostile = Summary(tmp_path, frame, summary.comparisons, summary.diagnoses, [HOSTILE])
@@ -587,8 +578,8 @@ def test_foreign_names_are_escaped_in_tables_and_figures(tmp_path):
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_figure_is_drawn_with_its_own_colours_in_both_languages(tmp_path, language):
-    """A glyph that the font lacks is a warning, which is an error here."""
+def test_every_figure_has_resolved_colours_in_every_language(tmp_path, language):
+    """A glyph missing from the font causes a warning, which is an error here."""
     with in_language(language), warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         summary = everything(tmp_path)

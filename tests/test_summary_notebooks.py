@@ -1,4 +1,4 @@
-"""The summary and explore notebooks run as papermill and JupyterLab run them."""
+"""The summary and explore notebooks through papermill."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from perfkit.config import ROOT
 
 @pytest.fixture
 def executed(processes, tmp_path):
-    """Run a notebook on tmp_path/outputs by papermill: what it showed of a kind, what it
-    printed, and how papermill ended."""
+    """Return a function that runs a notebook on tmp_path/outputs by papermill and returns its
+    displayed data by MIME type, its printed text and the finished process."""
 
     def run(notebook, *options):
         out, source = tmp_path / "out.ipynb", ROOT / "notebooks" / f"{notebook}.ipynb"
@@ -25,7 +25,7 @@ def executed(processes, tmp_path):
         outputs = [output for cell in cells for output in cell.get("outputs", [])]
         data = [output.get("data", {}) for output in outputs]
         shown = {
-            kind: [one[kind] for one in data if kind in one]
+            kind: [bundle[kind] for bundle in data if kind in bundle]
             for kind in ("text/html", "image/png")
         }
         return shown, "".join(output.get("text", "") for output in outputs), done
@@ -33,9 +33,7 @@ def executed(processes, tmp_path):
     return run
 
 
-def test_the_summary_notebook_shows_the_language_asked_for_and_writes_the_pages_in_all(
-    executed, tmp_path
-):
+def test_the_summary_notebook_shows_one_language_and_writes_pages_in_all(executed, tmp_path):
     stored(tmp_path / "outputs" / "one")
     shown, _printed, done = executed("summary", "-p", "lang", "zh")
     assert done.returncode == 0, done.stderr
@@ -47,16 +45,14 @@ def test_the_summary_notebook_shows_the_language_asked_for_and_writes_the_pages_
     assert 'lang="en"' in page and "重复" not in page.split("<main")[1]
 
 
-def test_the_summary_of_a_folder_that_is_not_there_is_an_error(executed):
+def test_the_summary_of_a_missing_folder_is_an_error(executed):
     _shown, _printed, done = executed("summary")
     assert done.returncode != 0
     assert "no folder" in done.stderr and "outputs" in done.stderr
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_the_explore_notebook_runs_on_measurements_or_else_on_the_examples(
-    executed, tmp_path, count
-):
+def test_the_explore_notebook_falls_back_to_the_examples(executed, tmp_path, count):
     outputs = tmp_path / "outputs"
     outputs.mkdir()
     for number in range(count):
@@ -70,7 +66,7 @@ def test_the_explore_notebook_runs_on_measurements_or_else_on_the_examples(
 
 
 @pytest.mark.parametrize("name", ["summary", "explore"])
-def test_the_notebooks_are_thin(name):
+def test_the_notebooks_contain_no_logic(name):
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     assert "def " not in code and "class " not in code

@@ -1,4 +1,4 @@
-"""Sweeps: a parameters file measured through papermill by Snakemake, resumed after any end."""
+"""Sweeps: parameters files run by Snakemake and papermill, resumed after failures."""
 
 import fcntl
 import json
@@ -32,12 +32,12 @@ from perfkit.system.environment import LIBRARY_VARIABLES
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
 FAKE = {"input": "synthetic", "repeats": 3, "measured_steps": 4}
-"""What is not in the matrix, of a configuration that the fake trainer measures."""
+"""Fixed parameters of sweeps that use the fake trainer."""
 
 
 @pytest.fixture
 def sweep_file(samples, tmp_path):
-    """Write a sweep of small configurations: the given matrix, and parameters of its own."""
+    """Return a function that writes a sweep of small configurations."""
 
     def write(matrix, name="small", exclude=(), **parameters):
         places = {"data_dir": str(samples), "outputs_dir": str(tmp_path / "outputs")}
@@ -53,13 +53,13 @@ def sweep_file(samples, tmp_path):
 
 @pytest.fixture
 def fake_trainer(plant):
-    """Every repeat of a sweep takes half a second instead of training."""
+    """Replace training by a fake trainer that takes half a second per repeat."""
     plant(planted(0.5))
 
 
 @pytest.fixture
 def sweep(processes):
-    """`perfkit sweep`, run to its end."""
+    """Return a function that runs `perfkit sweep` to its end."""
 
     def ended(*words, **settings):
         return subprocess.run(
@@ -83,11 +83,11 @@ def dry_run(file):
 
 
 def results(outputs):
-    """Folder name -> stored result."""
+    """Return folder name -> stored result."""
     return {p.parent.name: json.loads(p.read_text()) for p in outputs.glob("*/result.json")}
 
 
-def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep, sweep_file, tmp_path):
+def test_a_sweep_measures_every_configuration_and_writes_the_site(sweep, sweep_file, tmp_path):
     file = sweep_file({"input": ["dali", "synthetic"]})
     done = sweep(file)
     assert done.returncode == 0, done.stderr
@@ -104,10 +104,9 @@ def test_a_sweep_measures_every_configuration_and_ends_in_the_site(sweep, sweep_
 
 
 @pytest.mark.slow
-def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are_measured(
+def test_a_failed_configuration_is_reported_with_its_command_and_retried(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
-    """The next call tries it again, and nothing else."""
     own, outputs = tmp_path / "own", tmp_path / "outputs"
     (own / "train").mkdir(parents=True)
     (own / "train_list.txt").write_text("train/one.jpeg 0\n" * 4)
@@ -118,7 +117,7 @@ def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are
     assert statuses == {"dali": "failed", "synthetic": "complete"}
     assert "1 of 2 failed" in done.stderr
     assert "input dali: bad_input: " in done.stderr
-    (line,) = [one for one in done.stderr.splitlines() if "perfkit run resnet50" in one]
+    (line,) = [line for line in done.stderr.splitlines() if "perfkit run resnet50" in line]
     assert "-p input dali" in line and f"-p data_dir {own}" in line
     assert (outputs / "summary" / "report.html").exists()
     planned = dry_run(file)
@@ -134,12 +133,12 @@ def test_a_configuration_that_fails_is_named_with_its_command_and_the_others_are
 
 
 @pytest.mark.slow
-def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
+def test_a_changed_matrix_runs_only_new_configurations(
     sweep, sweep_file, tmp_path, fake_trainer, monkeypatch
 ):
-    """A dry run says so before. The user's own number of threads reaches the measurement,
-    though Snakemake sets 1, and what a killed writer left is removed."""
-    # Less what other tests' imports have set in this process.
+    """The dry run agrees. The user's OMP_NUM_THREADS overrides Snakemake's 1, and stale partial
+    files are removed."""
+    # Remove what imports of other tests have set in this process.
     for name in [name for name in os.environ if name.startswith(LIBRARY_VARIABLES)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -178,10 +177,10 @@ def test_another_value_of_a_parameter_measures_what_it_touches_and_nothing_else(
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
+def test_a_killed_sweep_resumes_without_rerunning_finished_repeats(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
-    """The long form, with real training and 50 kills, is `make kills`."""
+    """`make kills` is the long form, with real training and 50 kills."""
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
@@ -200,24 +199,24 @@ def test_a_sweep_killed_at_any_moment_resumes_and_reruns_no_finished_repeat(
     assert done.returncode == 0, done.stderr
     assert kept.items() <= finished_repeats(outputs).items()
     measured = results(outputs).values()
-    assert sorted(one["config"]["batch_size"] for one in measured) == [1, 2, 3]
-    assert {one["status"] for one in measured} == {"complete"}
+    assert sorted(result["config"]["batch_size"] for result in measured) == [1, 2, 3]
+    assert {result["status"] for result in measured} == {"complete"}
 
 
-def test_an_interrupted_sweep_leaves_no_process_and_says_how_to_go_on(
+def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
     sweep_file, tmp_path, fake_trainer, worker_processes
 ):
     file = sweep_file({"batch_size": [1]}, **FAKE | {"repeats": 50})
-    # Whoever starts the tests in the background may have interrupts ignored; children inherit.
+    # A background shell ignores interrupts, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen([*COMMAND, str(file)], stderr=subprocess.PIPE, text=True)
     while not list((tmp_path / "outputs").glob("*/repeats/1/*.jsonl")):
         time.sleep(0.1)
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _out, said = process.communicate(timeout=30)
+    _out, output = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert "the same command goes on from here" in said
+    assert "the same command goes on from here" in output
     deadline = time.monotonic() + 10
     while worker_processes() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -225,7 +224,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_says_how_to_go_on(
 
 
 @pytest.mark.parametrize("table", ["fleetx-resnet50", "perf-bert", "gpt2", "quick"])
-def test_a_dry_run_lists_every_configuration_on_a_machine_without_gpus_and_says_why(
+def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     table, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
@@ -245,16 +244,16 @@ def test_a_dry_run_lists_every_configuration_on_a_machine_without_gpus_and_says_
     assert CliRunner().invoke(main, ["sweep", str(file)]).exit_code == 2
 
 
-def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, monkeypatch):
+def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "LOCK_SECONDS", 0.3)
     asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, "local")
-    outputs, said = tmp_path / "outputs", []
+    outputs, output = tmp_path / "outputs", []
     outputs.mkdir()
     with (outputs / ".sweep.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(SweepError, match="another sweep is at work in"):
-            engine.Engine("small", asked, Profile.named("local")).run(print, said.append)
-    assert said == [f"Waiting for another sweep of {outputs}, or what it left …"]
+            engine.Engine("small", asked, Profile.named("local")).run(print, output.append)
+    assert output == [f"Waiting for another sweep of {outputs}, or what it left …"]
     assert results(outputs) == {}
 
 
@@ -273,7 +272,7 @@ def test_two_sweeps_of_one_folder_are_not_at_work_at_once(sweep_file, tmp_path, 
         ({"batch_size": [0], "processes": [9999]}, {}, ["batch_size: 0", "processes: 9999"]),
     ],
 )
-def test_a_sweep_that_can_not_be_run_as_a_whole_is_refused_before_anything_starts(
+def test_a_sweep_with_any_invalid_configuration_is_rejected(
     sweep_file, tmp_path, matrix, parameters, told
 ):
     done = CliRunner().invoke(main, ["sweep", str(sweep_file(matrix, **parameters))])
@@ -283,7 +282,7 @@ def test_a_sweep_that_can_not_be_run_as_a_whole_is_refused_before_anything_start
     assert results(tmp_path / "outputs") == {}
 
 
-def test_a_parameter_given_for_all_takes_the_place_of_the_files(sweep_file, tmp_path):
+def test_a_command_line_parameter_overrides_the_file(sweep_file, tmp_path):
     file = sweep_file({"batch_size": [1]}, seed=3)
     (job,) = read_jobs(file, {"seed": 5}, "local")
     assert job.plan.config.seed == 5
@@ -293,7 +292,7 @@ def test_a_parameter_given_for_all_takes_the_place_of_the_files(sweep_file, tmp_
         read_jobs(file, {"sead": 4}, "local")
 
 
-def test_each_configuration_gets_as_many_hosts_as_it_has_nodes(sweep_file):
+def test_each_configuration_gets_one_host_per_node(sweep_file):
     hosts = "127.0.0.1,127.0.0.2,127.0.0.3"
     file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts=hosts)
     one, two = read_jobs(file, {}, "local")
@@ -301,7 +300,7 @@ def test_each_configuration_gets_as_many_hosts_as_it_has_nodes(sweep_file):
     assert (two.plan.config.launcher, two.plan.config.hosts) == ("mpirun", hosts[:19])
 
 
-def test_jobs_have_names_that_are_safe_distinct_and_the_same_each_time(sweep_file):
+def test_job_names_are_safe_unique_and_reproducible(sweep_file):
     file = sweep_file({"label": ["a", "b"], "nodes": [1, 2], "seed": list(range(20))})
     names = [job.name for job in read_jobs(file, {}, "slurm")]
     assert len(set(names)) == 80
@@ -309,7 +308,7 @@ def test_jobs_have_names_that_are_safe_distinct_and_the_same_each_time(sweep_fil
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.") for name in names)
 
 
-def test_where_the_machine_can_not_be_seen_the_number_of_gpus_must_be_said(sweep_file):
+def test_remote_executors_need_the_number_of_gpus(sweep_file):
     file = sweep_file({"batch_size": [1]}, device="auto")
     with pytest.raises(SweepError, match="gpus: say how many per node"):
         read_jobs(file, {}, "slurm")
@@ -325,13 +324,13 @@ def test_where_the_machine_can_not_be_seen_the_number_of_gpus_must_be_said(sweep
         ("slurm", {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}, "an allocation: srun"),
     ],
 )
-def test_nodes_are_started_only_as_the_executor_can(sweep_file, executor, parameters, told):
+def test_unsupported_multi_node_executors_are_rejected(sweep_file, executor, parameters, told):
     file = sweep_file({"batch_size": [1]}, **parameters)
     with pytest.raises(SweepError, match=told):
         read_jobs(file, {}, executor)
 
 
-def test_snakemake_that_can_not_start_is_told_with_its_own_words(sweep, sweep_file, tmp_path):
+def test_a_snakemake_startup_error_is_reported(sweep, sweep_file, tmp_path):
     (tmp_path / "config.yaml").write_text("executor: local\nno-such-option: 1\n")
     done = sweep(sweep_file({"batch_size": [1]}, **FAKE), "--profile", tmp_path)
     assert done.returncode == 2
@@ -339,7 +338,7 @@ def test_snakemake_that_can_not_start_is_told_with_its_own_words(sweep, sweep_fi
     assert "no-such-option" in done.stderr
 
 
-def test_without_a_kubernetes_cluster_nothing_starts(sweep_file, tmp_path, monkeypatch):
+def test_a_missing_kubernetes_cluster_is_reported(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     words = ["sweep", str(sweep_file({"batch_size": [1]}, **FAKE)), "--profile", "kubernetes"]
     done = CliRunner().invoke(main, words)
@@ -347,7 +346,7 @@ def test_without_a_kubernetes_cluster_nothing_starts(sweep_file, tmp_path, monke
     assert "no Kubernetes cluster is known here" in done.stderr
 
 
-def test_a_file_of_the_projects_own_is_found_by_its_name(tmp_path):
+def test_a_missing_file_suggests_the_bundled_one(tmp_path):
     with pytest.raises(SweepError, match=r"did you mean .*parameters/quick\.yaml"):
         read_jobs(tmp_path / "quick.yaml", {}, "local")
 
@@ -360,21 +359,21 @@ def test_a_file_of_the_projects_own_is_found_by_its_name(tmp_path):
         (None, r"allowed: kubernetes, local, slurm, or a folder with a config\.yaml"),
     ],
 )
-def test_a_profile_that_can_not_be_used_is_refused_with_what_can(tmp_path, settings, told):
+def test_an_invalid_profile_is_rejected_with_a_fix(tmp_path, settings, told):
     if settings:
         (tmp_path / "config.yaml").write_text(settings)
     with pytest.raises(SweepError, match=told):
         Profile.named(str(tmp_path))
 
 
-def test_a_misspelt_profile_is_refused_with_the_nearest():
+def test_a_misspelt_profile_is_rejected_with_a_suggestion():
     with pytest.raises(SweepError, match="did you mean 'slurm'"):
         Profile.named("slrum")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
+def test_slurm_runs_single_and_multi_node_jobs_and_reports_a_failure(
     sweep, sweep_file, tmp_path, monkeypatch
 ):
     if reason := slurm_missing():
@@ -407,7 +406,7 @@ def test_a_slurm_cluster_runs_jobs_of_one_and_two_nodes_and_one_that_fails(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_slurm_jobs_end_with_an_interrupted_sweep_and_before_one_that_was_killed_goes_on(
+def test_slurm_jobs_end_with_an_interrupted_or_killed_sweep(
     sweep, sweep_file, tmp_path, monkeypatch, fake_trainer
 ):
     if reason := slurm_missing():
@@ -445,7 +444,7 @@ def test_slurm_jobs_end_with_an_interrupted_sweep_and_before_one_that_was_killed
 
 
 @pytest.mark.slow
-def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measures_it(
+def test_kubernetes_gets_a_valid_working_job_per_configuration(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
     if not shutil.which("rsync"):
@@ -469,7 +468,7 @@ def test_kubernetes_gets_a_valid_job_for_each_configuration_whose_command_measur
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("processes")
-def test_mpirun_over_ssh_runs_the_configurations_of_two_hosts(sweep_file, tmp_path):
+def test_mpirun_over_ssh_runs_two_host_configurations(sweep_file, tmp_path):
     if reason := ssh_missing():
         pytest.skip(reason)
     file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", input="synthetic")

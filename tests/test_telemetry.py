@@ -1,4 +1,4 @@
-"""Samples of a machine, on /proc and /sys made by hand: what is written down, and what not."""
+"""Telemetry samples on fake /proc and /sys trees and a fake NVML."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write a file below the root, which is tmp_path."""
+    """Return a function that writes a file below tmp_path, the root of /proc and /sys."""
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
 
     def written(path, text):
@@ -40,8 +40,8 @@ def sys(tmp_path):
 
 @pytest.fixture
 def sampled(tmp_path):
-    """The lines of so many samples of the machine with /sys at `sys`, or of this one; `between`
-    is called after each."""
+    """Return a function that takes samples and returns the file's events. `between` is called
+    after each sample; `sys` replaces /sys."""
 
     def sample(config=CPU, samples=1, between=lambda: None, **sys):
         path = tmp_path / "telemetry.jsonl"
@@ -59,7 +59,7 @@ def values(*of):
     return {device: read() for device, read in cpu_readers(*of).items()}
 
 
-def test_cpu_time_is_that_of_the_usable_cores_without_interrupts_and_waiting(write, sys):
+def test_cpu_time_covers_usable_cores_without_interrupts_and_iowait(write, sys):
     row = "{} 100 20 3 4000 500 60 7 {} 0 0\n"
     write("proc/stat", row.format("cpu ", 9) + row.format("cpu0", 8) + row.format("cpu1", 5))
     write("sys/devices/system/cpu/online", "0-1")
@@ -67,14 +67,14 @@ def test_cpu_time_is_that_of_the_usable_cores_without_interrupts_and_waiting(wri
     assert seconds == pytest.approx({"busy_seconds": 123 / TICKS, "steal_seconds": 5 / TICKS})
 
 
-def test_a_core_that_a_container_hides_is_not_taken_for_an_idle_one(write, sys):
+def test_a_core_hidden_by_a_container_is_missing(write, sys):
     write("proc/stat", "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0")
     with pytest.raises(MissingError, match="does not have every usable core"):
         core_seconds(sys, [0, 1])
 
 
-def test_rows_are_not_taken_for_other_cores_where_one_is_offline(write, sys):
-    """psutil leaves the rows' names out: of cores 0, 2 and 3, the third row is core 3's."""
+def test_offline_cores_do_not_shift_the_rows(write, sys):
+    """psutil omits the rows' names: with cores 0, 2 and 3, the third row belongs to core 3."""
     rows = [f"cpu{core} {100 * (core + 1)} 0 0 0 0 0 0 0 0 0\n" for core in (0, 2, 3)]
     write("proc/stat", "cpu  1 1 1 1 1 1 1 1 0 0\n" + "".join(rows))
     write("sys/devices/system/cpu/online", "0,2-3")
@@ -83,7 +83,7 @@ def test_rows_are_not_taken_for_other_cores_where_one_is_offline(write, sys):
     assert core_seconds(sys, [0, 2, 3])["busy_seconds"] == 800 / TICKS
 
 
-def test_the_clock_is_the_mean_of_the_cores_and_throttling_is_counted_over_all(write, sys):
+def test_the_clock_is_a_mean_and_throttle_counts_are_summed(write, sys):
     for core, khz in ((0, 2_000_000), (3, 3_000_000)):
         write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", khz)
     assert values(sys, [0, 3], "cpu_clock") == {"cpu": 2500.0}
@@ -92,7 +92,7 @@ def test_the_clock_is_the_mean_of_the_cores_and_throttling_is_counted_over_all(w
     assert values(sys, [0], "cpu_throttling") == {"cpu": 43}
 
 
-def test_the_temperature_is_the_hottest_packages_and_not_a_disks(write, sys):
+def test_the_temperature_is_that_of_the_hottest_package(write, sys):
     sensors = (("nvme", 90_000), ("coretemp", 61_000), ("coretemp", 64_000))
     for index, (name, millidegrees) in enumerate(sensors):
         write(f"sys/class/hwmon/hwmon{index}/name", name)
@@ -100,7 +100,7 @@ def test_the_temperature_is_the_hottest_packages_and_not_a_disks(write, sys):
     assert values(sys, [0], "cpu_temperature") == {"cpu": 64.0}
 
 
-def test_energy_is_of_packages_and_memory_and_nothing_is_counted_twice(write, sys, sampled):
+def test_energy_covers_packages_and_memory_once(write, sys, sampled):
     zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:0:1": "dram"}
     zones |= {"intel-rapl:1": "psys", "intel-rapl-mmio:0": "package-0"}
     for index, (zone, name) in enumerate(zones.items(), 1):
@@ -112,9 +112,7 @@ def test_energy_is_of_packages_and_memory_and_nothing_is_counted_twice(write, sy
     assert begin["energy_wraps_joules"] == {"package-0": 100.0, "dram-0": 300.0}
 
 
-def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(
-    write, sampled, sys, tmp_path
-):
+def test_missing_sensors_are_recorded_once_with_reasons(write, sampled, sys, tmp_path):
     begin, *samples = sampled(samples=2, sys=sys)
     assert begin == {
         "event": "begin",
@@ -133,7 +131,7 @@ def test_a_machine_that_tells_nothing_is_written_down_with_the_reasons_once(
     assert [{*sample} for sample in samples] == [{"event", "at"}] * 2
 
 
-def test_what_is_there_and_may_not_be_read_says_so(sampled, sys):
+def test_an_unreadable_sensor_is_recorded_with_the_error(sampled, sys):
     zone = sys / "class/powercap/intel-rapl:0"
     (zone / "energy_uj").mkdir(parents=True)
     (zone / "name").write_text("package-0\n")
@@ -141,9 +139,7 @@ def test_what_is_there_and_may_not_be_read_says_so(sampled, sys):
     assert begin["missing"]["cpu_energy"] == f"{zone}/energy_uj: Is a directory"
 
 
-def test_a_sensor_that_falls_silent_is_left_out_from_then_on_and_the_rest_goes_on(
-    write, sampled, sys
-):
+def test_a_sensor_that_fails_later_is_left_out(write, sampled, sys):
     write("sys/class/hwmon/hwmon0/name", "k10temp")
     write("sys/class/hwmon/hwmon0/temp1_input", "55000")
     sensor = sys / "class/hwmon/hwmon0/temp1_input"
@@ -159,17 +155,17 @@ def test_a_sensor_that_falls_silent_is_left_out_from_then_on_and_the_rest_goes_o
     assert seen == [{"cpu": 55.0}, None, None]
 
 
-def test_this_machine_is_sampled_by_the_monotonic_clock_and_its_cpu_time_grows(sampled):
+def test_samples_of_this_machine_have_monotonic_times_and_growing_cpu_time(sampled):
     before = time.monotonic()
     _begin, first, second = sampled(samples=2, between=lambda: sum(range(3_000_000)))
     assert before <= first["at"] <= second["at"] <= time.monotonic()
     assert second["busy_seconds"] > first["busy_seconds"] > 0
-    # No rank has shown itself.
+    # No rank is known yet.
     assert "process_seconds" not in first
 
 
-def test_a_line_that_cannot_be_written_is_the_last_and_nothing_else_happens(tmp_path):
-    """As on a disk that fills up and has room again: what was written stays readable."""
+def test_a_failed_write_ends_the_telemetry_file(tmp_path):
+    """When a disk fills up and has space again, earlier lines stay readable."""
     path = tmp_path / "telemetry.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Telemetry(path, CPU) as telemetry:
@@ -185,7 +181,7 @@ def test_a_line_that_cannot_be_written_is_the_last_and_nothing_else_happens(tmp_
     assert [event["event"] for event in read_events(path)] == ["begin", "sample"]
 
 
-def test_a_file_that_cannot_be_made_is_done_without(tmp_path):
+def test_an_uncreatable_telemetry_file_is_ignored(tmp_path):
     with Telemetry(tmp_path / "no folder" / "telemetry.jsonl", CPU) as telemetry:
         telemetry.sample(None)
     assert [*tmp_path.iterdir()] == []
@@ -193,9 +189,9 @@ def test_a_file_that_cannot_be_made_is_done_without(tmp_path):
 
 @pytest.fixture
 def nvml(monkeypatch):
-    """Two GPUs behind NVML's functions, in the place of a driver; returns what they say."""
+    """Replace NVML's functions by fakes for two GPUs and return the fakes by name."""
     gib = 2**30
-    said = {
+    functions = {
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetName": lambda handle: f"GPU {handle}",
@@ -207,17 +203,17 @@ def nvml(monkeypatch):
             total=80 * gib, used=(2 + handle) * gib
         ),
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: [0x1, 0x44][handle],
-        "nvmlInit": lambda: said.update(open=True),
-        "nvmlShutdown": lambda: said.update(open=False),
+        "nvmlInit": lambda: functions.update(open=True),
+        "nvmlShutdown": lambda: functions.update(open=False),
     }
-    for name in list(said):
-        monkeypatch.setattr(pynvml, name, lambda *given, name=name: said[name](*given))
+    for name in list(functions):
+        monkeypatch.setattr(pynvml, name, lambda *given, name=name: functions[name](*given))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return said
+    return functions
 
 
 def failing(code, when=lambda *_: True, otherwise=None):
-    """An NVML function that raises this error."""
+    """Return an NVML function that raises this error, or calls `otherwise` unless `when`."""
 
     def fail(*given):
         if when(*given):
@@ -227,7 +223,7 @@ def failing(code, when=lambda *_: True, otherwise=None):
     return fail
 
 
-def test_gpus_are_asked_for_clock_temperature_energy_and_reasons(sampled, sys, nvml):
+def test_gpu_samples_have_clock_temperature_energy_and_throttling(sampled, sys, nvml):
     begin, sample = sampled(TWO_GPUS, sys=sys)
     assert not {name for name in begin["missing"] if name.startswith("gpu")}
     assert (begin["device"], begin["ranks"]) == ("gpu", 2)
@@ -239,7 +235,7 @@ def test_gpus_are_asked_for_clock_temperature_energy_and_reasons(sampled, sys, n
     assert nvml["open"] is False
 
 
-def test_a_gpu_that_does_not_tell_its_memory_keeps_its_name(nvml):
+def test_a_gpu_without_memory_information_keeps_its_name(nvml):
     nvml["nvmlDeviceGetMemoryInfo"] = failing(
         pynvml.NVML_ERROR_NOT_SUPPORTED, bool, nvml["nvmlDeviceGetMemoryInfo"]
     )
@@ -266,7 +262,7 @@ def test_a_gpu_that_does_not_tell_its_memory_keeps_its_name(nvml):
         ),
     ],
 )
-def test_what_gpus_do_not_tell_is_missing_with_nvmls_reason_and_the_rest_is_sampled(
+def test_unsupported_gpu_readings_are_missing_with_nvmls_reason(
     sampled, sys, nvml, function, code, missing
 ):
     nvml[function] = failing(code)
@@ -275,5 +271,5 @@ def test_what_gpus_do_not_tell_is_missing_with_nvmls_reason_and_the_rest_is_samp
     assert sample["at"] > 0 and "energy_joules" not in sample
     assert ("clock_mhz" in sample) == ("gpu_energy" in missing)
     assert not nvml.get("open")
-    # A measurement on the CPU asks for none.
+    # A CPU measurement reads no GPU.
     assert not {name for name in sampled(CPU, sys=sys)[0]["missing"] if "gpu" in name}

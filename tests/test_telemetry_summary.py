@@ -1,5 +1,4 @@
-"""What the machine did in a window, from counters made by hand; and a measurement beside a busy
-process."""
+"""Telemetry summaries of a window from fake counters, and a real run beside a busy process."""
 
 import re
 import resource
@@ -26,8 +25,8 @@ BEGIN["energy_wraps_joules"] = {"package-0": 1000.0}
 
 
 def summary(*, began=1.5, seconds=3.0, samples=(30,), begin=None, **of):
-    """Of a window from 1.5 s to 4.5 s, if not told otherwise, and samples at 0, 1, 2 … 6 s: of
-    each reading what `of` makes of its moment."""
+    """Summarize a window, by default 1.5 s to 4.5 s, with samples at 0, 1, …, 6 s. `of` maps
+    each reading to a function of the sample's time."""
     of = {"process_seconds": lambda at: 2.0 * at} | of
     lines = [
         {"event": "sample", "at": float(at)} | {name: value(at) for name, value in of.items()}
@@ -36,7 +35,7 @@ def summary(*, began=1.5, seconds=3.0, samples=(30,), begin=None, **of):
     return summarize_telemetry([BEGIN | (begin or {}), *lines], began, seconds, samples)
 
 
-def test_load_is_what_counters_rose_by_between_the_windows_ends():
+def test_load_is_the_counters_increase_over_the_window():
     seen = summary(
         process_seconds=lambda at: 100 + 2.5 * at,
         busy_seconds=lambda at: 5000 + 3.0 * at,
@@ -48,18 +47,17 @@ def test_load_is_what_counters_rose_by_between_the_windows_ends():
     assert seen.steal_share == pytest.approx(0.2 / 4)
 
 
-def test_what_was_busy_before_and_after_the_window_is_not_in_it():
-    """It is on average, in the second around each end."""
+def test_load_outside_the_window_is_excluded():
     seen = summary(began=2, seconds=2, busy_seconds=lambda at: [0, 4, 8, 11, 14, 18, 22][at])
     assert seen.other_load_cores == pytest.approx(3 - 2)
-    # Samples at the very ends are enough.
+    # Samples exactly at the ends suffice.
     seen = summary(
         began=0, seconds=6, busy_seconds=lambda at: 3.0 * at, steal_seconds=lambda at: 1.0 * at
     )
     assert (seen.samples, seen.other_load_cores, seen.steal_share) == (7, 1.0, 0.25)
 
 
-def test_a_window_between_two_samples_is_judged_by_these():
+def test_a_window_between_two_samples_uses_both():
     seen = summary(
         began=2.2,
         seconds=0.1,
@@ -70,43 +68,43 @@ def test_a_window_between_two_samples_is_judged_by_these():
     assert seen.other_load_cores == pytest.approx(1.0)
 
 
-def test_a_window_that_was_not_sampled_at_both_ends_has_no_telemetry():
+def test_a_partly_sampled_window_has_no_telemetry():
     for began, seconds in ((-0.5, 2), (5, 2), (7, 1), (-3, 20)):
         assert summary(began=began, seconds=seconds) is None
 
 
-def test_a_machine_on_which_the_measurement_does_not_run_has_no_telemetry():
+def test_a_machine_without_ranks_has_no_telemetry():
     lines = [{"event": "sample", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
     assert summarize_telemetry([BEGIN, *lines], 1.5, 3.0, [30]) is None
     assert summarize_telemetry([], 1.5, 3.0, [30]) is None
 
 
-def test_what_the_machine_does_not_tell_is_absent_and_never_zero():
+def test_missing_readings_are_absent_rather_than_zero():
     seen = summary(begin={"missing": {"cpu_energy": "no RAPL"}})
     assert seen.other_load_cores is seen.steal_share is seen.energy_joules_per_sample is None
     assert seen.clock_mhz == seen.temperature_celsius == seen.throttled == {}
     assert seen.missing == {"cpu_energy": "no RAPL"}
 
 
-def test_a_machine_that_never_counted_stolen_time_is_not_said_to_have_lost_none():
-    """Nor is there load below zero where ways to count differ by a tick."""
+def test_steal_time_that_was_never_counted_is_missing():
+    """Load is never negative when counters differ by a tick."""
     seen = summary(busy_seconds=lambda at: 1.99 * at, steal_seconds=lambda _at: 0.0)
     assert (seen.other_load_cores, seen.steal_share) == (0.0, None)
     assert seen.missing == {"steal_time": "none was counted since the machine started"}
 
 
-def test_energy_per_sample_is_right_where_a_counter_begins_again():
+def test_energy_handles_counter_wraparound():
     seen = summary(
         energy_joules=lambda at: {"package-0": (900 + 50 * at) % 1000, "dram-0": 10.0 * at}
     )
     assert seen.energy_joules == pytest.approx({"package-0": 150.0, "dram-0": 30.0})
     assert seen.energy_joules_per_sample == pytest.approx(180 / 30)
-    # One that fell without a known end tells nothing.
+    # A counter that falls without a known range is ignored.
     seen = summary(energy_joules=lambda at: {"dram-0": 100.0 - at})
     assert (seen.energy_joules, seen.energy_joules_per_sample) == ({}, None)
 
 
-def test_on_gpus_energy_per_sample_is_of_the_gpus_of_the_ranks_on_this_machine():
+def test_gpu_energy_covers_the_gpus_of_local_ranks():
     def energy(at):
         return {"package-0": 500.0 * at % 1000, "gpu0": 300.0 * at, "gpu1": 310.0 * at}
 
@@ -118,12 +116,11 @@ def test_on_gpus_energy_per_sample_is_of_the_gpus_of_the_ranks_on_this_machine()
     assert seen.energy_joules_per_sample is None
 
 
-def test_clocks_temperatures_and_reasons_are_of_the_samples_in_the_window():
-    """A GPU that has nothing to do before and after it is slow and cool then."""
-    at_work = range(2, 5)
+def test_gpu_readings_come_from_samples_in_the_window():
+    busy = range(2, 5)
     seen = summary(
-        clock_mhz=lambda at: {"gpu0": 1400.0 + at if at in at_work else 210.0},
-        temperature_celsius=lambda at: {"gpu0": 60.0 + at if at in at_work else 90.0},
+        clock_mhz=lambda at: {"gpu0": 1400.0 + at if at in busy else 210.0},
+        temperature_celsius=lambda at: {"gpu0": 60.0 + at if at in busy else 90.0},
         throttled=lambda at: {
             "gpu0": {2: [], 3: ["power_cap"], 4: ["power_cap", "hardware_thermal"]}.get(
                 at, ["sync_boost"]
@@ -138,7 +135,7 @@ def test_clocks_temperatures_and_reasons_are_of_the_samples_in_the_window():
     assert seen.throttled == {"gpu0": {"power_cap": 2, "hardware_thermal": 1}, "gpu1": {}}
 
 
-def test_a_cpu_is_throttled_where_its_count_rises():
+def test_a_rising_count_means_cpu_throttling():
     counts = [5, 5, 5, 9, 9, 12, 40]
     seen = summary(throttle_count=lambda at: {"cpu": counts[at]})
     assert seen.throttled == {"cpu": {"thermal": 2}}
@@ -146,9 +143,9 @@ def test_a_cpu_is_throttled_where_its_count_rises():
 
 
 def seen_in(result, *seen):
-    """The result with this telemetry in its repeats."""
+    """Return the result with this telemetry in its repeats."""
     pairs = zip(result.repeats, seen, strict=True)
-    repeats = [repeat.model_copy(update={"telemetry": one}) for repeat, one in pairs]
+    repeats = [repeat.model_copy(update={"telemetry": summary}) for repeat, summary in pairs]
     return result.model_copy(update={"repeats": repeats})
 
 
@@ -156,22 +153,22 @@ def with_telemetry(*seen):
     return seen_in(measured([4.0] * len(seen), protocol="quick"), *seen)
 
 
-def made(**changes):
-    quiet = {"samples": 40, "cores": 4, "process_cores": 3.9, "other_load_cores": 0.4}
-    quiet |= {"steal_share": 0.02, "throttled": {"gpu0": {"power_cap": 40}}, "missing": {}}
-    quiet |= {key: {} for key in ("clock_mhz", "temperature_celsius", "energy_joules")}
-    return TelemetrySummary(**quiet | {"energy_joules_per_sample": None} | changes)
+def quiet(**changes):
+    values = {"samples": 40, "cores": 4, "process_cores": 3.9, "other_load_cores": 0.4}
+    values |= {"steal_share": 0.02, "throttled": {"gpu0": {"power_cap": 40}}, "missing": {}}
+    values |= {key: {} for key in ("clock_mhz", "temperature_celsius", "energy_joules")}
+    return TelemetrySummary(**values | {"energy_joules_per_sample": None} | changes)
 
 
-def test_a_repeat_at_the_limits_is_not_disturbed_nor_one_that_tells_nothing():
-    untold = made(other_load_cores=None, steal_share=None, throttled={})
-    assert disturbances(with_telemetry(made(), untold, None)) == []
+def test_readings_at_the_limits_or_missing_are_no_disturbance():
+    untold = quiet(other_load_cores=None, steal_share=None, throttled={})
+    assert disturbances(with_telemetry(quiet(), untold, None)) == []
 
 
-def test_repeats_that_were_disturbed_are_named_with_value_and_limit():
+def test_disturbed_repeats_are_listed_with_value_and_limit():
     hot = {"gpu0": {"power_cap": 40, "hardware_thermal": 3}}
     result = with_telemetry(
-        made(other_load_cores=0.41), made(), made(steal_share=0.03, throttled=hot)
+        quiet(other_load_cores=0.41), quiet(), quiet(steal_share=0.03, throttled=hot)
     )
     assert disturbances(result) == [
         Disturbance(1, "other_load", 0.41, 0.4),
@@ -180,11 +177,11 @@ def test_repeats_that_were_disturbed_are_named_with_value_and_limit():
     ]
 
 
-def test_a_measurement_has_the_highest_other_load_and_the_median_energy_of_its_repeats():
+def test_a_measurement_has_the_maximum_other_load_and_median_energy():
     result = with_telemetry(
-        made(other_load_cores=0.1, energy_joules_per_sample=5.0),
-        made(other_load_cores=0.3, energy_joules_per_sample=7.0),
-        made(other_load_cores=None, energy_joules_per_sample=6.0),
+        quiet(other_load_cores=0.1, energy_joules_per_sample=5.0),
+        quiet(other_load_cores=0.3, energy_joules_per_sample=7.0),
+        quiet(other_load_cores=None, energy_joules_per_sample=6.0),
         None,
     )
     assert (result.other_load_cores, result.energy_joules_per_sample) == (0.3, 6.0)
@@ -193,24 +190,24 @@ def test_a_measurement_has_the_highest_other_load_and_the_median_energy_of_its_r
 
 
 def shown(folder, *seen):
-    """The section's text, of a measurement of two repeats with this telemetry."""
+    """Return the telemetry section's text for two repeats with this telemetry."""
     measurement = stored(folder)
     measurement = type(measurement)(folder, seen_in(measurement.result, *seen))
     html = report.telemetry(measurement).html
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
-def test_the_page_shows_what_the_machine_tells_and_why_the_rest_is_not_there(tmp_path):
+def test_the_page_shows_readings_and_reasons_for_missing_ones(tmp_path):
     missing = {"cpu_energy": "<b>no RAPL</b>", "steal_time": "none was counted"}
-    seen = made(steal_share=None, clock_mhz={"cpu": (2400.4, 3100.0)}, missing=missing)
+    seen = quiet(steal_share=None, clock_mhz={"cpu": (2400.4, 3100.0)}, missing=missing)
     text = shown(tmp_path / "m", seen, None)
     assert "1 40 3.900 0.4000 cpu 2400 – 3100 gpu0 power_cap 40 " in text
     assert "Clock (MHz)" in text and "Steal time" not in text and "(J)" not in text
     assert "CPU energy ( <b>no RAPL</b> ); steal time ( none was counted )" in text
 
 
-def test_the_page_says_whose_energy_it_is_and_speaks_chinese(tmp_path):
-    seen = made(energy_joules_per_sample=12.3456, throttled={"cpu": {}})
+def test_the_page_states_the_scope_of_energy_also_in_chinese(tmp_path):
+    seen = quiet(energy_joules_per_sample=12.3456, throttled={"cpu": {}})
     text = shown(tmp_path / "en", seen, seen)
     assert "12.35" in text and "whole processor packages" in text
     with language.in_language("zh"):
@@ -223,12 +220,12 @@ def test_the_page_of_a_measurement_without_telemetry_says_so(tmp_path):
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 WITH_BUSY_CHILD = IN_WORKER + f"    import subprocess\n    subprocess.Popen({BUSY})\n"
-"""A rank with a process below it that is as busy as an input's may be, and not waited for."""
+"""A rank with a busy child process, like an input worker, that is not waited for."""
 
 
 @pytest.mark.slow
-def test_a_busy_process_beside_is_other_load_and_one_below_a_rank_is_not(measure, plant):
-    """By other counts: what the kernel has of ended children, and of the process beside."""
+def test_only_processes_outside_the_measurement_are_other_load(measure, plant):
+    """Compare with independent counts: the kernel's for ended children and the busy process."""
     plant(WITH_BUSY_CHILD)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with subprocess.Popen(BUSY) as busy:
@@ -244,6 +241,6 @@ def test_a_busy_process_beside_is_other_load_and_one_below_a_rank_is_not(measure
     events = read_events(measurement.telemetry_file(1))
     *_, last = (event["process_seconds"] for event in events if "process_seconds" in event)
     assert 0.8 * own < last < own + 0.1
-    # While the training wants all cores, the busy process gets less of them than on average.
+    # During training the busy process gets less CPU time than on average.
     assert seen.other_load_cores > 0.25 * (used.user + used.system) / wall
     assert check_against_raw(measurement) == []

@@ -1,4 +1,4 @@
-"""The token files of GPT-2: sample text, both layouts, and batches by frameworks' loaders."""
+"""GPT-2's token files: sample text, both layouts, and the frameworks' data loaders."""
 
 from pydoc_data.topics import topics
 
@@ -32,7 +32,7 @@ def header(version=1):
     return numbers.view("<u2")
 
 
-def test_sample_tokens_are_the_bytes_of_the_text_with_an_end_behind_each_topic(tmp_path):
+def test_sample_tokens_are_text_bytes_with_end_markers(tmp_path):
     assert sum(samples.make_tokens(tmp_path, 3000, 256)) == 3000 * 256 * 2
     tokens = np.fromfile(tmp_path / samples.TOKENS, "<u2")
     assert len(tokens) == 3000 * 256 + 1
@@ -46,17 +46,17 @@ def test_sample_tokens_are_the_bytes_of_the_text_with_an_end_behind_each_topic(t
     assert (again / samples.TOKENS).read_bytes() == tokens.tobytes()
 
 
-def test_labels_are_the_tokens_one_place_on(tmp_path):
+def test_labels_are_the_next_tokens(tmp_path):
     write(tmp_path / "train.bin", range(100))
     data = examine(config(tmp_path))
     ids, labels = data[Row(0, 2)]
     assert ids.tolist() == [*range(32, 48)] and labels.tolist() == [*range(33, 49)]
     assert ids.dtype == labels.dtype == np.int64
-    # 99 tokens have a next one: six blocks of 16, the rest is left out.
+    # 99 tokens have a next token: six blocks of 16; the rest is dropped.
     assert len(data) == 6
 
 
-def test_a_file_with_a_header_holds_the_same_blocks(tmp_path):
+def test_a_file_with_a_header_is_read(tmp_path):
     write(tmp_path / "corpus_train_000001.bin", [*header(), *range(33)])
     data = examine(config(tmp_path))
     assert len(data) == 2 and data[Row(0, 0)][0].tolist() == [*range(16)]
@@ -75,13 +75,13 @@ SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
         (np.full(40, VOCABULARY, "<u2").tobytes(), "expected tokens 0 to 50303, found 50304"),
     ],
 )
-def test_a_wrong_file_is_refused_by_name(tmp_path, content, told):
+def test_an_invalid_token_file_is_rejected_by_name(tmp_path, content, told):
     (tmp_path / "train.bin").write_bytes(content)
     with pytest.raises(InputError, match=rf"train\.bin: .*{told}"):
         examine(config(tmp_path))
 
 
-def test_files_for_validation_are_left_alone_and_a_folder_without_others_is_refused(tmp_path):
+def test_validation_files_are_ignored(tmp_path):
     write(tmp_path / "val.bin", range(40))
     write(tmp_path / "corpus_val_000000.bin", range(40))
     told = r"expected token files \(\*train\*\.bin\), found none"
@@ -93,15 +93,15 @@ def test_files_for_validation_are_left_alone_and_a_folder_without_others_is_refu
     assert [path.name for path in examine(config(tmp_path)).files] == ["train.bin"]
 
 
-def test_the_digest_tells_files_apart_by_name_size_and_begin(tmp_path):
+def test_the_digest_distinguishes_files_of_different_content_or_size(tmp_path):
     for number, tokens in enumerate((range(40), range(1, 41), range(41))):
         write(tmp_path / str(number) / "train.bin", tokens)
     configs = [config(folder) for folder in tmp_path.iterdir()]
-    assert len({digest(one) for one in configs}) == 3
-    assert all(digest(one) == examine(one).sha256 for one in configs)
+    assert len({*map(digest, configs)}) == 3
+    assert all(digest(config) == examine(config).sha256 for config in configs)
 
 
-def test_ranks_take_disjoint_blocks_of_all_files(tmp_path):
+def test_ranks_read_disjoint_blocks(tmp_path):
     for number in range(2):
         write(tmp_path / f"train{number}.bin", np.arange(8 * 16 + 1))
     chosen = config(tmp_path, processes=2, batch_size=4, dataloader_workers=1)
@@ -112,20 +112,20 @@ def test_ranks_take_disjoint_blocks_of_all_files(tmp_path):
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_the_dataloader_gives_blocks_of_the_file(tmp_path, framework):
+def test_the_dataloader_yields_blocks_of_the_file(tmp_path, framework):
     write(tmp_path / "train.bin", np.arange(64 * 16 + 1))
     for ids, labels in loaded(config(tmp_path, framework=framework), 3):
         assert ids.shape == labels.shape == (2, 16)
         assert (ids[:, 0] % 16 == 0).all() and np.array_equal(labels, ids + 1)
 
 
-def test_more_tokens_than_a_model_has_positions_are_refused():
+def test_more_tokens_than_positions_are_rejected():
     request = {"sequence_length": 1024, "device": "cpu", "input": "synthetic"}
     assert plan("gpt", request, skip_checks=["machine"]).config.sequence_length == 1024
     with pytest.raises(RequestError, match="bert has 512 positions; at most 512"):
         plan("bert", request, skip_checks=["machine"])
 
 
-def test_the_default_length_is_that_of_the_device():
+def test_the_default_sequence_length_depends_on_the_device():
     lengths = [resolve({"model": "gpt"}, gpus=gpus).sequence_length for gpus in (0, 1)]
     assert lengths == [128, 1024]

@@ -1,4 +1,4 @@
-"""What is PyTorch's alone: memory formats, fused optimizers, its compiler, its profiler."""
+"""PyTorch specifics: memory formats, fused optimizers, compiler, profiler."""
 
 import math
 import os
@@ -13,14 +13,14 @@ from narrow import replace_sizes
 from sides import equal, side_of, step
 
 torch = pytest.importorskip("torch")
-# ruff: noqa: E402 - without PyTorch, an extra, the imports below would fail
+# ruff: noqa: E402 - PyTorch is optional; the imports below need it
 
 from perfkit.frameworks.base import NodeRank
 from perfkit.frameworks.torch import backend, launch_command
 from perfkit.frameworks.torch.backend import align_gradients, seconds_of_parts
 from perfkit.worker import rank as worker
 
-# Its compiler uses what PyTorch itself has deprecated.
+# torch.compile itself uses deprecated functions of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
 SIDE = side_of("torch")
 config, batch = SIDE.config, SIDE.batch
@@ -28,12 +28,12 @@ config, batch = SIDE.config, SIDE.batch
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Thin models."""
+    """Reduce the widths of all models."""
     replace_sizes(monkeypatch.setattr)
 
 
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
-def test_with_nhwc_channels_are_last_in_memory_all_the_way(narrow, model):
+def test_nhwc_keeps_channels_last_in_every_layer(narrow, model):
     network, seen = SIDE.trainer(model, layout="NHWC").network, []
 
     def look(_layer, _inputs, output):
@@ -47,9 +47,9 @@ def test_with_nhwc_channels_are_last_in_memory_all_the_way(narrow, model):
     assert seen == [True] * len(convolutions)
 
 
-def test_a_first_step_that_overflows_leaves_no_uninitialized_momentum(narrow, monkeypatch):
-    """A fused kernel that finds an overflow writes nothing, not even the buffers of the first
-    step, which PyTorch makes by empty_like: memory that may hold anything, here NaN."""
+def test_an_overflow_in_the_first_step_leaves_no_uninitialized_momentum(narrow, monkeypatch):
+    """On an overflow a fused kernel writes nothing, not even the first step's buffers, which
+    PyTorch allocates by empty_like; here they are filled with NaN."""
     empty_like = torch.empty_like
 
     def anything(tensor, *rest, **named):
@@ -67,7 +67,7 @@ def test_a_first_step_that_overflows_leaves_no_uninitialized_momentum(narrow, mo
     assert all(np.isfinite(array).all() for array in trainer.weights().values())
 
 
-def test_overflowing_gradients_of_gpt_are_not_clipped_into_nan_weights(narrow):
+def test_clipping_overflowing_gradients_leaves_weights_unchanged(narrow):
     trainer = SIDE.trainer("gpt", precision="amp")
     before = trainer.weights()
     for parameter in trainer.network.parameters():
@@ -79,27 +79,25 @@ def test_overflowing_gradients_of_gpt_are_not_clipped_into_nan_weights(narrow):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_compiled_nchw_network_whose_gradients_come_channels_last_is_trained(
-    narrow, monkeypatch
-):
-    """As torch.compile lays convolutions out on a GPU; on a CPU it has to be told."""
+def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(narrow, monkeypatch):
+    """torch.compile chooses this layout on a GPU; on a CPU it must be forced."""
     from torch._inductor import config as inductor
 
     seen = []
 
-    def looked_at(parameters):
+    def checked_alignment(parameters):
         parameters = [*parameters]
         gradients = [p.grad for p in parameters]
         align_gradients(parameters)
         for gradient, parameter in zip(gradients, parameters, strict=True):
             assert parameter.grad.stride() == parameter.stride()
-            # The first step of a loss scale may overflow.
+            # The first scaled step may overflow.
             exact = {"rtol": 0, "atol": 0, "equal_nan": True}
             torch.testing.assert_close(parameter.grad, gradient, **exact)
             seen.append(parameter.grad is gradient)
             assert seen[-1] == (gradient.stride() == parameter.stride())
 
-    monkeypatch.setattr(backend, "align_gradients", looked_at)
+    monkeypatch.setattr(backend, "align_gradients", checked_alignment)
     with inductor.patch(force_layout_optimization=True):
         trainer = SIDE.trainer(execution="static", layout="NCHW", precision="amp")
         losses = [step(trainer, batch(layout="NCHW")) for _ in range(2)]
@@ -116,25 +114,23 @@ def test_a_compiled_nchw_network_whose_gradients_come_channels_last_is_trained(
         ({"disable_tuning": "all"}, {"optimizer": "PyTorch's default"}),
     ],
 )
-def test_settings_are_told_as_the_network_and_the_optimizer_have_them(
-    narrow, changes, expected
-):
+def test_reported_settings_match_network_and_optimizer(narrow, changes, expected):
     assert SIDE.trainer(**changes).settings().items() >= expected.items()
 
 
 @pytest.mark.parametrize(("disabled", "on"), [("", True), ("all", False)])
-def test_settings_of_a_gpu_are_made_unless_they_are_disabled(monkeypatch, disabled, on):
-    """All that is asked of CUDA is left out; the switches themselves are PyTorch's own."""
+def test_gpu_settings_are_applied_unless_disabled(monkeypatch, disabled, on):
+    """CUDA calls are stubbed; PyTorch's own switches are used."""
     for name in ("set_device", "init"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
-    forms = torch.backends.cuda
-    switches = [forms.enable_flash_sdp, forms.enable_mem_efficient_sdp, forms.enable_cudnn_sdp]
+    cuda = torch.backends.cuda
+    switches = [cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_cudnn_sdp]
     benchmark = torch.backends.cudnn.benchmark
     try:
         backend.open_device(config(device="gpu", gpus=1, processes=1, disable_tuning=disabled))
         assert torch.backends.cudnn.benchmark == on
-        assert forms.flash_sdp_enabled() == forms.mem_efficient_sdp_enabled() == on
-        assert forms.cudnn_sdp_enabled() == on and forms.math_sdp_enabled()
+        assert cuda.flash_sdp_enabled() == cuda.mem_efficient_sdp_enabled() == on
+        assert cuda.cudnn_sdp_enabled() == on and cuda.math_sdp_enabled()
     finally:
         torch.backends.cudnn.benchmark = benchmark
         for switch in switches:
@@ -142,7 +138,7 @@ def test_settings_of_a_gpu_are_made_unless_they_are_disabled(monkeypatch, disabl
 
 
 def profiled(name, device, start_us, end_us, **more):
-    """A row of PyTorch's profiler."""
+    """Return an event of PyTorch's profiler."""
     from torch.autograd import DeviceType
     from torch.autograd.profiler_util import FunctionEvent
 
@@ -151,9 +147,9 @@ def profiled(name, device, start_us, end_us, **more):
     return FunctionEvent(id=0, name=name, start_us=start_us, end_us=end_us, **values)
 
 
-def test_on_a_gpu_each_part_of_a_step_is_counted_once():
-    """Two steps of 100 us as CUPTI gives them: a range has a row of the host, with its kernels,
-    and a row for each stream."""
+def test_each_part_of_a_gpu_step_is_counted_once():
+    """Two steps of 100 us as reported by CUPTI: each range has a host event, with its kernels,
+    and an event per stream."""
     named, events = {"is_user_annotation": True}, []
     for began in (0, 100):
         forward = profiled("forward", "CPU", began, began + 20, **named)
@@ -164,7 +160,7 @@ def test_on_a_gpu_each_part_of_a_step_is_counted_once():
             profiled("gemm", "CUDA", began + 5, began + 35),
             profiled("backward", "CPU", began + 20, began + 30, **named),
             profiled("backward", "CUDA", began + 35, began + 85, **named),
-            # The same range on the stream of NCCL.
+            # The same range on the NCCL stream.
             profiled("backward", "CUDA", began + 60, began + 90, **named),
             profiled("nccl:all_reduce", "CPU", began + 22, began + 23),
             profiled("nccl:all_reduce", "CUDA", began + 60, began + 90),
@@ -175,7 +171,7 @@ def test_on_a_gpu_each_part_of_a_step_is_counted_once():
     assert found == pytest.approx({part: us / 1e6 for part, us in expected.items()})
 
 
-def test_a_part_that_the_profiler_does_not_show_has_no_seconds():
+def test_a_part_missing_from_the_profile_has_no_seconds():
     host = [profiled("forward", "CPU", 0, 20, is_user_annotation=True)]
     nothing = dict.fromkeys(("forward", "backward", "optimizer"))
     assert seconds_of_parts(host, 1, gpu=True) == nothing | {"communication": 0}
@@ -191,7 +187,7 @@ def test_a_part_that_the_profiler_does_not_show_has_no_seconds():
         None,
     ],
 )
-def test_a_want_of_memory_is_recognised_in_every_librarys_words(message):
+def test_out_of_memory_errors_of_every_library_are_recognised(message):
     error = RuntimeError(message)
     if message is None:
         with pytest.raises(RuntimeError) as raised:
@@ -203,9 +199,7 @@ def test_a_want_of_memory_is_recognised_in_every_librarys_words(message):
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(("model", "layers"), [("vgg16", 2), ("bert", 1 + 3 * 2)])
-def test_dropout_acts_at_the_same_places_and_rates_as_in_paddle(
-    narrow, monkeypatch, model, layers
-):
+def test_dropout_has_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch, model, layers):
     paddle = side_of("paddle")
     seen = {"paddle": [], "torch": []}
 
@@ -245,14 +239,14 @@ from sides import side_of, step
 
 replace_sizes(setattr)
 side = side_of("torch")
-# Of a thin network, several buckets.
+# Small buckets, so that a narrow network has several.
 side.backend.DistributedDataParallel = partial(DistributedDataParallel, bucket_cap_mb=1)
 config = side.config("vgg16", processes=2, batch_size=4, image_size=64, execution="static")
 side.backend.open_device(config)
 trainer = side.backend.Trainer(config)
 batch = side.batch("vgg16", size=4, image_size=64)
 for _ in range(2):
-    # Buckets take their final form after the first step.
+    # Buckets are final after the first step.
     step(trainer, batch)
 with profile(activities=[ProfilerActivity.CPU]) as recorder:
     trainer.backward(batch)
@@ -265,8 +259,8 @@ print(f"early: {sum(at < end for at in sent)} of {len(sent)}", flush=True)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("processes")
-def test_a_compiled_network_exchanges_gradients_while_its_backward_pass_runs(tmp_path):
-    """torch.compile inside of DistributedDataParallel cuts its graph at the buckets."""
+def test_compiled_networks_overlap_communication_with_the_backward_pass(tmp_path):
+    """torch.compile splits its graph at the buckets of DistributedDataParallel."""
     script = tmp_path / "overlap.py"
     script.write_text(OVERLAP)
     run = [sys.executable, str(script), str(Path(__file__).parent)]

@@ -1,4 +1,4 @@
-"""Whether frameworks do the same work: found where it is so, and refused where it is not."""
+"""Verification that frameworks do the same work."""
 
 import json
 import sys
@@ -51,7 +51,7 @@ NARROW = {
     "bert": TRANSFORMER,
     "gpt": TRANSFORMER | {"END_OF_TEXT": 1100},
 }
-"""Networks with all kinds of layers that the real ones have, in seconds."""
+"""Small networks with every layer type of the real ones."""
 SHAPES = ("parameters", None)
 UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 """The checks that need no training."""
@@ -59,7 +59,7 @@ UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 
 @pytest.fixture(scope="module")
 def narrow():
-    """Narrow networks in all frameworks."""
+    """Reduce the networks of all frameworks."""
     with pytest.MonkeyPatch.context() as patch:
         for model, sizes in NARROW.items():
             for name, value in sizes.items():
@@ -77,8 +77,8 @@ def config(model, framework="paddle", **changes):
     return resolve(values | changes)
 
 
-def account(config, folder):
-    """What a framework tells in this very process."""
+def run_trace(config, folder):
+    """Run a framework in this process and return its trace."""
     events = []
     try:
         write_trace(config, folder, lambda event: events.append(json.loads(json.dumps(event))))
@@ -94,29 +94,29 @@ def account(config, folder):
 
 @pytest.fixture(scope="module")
 def bases(narrow, tmp_path_factory):
-    """What Paddle tells of a model, and where it left its tensors."""
+    """Return a function that gives Paddle's trace of a model and the folder of its tensors."""
 
     @cache
     def base(model):
         folder = tmp_path_factory.mktemp(model)
-        return account(config(model), folder), folder
+        return run_trace(config(model), folder), folder
 
     return base
 
 
 @pytest.fixture
 def against_paddle(bases):
-    """The checks of a framework as it is now against Paddle, by name and precision."""
+    """Return a function that gives a framework's checks by name and precision."""
 
     def checks(model, framework="torch", **changes):
         base, folder = bases(model)
-        other = account(config(model, framework, **changes), folder)
-        return {(one.name, one.precision): one for one in judge(base, other, config(model))}
+        other = run_trace(config(model, framework, **changes), folder)
+        return {(c.name, c.precision): c for c in judge(base, other, config(model))}
 
     return checks
 
 
-def amiss(checks):
+def disagreed(checks):
     return {key for key, check in checks.items() if not check.agreed}
 
 
@@ -124,8 +124,8 @@ def amiss(checks):
 def test_paddle_and_pytorch_do_the_same_work(against_paddle, model):
     checks = against_paddle(model)
     assert len(checks) == 3 + 2 * 5
-    assert not amiss(checks)
-    # Far from what is allowed, so that it tells differences and not a lucky day.
+    assert not disagreed(checks)
+    # Far below the limit, so that agreement is no coincidence.
     assert checks["first_loss", "fp64"].difference < ALLOWED["fp64"]["loss"] / 100
     assert checks[SHAPES].base > 1000
 
@@ -133,27 +133,27 @@ def test_paddle_and_pytorch_do_the_same_work(against_paddle, model):
 @pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_pytorch_does_the_same_work(against_paddle):
-    assert not amiss(against_paddle("vgg16", execution="static", layout="NCHW"))
+    assert not disagreed(against_paddle("vgg16", execution="static", layout="NCHW"))
 
 
 @pytest.mark.parametrize("framework", ["jax", "tensorflow"])
 @pytest.mark.parametrize("model", ["resnet50", "bert", "gpt"])
-def test_a_framework_of_functions_does_the_same_work(against_paddle, framework, model):
+def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model):
     pytest.importorskip(framework)
-    assert not amiss(against_paddle(model, framework))
+    assert not disagreed(against_paddle(model, framework))
 
 
 @pytest.mark.slow
 def test_tensorflow_compiled_by_xla_does_the_same_work(against_paddle):
     pytest.importorskip("tensorflow")
-    assert not amiss(against_paddle("vgg16", "tensorflow", execution="static"))
+    assert not disagreed(against_paddle("vgg16", "tensorflow", execution="static"))
 
 
-# Differences planted in PyTorch's networks.
+# Planted differences in PyTorch's networks.
 
 
 def early_stride(patch):
-    """As He et al. had it, before v1.5: the parameters are the same."""
+    """Place the stride as He et al. did, before v1.5: same parameters."""
 
     class Original(networks.Bottleneck):
         def __init__(self, inputs, width, stride):
@@ -171,25 +171,25 @@ def batch_norm_epsilon(epsilon):
 
 
 def bert_facts(**facts):
-    """Facts that the other frameworks don't have."""
+    """Change constants of PyTorch's BERT only."""
     return lambda patch: patch.setattr(
         networks, "bert", SimpleNamespace(**vars(networks.bert) | facts)
     )
 
 
 def optimizer(name, **changes):
-    made = getattr(torch.optim, name)
+    original = getattr(torch.optim, name)
 
     def changed(*values, **settings):
-        given = signature(made).bind(*values, **settings)
+        given = signature(original).bind(*values, **settings)
         given.arguments.update(changes)
-        return made(*given.args, **given.kwargs)
+        return original(*given.args, **given.kwargs)
 
     return lambda patch: patch.setattr(torch.optim, name, changed)
 
 
 def loss(reduction):
-    """Predictions of masked words that are summed up, or whose mean is over all places."""
+    """Use the summed MLM loss, or its mean over all places."""
 
     def loss(self, scores, masked_ids, next_sentence):
         cross_entropy = torch.nn.functional.cross_entropy
@@ -225,10 +225,12 @@ FIRST, LAST = ("first_update", "fp64"), ("last_update", "fp64")
         ("vgg16", dropout, {LOSS32}, {SHAPES}),
     ],
 )
-def test_other_work_is_found(against_paddle, monkeypatch, model, plant, found, agreed):
+def test_planted_differences_are_found(
+    against_paddle, monkeypatch, model, plant, found, agreed
+):
     plant(monkeypatch)
     checks = against_paddle(model)
-    assert found <= amiss(checks) and not amiss(checks) & agreed
+    assert found <= disagreed(checks) and not disagreed(checks) & agreed
     where = checks["multiply_adds", None].where
     assert ("by the model's architecture" in where) == (plant is early_stride)
 
@@ -241,28 +243,27 @@ def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
 
     monkeypatch.setattr(networks, "BertLayer", Bare)
     checks = against_paddle("bert")
-    assert amiss(checks) == {SHAPES}
+    assert disagreed(checks) == {SHAPES}
     assert "layers.0.out_proj.bias 32 | none" in checks[SHAPES].where
-    # Nothing was trained from weights that don't fit.
+    # Weights of different shapes are not trained.
     assert {*checks} == UNTRAINED
 
 
-def test_both_layouts_have_the_same_images():
-    one, other = (
-        fixed_batch(config("vgg16", layout=its), "float64") for its in ("NCHW", "NHWC")
-    )
-    assert (one[0].transpose(0, 2, 3, 1) == other[0]).all()
-    assert (one[1] == other[1]).all()
+def test_both_layouts_hold_the_same_images():
+    configs = [config("vgg16", layout=layout) for layout in ("NCHW", "NHWC")]
+    first, last = (fixed_batch(config, "float64") for config in configs)
+    assert (first[0].transpose(0, 2, 3, 1) == last[0]).all()
+    assert (first[1] == last[1]).all()
 
 
-# The judgement, on made accounts.
+# Checks on artificial traces.
 
 PARAMETERS = {"a.weight": (4, 2), "a.bias": (2,)}
 TENSORS = [(precision, name) for precision in ALLOWED for name in [*NAMES][5:]]
 
 
-def made(tensors=None, more=0, **changes):
-    """Of a batch of 2, with so many `more` multiply-adds than it has."""
+def trace(tensors=None, more=0, **changes):
+    """Return a trace of a batch of 2, with `more` multiply-adds than the model has."""
     near = dict.fromkeys(PARAMETERS, (1e-09, 1.0, 1.0)) | (tensors or {})
     losses = {precision: [7.0] * STEPS for precision in ALLOWED}
     count = 2 * models.multiply_adds(config("resnet50")) + more
@@ -275,69 +276,69 @@ def checks(base, other):
     return {(check.name, check.precision): check for check in found}
 
 
-def test_what_is_alike_is_agreed():
-    assert not amiss(checks(made(), made()))
+def test_identical_traces_agree():
+    assert not disagreed(checks(trace(), trace()))
 
 
 @pytest.mark.parametrize("loss", [nan, inf, -inf])
-def test_a_loss_that_is_no_number_is_never_agreed_not_even_on_both_sides(loss):
-    odd = made(losses={precision: [7.0, loss, 7.0, 7.0, 7.0] for precision in ALLOWED})
-    for base, other in ((odd, made()), (made(), odd), (odd, odd)):
+def test_nonfinite_losses_never_agree(loss):
+    odd = trace(losses={precision: [7.0, loss, 7.0, 7.0, 7.0] for precision in ALLOWED})
+    for base, other in ((odd, trace()), (trace(), odd), (odd, odd)):
         found = checks(base, other)
-        assert amiss(found) == {("losses", "fp32"), ("losses", "fp64")}
+        assert disagreed(found) == {("losses", "fp32"), ("losses", "fp64")}
         assert found["losses", "fp64"].where == "step 2"
         assert found["losses", "fp64"].difference is None
 
 
 @pytest.mark.parametrize("norms", [(nan, 1.0, nan), (inf, 1.0, inf), (nan, nan, nan)])
-def test_a_tensor_with_what_is_no_number_is_never_agreed(norms):
-    found = checks(made(), made({"a.bias": norms}))
-    assert amiss(found) == {(name, precision) for precision, name in TENSORS}
+def test_nonfinite_tensors_never_agree(norms):
+    found = checks(trace(), trace({"a.bias": norms}))
+    assert disagreed(found) == {(name, precision) for precision, name in TENSORS}
     assert found["gradients", "fp32"].where == "a.bias"
 
 
-def test_steps_that_were_not_trained_and_tensors_not_told_of_are_not_agreed():
-    short = made(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]})
-    assert "5 and 1 steps" in checks(made(), short)["losses", "fp64"].where
-    assert not checks(made(), made(losses={}))["first_loss", "fp32"].agreed
-    lacking = made(distances={key: {"a.weight": (0.0, 1.0, 1.0)} for key in TENSORS})
-    assert checks(made(), lacking)["gradients", "fp64"].where == "a.bias was not reported"
+def test_missing_steps_and_tensors_do_not_agree():
+    short = trace(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]})
+    assert "5 and 1 steps" in checks(trace(), short)["losses", "fp64"].where
+    assert not checks(trace(), trace(losses={}))["first_loss", "fp32"].agreed
+    lacking = trace(distances={key: {"a.weight": (0.0, 1.0, 1.0)} for key in TENSORS})
+    assert checks(trace(), lacking)["gradients", "fp64"].where == "a.bias was not reported"
 
 
-def test_a_gradient_that_is_zero_but_for_rounding_is_compared_with_the_others_size():
-    assert not amiss(checks(made(), made({"a.bias": (3e-16, 2e-16, 2e-16)})))
-    found = checks(made(), made({"a.bias": (3e-5, 2e-5, 4e-5)}))
-    assert ("gradients", "fp64") in amiss(found)
+def test_near_zero_gradients_are_compared_relative_to_the_largest():
+    assert not disagreed(checks(trace(), trace({"a.bias": (3e-16, 2e-16, 2e-16)})))
+    found = checks(trace(), trace({"a.bias": (3e-5, 2e-5, 4e-5)}))
+    assert ("gradients", "fp64") in disagreed(found)
     assert found["gradients", "fp64"].where == "a.bias"
 
 
-def test_zeros_everywhere_show_nothing():
-    found = checks(made(), made(dict.fromkeys(PARAMETERS, (0.0, 0.0, 0.0))))
-    assert ("gradients", "fp64") in amiss(found)
+def test_all_zero_gradients_do_not_agree():
+    found = checks(trace(), trace(dict.fromkeys(PARAMETERS, (0.0, 0.0, 0.0))))
+    assert ("gradients", "fp64") in disagreed(found)
     assert "nothing to compare" in found["gradients", "fp64"].where
 
 
-def test_other_shapes_and_names_are_named_and_nothing_else_is_claimed():
+def test_different_shapes_are_listed_without_further_checks():
     shapes = {"a.weight": (2, 4), "b.bias": (2,)}
-    found = checks(made(), made(parameters=shapes, losses={}, distances={}))
+    found = checks(trace(), trace(parameters=shapes, losses={}, distances={}))
     assert found[SHAPES].where == "a.bias 2 | none; a.weight 4 x 2 | 2 x 4; b.bias none | 2"
     assert found[SHAPES].difference == 3 and {*found} == UNTRAINED
 
 
-def test_arithmetic_that_both_do_alike_but_not_as_the_model_has_it_is_not_agreed():
-    for base, other in ((made(more=2), made(more=2)), (made(), made(more=1))):
-        assert ("multiply_adds", None) in amiss(checks(base, other))
+def test_multiply_adds_must_match_the_model():
+    for base, other in ((trace(more=2), trace(more=2)), (trace(), trace(more=1))):
+        assert ("multiply_adds", None) in disagreed(checks(base, other))
 
 
-# What is stored, and what it holds for.
+# Stored verifications and the measurements they apply to.
 
 PADDLE = Side(framework="paddle", version="3.3.1", execution="dynamic", layout="NCHW")
 TORCH = Side(framework="torch", version="2.13.0+cpu", execution="dynamic", layout="NHWC")
 
 
 def verified(other=None, **changes):
-    """A verification of Paddle and PyTorch with what `other` did."""
-    found = judge(made(), other or made(), config("resnet50"))
+    """Return a verification of Paddle and PyTorch with the trace `other` for PyTorch."""
+    found = judge(trace(), other or trace(), config("resnet50"))
     values = {
         "schema_version": 1,
         "created": "2026-01-01T00:00:00+00:00",
@@ -363,7 +364,7 @@ def keep(outputs, one, name=""):
 
 
 def results(**changes):
-    """Measurements of Paddle and PyTorch that the verification above holds for."""
+    """Return Paddle and PyTorch measurements that the verification above applies to."""
     paddle_one = measured([1.0], execution="dynamic")
     told = {"execution": "dynamic", "layout": "NHWC"} | changes
     torch_one = measured([2.0], framework="torch", **told)
@@ -372,7 +373,7 @@ def results(**changes):
     return paddle_one, torch_one.model_copy(update={"environment": environment})
 
 
-def test_a_verification_holds_for_measurements_of_the_same_work_versions_and_code(tmp_path):
+def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path):
     keep(tmp_path, verified())
     one, other = results()
     assert verification_of(tmp_path, one, other)[0] == verified()
@@ -397,7 +398,7 @@ def test_a_verification_holds_for_measurements_of_the_same_work_versions_and_cod
         (lambda _text: "{}", "schema_version is None"),
     ],
 )
-def test_a_file_that_is_no_verification_is_left_out_by_name(tmp_path, change, why):
+def test_an_invalid_verification_file_is_skipped_and_named(tmp_path, change, why):
     whole = keep(tmp_path, verified())
     (whole.parent / "odd.json").write_text(change(whole.read_text()))
     left_out = []
@@ -406,7 +407,7 @@ def test_a_file_that_is_no_verification_is_left_out_by_name(tmp_path, change, wh
     assert "odd.json" in reason and why in reason
 
 
-def test_a_page_shows_each_check_or_the_command_that_makes_them(tmp_path):
+def test_the_page_shows_each_check_or_the_command_to_run(tmp_path):
     one, other = results()
     folder = tmp_path / "outputs"
     page = work_equivalence(Measurement(folder / "m", one)).html
@@ -416,14 +417,14 @@ def test_a_page_shows_each_check_or_the_command_that_makes_them(tmp_path):
         page = work_equivalence(Measurement(folder / "m", result)).html
         assert partner in page and "the same work." in page
         assert page.count("<tr>") == 1 + 3 + 2 * 5
-    keep(folder, verified(made(more=2), created="2026-02-01T00:00:00+00:00"))
+    keep(folder, verified(trace(more=2), created="2026-02-01T00:00:00+00:00"))
     (folder / FOLDER / "odd.json").write_text("<script>")
     page = work_equivalence(Measurement(folder / "m", one)).html
     assert "NOT the same work" in page and ">no</td>" in page
     assert "odd.json" in page and "<script>" not in page
 
 
-def test_the_command_compares_what_was_measured():
+def test_the_verify_command_matches_the_measured_configurations():
     one, other = (result.config for result in results())
     assert command(one, other) == "perfkit verify resnet50 --frameworks paddle,torch"
     compiled = {"execution": "static", "layout": "NCHW", "image_size": 96}
@@ -435,7 +436,7 @@ def test_the_command_compares_what_was_measured():
     assert command(resolve(lamb)) == ""
 
 
-def test_a_comparison_across_frameworks_says_whether_the_work_was_verified(tmp_path):
+def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
     both = [
         keep_result(tmp_path / n, one).folder for n, one in zip("ab", results(), strict=True)
     ]
@@ -451,8 +452,8 @@ def test_a_comparison_across_frameworks_says_whether_the_work_was_verified(tmp_p
     state, told = compared()
     assert state == "verified"
     assert "same work: verified in float32 and float64 (2026-01-01" in told
-    # The newest counts, whatever its name.
-    newer = verified(made(more=2), created="2026-03-01T00:00:00+00:00")
+    # The newest verification counts, regardless of its file name.
+    newer = verified(trace(more=2), created="2026-03-01T00:00:00+00:00")
     keep(tmp_path, newer, "0.json")
     assert "same work: not the same" in compared()[1]
 
@@ -462,7 +463,7 @@ def test_a_comparison_across_frameworks_says_whether_the_work_was_verified(tmp_p
 
 @pytest.fixture
 def in_workers(narrow, plant):
-    """Narrow networks in the workers as here, and then `code`."""
+    """Return a function that plants narrow networks and `code` into the workers."""
 
     def planted(code=""):
         lines = ["from perfkit import models"]
@@ -476,7 +477,7 @@ def in_workers(narrow, plant):
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """`perfkit verify resnet50` of Paddle and PyTorch: its status and what it prints."""
+    """Return a function that runs `perfkit verify resnet50`: exit status and output."""
 
     def verify():
         small = ["-p", "image_size", "32", "-p", "outputs_dir", str(tmp_path / "outputs")]
@@ -488,9 +489,7 @@ def run(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_command_verifies_real_frameworks_and_stores_what_it_found(
-    in_workers, run, tmp_path
-):
+def test_verify_runs_real_frameworks_and_stores_the_result(in_workers, run, tmp_path):
     in_workers()
     status, printed = run()
     assert status == 0 and "The same work." in printed.out
@@ -501,8 +500,8 @@ def test_the_command_verifies_real_frameworks_and_stores_what_it_found(
     assert found.agreed and found.environment["suite_source"].value
 
 
-def test_the_command_ends_with_1_where_the_work_differs(run, tmp_path, monkeypatch):
-    traces = iter([made(), made(more=2, losses={})])
+def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
+    traces = iter([trace(), trace(more=2, losses={})])
     monkeypatch.setattr(verification, "perform", lambda *_task: ([],))
     monkeypatch.setattr(Trace, "of", lambda _events: next(traces))
     status, printed = run()
@@ -515,7 +514,7 @@ def test_the_command_ends_with_1_where_the_work_differs(run, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_framework_that_fails_is_told_and_leaves_nothing(in_workers, run, tmp_path):
+def test_a_failed_framework_is_reported_and_leaves_no_files(in_workers, run, tmp_path):
     in_workers(
         "import perfkit.frameworks.torch.networks as network\ndel network.ResNet50.forward"
     )
@@ -524,9 +523,7 @@ def test_a_framework_that_fails_is_told_and_leaves_nothing(in_workers, run, tmp_
     assert [*(tmp_path / "outputs" / FOLDER).iterdir()] == []
 
 
-def test_too_little_room_is_told_and_only_what_a_killed_verification_left_is_removed(
-    run, tmp_path, monkeypatch
-):
+def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path, monkeypatch):
     folder = tmp_path / "outputs" / FOLDER
     killed, running = folder / ".traces-killed", folder / ".traces-running"
     for one in (killed, running):
@@ -559,12 +556,12 @@ def test_too_little_room_is_told_and_only_what_a_killed_verification_left_is_rem
         ("", {}, "two are needed"),
     ],
 )
-def test_a_wrong_request_is_refused(named, values, why, tmp_path):
+def test_a_wrong_verification_request_is_rejected(named, values, why, tmp_path):
     with pytest.raises(RequestError, match=why):
         sides("resnet50", named, values | {"outputs_dir": str(tmp_path)})
 
 
-def test_of_what_is_installed_all_are_compared_that_can_be(tmp_path):
+def test_all_installed_suitable_frameworks_are_compared(tmp_path):
     places = {"outputs_dir": str(tmp_path)}
     assert [one.framework for one in sides("bert", None, places)][:2] == ["paddle", "torch"]
     with pytest.raises(RequestError, match="installed for this: paddle"):

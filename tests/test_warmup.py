@@ -1,6 +1,6 @@
-"""Warm-ups of open length: planted courses of steps, and workers that are told to begin.
+"""Automatic warm-up: planted step-time profiles, and workers signalled by the driver.
 
-benchmarks/simulations.py has the same claims at full length; here a short form, fixed seed.
+Short runs, with a fixed seed, of the claims in benchmarks/simulations.py.
 """
 
 import numpy as np
@@ -24,13 +24,13 @@ RUNS = 20
 
 @pytest.mark.parametrize("form", simulations.WARMUPS)
 @pytest.mark.parametrize("noise", simulations.NOISE)
-def test_planted_warm_ups_end_where_the_window_is_at_the_level_that_follows(form, noise):
+def test_planted_warm_ups_end_at_the_steady_level(form, noise):
     right, wrong, longer = simulations.ended_warm_ups(form, RUNS, noise)
     assert right >= 0.95 and wrong <= 0.05
     assert longer <= 300
 
 
-def test_steps_that_fall_for_ever_are_never_warmed_up():
+def test_steadily_falling_steps_are_never_warmed_up():
     random = np.random.default_rng(20261122)
     test = WarmupTest(Protocol.named("steady"), None)
     steps = (2 - np.arange(1000) / 1000) * (1 + random.normal(0, 0.01, 1000))
@@ -43,14 +43,14 @@ def test_too_few_steps_are_never_warmed_up():
     assert not is_warmed_up([1.0] * 99, 100)
 
 
-def test_a_first_pass_through_the_data_is_warm_up_if_the_limit_holds_it():
+def test_the_first_pass_over_the_data_is_warm_up_within_the_limit():
     protocol = Protocol.named("steady", warmup_limit=400)
     assert not WarmupTest(protocol, 300).ends_with([1.0] * 299)
     assert WarmupTest(protocol, 300).ends_with([1.0] * 300)
     assert WarmupTest(protocol, 401).ends_with([1.0] * 100)
 
 
-def test_auto_and_steady_stand_for_limits_that_can_be_set_and_a_fixed_one_is_not_tested():
+def test_auto_warm_up_has_limits_and_a_fixed_warm_up_is_not_tested():
     auto = Protocol.named("published", warmup_steps="auto")
     assert (auto.warmup_steps, auto.warmup_limit, auto.warmup_seconds) == (0, 1000, 600)
     longer = Protocol.named("steady", warmup_steps=20, warmup_limit=50)
@@ -65,7 +65,7 @@ def test_auto_and_steady_stand_for_limits_that_can_be_set_and_a_fixed_one_is_not
         ({"warmup_limit": 10}, "warmup_limit: 10 is less than warmup_steps=20"),
     ],
 )
-def test_limits_that_contradict_the_warm_up_are_refused(given, problem):
+def test_contradictory_warm_up_limits_are_rejected(given, problem):
     with pytest.raises(perfkit.RequestError, match=problem):
         perfkit.plan("resnet50", {"protocol": "published", **given})
 
@@ -84,7 +84,7 @@ def warm_up(folder, rank=0, largest=lambda value: value, clock=None, **limits):
     return warmup, events
 
 
-def test_rank_0_ends_the_warm_up_at_the_next_check_after_the_driver_has_told_it(tmp_path):
+def test_rank_0_ends_the_warm_up_at_the_check_after_the_drivers_signal(tmp_path):
     warmup, events = warm_up(tmp_path)
     assert not any(map(warmup.is_over, range(CHECK_STEPS + 1)))
     steady_file(tmp_path).touch()
@@ -115,9 +115,7 @@ def test_a_warm_up_ends_at_its_limits(tmp_path):
     assert warmup.is_over(CHECK_STEPS) and events[0]["ended_by"] == "seconds"
 
 
-def test_every_rank_begins_its_window_at_the_step_that_was_found_steady(
-    measure, plant, monkeypatch
-):
+def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeypatch):
     plant(AT_BATCHES.format(fault="time.sleep(0.1)"))
     tested = []
 
@@ -130,17 +128,15 @@ def test_every_rank_begins_its_window_at_the_step_that_was_found_steady(
     (repeat,) = found.result.complete_repeats
     assert repeat.warmup.ended_by == "steady"
     assert 7 < repeat.warmup.steps < 100 and repeat.warmup.steps % CHECK_STEPS == 0
-    assert tested[-1][0] >= 7 and {tuple(one[1:]) for one in tested} == {(2, None)}
+    assert tested[-1][0] >= 7 and {arguments[1:] for arguments in tested} == {(2, None)}
     steps = perfkit.load_steps(found.folder)
-    for _rank, some in steps.groupby("rank"):
-        assert [*some["measured"]] == [False] * repeat.warmup.steps + [True] * 2
+    for _, rows in steps.groupby("rank"):
+        assert [*rows["measured"]] == [False] * repeat.warmup.steps + [True] * 2
     assert check_against_raw(found) == []
     assert "fewer_samples" not in {one.code for one in warnings_of(found.result, [])}
 
 
-def test_paddles_ranks_agree_on_the_limit_too_and_nothing_is_tested_in_the_window(
-    measure, monkeypatch
-):
+def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, monkeypatch):
     tested = []
 
     def is_warmed_up(seconds, *_):
@@ -158,7 +154,7 @@ def test_paddles_ranks_agree_on_the_limit_too_and_nothing_is_tested_in_the_windo
 
 
 def warmed_up(folder, warmup, count=120):
-    """A measurement with a repeat of step times that fall from 2 s to 1 s after `warmup`."""
+    """Store a measurement whose step times fall from 2 s to 1 s after `warmup` steps."""
     seconds = [2.0] * warmup + [1.0] * count
     result = measured([1.0], protocol="steady", measured_steps=count)
     events = rank_events(seconds, measured_steps=count)
@@ -166,7 +162,7 @@ def warmed_up(folder, warmup, count=120):
     return with_raw_files(folder, result, [[[over, *events]]])
 
 
-def test_the_page_shows_the_published_protocols_steps_beside_the_steady_ones(tmp_path):
+def test_the_page_shows_published_and_steady_throughput(tmp_path):
     found = warmed_up(tmp_path / measured([1.0]).id, 60)
     assert found.result.throughput.value == pytest.approx(8)
     # Steps 21 to 60 take 2 s, 61 to 120 1 s.
@@ -175,7 +171,7 @@ def test_the_page_shows_the_published_protocols_steps_beside_the_steady_ones(tmp
     assert "60, steady" in text
 
 
-def test_a_repeats_window_begins_behind_its_own_warm_up():
+def test_the_window_begins_after_the_repeats_own_warm_up():
     protocol = Protocol.named("steady", measured_steps=4)
     over = {"event": "warmup", "steps": 6, "seconds": 12.0, "ended_by": "steady"}
     events = [over, *rank_events([2.0] * 6 + [1.0] * 4, measured_steps=4)]

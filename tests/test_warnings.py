@@ -1,4 +1,4 @@
-"""What is warned of: every warning planted once, and none where all is well."""
+"""Warnings: each planted once, and none for an undisturbed measurement."""
 
 import re
 
@@ -20,7 +20,7 @@ QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
 
 
 def measured(values, **how):
-    """Of windows of a few seconds, for which no telemetry is no gap."""
+    """Return a measurement with windows so short that missing telemetry is no gap."""
     return made.measured(values, **{"batch_size": 4} | how)
 
 
@@ -31,12 +31,12 @@ def names(result, course=()):
 
 
 def changed(result, **changes):
-    """`result` with these fields of every repeat."""
+    """Return the result with these fields changed in every repeat."""
     repeats = [repeat.model_copy(update=changes) for repeat in result.repeats]
     return result.model_copy(update={"repeats": repeats})
 
 
-def test_a_quiet_measurement_has_no_warning():
+def test_an_undisturbed_measurement_has_no_warning():
     peak = Peak(matmul_flops_per_second=1e13, copy_bytes_per_second=1e11)
     evaluation = Evaluation(loss=0.5, accuracy=0.9)
     assert names(changed(measured(QUIET), peak=peak, evaluation=evaluation)) == []
@@ -48,16 +48,16 @@ def test_a_quiet_measurement_has_no_warning():
         ([100.0], "single_repeat", {}),
         ([90.0, 110.0, 95.0, 105.0, 100.0], "wide_interval", {"share": 0.2}),
         ([*QUIET[:6], 103.0], "outlier", {"repeats": [7], "shares": [0.03]}),
-        # Far only in units of a tiny spread.
+        # Far from the median only relative to a tiny spread.
         ([100.0, 100.01, 100.02, 99.99, 100.5], None, None),
     ],
 )
-def test_what_the_throughputs_show_is_told(values, code, params):
+def test_suspicious_throughputs_give_warnings(values, code, params):
     result = measured(values)
     found = {warning.code: warning.params for warning in warnings_of(result, ())}
     assert [*found] == ([code] if code else [])
     assert not code or found[code] == {k: pytest.approx(v) for k, v in params.items()}
-    # An outlier still counts.
+    # Outliers still count.
     assert result.throughput.n == len(values)
 
 
@@ -73,12 +73,12 @@ def test_what_the_throughputs_show_is_told(values, code, params):
         ("skipped_steps", {"skipped_steps": 3}),
         (
             "above_peak",
-            # 100 images/s are 2.4 TFLOP/s; Winograd's would make it 0.6.
+            # 100 images/s are 2.4 TFLOP/s, or 0.6 with Winograd convolutions.
             {"peak": Peak(matmul_flops_per_second=5e11, copy_bytes_per_second=1e11)},
         ),
     ],
 )
-def test_what_can_not_be_training_at_that_speed_is_told(name, changes):
+def test_implausible_training_gives_a_warning(name, changes):
     assert names(changed(measured(QUIET), **changes)) == [name]
 
 
@@ -97,7 +97,7 @@ def telemetry(**changes):
         ("throttled", {"throttled": {"gpu0": {"software_thermal": 2}}}),
     ],
 )
-def test_what_disturbed_the_machine_is_told(name, changes):
+def test_machine_disturbances_give_warnings(name, changes):
     result = measured(QUIET)
     assert names(changed(result, telemetry=telemetry())) == []
     (warning,) = warnings_of(changed(result, telemetry=telemetry(**changes)), ())
@@ -107,7 +107,7 @@ def test_what_disturbed_the_machine_is_told(name, changes):
 @pytest.mark.parametrize(
     ("samples", "told"), [(None, [50]), (0, [50]), (50, [25]), (79, [10]), (81, []), (100, [])]
 )
-def test_a_window_with_little_telemetry_is_told(samples, told):
+def test_a_telemetry_gap_gives_a_warning(samples, told):
     result = changed(measured([8.0] * 7), began="2026-01-01T00:00:00.000+00:00")
     assert result.repeats[0].ranks[0].window_seconds == 50
     seen = None if samples is None else telemetry(samples=samples)
@@ -116,14 +116,14 @@ def test_a_window_with_little_telemetry_is_told(samples, told):
     assert gaps == told
 
 
-def test_a_loss_that_rises_is_told_where_every_step_has_the_same_batch():
+def test_a_rising_loss_on_a_constant_batch_gives_a_warning():
     rising = {"loss_first": 6.5, "loss_last": 7.0}
     synthetic = changed(measured(QUIET, input="synthetic"), **rising)
     assert names(synthetic) == ["loss_not_falling"]
     assert names(changed(measured(QUIET), **rising)) == []
 
 
-def test_fewer_samples_than_steps_times_batch_are_told():
+def test_missing_samples_give_a_warning():
     result = measured(QUIET)
     (rank,) = result.repeats[0].ranks
     wanted = result.protocol.steps * result.config.samples_per_step
@@ -132,12 +132,12 @@ def test_fewer_samples_than_steps_times_batch_are_told():
         assert names(changed(result, ranks=ranks)) == told
 
 
-def test_more_than_the_datasheet_allows_is_told_and_an_unknown_gpu_has_none():
+def test_throughput_above_the_datasheet_gives_a_warning():
     assert names(measured([400.0] * 7, device="gpu", gpus=1)) == []
-    # 15.7 TFLOP/s over 24.3 GFLOP an image are 646 images/s, times 4 for Winograd's way.
+    # 15.7 TFLOP/s / 24.3 GFLOP per image = 646 images/s, times 4 for Winograd.
     assert names(measured([2700.0] * 7, device="gpu", gpus=1)) == ["above_datasheet"]
     assert names(measured([2700.0] * 7, device="gpu", gpus=2)) == []
-    # 69.9 GFLOP a sequence, and nothing is saved in a dense layer: 225 sequences/s.
+    # 69.9 GFLOP per sequence without Winograd savings: 225 sequences/s.
     bert = {"model": "bert", "input": "dataloader", "image_size": None, "layout": None}
     bert |= {"sequence_length": 128, "optimizer": "adamw", "device": "gpu", "gpus": 1}
     (told,) = [w for w in warnings_of(measured([230.0] * 7, **bert), ()) if "above" in w.code]
@@ -161,21 +161,19 @@ def test_more_than_the_datasheet_allows_is_told_and_an_unknown_gpu_has_none():
         ("NVIDIA H200, 141 GiB", "bf16", False, 989.5),
     ],
 )
-def test_the_datasheet_is_that_of_the_gpu_and_the_precision_really_used(
-    gpu, precision, tf32, teraflops
-):
+def test_the_datasheet_depends_on_gpu_and_effective_precision(gpu, precision, tf32, teraflops):
     result = measured(
         QUIET, device="gpu", gpus=1, precision=precision, tf32=tf32, facts={"gpus": [gpu]}
     )
     assert datasheet(result).flops_per_second == teraflops * 1e12
 
 
-def test_a_part_of_a_gpu_has_no_datasheet():
+def test_a_mig_slice_has_no_datasheet():
     facts = {"gpus": ["NVIDIA A100-SXM4-80GB MIG 1g.10gb, 10 GiB"]}
     assert datasheet(measured(QUIET, device="gpu", gpus=1, facts=facts)) is None
 
 
-def test_no_published_number_is_called_impossible():
+def test_published_numbers_are_plausible():
     models = {"resnet50": "resnet50", "vgg16": "vgg16"}
     cells = published()
     cells = cells[cells["model"].isin(models) & cells["throughput"].notna()]
@@ -196,16 +194,14 @@ def test_no_published_number_is_called_impossible():
         (0.5, 100, None, []),
     ],
 )
-def test_a_target_that_was_missed_is_told_whatever_ended_the_repeats(
-    target, repeats, budget, told
-):
+def test_a_missed_interval_target_gives_a_warning(target, repeats, budget, told):
     result = measured(QUIET)
     auto = {"interval_target": target, "repeats": repeats, "budget": budget}
     protocol = result.protocol.model_copy(update=auto)
     assert names(result.model_copy(update={"protocol": protocol})) == told
 
 
-def test_what_a_measurement_does_not_tell_is_not_said_to_be_well():
+def test_aspects_without_data_count_as_unchecked():
     assert checked_aspects(measured([1.0]), ()) == {
         "spread": False,
         "step times": False,
@@ -216,7 +212,7 @@ def test_what_a_measurement_does_not_tell_is_not_said_to_be_well():
     }
 
 
-def test_a_share_of_the_peak_is_taken_repeat_by_repeat():
+def test_the_share_of_the_peak_is_computed_per_repeat():
     result = measured([100.0, 200.0])
     peaks = [Peak(matmul_flops_per_second=v, copy_bytes_per_second=1e9) for v in (1e13, 4e13)]
     repeats = [
@@ -224,66 +220,66 @@ def test_a_share_of_the_peak_is_taken_repeat_by_repeat():
         for repeat, peak in zip(result.repeats, peaks, strict=True)
     ]
     used = utilization(result.model_copy(update={"repeats": repeats}))
-    # 24.3 GFLOP an image: 2.43 of 10 TFLOP/s, 4.86 of 40.
+    # 24.3 GFLOP per image: 2.43 of 10 TFLOP/s, 4.86 of 40.
     assert used.shares == [pytest.approx(0.243, rel=1e-3), pytest.approx(0.1215, rel=1e-3)]
     assert utilization(result) is None
 
 
-def test_an_untrained_network_guesses_with_equal_odds():
+def test_untrained_losses_assume_uniform_predictions():
     assert untrained_losses("resnet50") == pytest.approx(
         (0.75 * 6.9078, 1.5 * 6.9078), abs=1e-4
     )
     assert untrained_losses("bert")[1] == pytest.approx(1.5 * 11.0193, abs=2e-4)
 
 
-def went(tmp_path, seconds):
-    """The warnings of a measurement of one repeat that takes these seconds for its steps."""
+def warnings_for(tmp_path, seconds):
+    """Return the warnings of a single repeat with these step times in seconds."""
     result = measured([1.0], protocol="published")
     events = [[rank_events(list(seconds), measured_steps=100)]]
     found = with_raw_files(tmp_path / "m", result, events)
     return names(found.result, profile_repeats(load_steps(found.folder)))
 
 
-def test_steps_that_drift_or_never_settle_or_warm_up_for_longer_are_told(tmp_path):
+def test_drifting_and_unsteady_steps_give_warnings(tmp_path):
     noise = np.random.default_rng(20261122).normal(0, 0.005, 120)
     steps = np.arange(120)
     usual = ["single_repeat"]
-    assert went(tmp_path / "flat", 1 + noise) == usual
-    assert went(tmp_path / "short", 1 + noise + (steps < 15)) == usual
-    drifting = went(tmp_path / "drift", 1 + noise + steps * 0.0008)
+    assert warnings_for(tmp_path / "flat", 1 + noise) == usual
+    assert warnings_for(tmp_path / "short", 1 + noise + (steps < 15)) == usual
+    drifting = warnings_for(tmp_path / "drift", 1 + noise + steps * 0.0008)
     assert drifting == ["single_repeat", "drift"]
-    longer = went(tmp_path / "long", 1 + noise + (steps < 60))
+    longer = warnings_for(tmp_path / "long", 1 + noise + (steps < 60))
     assert longer == ["single_repeat", "warm_up_longer", "steady_differs"]
-    never = went(tmp_path / "never", 1 + noise + (steps > 100) * 0.3)
+    never = warnings_for(tmp_path / "never", 1 + noise + (steps > 100) * 0.3)
     assert never == ["single_repeat", "never_steady"]
 
 
-def test_a_repeat_that_failed_is_not_warned_of(tmp_path):
+def test_failed_repeats_give_no_warnings(tmp_path):
     result = measured([1.0, 1.0], protocol="published")
     never = [1.0] * 100 + [1.5] * 20
     events = [[rank_events(seconds, measured_steps=100)] for seconds in ([1.0] * 120, never)]
     found = with_raw_files(tmp_path / "m", result, events)
-    went = profile_repeats(load_steps(found.folder))
-    assert "never_steady" in names(found.result, went)
+    profiles = profile_repeats(load_steps(found.folder))
+    assert "never_steady" in names(found.result, profiles)
     failed = {"status": "failed", "throughput": None}
     repeats = [found.result.repeats[0], found.result.repeats[1].model_copy(update=failed)]
-    told = names(found.result.model_copy(update={"repeats": repeats}), went)
+    told = names(found.result.model_copy(update={"repeats": repeats}), profiles)
     assert "never_steady" not in told
 
 
-def test_a_window_that_its_steps_do_not_add_up_to_is_told(tmp_path):
+def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):
     result = measured([1.0], protocol="published")
     events = rank_events([1.0] * 120, measured_steps=100)
     for event in events:
         if event["event"] == "window":
-            # The host did not wait: the device's steps took longer than its window.
+            # The host did not wait: the device's steps took longer than the window.
             event["seconds"] = 60.0
     found = with_raw_files(tmp_path / "m", result, [[events]])
     told = names(found.result, profile_repeats(load_steps(found.folder)))
     assert "window_mismatch" in told
 
 
-def test_every_warning_has_a_sentence_and_stands_in_the_docs():
+def test_every_warning_has_a_sentence_and_is_documented():
     source = (ROOT / "perfkit" / "analysis" / "warnings.py").read_text()
     given = {*re.findall(r'Message\("(\w+)"', source)}
     given |= {"other_load", "steal_time", "throttled"}

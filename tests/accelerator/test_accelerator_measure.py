@@ -36,7 +36,7 @@ def measure(plugin, tmp_path):
     return run
 
 
-def test_two_devices_of_a_gpu_build_are_measured_in_amp(measure, tmp_path):
+def test_amp_runs_on_two_devices_of_a_gpu_build(measure, tmp_path):
     done, result = measure(parameters={"precision": "amp", "gpus": 2, "measured_steps": 12})
     assert done.returncode == 0, done.stderr
     effective = result.effective
@@ -59,7 +59,7 @@ def test_two_devices_of_a_gpu_build_are_measured_in_amp(measure, tmp_path):
     assert "from the fake accelerator: no measurement" in unreadable[0]
 
 
-def test_visible_devices_choose_the_device_that_trains(measure):
+def test_cuda_visible_devices_selects_the_device(measure):
     done, result = measure(parameters={"gpus": 1}, CUDA_VISIBLE_DEVICES="1")
     assert done.returncode == 0, done.stderr
     assert list(result.repeats[0].telemetry.clock_mhz) == ["gpu0"]
@@ -67,14 +67,14 @@ def test_visible_devices_choose_the_device_that_trains(measure):
     assert result.repeats[0].telemetry.clock_mhz["gpu0"] == (1001, 1001)
 
 
-def test_more_devices_than_are_visible_are_refused(measure):
+def test_more_devices_than_visible_are_rejected(measure):
     done, result = measure(parameters={"gpus": 2}, CUDA_VISIBLE_DEVICES="1")
     assert (done.returncode, result) == (2, None)
     assert "2 asked for, and this machine shows 1 GPU." in done.stderr
 
 
 @pytest.mark.parametrize(("visible", "devices"), [(None, 2), ("1", 1)])
-def test_any_type_of_device_that_paddle_shows_trains(measure, visible, devices):
+def test_any_custom_device_type_trains(measure, visible, devices):
     variables = {"FAKE_VISIBLE_DEVICES": visible} if visible else {}
     done, result = measure("fake", {"device": "fake", "precision": "fp32"}, **variables)
     assert done.returncode == 0, done.stderr
@@ -88,13 +88,13 @@ def test_any_type_of_device_that_paddle_shows_trains(measure, visible, devices):
     assert "FAKE" in page
 
 
-def test_a_type_that_paddle_does_not_show_is_refused_with_those_that_it_does(measure):
+def test_an_unknown_device_type_is_rejected_with_the_known_types(measure):
     done, _ = measure("fake", {"device": "npu"})
     assert done.returncode == 2
     assert "types of devices that Paddle knows here: cpu, gpu, fake" in done.stderr
 
 
-def test_memory_that_is_used_up_is_named(measure):
+def test_exhausted_device_memory_is_reported(measure):
     done, result = measure(parameters={"gpus": 1}, FAKE_MEMORY_BYTES=str(1 << 20))
     assert done.returncode == 1
     assert result.failure.code == "out_of_memory"
@@ -107,7 +107,7 @@ def test_memory_that_is_used_up_is_named(measure):
         ("time.sleep(1000)", 60, "timeout"),
     ],
 )
-def test_a_rank_that_is_killed_or_hangs_is_named_and_leaves_no_process(
+def test_a_killed_or_hanging_rank_is_named_and_leaves_no_process(
     measure, worker_processes, tmp_path, code, timeout, failure
 ):
     fault = tmp_path / "fault.py"

@@ -68,7 +68,7 @@ def special(plugin, samples, tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_step_does_not_wait_for_the_device_nor_copies_its_batch_again(steps, case):
+def test_a_step_has_no_extra_synchronizations_or_copies(steps, case):
     synchronisations, to_host = CASES[case]
     for step in steps[case]["steps"]:
         assert step.get("stream_syncs", 0) == synchronisations
@@ -77,7 +77,7 @@ def test_a_step_does_not_wait_for_the_device_nor_copies_its_batch_again(steps, c
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_tensors_are_on_the_device_and_a_synthetic_batch_stays_where_it_is(steps, case):
+def test_synthetic_batches_stay_on_the_device(steps, case):
     found = steps[case]
     assert {*found["places"]} == {"Place(gpu:0)"}
     assert found["effective"]["device"] == "gpu"
@@ -85,7 +85,7 @@ def test_tensors_are_on_the_device_and_a_synthetic_batch_stays_where_it_is(steps
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_effective_precision_is_that_of_the_matrix_products(steps, case):
+def test_effective_precision_comes_from_the_matrix_products(steps, case):
     model, precision, *_ = case.split()
     found = steps[case]["effective"]
     assert found["precision"] == precision
@@ -93,7 +93,7 @@ def test_effective_precision_is_that_of_the_matrix_products(steps, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_trainings_go_on_and_can_be_evaluated(steps, case):
+def test_losses_are_finite_and_evaluation_works(steps, case):
     found = steps[case]
     assert np.isfinite(found["losses"]).all()
     assert np.isfinite(found["evaluation"]).all()
@@ -102,13 +102,13 @@ def test_trainings_go_on_and_can_be_evaluated(steps, case):
     assert found["memory_bytes"] > found["bytes"]
 
 
-def test_the_device_computes_as_the_cpu_does(steps, special):
+def test_the_device_matches_the_cpu(steps, special):
     assert steps["resnet50 fp32"]["losses"] == pytest.approx(special["cpu"]["losses"], rel=1e-6)
     assert special["cpu"]["effective"]["device"] == "cpu"
     assert special["cpu"]["steps"] == [{}, {}]
 
 
-def test_a_batch_of_the_dataloader_is_copied_once(special):
+def test_a_dataloader_batch_is_copied_once(special):
     steps = special["dataloader"]["steps"]
     # Its own thread copies ahead: a step may have copies of the next batch, or lack its own.
     copied = sum(step.get("to_device_bytes", 0) for step in steps)
@@ -121,7 +121,7 @@ def test_a_batch_of_the_dataloader_is_copied_once(special):
     assert not any("device_syncs" in step or "to_host" in step for step in steps)
 
 
-def test_the_step_whose_gradients_overflow_is_skipped_and_halves_the_loss_scale(special):
+def test_an_overflow_skips_the_step_and_halves_the_loss_scale(special):
     found = special["overflow"]
     assert (found["skipped_steps"], found["loss_scale"]) == (1, 2**14)
     assert found["steps"][0]["to_host"] == 1
@@ -129,7 +129,7 @@ def test_the_step_whose_gradients_overflow_is_skipped_and_halves_the_loss_scale(
     assert np.isfinite(found["losses"]).all()
 
 
-def test_events_pass_late_and_their_sum_is_the_window(special):
+def test_event_times_sum_to_the_window(special):
     found = special["late"]
     kernels = found["steps"][-1]["kernels"]
     assert found["seconds"][-1] >= 0.0005 * kernels
@@ -138,11 +138,11 @@ def test_events_pass_late_and_their_sum_is_the_window(special):
     assert [step.get("event_syncs", 0) for step in found["steps"]] == [0, 0]
 
 
-def test_a_wait_for_the_last_step_that_is_left_out_ends_the_training(special):
+def test_not_waiting_for_the_last_step_is_an_error(special):
     assert "NotSynchronizedError" in special["forgetful"]["error"]
 
 
-def test_momentum_updates_all_parameters_at_once_unless_that_is_disabled(steps, special):
+def test_momentum_is_fused_unless_disabled(steps, special):
     tuned, untuned = steps["resnet50 amp"], special["untuned"]
     assert tuned["calls"]["merged_momentum"] == 1 and "momentum" not in tuned["calls"]
     # Convolutions, batch norms, and the dense layer with its bias.
@@ -151,7 +151,7 @@ def test_momentum_updates_all_parameters_at_once_unless_that_is_disabled(steps, 
     assert untuned["effective"]["settings"]["optimizer"] == "each parameter by itself"
 
 
-def test_flags_that_a_build_does_not_have_are_named(steps):
+def test_flags_missing_from_the_build_are_reported(steps):
     settings = steps["resnet50 fp32"]["effective"]["settings"]
     assert settings["FLAGS_cudnn_exhaustive_search"] == "not in this build of Paddle"
 
@@ -166,7 +166,7 @@ def test_micro_batches_are_accumulated_on_the_device(special, steps):
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.slow
-def test_two_devices_exchange_each_gradient_once_a_step(plugin, tmp_path, accumulate):
+def test_two_devices_exchange_each_gradient_once_per_step(plugin, tmp_path, accumulate):
     asked = configuration("resnet50 fp32", gpus=2, accumulate=accumulate)
     launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log"]
     ranks = trained(plugin, "gpu", tmp_path, [asked], launcher)
