@@ -53,15 +53,15 @@ def places(*rows):
     ],
 )
 def test_parameter_counts_match_the_published_models(framework, model, count):
-    networks, layout = side_of(framework).backend.NETWORKS, filter(None, [config(model).layout])
+    classes, layout = side_of(framework).backend.NETWORKS, filter(None, [config(model).layout])
     # Create shapes only: initializing this many weights takes seconds.
     if framework == "paddle":
         with paddle.LazyGuard():
-            sizes = [p.size for p in networks[model](*layout).parameters() if p.trainable]
+            sizes = [p.size for p in classes[model](*layout).parameters() if p.trainable]
     else:
         torch = pytest.importorskip("torch")
         with torch.device("meta"):
-            sizes = [p.numel() for p in networks[model](*layout).parameters()]
+            sizes = [p.numel() for p in classes[model](*layout).parameters()]
     assert sum(sizes) == MODELS[model].parameters == count
 
 

@@ -1,5 +1,5 @@
-// Collectives among processes of this machine, in shared memory: each rank lays a piece of its
-// data into its slot, all meet, each takes what it needs, all meet again.
+// Collectives between local processes in shared memory: each rank copies a piece of its data
+// into its slot, all ranks meet at a barrier, each reads what it needs, and all meet again.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -81,8 +81,7 @@ void reduce(C_CCLComm comm, void* to, size_t count, C_DataType type, C_CCLReduce
     default: abort();
   }
 }
-// Calls `take` with the first element of a piece and its number of elements once all slots have
-// it.
+// Calls `take` with the first element and the size of each piece once it is in all slots.
 template <typename Take>
 C_Status exchange(C_CCLComm comm, const void* data, size_t count, size_t width, Take take) {
   add(COLLECTIVES);

@@ -1,10 +1,9 @@
-// A fake accelerator for Paddle: a custom device whose memory is the host's and whose streams are
-// threads that let time pass. Kernels and copies act at once, when they are called; a stream keeps
-// only how long they would take, and the events between them. Nothing timed on it is a
-// measurement.
+// A fake accelerator for Paddle: a custom device that uses host memory and whose streams are
+// sleeping threads. Kernels and copies run immediately when called; a stream only queues their
+// simulated durations and the events between them. Its times are no measurements.
 //
-// Environment: FAKE_NAME, the device type ("fake"); FAKE_DEVICES, how many (2); FAKE_MEMORY_BYTES
-// of each (4 GiB).
+// Environment: FAKE_NAME, the device type ("fake"); FAKE_DEVICES, their number (2);
+// FAKE_MEMORY_BYTES, the memory of each (4 GiB).
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -23,7 +22,7 @@
 #include "paddle/phi/backends/device_ext.h"
 
 namespace {
-// In the order of NAMES in accelerator.py.
+// In the order of NAMES in fake.py.
 enum Counter {
   DEVICE_SYNCS, STREAM_SYNCS, EVENT_SYNCS, TO_DEVICE, TO_HOST, ON_DEVICE, TO_DEVICE_BYTES,
   TO_HOST_BYTES, ON_DEVICE_BYTES, EVENTS, QUERIES, STREAM_WAITS, ALLOCATED_BYTES, KERNELS,
@@ -33,7 +32,7 @@ size_t counters[COUNTERS];
 double copy_seconds = 0;
 double kernel_seconds = 0;
 thread_local int current_device = 0;
-// Guards streams and events. Never destroyed: threads wait on them when the process ends.
+// Guard streams and events. Never destroyed: threads still wait on them at process exit.
 std::mutex& mutex = *new std::mutex;
 std::condition_variable& changed = *new std::condition_variable;
 
@@ -84,11 +83,10 @@ struct C_Stream_st {
   }
 };
 
-// Shared with the streams that have yet to pass an event, or to wait for it, when the event is
-// destroyed.
+// Shared with the streams: an event may be destroyed before they pass it or wait for it.
 struct EventState {
   size_t recorded = 0, passed = 0;  // times
-  double seconds = 0;               // the clock when it last passed
+  double seconds = 0;               // steady clock at the last pass
 };
 struct C_Event_st {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
@@ -171,8 +169,8 @@ C_Status query_event(const C_Device, C_Event event) {
   std::lock_guard<std::mutex> lock(mutex);
   return event->state->passed == event->state->recorded ? C_SUCCESS : C_FAILED;
 }
-// A wait for the event as it is recorded now, whenever the wait begins: one that took the target
-// later would wait for ever in DataParallel, which records its events again.
+// Returns a wait for the current recording of the event. Reading the target when the wait starts
+// would block forever in DataParallel, which records its events again.
 std::function<void()> wait_for(C_Event event) {
   std::lock_guard<std::mutex> lock(mutex);
   return [state = event->state, target = event->state->recorded] {
@@ -182,7 +180,7 @@ std::function<void()> wait_for(C_Event event) {
 }
 C_Status synchronize_event(const C_Device, C_Event event) {
   {
-    // Paddle also does so to each event that it destroys.
+    // Paddle also synchronizes each event that it destroys.
     std::lock_guard<std::mutex> lock(mutex);
     if (event->state->passed == event->state->recorded) return C_SUCCESS;
   }
@@ -236,7 +234,7 @@ C_Status deallocate(const C_Device, void* pointer, size_t) {
 }
 C_Status device_allocate(const C_Device device, void** pointer, size_t size) {
   if (counters[ALLOCATED_BYTES] + size > device_bytes()) {
-    // Of a status other than success Paddle says only its number.
+    // For any status but success Paddle reports only a number.
     *pointer = nullptr;
     return C_SUCCESS;
   }
@@ -244,7 +242,7 @@ C_Status device_allocate(const C_Device device, void** pointer, size_t size) {
   return allocate(device, pointer, size);
 }
 C_Status device_deallocate(const C_Device device, void* pointer, size_t size) {
-  // Paddle gives back what it did not get, too.
+  // Paddle also frees failed allocations.
   if (pointer) add(ALLOCATED_BYTES, -size);
   return deallocate(device, pointer, size);
 }
@@ -259,12 +257,12 @@ void passed_to(void* stream) {
   }
 }
 
-// For tests, by ctypes.
+// For tests, through ctypes.
 extern "C" void fake_counters(size_t* to) { memcpy(to, counters, sizeof counters); }
 extern "C" void fake_kernel_seconds(double seconds) { kernel_seconds = seconds; }
 extern "C" void fake_copy_seconds(double seconds) { copy_seconds = seconds; }
 extern "C" double fake_event_seconds(C_Event event) { return event->state->seconds; }
-// Work of so many seconds for all streams.
+// Enqueues work of this duration on all streams.
 extern "C" void fake_work(double seconds) {
   for (auto stream : all_streams()) stream->enqueue([=] { pass_time(seconds); });
 }

@@ -1,7 +1,7 @@
-"""The fake accelerator: built once, and given to processes of a test by their environment.
+"""The fake accelerator: built once and enabled in a process by environment variables.
 
-It shows what the code for an accelerator does (synchronisations, copies, kernels, collectives),
-not how fast: nothing that it yields is a measurement, and all of it is named 'fake'.
+It counts synchronizations, copies, kernels and collectives. Its times are no measurements, and
+everything it reports is named 'fake'.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ NAMES = (
     *("to_device_bytes", "to_host_bytes", "on_device_bytes", "events", "queries"),
     *("stream_waits", "allocated_bytes", "kernels", "collectives", "collective_bytes"),
 )
-"""What the plugin counts, in the order of its `Counter`."""
+"""The plugin's counters, in the order of its `Counter`."""
 SECONDS = 280
 RUN = "from perfkit.cli import main; main()"
 
 
 def unavailable():
-    """Why the plugin can't be built here; None if it can."""
+    """Return why the plugin cannot be built here; None if it can."""
     if platform.machine() != "x86_64":
         return f"the fake accelerator is for x86-64, and this is {platform.machine()}"
     if not find_spec("paddle"):
@@ -46,7 +46,7 @@ def unavailable():
 
 
 def build(cache):
-    """The folder of the plugin, built there unless it has been: a quarter of a minute."""
+    """Build the plugin unless the cache has it, which takes 15 s, and return its folder."""
     paddle = Path(find_spec("paddle").origin).parent
     files = [FOLDER / name for name in (*SOURCES, "kernels.h", "collectives.h")]
     contents = b"".join(file.read_bytes() for file in files)
@@ -57,7 +57,7 @@ def build(cache):
             shutil.rmtree(cache / "new", ignore_errors=True)
             (cache / "new").mkdir()
             command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-pthread"]
-            # Its threads outlive main.
+            # The plugin's threads outlive main.
             command += ["-Wl,-z,nodelete", "-DPADDLE_WITH_CUSTOM_DEVICE"]
             command += ["-isystem", f"{paddle}/include", f"-I{paddle}/include/third_party"]
             command += [*SOURCES, "-o", str(cache / "new/libfake.so"), f"-L{paddle}/libs"]
@@ -69,14 +69,13 @@ def build(cache):
 
 @pytest.fixture(scope="session")
 def plugin(processes, request):
-    """The folder of the built plugin."""
     if reason := unavailable():
         pytest.skip(reason)
     return build(request.config.cache.mkdir("fake-accelerator"))
 
 
 def environment(plugin, name):
-    """The variables by which a process has the accelerator as the device type `name`; as `gpu`,
+    """Return the variables that give a process the accelerator as device type `name`. As `gpu`,
     Paddle and NVML answer as on a machine with two GPUs."""
     paths = [FOLDER / "site", *([FOLDER / "as_gpu"] if name == "gpu" else [])]
     paths += [ROOT, FOLDER.parent]
@@ -90,7 +89,7 @@ def environment(plugin, name):
 
 
 def measured(plugin, name, parameters, outputs, **variables):
-    """The `perfkit run` of ResNet-50 with these parameters, and the result that it stored."""
+    """Run `perfkit run resnet50`; return the finished process and the stored result or None."""
     options = [word for key, value in parameters.items() for word in ("-p", key, str(value))]
     done = subprocess.run(
         [sys.executable, "-c", RUN, "run", "resnet50", *options, "-p", "outputs_dir", outputs],
@@ -106,10 +105,10 @@ def measured(plugin, name, parameters, outputs, **variables):
 
 
 def trained(plugin, name, folder, configurations, launcher=(), **variables):
-    """What train.py prints of each configuration; under a launcher, that of all ranks."""
-    asked = folder / "asked.json"
-    asked.write_text(json.dumps(configurations))
-    worker = [str(FOLDER / "train.py"), str(asked)]
+    """Return what train.py prints for each configuration; with a launcher, on all ranks."""
+    file = folder / "configurations.json"
+    file.write_text(json.dumps(configurations))
+    worker = [str(FOLDER / "train.py"), str(file)]
     done = subprocess.run(
         [sys.executable, *launcher, *worker],
         capture_output=True,
@@ -119,7 +118,7 @@ def trained(plugin, name, folder, configurations, launcher=(), **variables):
         cwd=folder,
         env=os.environ | environment(plugin, name) | variables,
     )
-    # A launcher prints rank 0's log too.
+    # The launcher also prints rank 0's log.
     logs = "\n".join(log.read_text() for log in folder.glob("log/workerlog.*"))
     output = logs if launcher else done.stdout
     printed = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]

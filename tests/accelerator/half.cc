@@ -1,6 +1,6 @@
-// float16 and bfloat16 where the CPU has float32 alone: its kernel between two conversions.
-// Kernels of the CPU that copy row by row are here in float32 too, since `in_kernel` hides that.
-// Signatures are those of the headers of Paddle.
+// float16 and bfloat16 kernels where the CPU has only float32: its kernel between conversions.
+// CPU kernels that copy row by row are wrapped in float32 too: `in_kernel` hides their copies.
+// Signatures are those of Paddle's headers.
 #include <deque>
 #include <functional>
 #include <map>
@@ -61,7 +61,7 @@ void convert(const void* from, void* to, int64_t count) {
   }
 }
 
-// One call: its float32 tensors, and the conversions that follow it.
+// A kernel call: its float32 tensors and the conversions after it.
 struct Call {
   const phi::CPUContext& context;
   std::deque<DenseTensor> tensors;
@@ -70,7 +70,7 @@ struct Call {
   std::deque<std::vector<const DenseTensor*>> lists;
   std::vector<std::function<void()>> conversions;
 
-  // One for each tensor, which may be input and output, in either order.
+  // Returns the float32 copy of a tensor, which may be input and output in either order.
   DenseTensor& float32_of(const DenseTensor& tensor) {
     if (widened.count(&tensor)) return *widened[&tensor];
     tensors.emplace_back();
@@ -132,7 +132,7 @@ struct Call {
   }
 };
 
-// `Line` tells kernels of one signature apart.
+// `Line` distinguishes kernels with the same signature.
 template <int Line, typename Signature>
 struct Widened;
 template <int Line, typename... Arguments>

@@ -1,6 +1,5 @@
-// Paddle's CPU kernels, registered for the fake device, whose memory they can reach. Each is called
-// through a few bytes of machine code (x86-64) that put a CPU context in the place of the custom
-// device's.
+// Registers Paddle's CPU kernels for the fake device, which uses host memory. Each kernel is called
+// through a few bytes of x86-64 machine code that replace the custom device's context by a CPU one.
 #include "kernels.h"
 
 #include <sys/mman.h>
@@ -21,9 +20,9 @@ namespace {
 std::mutex mutex;
 std::map<std::string, size_t> calls;
 
-// A CPU context with the place of the device. phi::Copy takes the context of a custom place for a
-// phi::CustomContext and asks for its stream: the pointer to the stream lies where the layouts of
-// both classes (Paddle 3.3) let it be, in the CPU's unused place.
+// A CPU context with the device's place. phi::Copy casts the context of a custom place to
+// phi::CustomContext and reads its stream. In Paddle 3.3 that pointer's offset falls into the
+// CPU context's unused place, where it is stored.
 struct DeviceCpuContext : phi::CPUContext {
   explicit DeviceCpuContext(const phi::DeviceContext* device)
       : phi::CPUContext(device->GetPlace()), place(device->GetPlace()) {}
@@ -57,7 +56,7 @@ phi::CPUContext* cpu_context(const CpuKernel* kernel, const phi::DeviceContext* 
   context->copy_stream(device);
   return context;
 }
-// For tests, by ctypes: how often a kernel was called.
+// For tests, through ctypes: the number of calls of a kernel.
 extern "C" size_t fake_calls(const char* name) {
   std::lock_guard<std::mutex> lock(mutex);
   return calls[name];
@@ -66,7 +65,7 @@ extern "C" size_t fake_calls(const char* name) {
 extern "C" void* fake_cpu_context(const CpuKernel* kernel, const phi::DeviceContext* device) {
   return cpu_context(kernel, device);
 }
-// Enters with the CpuKernel in %r11 and the kernel's own arguments wherever they are.
+// On entry %r11 holds the CpuKernel; the kernel's own arguments stay in place.
 asm(R"(
   .text
   .globl fake_enter
@@ -123,7 +122,7 @@ struct Code {
     end += 8;
   }
 };
-// The kernel as static programs call it.
+// Runs the kernel as static programs call it.
 void run(const CpuKernel* kernel, phi::KernelContext* context) {
   auto& device = context->GetDeviceContext<phi::DeviceContext>();
   context->SetDeviceContext(cpu_context(kernel, &device));
@@ -162,7 +161,7 @@ void register_kernels(const char* device_type) {
       phi::Kernel own([=](phi::KernelContext* context) { run(of_cpu, context); }, entry);
       place_arguments(kernel, backend, &own);
       if (name == "arange_tensor") {
-        // As CUDA's kernel has them: scalars, which it reads where they are.
+        // As in CUDA's kernel, the inputs are scalars on any backend.
         for (auto& input : own.mutable_args_def()->input_defs()) {
           input.SetBackend(phi::Backend::ALL_BACKEND);
         }

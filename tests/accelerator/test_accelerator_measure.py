@@ -1,6 +1,6 @@
-"""Whole measurements on the fake accelerator, by `perfkit run`: launcher, devices, telemetry,
-and what is done about a rank that fails. All are slow: each starts several processes that
-import Paddle."""
+"""`perfkit run` on the fake accelerator: launcher, devices, telemetry, failing ranks.
+
+All tests are slow: each starts several processes that import Paddle."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def faulty(config, rank):
         yield batch
 synthetic.batches = faulty
 """
-"""A fault of rank 1 when it asks for its fourth batch."""
+"""A fault of rank 1 at its fourth batch."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_cuda_visible_devices_selects_the_device(measure):
     done, result = measure(parameters={"gpus": 1}, CUDA_VISIBLE_DEVICES="1")
     assert done.returncode == 0, done.stderr
     assert list(result.repeats[0].telemetry.clock_mhz) == ["gpu0"]
-    # The second GPU's.
+    # The clock of the second GPU.
     assert result.repeats[0].telemetry.clock_mhz["gpu0"] == (1001, 1001)
 
 

@@ -1,19 +1,19 @@
-"""What a training step does on an accelerator: synchronisations, copies, kernels, collectives.
+"""Synchronizations, copies, kernels and collectives of a training step on an accelerator.
 
-Counted by the fake accelerator, under the name `gpu`. `static` has two synchronisations more:
-after each program, forward and backward, Paddle's executor waits for custom devices alone.
+The fake accelerator, as `gpu`, counts them. `static` has two more synchronizations: Paddle's
+executor waits after the forward and the backward program, for custom devices only.
 """
 
 import numpy as np
 import pytest
 from accelerator.fake import trained
 
-# Of seed 1 no gradient of the thin models overflows by itself.
+# With seed 1 no gradient of the narrow models overflows by itself.
 ON_GPU = {"framework": "paddle", "device": "gpu", "gpus": 1, "input": "synthetic", "seed": 1}
 IMAGES = {"batch_size": 4, "image_size": 32}
 SEQUENCES = {"batch_size": 2, "sequence_length": 16}
 BYTES = {"images": 4 * 3 * 32 * 32 * 4, "labels": 4 * 8}
-"""Of a batch: images in float32, labels in int64."""
+"""Bytes of a batch: images in float32, labels in int64."""
 
 CASES = {
     "resnet50 fp32": (0, 0),
@@ -28,11 +28,11 @@ CASES = {
     "gpt amp": (2, 1),
     "gpt bf16": (0, 0),
 }
-"""Model, precision and execution -> synchronisations of a step, and copies to the host. The one
-copy is `found_inf`, which a loss scaler reads; Paddle synchronises before and after it."""
+"""Model, precision and execution -> synchronizations and copies to the host per step. The copy
+is `found_inf`, read by the loss scaler; Paddle synchronizes before and after it."""
 DTYPES = {"fp32": "float32", "amp": "float16", "pure_fp16": "float16", "bf16": "bfloat16"}
 PRODUCTS = {"resnet50": 18, "vgg16": 16, "bert": 20, "gpt": 13}
-"""Matrix products of a forward pass of the thin models."""
+"""Matrix products of a forward pass of the narrow models."""
 
 
 def configuration(case, **changes):
@@ -44,7 +44,7 @@ def configuration(case, **changes):
 
 @pytest.fixture(scope="module")
 def steps(plugin, tmp_path_factory):
-    """What each case of CASES did."""
+    """The output of train.py for each case of CASES."""
     folder = tmp_path_factory.mktemp("steps")
     found = trained(plugin, "gpu", folder, [configuration(case) for case in CASES])
     return dict(zip(CASES, found, strict=True))
@@ -52,9 +52,9 @@ def steps(plugin, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def special(plugin, samples, tmp_path_factory):
-    """Trainings in which something is otherwise."""
+    """The output of train.py for special configurations, by name."""
     dataloader = {"input": "dataloader", "data_dir": str(samples), "dataloader_workers": 1}
-    asked = {
+    configurations = {
         "overflow": configuration("resnet50 amp", overflow_at=4),
         "late": configuration("resnet50 fp32", kernel_seconds=0.0005),
         "forgetful": configuration("resnet50 fp32", kernel_seconds=0.002, forgetful=True),
@@ -63,8 +63,9 @@ def special(plugin, samples, tmp_path_factory):
         "untuned": configuration("resnet50 amp", disable_tuning="all", layout="NCHW"),
         "cpu": configuration("resnet50 fp32", device="cpu", gpus=0),
     }
-    found = trained(plugin, "gpu", tmp_path_factory.mktemp("special"), [*asked.values()])
-    return dict(zip(asked, found, strict=True))
+    folder = tmp_path_factory.mktemp("special")
+    found = trained(plugin, "gpu", folder, [*configurations.values()])
+    return dict(zip(configurations, found, strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -110,7 +111,7 @@ def test_the_device_matches_the_cpu(steps, special):
 
 def test_a_dataloader_batch_is_copied_once(special):
     steps = special["dataloader"]["steps"]
-    # Its own thread copies ahead: a step may have copies of the next batch, or lack its own.
+    # A thread copies ahead: a step may include copies of the next batch, or lack its own.
     copied = sum(step.get("to_device_bytes", 0) for step in steps)
     assert 0 < copied <= 3 * sum(BYTES.values())
     for step in steps:
@@ -134,7 +135,7 @@ def test_event_times_sum_to_the_window(special):
     kernels = found["steps"][-1]["kernels"]
     assert found["seconds"][-1] >= 0.0005 * kernels
     assert sum(found["seconds"][-2:]) == pytest.approx(found["window"], rel=0.02)
-    # Only where the window ends.
+    # Event synchronization happens only at the end of the window.
     assert [step.get("event_syncs", 0) for step in found["steps"]] == [0, 0]
 
 
@@ -145,7 +146,7 @@ def test_not_waiting_for_the_last_step_is_an_error(special):
 def test_momentum_is_fused_unless_disabled(steps, special):
     tuned, untuned = steps["resnet50 amp"], special["untuned"]
     assert tuned["calls"]["merged_momentum"] == 1 and "momentum" not in tuned["calls"]
-    # Convolutions, batch norms, and the dense layer with its bias.
+    # Convolutions, batch norms, and the dense layer's weight and bias.
     assert untuned["calls"]["momentum"] == 17 + 2 * 17 + 2
     assert tuned["effective"]["settings"]["optimizer"] == "all parameters at once"
     assert untuned["effective"]["settings"]["optimizer"] == "each parameter by itself"
@@ -167,14 +168,14 @@ def test_micro_batches_are_accumulated_on_the_device(special, steps):
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.slow
 def test_two_devices_exchange_each_gradient_once_per_step(plugin, tmp_path, accumulate):
-    asked = configuration("resnet50 fp32", gpus=2, accumulate=accumulate)
+    wanted = configuration("resnet50 fp32", gpus=2, accumulate=accumulate)
     launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log"]
-    ranks = trained(plugin, "gpu", tmp_path, [asked], launcher)
+    ranks = trained(plugin, "gpu", tmp_path, [wanted], launcher)
     assert sorted(found["rank"] for found in ranks) == [0, 1]
     for found in ranks:
         assert {*found["places"]} == {f"Place(gpu:{found['rank']})"}
         for step in found["steps"]:
-            # Gradients of float32, in buckets.
+            # float32 gradients, in buckets.
             assert step["collective_bytes"] == pytest.approx(
                 4 * found["effective"]["parameters"], rel=0.01
             )

@@ -1,14 +1,13 @@
-"""Trains thin models on the fake accelerator, in this process or, under a launcher, in each of
-several: reads a JSON list of parameters from the file that is named, and prints a JSON object
-for each; `rank` is in it.
+"""Train narrow models on the fake accelerator: `train.py FILE`, alone or under a launcher.
 
-`steps` has what each measured step counted (NAMES in fake.py, without those that are 0),
-`calls` the kernels that the last one called. Parameters beside the suite's own: `warmup`,
-steps; `overflow_at`, a step whose gradients overflow; `kernel_seconds`, what each kernel takes;
-`forgetful`, whether waiting for the last step is left out.
+FILE is a JSON list of parameters; one JSON object is printed for each, with the `rank`. `steps`
+has each measured step's nonzero counters (NAMES in fake.py), `calls` the last step's kernels.
+Additional parameters: `warmup`, in steps; `overflow_at`, a step whose gradients overflow;
+`kernel_seconds`, the time per kernel; `forgetful`, whether to skip waiting for the last step.
 """
 
 import ctypes
+import itertools
 import json
 import os
 import sys
@@ -46,7 +45,7 @@ def increase(before, after):
 
 
 class Counting:
-    """The device, with the counters at each event."""
+    """A device that records the counters at each event."""
 
     def __init__(self, device):
         self.device, self.counted, self.called = device, [], []
@@ -76,7 +75,7 @@ def run(parameters):
     batch = next(batches)
     effective = trainer.effective(batch)
     if overflow:
-        overflowing(trainer, overflow)
+        plant_overflow(trainer, overflow)
     events = []
     library.fake_kernel_seconds(kernel_seconds)
     window = train(
@@ -111,13 +110,13 @@ def run(parameters):
     }
 
 
-def overflowing(trainer, step):
-    """Have the gradients of one step overflow float16."""
-    backward, asked = trainer.backward, iter(range(1, 1000))
+def plant_overflow(trainer, step):
+    """Make the gradients of one step overflow."""
+    backward, numbers = trainer.backward, itertools.count(1)
 
-    def infinite(batch, **how):
-        loss = backward(batch, **how)
-        if next(asked) == step:
+    def infinite(batch, **options):
+        loss = backward(batch, **options)
+        if next(numbers) == step:
             _name, parameter = next(trainer.named_parameters())
             parameter.grad.set_value(parameter.grad * float("inf"))
         return loss

@@ -1,6 +1,7 @@
-"""The checks of a GPU: which probes each needs, and what it says of their facts. Starts nothing
-and imports no framework: `judge` functions take facts as probes.py writes them and return what
-is wrong, an empty text if nothing is, and what was seen.
+"""The GPU checks: the probes each needs and how it judges their facts.
+
+Starts no process and imports no framework. `judge` functions take facts as written by
+probes.py and return the problem, empty if there is none, and the observation.
 """
 
 from collections.abc import Callable
@@ -10,37 +11,37 @@ from typing import Any
 
 Facts = dict[str, Any]
 Judged = tuple[str, str]
-"""What is wrong, and what was seen."""
+"""The problem, and the observation."""
 
 SAME_MEMORY = 0.05
-"""A driver keeps some of a GPU's memory."""
+"""Allowed relative difference: the driver reserves some GPU memory."""
 WATTS = (10, 3000)
 WINDOW = 0.02
-"""Between the sum of events and the host's time, of the latter."""
+"""Allowed difference between the sum of events and the host's time, relative to the latter."""
 TF32_GAIN = 3
 LOSS = 0.05
 UPDATES = 10
 REPEATABLE = 0.03
 PLAUSIBLE = {"matmul": (0.4, 1.05), "copy": (0.5, 1.05)}
-"""Of the datasheet's figure."""
+"""Allowed shares of the datasheet's figure."""
 SPREAD = 0.03
 PARTS = 1.1
 DALI_DIFFERENCE = 0.15
-"""Mean of normalized pixels, of standard deviation 1: a JPEG decoder and a resize of another
-kind; other crops differ by about 1."""
+"""Allowed mean difference of normalized pixels (standard deviation 1), from a different JPEG
+decoder and resize; different crops differ by about 1."""
 KEPT_BYTES = 300 * 2**20
-"""How much of a GPU's memory may be in use beside what was before."""
+"""Allowed increase of the GPU memory in use."""
 SECONDS_TO_END = 15
 
 
 class NotCheckedError(Exception):
-    """This machine or framework has nothing to check; the message says why."""
+    """The check does not apply to this machine or framework; the message says why."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """`needs` are names of probes, whose facts `judge` gets in this order; `on_cpu`: whether it
-    has a meaning without a GPU."""
+    """`needs` names the probes whose facts `judge` gets, in this order; `on_cpu`: whether the
+    check also works without a GPU."""
 
     name: str
     needs: tuple[str, ...]
@@ -106,7 +107,7 @@ def batches_stay(*trainings: Facts) -> Judged:
 
 
 def precisions(*trainings: Facts) -> Judged:
-    """As fp32, amp, bf16, in this order, with TF32 off."""
+    """The trainings run in fp32, amp and bf16, in this order, with TF32 off."""
     found = [(one["effective"]["precision"], one["effective"]["tf32"]) for one in trainings]
     seen = ", ".join(f"{name}{' with TF32' if tf32 else ''}" for name, tf32 in found)
     expected = ("fp32", "amp", "bf16")[: len(trainings)]
@@ -129,7 +130,7 @@ def overflow(facts: Facts) -> Judged:
 
 
 def losses(*trainings: Facts) -> Judged:
-    """After UPDATES updates, each against the first's."""
+    """Compare the losses after UPDATES updates with the first training's."""
     short = [one for one in trainings if len(one["losses"]) <= UPDATES]
     if short:
         return (
@@ -150,7 +151,7 @@ def repeatable(facts: Facts) -> Judged:
 
 
 def plausible(facts: Facts) -> Judged:
-    """`sheet` is the datasheet's figures in the same precision, by run.py; None: not known."""
+    """run.py adds `sheet`, the datasheet's figures in the same precision, or None."""
     product = max(_rates(facts, "matmul_flops_per_second"))
     copy = max(_rates(facts, "copy_bytes_per_second"))
     seen = f"{product / 1e12:.0f} TFLOP/s, {copy / 1e9:.0f} GB/s"
@@ -166,9 +167,9 @@ def plausible(facts: Facts) -> Judged:
 
 
 def static(eager: Facts, compiled: Facts) -> Judged:
-    wrong, seen = losses(eager, compiled)
+    problem, seen = losses(eager, compiled)
     ratio = eager["step_seconds"] / compiled["step_seconds"]
-    return wrong, f"losses {seen}; a step {ratio:.2f} times as fast as eager"
+    return problem, f"losses {seen}; a step {ratio:.2f} times as fast as eager"
 
 
 def parts(facts: Facts) -> Judged:
@@ -235,7 +236,7 @@ def _rates(facts: Facts, name: str) -> list[float]:
 
 
 def _all(judge: Callable[[Facts], Judged], found: tuple[Facts, ...]) -> Judged:
-    """What is wrong with any, and what was seen of each."""
+    """Join the problems and the observations of all."""
     judged = [judge(one) for one in found]
     wrong = dict.fromkeys(wrong for wrong, _ in judged if wrong)
     return "; ".join(wrong), "; ".join(dict.fromkeys(seen for _, seen in judged))

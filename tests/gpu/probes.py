@@ -1,8 +1,8 @@
-"""What is seen of a device by one process. `python probes.py TASK CONFIG FILE` runs a task
-under a configuration, both as JSON texts, and writes its facts to FILE as JSON; judges nothing.
+"""Collects facts about a device in one process: `python probes.py TASK CONFIG FILE`.
 
-A task is {"name": one of TASKS, and its keyword arguments}. On a CPU the models are thin: what
-is checked there is this program. Imports a framework, which run.py, starting this, does not.
+TASK and CONFIG are JSON; the facts are written to FILE as JSON. A task is {"name": a name in
+TASKS, and its keyword arguments}. On a CPU, which only tests this program, models are narrow.
+This process imports a framework; run.py, which starts it, does not.
 """
 
 import json
@@ -29,9 +29,9 @@ from perfkit.worker.peak import measure_peak  # noqa: E402
 
 
 class Watched:
-    """A device that has PyTorch raise an error for what synchronizes inside the window: from
-    the first event after the second synchronization, between which the warm-up's losses are
-    read, to the wait for the last."""
+    """A device that makes PyTorch raise an error for synchronizations in the window, which is
+    from the first event after the second synchronization to the wait for the last event. The
+    warm-up's losses are read between the two synchronizations."""
 
     def __init__(self, device, torch):
         self.device, self.torch, self.synchronized = device, torch, 0
@@ -56,13 +56,13 @@ class Watched:
 
 
 def opened(config):
-    """The framework and its device."""
+    """Return the framework and its device."""
     framework = backend(config.framework)
     return framework, framework.open_device(config)
 
 
 def device_facts(config, seconds=1.0, size=4096):
-    """Names and memory by NVML and by the framework, energy over a product, and events."""
+    """Return identity, energy and event facts."""
     framework, device = opened(config)
     return {
         "identity": identity(config),
@@ -72,7 +72,7 @@ def device_facts(config, seconds=1.0, size=4096):
 
 
 def identity(config):
-    """Name and bytes of the first visible GPU, by both; nothing on a CPU."""
+    """Return name and bytes of the first visible GPU by NVML and framework; empty on a CPU."""
     if config.device == "cpu":
         return {}
 
@@ -94,7 +94,7 @@ def identity(config):
 
 
 def energy(framework, device, config, seconds, size):
-    """NVML's counter before and after products for so many seconds, joules; none on a CPU."""
+    """Return NVML's energy in joules for about `seconds` of matrix products; empty on a CPU."""
     if config.device == "cpu":
         return {}
     multiply = framework.Workloads(config).matmul(size)
@@ -112,8 +112,8 @@ def energies():
 
 
 def events(framework, device, config, seconds, size):
-    """Events around products: whether the last one had passed just after launch, the sum of
-    their times and the host's time between two synchronizations, seconds."""
+    """Record events around matrix products. Return whether the last one had passed just after
+    launch, and the sum of the times between events and the host's time, in seconds."""
     multiply = framework.Workloads(config).matmul(size)
     for _ in range(3):
         multiply()
@@ -135,14 +135,14 @@ def events(framework, device, config, seconds, size):
 
 
 def peaks(config, times=2):
-    """The measured peaks, several times in turn."""
+    """Return the peaks, measured several times."""
     framework, device = opened(config)
     workloads = framework.Workloads(config)
     return {"peaks": [measure_peak(workloads, device) for _ in range(times)]}
 
 
 def training(config, warmup=3, steps=10, addresses=4):
-    """A training's losses by update, its times, its batches' places, and what synchronized."""
+    """Return a training's losses by update, times, batch places and synchronizations."""
     framework, device = opened(config)
     batches = framework.tensors(synthetic.batches(config, 0), config)
     seen = [place(batch) for batch in islice(batches, addresses)]
@@ -169,7 +169,7 @@ def training(config, warmup=3, steps=10, addresses=4):
         found["synchronized"] = str(error)[:300]
         return found | {"effective": effective, "places": seen}
     times = [e["seconds"] for e in written if e["event"] == "step"][warmup:]
-    # A step that overflowed updates nothing: the next one's loss is that of the same weights.
+    # A skipped step updates nothing: the next loss belongs to the same weights.
     losses = [e["value"] for e in written if e["event"] == "loss"]
     return found | {
         "effective": effective,
@@ -183,15 +183,15 @@ def training(config, warmup=3, steps=10, addresses=4):
 
 
 def place(batch):
-    """Where a batch is, and the address of its first tensor."""
+    """Return the device of a batch and the address of its first tensor."""
     first = batch[0]
     where = first.place if hasattr(first, "place") else first.device
     return [str(where), first.data_ptr()]
 
 
 def overflow(config, steps=12):
-    """Whether all weights are finite after a first step whose gradients overflow, where the
-    memory that the optimizer gets is full of NaN."""
+    """Count finite weights after an overflow in the first step. The memory that the optimizer
+    allocates is filled with NaN before."""
     framework, _device = opened(config)
     batch = next(framework.tensors(synthetic.batches(config, 0), config))
     trainer = framework.Trainer(config)
@@ -217,7 +217,7 @@ def overflow(config, steps=12):
 
 
 def profiled(config, warmup=3, steps=5):
-    """The parts of a step, by the framework's own profiler."""
+    """Return the parts of a step by the framework's profiler."""
     framework, device = opened(config)
     batches = framework.tensors(synthetic.batches(config, 0), config)
     trainer = framework.Trainer(config)
@@ -233,8 +233,8 @@ def profiled(config, warmup=3, steps=5):
 
 
 def dali(config, data, held=6):
-    """How far DALI's batches differ from those of its CPU pipeline with the same seed, and
-    whether a batch that is held changes while further ones are made."""
+    """Compare DALI's first batch with that of its CPU pipeline with the same seed; return the
+    mean difference and whether a held batch changes while others are produced."""
     from perfkit.inputs import dali as source
     from perfkit.inputs.samples import make_images
 
@@ -272,7 +272,7 @@ def main(task, config, file):
         replace_sizes(setattr)
     found = TASKS[task.pop("name")](config, **task)
     Path(file).write_text(json.dumps(found))
-    # What is left of a framework may take long to end.
+    # Skip the framework's slow shutdown.
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,11 +1,11 @@
-"""Checks the GPU of this machine and what perfkit does on it: `make gpu`, within eight minutes.
+"""Checks this machine's GPU and perfkit on it: `make gpu`, within eight minutes.
 
-A line for each check; facts and verdicts in outputs/gpu-check/report.html and report.json.
-Every probe runs in a process of its own, so that one that crashes costs its own checks alone.
-Needs neither network nor papermill. Exit status: 0 all is well, or there is no GPU; 1 a check
-failed.
+Prints a line per check and writes facts and verdicts to outputs/gpu-check/report.html and
+report.json. Each probe runs in a separate process, so that a crash affects only its own checks.
+Needs neither network nor papermill. Exit status: 0 all checks passed or there is no GPU; 1 a
+check failed.
 
-`--device cpu` goes through the same probes on a CPU, which checks this program and no GPU.
+`--device cpu` runs the same probes on a CPU, which tests this program only.
 """
 
 import argparse
@@ -46,9 +46,9 @@ except ModuleNotFoundError as error:
     sys.exit(f"{error}: docs/backends.md lists what the GPU check needs")
 
 PROBE_SECONDS, LONG_SECONDS, START_SECONDS = 120, 240, 120
-"""For a probe; for one that compiles, or makes a batch of 10 GB; for a measurement's begin."""
+"""Limits for a probe; a probe that compiles or a batch of 10 GB; a measurement's start."""
 TOO_LARGE = 16384
-"""Images in a batch that no GPU holds."""
+"""Images in a batch too large for any GPU."""
 DRIVER = """
 import json, sys
 import perfkit
@@ -75,28 +75,29 @@ PROBES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("training", {"model": "bert", "precision": "bf16"}),
     "dali": ("dali", {"input": "dali"}),
 }
-"""Probe -> task of probes.py, and what its configuration differs in."""
+"""Probe -> task of probes.py and changes of its configuration."""
 
 
 class ProbeError(Exception):
-    """A probe's process ended without facts; the message says how."""
+    """A probe's process ended without facts; the message says why."""
 
 
 class Machine:
-    """Where the checks run: a framework on `gpu` or `cpu`, and a folder for what they write."""
+    """A framework on `gpu` or `cpu`, and the folder for the checks' files."""
 
     def __init__(self, framework: str, device: str, folder: Path) -> None:
         self.framework, self.device, self.folder = framework, device, folder
 
     def values(self, **changes: Any) -> dict[str, Any]:
-        """The parameters of a probe or of a measurement."""
+        """Return the parameters of a probe or a measurement."""
         values = {"framework": self.framework, "input": "synthetic", **SIZES[self.device]}
         if changes.get("model") == "bert":
             values = {k: v for k, v in values.items() if k != "image_size"} | BERT[self.device]
         return values | changes
 
     def probe(self, name: str) -> Facts:
-        """The facts of a probe of PROBES. Raises ProbeError."""
+        """Return the facts of a probe of PROBES. Raises ProbeError, or NotCheckedError if it
+        cannot run here."""
         task, changes = PROBES[name]
         if why := self.lacks(name):
             raise NotCheckedError(why)
@@ -131,7 +132,7 @@ class Machine:
         return json.loads(file.read_text())
 
     def lacks(self, name: str) -> str:
-        """Why a probe can't run here; empty if it can."""
+        """Return why a probe cannot run here; empty if it can."""
         if name == "dali" and not find_spec("nvidia.dali"):
             return "DALI is not installed"
         if name == "overflow" and (self.framework, self.device) == ("paddle", "cpu"):
@@ -141,14 +142,14 @@ class Machine:
         return ""
 
     def measured(self, **changes: Any) -> perfkit.Measurement:
-        """A measurement of ResNet-50."""
+        """Measure ResNet-50."""
         folder = self.folder / "measurements"
         values = self.values(outputs_dir=str(folder), **changes)
         plan = perfkit.plan("resnet50", values)
         return perfkit.measure(plan.config, plan.protocol)
 
     def whole(self) -> Facts:
-        """A measurement under `published`."""
+        """Return the facts of a measurement under `published`."""
         measurement = self.measured(precision="amp", batch_size=128, protocol="published")
         result = measurement.result
         sheet = datasheet(result)
@@ -161,7 +162,7 @@ class Machine:
         }
 
     def exhausted(self) -> Facts:
-        """A batch too large for the GPU, and what is left of its processes."""
+        """Run a batch too large for the GPU; return the failure and what is left over."""
         before = self.used_bytes()
         measurement = self.measured(
             batch_size=TOO_LARGE, protocol="quick", repeats=1, timeout=LONG_SECONDS
@@ -171,7 +172,7 @@ class Machine:
         return {"failure": failure and failure.code} | left
 
     def killed(self) -> Facts:
-        """What is left of a measurement whose driver is killed while it trains."""
+        """Kill the driver of a training measurement; return what is left over."""
         before, folder = self.used_bytes(), self.folder / "killed"
         shutil.rmtree(folder, ignore_errors=True)
         values = self.values(
@@ -200,29 +201,29 @@ class Machine:
         return self.left_over(before, started)
 
     def left_over(self, before: int, processes: list[psutil.Process]) -> Facts:
-        """Which of these processes run, and how many more bytes of GPUs are in use than
-        `before`, as soon as there is neither, or after SECONDS_TO_END."""
+        """Wait until these processes have ended and no more GPU bytes than `before` are in use,
+        for SECONDS_TO_END at most; return what remains."""
         began = time.monotonic()
         while True:
-            running = [one for one in processes if alive(one)]
+            running = [process for process in processes if alive(process)]
             kept, seconds = self.used_bytes() - before, time.monotonic() - began
             if (not running and kept <= 0) or seconds > SECONDS_TO_END:
                 return {"processes": len(running), "kept_bytes": kept, "seconds": seconds}
             time.sleep(0.2)
 
     def used_bytes(self) -> int:
-        """Memory in use on the visible GPUs, of all processes; 0 on a CPU."""
+        """Return the memory in use on the visible GPUs, by all processes; 0 on a CPU."""
         if self.device == "cpu":
             return 0
 
         def read() -> int:
             handles = gpus._visible().values()
-            return sum(int(pynvml.nvmlDeviceGetMemoryInfo(one).used) for one in handles)
+            return sum(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
 
         return gpus.ask(read)
 
     def facts(self, name: str) -> Facts:
-        """Those of a probe, or of one of the measurements."""
+        """Return the facts of a probe or of a special measurement."""
         own: dict[str, Callable[[], Facts]] = {
             "out of memory": self.exhausted,
             "killed": self.killed,
@@ -236,11 +237,11 @@ class Machine:
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of a probe: its own processes, which share its session."""
-    for one in psutil.process_iter():
+    """Kill the remaining processes of a probe, which share its session."""
+    for member in psutil.process_iter():
         try:
-            if os.getsid(one.pid) == process.pid:
-                one.kill()
+            if os.getsid(member.pid) == process.pid:
+                member.kill()
         except (OSError, psutil.Error):
             continue
     process.wait()
@@ -254,7 +255,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 def run(machine: Machine, only: str = "") -> list[dict[str, Any]]:
-    """Make the checks whose names contain `only`, each told as soon as it is judged."""
+    """Run the checks whose names contain `only`; print each as soon as it is judged."""
     known: dict[str, Facts | Exception] = {}
     rows = []
     for check in CHECKS:
@@ -294,7 +295,7 @@ def attempted(machine: Machine, name: str) -> Facts | Exception:
 
 
 def write(machine: Machine, rows: list[dict[str, Any]], facts: dict[str, Facts]) -> None:
-    """report.json, and report.html of the same."""
+    """Write report.json and report.html."""
     framework = FRAMEWORKS[machine.framework]
     about = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -310,7 +311,7 @@ def write(machine: Machine, rows: list[dict[str, Any]], facts: dict[str, Facts])
 
 
 def page(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """A page that needs no other file; every value is escaped."""
+    """Return a self-contained page; every value is escaped."""
 
     def table(head: tuple[str, ...], lines: list[tuple[Any, ...]]) -> str:
         cells = "".join(f"<th>{html.escape(word)}" for word in head)
@@ -336,7 +337,7 @@ def page(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 
 def chosen_framework() -> str:
-    """Paddle where it is a build for GPUs, else PyTorch; empty if neither can use one."""
+    """Return Paddle if it is a GPU build, else PyTorch; empty if neither is."""
     for name in ("paddle", "torch"):
         if find_version(*FRAMEWORKS[name].versions["cuda"]):
             return name

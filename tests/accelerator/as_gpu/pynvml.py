@@ -1,4 +1,4 @@
-"""NVML's functions that perfkit calls, for FAKE_DEVICES fake GPUs."""
+"""The NVML functions that perfkit calls, for FAKE_DEVICES fake GPUs."""
 
 import os
 import time

@@ -1,6 +1,7 @@
-"""For every process that has the fake accelerator: workers train thin models and run the file
-that FAKE_FAULT names; where the accelerator is called `gpu`, a CPU build of Paddle answers as a
-GPU build does.
+"""Patches for processes with the fake accelerator.
+
+Workers train narrow models and run the file FAKE_FAULT. If the accelerator is called `gpu`, a
+CPU build of Paddle answers like a GPU build.
 """
 
 import ctypes
@@ -12,7 +13,7 @@ from importlib.machinery import PathFinder
 
 IN_WORKER = "perfkit.worker.rank" in sys.orig_argv
 CAPABILITY = (8, 0)
-"""An A100's: its tensor cores know TF32."""
+"""The A100's, which supports TF32."""
 
 
 def patch_models(models):
@@ -39,16 +40,16 @@ def answer_as_gpu(paddle):
     def seconds(event):
         return library.fake_event_seconds(event.event_base.raw_event)
 
-    # Custom devices have none in Paddle 3.3.
+    # Custom devices have no elapsed_time in Paddle 3.3.
     paddle.device.Event.elapsed_time = lambda begin, end: 1e3 * (seconds(end) - seconds(begin))
     paddle.device.cuda.get_device_capability = lambda *_: CAPABILITY
     paddle.base.core.Place.is_gpu_place = lambda place: place.is_custom_place()
     paddle.base.core.gpu_memory_available = lambda: 4 << 30
-    # paddle.amp.auto_cast is a function, in front of the module.
+    # The function paddle.amp.auto_cast hides the module of the same name.
     auto_cast = sys.modules["paddle.amp.auto_cast"]
     auto_cast._is_gpu_float16_supported = lambda: True
     auto_cast._is_gpu_bfloat16_supported = lambda: True
-    # Else bfloat16 is switched off unless the type is one of four.
+    # Otherwise bfloat16 is disabled except for four device types.
     auto_cast._is_custom_device_bfloat16_supported = lambda: True
 
 
@@ -71,7 +72,7 @@ PATCHES = {
 
 
 class Finder(MetaPathFinder):
-    """Patches a module once it has been imported."""
+    """Patch modules after their import."""
 
     def find_spec(self, name, path, target=None):
         spec = PathFinder.find_spec(name, path) if name in PATCHES else None
