@@ -1,10 +1,10 @@
-"""GPT-2 124M in PyTorch by perfkit's trainer / by a bare loop, step for step in turn.
+"""GPT-2 124M in PyTorch: perfkit's trainer / a bare loop, in interleaved steps.
 
-python benchmarks/bare_gpt.py [PAIRS]; prints the ratio of the two speeds, with an exact
-interval. The bare loop is what a training script writes: a decoder of PyTorch's own layers with
-tied embeddings, fused AdamW, gradients clipped at 1, and nothing of perfkit. Both live in one
-process, train on the same batch of 1 x 128 tokens and read each loss; which of the two is first
-changes from pair to pair. The timer is not in it: `benchmarks/figures.py timer`.
+python benchmarks/bare_gpt.py [PAIRS] prints the ratio of the speeds with an exact interval. The
+bare loop is a typical training script without perfkit: a decoder of PyTorch's layers with tied
+embeddings, fused AdamW and gradients clipped at 1. Both run in one process, train on the same
+batch of 1 x 128 tokens and read each loss; their order alternates. The cost of perfkit's timer
+is excluded; `benchmarks/figures.py timer` measures it.
 """
 
 import os
@@ -69,7 +69,7 @@ class Decoder(nn.Module):
 
 
 def bare_step(ids, labels):
-    """A step of the bare loop, to be called again and again."""
+    """Return a function that runs one step of the bare loop."""
     network = Decoder()
     matrices = [p for p in network.parameters() if p.dim() > 1]
     vectors = [p for p in network.parameters() if p.dim() == 1]
@@ -88,7 +88,7 @@ def bare_step(ids, labels):
 
 
 def suite_step(config, batch):
-    """The same by perfkit's trainer."""
+    """Return a function that runs one step of perfkit's trainer."""
     trainer = backend("torch").Trainer(config)
 
     def step():

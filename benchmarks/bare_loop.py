@@ -1,6 +1,6 @@
-"""A bare Paddle training loop: ResNet-50 and DALI by their own libraries, nothing of perfkit.
+"""A bare Paddle training loop without perfkit: Paddle's ResNet-50 with DALI.
 
-python bare_loop.py DATA_DIR IMAGE_SIZE BATCH WARMUP_STEPS MEASURED_STEPS; prints images/s.
+python bare_loop.py DATA_DIR IMAGE_SIZE BATCH WARMUP_STEPS MEASURED_STEPS prints images/s.
 """
 
 import sys

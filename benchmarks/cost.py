@@ -1,4 +1,4 @@
-"""What the suite itself costs: its timer, its driver, its way through a notebook."""
+"""The suite's own cost: timer, driver, notebook."""
 
 import os
 import subprocess
@@ -29,8 +29,8 @@ PERFKIT = Path(sys.executable).with_name("perfkit")
 
 
 def timer():
-    """The timer's own cost per step, raw file included: the training loop with a step that does
-    nothing, 20,000 steps a run."""
+    """Cost of the timer per step, raw file included: the training loop with 20,000 empty steps
+    per run."""
     steps = 20_000
     nothing = SimpleNamespace(
         backward=lambda _batch, *, sync_gradients: 1.0, update=lambda: None
@@ -50,11 +50,10 @@ def timer():
 
 
 def transparency():
-    """Throughput through the notebook / of a bare Paddle loop, both processes alive at once and
-    taking their steps in turn; the time that each waits for its turn is left out. The bare loop
-    is Paddle's own ResNet-50 with DALI, and nothing of perfkit. Batch 4, 160 px."""
-    # Smaller images than 224 px: more steps in the same time, of which the suite's own cost is
-    # a larger part.
+    """Throughput through the notebook / of a bare Paddle loop. Both processes run at once and
+    take their steps alternately; waiting times are excluded. The bare loop is Paddle's
+    ResNet-50 with DALI, without perfkit. Batch 4, 160 px."""
+    # Smaller images than 224 px give more steps, with a larger share of the suite's cost.
     pairs = []
     for _run in range(2 * PAIRS):
         pairs.append(_in_turn(size=min(160, PIXELS), batch=4, warmup=6, steps=24))
@@ -63,7 +62,7 @@ def transparency():
 
 
 def _in_turn(size, batch, warmup, steps):
-    """Images/s through the notebook, and of the bare loop."""
+    """Return images/s through the notebook and of the bare loop."""
     with tempfile.TemporaryDirectory() as folder:
         turns = Turns(Path(folder))
         request = {"device": "cpu", "image_size": size, "batch_size": batch, "repeats": 1}
@@ -71,7 +70,7 @@ def _in_turn(size, batch, warmup, steps):
         request |= {"outputs_dir": folder}
         options = [word for pair in request.items() for word in ("-p", *map(str, pair))]
         suite = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / "resnet50.ipynb")]
-        # The suite looks at one batch before its first step: the bare loop has one more.
+        # The suite reads one batch before its first step, so the bare loop takes one step more.
         numbers = map(str, (size, batch, warmup + 1, steps))
         bare = [
             sys.executable,
@@ -86,15 +85,15 @@ def _in_turn(size, batch, warmup, steps):
         with (
             subprocess.Popen(
                 [*suite, f"{folder}/out.ipynb", *options], env=notebook, **quiet
-            ) as one,
-            subprocess.Popen(bare, env=settings, **quiet) as other,
+            ) as measured_process,
+            subprocess.Popen(bare, env=settings, **quiet) as bare_process,
         ):
             turns.give(warmup + 1 + steps)
-            statuses = one.wait(), other.wait()
+            statuses = measured_process.wait(), bare_process.wait()
         assert statuses == (0, 0), statuses
         (result,) = Path(folder).glob("*/result.json")
-        # Batch 0 is the look before the first step. The end of the bare loop's last step
-        # can't be seen from outside, so both sides leave that one out.
+        # Batch 0 precedes the first step. The end of the bare loop's last step is not
+        # observable from outside, so both sides exclude that step.
         window = slice(warmup + 1, warmup + steps)
         suite_steps = perfkit.load_steps(result.parent)["seconds"][warmup : warmup + steps - 1]
         suite_seconds = sum(suite_steps) - sum(turns.waits("a")[window])
@@ -103,8 +102,7 @@ def _in_turn(size, batch, warmup, steps):
 
 
 def driver():
-    """The driver's own share of a core while its workers train ResNet-50, batch 4, start
-    included."""
+    """Driver's share of a core while its workers start and train ResNet-50 with batch 4."""
 
     def percent():
         began, used = time.perf_counter(), time.process_time()
@@ -116,12 +114,11 @@ def driver():
 
 
 def driver_overhead():
-    """Seconds of wall time that perfkit.measure takes besides its trainer, a fake one of 0.5 s
-    (to 0.01 s) in the place of launcher and workers, so that Paddle's start is not in it. Of a
-    measurement of one repeat: from the driver's start to the trainer's (environment, id,
-    folders, supervisor), and from the trainer's last event to the stored result (its exit,
-    nothing left running, logs, numbers, result.json). Each further repeat is told by a
-    measurement of 6, in turn."""
+    """Wall time of perfkit.measure without its trainer. A fake trainer of 0.5 s (to 0.01 s)
+    replaces launcher and workers, so Paddle's start is excluded. One repeat: from the driver's
+    start to the trainer's (environment, id, folders, supervisor), and from the trainer's last
+    event to the stored result (exit, cleanup, logs, numbers, result.json). The cost of each
+    further repeat follows from interleaved measurements of 6 repeats."""
     trainer_seconds, further = 0.5, 5
 
     def seconds(repeats):
@@ -149,7 +146,7 @@ def driver_overhead():
 
 
 def overhead():
-    """What share of a warm `make report` is not training: starts of Paddle and its launcher,
+    """Share of a warm `make report` that is not training: starts of Paddle and its launcher,
     papermill, the page."""
     with tempfile.TemporaryDirectory() as outputs:
         request = {"device": "cpu", "protocol": "quick", "outputs_dir": outputs}

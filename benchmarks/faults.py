@@ -1,7 +1,7 @@
-"""How soon a fault ends a run of two nodes, and what it leaves behind: one line per fault.
+"""How soon a fault ends a two-node run, and what it leaves behind: one line per fault.
 
-`python benchmarks/faults.py`, as root: two network namespaces, workers started by hand, each
-fault planted in rank 1. "noticed" is the time from the fault to the end of the driver.
+`python benchmarks/faults.py`, as root: two network namespaces, manually started nodes, each
+fault planted in rank 1. "noticed" is the time from the fault to the driver's exit.
 """
 
 import contextlib
@@ -50,12 +50,12 @@ FROM_OUTSIDE += ["driver killed"]
 def main() -> None:
     for name in [*IN_RANK, *FROM_OUTSIDE]:
         with two_namespaces() as namespaces, tempfile.TemporaryDirectory() as folder:
-            seconds, told, left = run(name, namespaces, Path(folder))
-            print(f"{name:36} noticed after {seconds:5.1f} s, {left} processes left; {told}")
+            seconds, message, left = run(name, namespaces, Path(folder))
+            print(f"{name:36} noticed after {seconds:5.1f} s, {left} processes left; {message}")
 
 
 def run(name: str, namespaces: Namespaces, folder: Path) -> tuple[float, str, int]:
-    """Seconds from the fault to the driver's end, what it said, and processes left."""
+    """Return seconds from the fault to the driver's exit, its last line and processes left."""
     fault = PLANTED.format(fault=IN_RANK.get(name, "pass"))
     happened = folder / "happened"
     environment = os.environ | planted(folder, fault) | {"FAULT_AT": str(happened)}
@@ -83,14 +83,14 @@ def run(name: str, namespaces: Namespaces, folder: Path) -> tuple[float, str, in
         driver.kill()
         while processes(namespaces):
             time.sleep(0.05)
-    said = driver.communicate()[0].strip().splitlines()[-1:]
+    output = driver.communicate()[0].strip().splitlines()[-1:]
     seconds = time.time() - began
     if name == "port taken":
         drivers[0].kill()
     deadline = time.time() + 20
     while (left := len(processes(namespaces))) and time.time() < deadline:
         time.sleep(0.1)
-    return seconds, (said or ["(killed)"])[0][:150], left
+    return seconds, (output or ["(killed)"])[0][:150], left
 
 
 def request(namespaces: Namespaces, folder: Path) -> dict[str, object]:
@@ -102,7 +102,7 @@ def request(namespaces: Namespaces, folder: Path) -> dict[str, object]:
 
 
 def processes(namespaces: Namespaces) -> list[int]:
-    """The processes in the namespaces, without zombies."""
+    """Return the pids in the namespaces, without zombies."""
     found = []
     for node in namespaces.nodes:
         listed = subprocess.check_output(["ip", "netns", "pids", node.name], text=True)

@@ -1,8 +1,8 @@
-"""The suite's own figures: `make bench`, or python benchmarks/figures.py [FIGURE …].
+"""The suite's self-benchmark: `make bench`, or python benchmarks/figures.py [FIGURE …].
 
-Ratios within one run, or a cost per step, repeat or measurement. Each is stored in
-outputs/bench/figures.json as it comes; outputs/bench/report.html shows all of them. PAIRS=1
-tries them with a single pair or run.
+Figures are ratios within one run, or a cost per step, repeat or measurement. Each is stored in
+outputs/bench/figures.json immediately; outputs/bench/report.html shows all of them. PAIRS=1
+runs each with a single pair or run.
 """
 
 import runner
@@ -24,7 +24,7 @@ FIGURES = {
     site: 4,
     sweep: 2,
 }
-"""Each with its minutes, on 2 cores with PAIRS=10."""
+"""Figure -> minutes on 2 cores with PAIRS=10."""
 
 if __name__ == "__main__":
     runner.main(FIGURES)

@@ -1,10 +1,10 @@
-"""Stored files with random changes: python benchmarks/fuzz.py TARGET [SECONDS [SEED]].
+"""Fuzzes stored files: python benchmarks/fuzz.py TARGET [SECONDS [SEED]].
 
-TARGET is `result` (result.json), `raw` (raw files) or `parameters` (parameters files); 600 s
-and a random seed, which is printed. Each changed file is read, judged and published by the
-functions that the commands call. They may refuse it, by the error for that; any other
-exception, and over 10 s of CPU time, is a finding. Prints one finding of each kind, and ends
-with 1 if there is one.
+TARGET is `result` (result.json), `raw` (raw files) or `parameters` (parameters files).
+Defaults: 600 s and a random seed, which is printed. The functions behind the commands read,
+compare and publish each changed file. They may reject it with their documented errors; any
+other exception, or over 10 s of CPU time, is a finding. Prints one finding of each kind; exits
+with 1 if there is any.
 """
 
 import argparse
@@ -37,12 +37,12 @@ ODD = [None, True, 0, -1, 1, 2, 1e308, -1e308, 5e-324, 1e-9, 2**53, 10**400, "é
 ODD += ["", "x", "<b>", "\0", "\x1b[2J", "2026-01-01T00:00:00+00:00", "nan", "../x"]
 ODD += [[], {}, [1], {"x": 1}, [[]]]
 PAGES_SHARE = 0.03
-"""Of the files, for so many a page is written, which takes 0.3 s."""
+"""Share of the files for which a page is written, which takes 0.3 s."""
 KNOWN = (ResultError, perfkit.ComparisonError, ExportError, SweepError)
 
 
 def places(value, place=()):
-    """The places of all values within a JSON value."""
+    """Yield the paths of all values within a JSON value."""
     yield place
     items = value.items() if isinstance(value, dict) else ()
     for key, part in enumerate(value) if isinstance(value, list) else items:
@@ -50,8 +50,7 @@ def places(value, place=()):
 
 
 def changed_value(content, chance):
-    """The JSON value with a value replaced, removed, given another key, or taken from elsewhere
-    in it."""
+    """Return the JSON value with one value replaced, removed, renamed, scaled or copied."""
     every = [place for place in places(content) if place]
     *above, key = chance.choice(every)
     holder = content
@@ -75,7 +74,7 @@ def changed_value(content, chance):
 
 
 def changed_bytes(data, chance):
-    """The bytes with some of them changed, cut off, or given twice."""
+    """Return the bytes with parts changed, removed or repeated."""
     data = bytearray(data)
     for _ in range(chance.choice([1, 1, 2, 8])):
         begin = chance.randrange(len(data) + 1)
@@ -86,7 +85,7 @@ def changed_bytes(data, chance):
 
 
 def judge(folder, base, chance):
-    """All that is asked of a stored measurement."""
+    """Use a stored measurement in every way that commands do."""
     frame = load(folder.parent)
     assert len(frame) + len(frame.attrs["unreadable"]) >= 1
     history(frame)
@@ -103,7 +102,7 @@ def judge(folder, base, chance):
 
 
 def refusable(call):
-    """What the call returns; None if it refuses what it was given."""
+    """Return the call's result; None if it rejects its input."""
     try:
         return call()
     except KNOWN as error:
@@ -112,7 +111,7 @@ def refusable(call):
 
 
 def result(outputs, base, chance):
-    """A changed result.json, half of them with an id that fits."""
+    """Store a measurement with a changed result.json, half of them with a matching id."""
     source = base / "result.json"
     content = json.loads(source.read_text())
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
@@ -132,7 +131,7 @@ def result(outputs, base, chance):
 
 
 def with_own_id(name, content, text):
-    """Name and text of a result that can be read, with the id of what it says it is."""
+    """Return name and text with the id that matches the content, if that is a valid result."""
     try:
         found = Result.model_validate_json(text)
         asked = found.config, found.protocol, found.environment
@@ -144,7 +143,7 @@ def with_own_id(name, content, text):
 
 
 def raw(outputs, base, chance):
-    """A changed raw file, half of them with the digest that fits."""
+    """Store a measurement with a changed raw file, half of them with matching digests."""
     folder = outputs / base.name
     shutil.copytree(base, folder)
     file = chance.choice(sorted(folder.glob("repeats/*/*.jsonl")))
@@ -166,7 +165,7 @@ def raw(outputs, base, chance):
 
 
 def stored(change):
-    """A trial of a stored measurement that `change` makes from an example."""
+    """Return a trial of a stored measurement that `change` makes from an example."""
 
     def trial(scratch, chance):
         base = next(EXAMPLES.glob(chance.choice(BASES)))
@@ -176,7 +175,7 @@ def stored(change):
 
 
 def parameters(scratch, chance):
-    """A changed parameters file, for each of the executors."""
+    """Read a changed parameters file for a random executor."""
     source = chance.choice(sorted((ROOT / "parameters").glob("*.yaml")))
     file = scratch / "changed.yaml"
     file.write_bytes(changed_bytes(source.read_bytes(), chance))
@@ -187,7 +186,7 @@ TARGETS = {"result": stored(result), "raw": stored(raw), "parameters": parameter
 
 
 class TooLongError(Exception):
-    """A call that takes over LONGEST_SECONDS of CPU time."""
+    """A call took over LONGEST_SECONDS of CPU time."""
 
 
 def too_long(*_):
@@ -195,10 +194,10 @@ def too_long(*_):
 
 
 def fuzz(target, seconds, seed, most=10**9):
-    """Try for so many seconds, `most` times at most; how many files, and findings with their
-    number: the seed of a file and its traceback."""
+    """Fuzz for so many seconds or `most` files. Return the number of files, the first finding
+    of each kind (the file's seed and the traceback) and the number of findings."""
     findings, kinds, tried = {}, Counter(), 0
-    # Of CPU time: a busy machine is no hang. Nothing that is read here may wait.
+    # Limit CPU time, not wall time: a busy machine is no hang, and no read here may block.
     signal.signal(signal.SIGVTALRM, too_long)
     end = time.monotonic() + seconds
     while time.monotonic() < end and tried < most:

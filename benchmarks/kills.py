@@ -1,9 +1,9 @@
-"""A sweep of real training, killed with -9 at random moments and resumed to its end.
+"""A sweep of real training, killed with SIGKILL at random times and resumed to its end.
 
-python benchmarks/kills.py [KILLS [SEED]]; 50 and a random seed, which is printed. Six
-configurations of small images: batch size, input, processes. After every kill all results are
-read, and the raw files of finished repeats must be the ones that were there; at the end the
-results must be those of a sweep that nobody disturbed. Half an hour on 2 cores.
+python benchmarks/kills.py [KILLS [SEED]]; defaults: 50 and a random seed, which is printed. Six
+configurations of small images differ in batch size, input and processes. After every kill all
+results are read, and raw files of finished repeats must be unchanged; at the end the
+measurements must be those of an undisturbed sweep. Takes half an hour on 2 cores.
 """
 
 import argparse

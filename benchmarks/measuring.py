@@ -1,4 +1,4 @@
-"""Repeats by perfkit.measure, and code planted into processes, for figures."""
+"""Single repeats by perfkit.measure, and code planted into Python processes."""
 
 import os
 import tempfile
@@ -15,11 +15,11 @@ import json, sys, perfkit
 plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
 print(perfkit.measure(plan.config, plan.protocol).result.failure, flush=True)
 """
-"""Measures what is asked for in its argument, as JSON, and prints what ended it."""
+"""Measures the request in its argument, as JSON, and prints its failure or None."""
 
 
 def result_of(**parameters: Any) -> Result:
-    """The result of one repeat of ResNet-50 on the CPU, in fresh processes."""
+    """Measure one repeat of ResNet-50 on the CPU in fresh processes."""
     with tempfile.TemporaryDirectory() as outputs:
         request = {"device": "cpu", "repeats": 1, "outputs_dir": outputs, "image_size": PIXELS}
         plan = perfkit.plan("resnet50", request | parameters)
@@ -29,12 +29,12 @@ def result_of(**parameters: Any) -> Result:
 
 
 def measured(**parameters: Any) -> float:
-    """Images/s of one repeat."""
+    """Return the images/s of one repeat."""
     return result_of(**parameters).throughput.value
 
 
 def planted(folder: str | Path, code: str) -> dict[str, str]:
-    """The variables of an environment in which every Python process runs `code` first."""
+    """Return environment variables under which every Python process runs `code` first."""
     (Path(folder) / "sitecustomize.py").write_text(code)
     known = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(folder), *([known] if known else [])])}

@@ -1,4 +1,4 @@
-"""The page of the suite's own figures, OUTPUTS/bench/report.html, in English only."""
+"""The page of the self-benchmark, OUTPUTS/bench/report.html, in English only."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ of a share is exact (Clopper and Pearson). A speed holds for its machine and tim
 
 
 def write_page(outputs: Path) -> Path:
-    """Write the page of the stored figures, one or more, and return its path."""
+    """Write the page of the stored figures, at least one, and return its path."""
     figures, folder = read_figures(outputs), figures_file(outputs).parent
     newest = max(figures.values(), key=lambda figure: figure.created)
     facts = [
@@ -54,7 +54,7 @@ def write_page(outputs: Path) -> Path:
 
 
 def origin(figure: Figure, newest: Figure) -> str:
-    """When the figure was made, and how its environment differs from that of the newest."""
+    """Return when the figure was made and how its environment differs from the newest one's."""
     text = f"Made {minute(figure.created.isoformat())} in {number(figure.seconds, 2)} s, "
     text += f"commit {str(figure.fact('suite_commit') or 'unknown')[:12]}"
     text += " with uncommitted changes" if figure.fact("suite_modified") else ""
@@ -66,25 +66,25 @@ def origin(figure: Figure, newest: Figure) -> str:
     return text + (f". Other than below: {'; '.join(others)}" if others else "") + "."
 
 
-def row(one: Number) -> list[str]:
-    """A number as a row of the table, its runs folded."""
-    lines = [f"{number(a)} / {number(b)} = {number(a / b)}" for a, b in one.pairs]
-    lines += map(number, one.values)
+def row(entry: Number) -> list[str]:
+    """Return a number's table row, with its runs folded."""
+    lines = [f"{number(a)} / {number(b)} = {number(a / b)}" for a, b in entry.pairs]
+    lines += map(number, entry.values)
     folded = Markup("<details><summary>n={0}</summary>{1}</details>" if lines else "{2} of {0}")
-    runs = folded.format(one.n, Markup("<br>").join(lines), one.hits)
-    unit = "medians {1} / {2} {0}" if one.pairs else "{0}"
-    value = f"{number(one.value)} " + unit.format(one.unit, *map(number, one.medians))
-    ends = interval(*one.interval or (None, None))
-    return [one.name, value, ends, percent(one.interval_level, 4), runs]
+    runs = folded.format(entry.n, Markup("<br>").join(lines), entry.hits)
+    unit = "medians {1} / {2} {0}" if entry.pairs else "{0}"
+    value = f"{number(entry.value)} " + unit.format(entry.unit, *map(number, entry.medians))
+    ends = interval(*entry.interval or (None, None))
+    return [entry.name, value, ends, percent(entry.interval_level, 4), runs]
 
 
 def run_plot(numbers: list[Number]) -> Chart | None:
-    """The runs as ratios of pairs or to their median; None without several positive runs."""
+    """Plot runs as ratios of pairs or to their median; None without several positive runs."""
     dots = []
-    for one in numbers:
-        if one.n > 1 and min(one.runs, default=0) > 0:
-            unit = 1 if one.pairs else one.value
-            ends = one.interval and (one.interval[0] / unit, one.interval[1] / unit)
-            runs = [run / unit for run in one.runs]
-            dots.append(Dots(one.name, runs, one.value / unit, ends, number(one.value)))
+    for entry in numbers:
+        if entry.n > 1 and min(entry.runs, default=0) > 0:
+            unit = 1 if entry.pairs else entry.value
+            ends = entry.interval and (entry.interval[0] / unit, entry.interval[1] / unit)
+            runs = [run / unit for run in entry.runs]
+            dots.append(Dots(entry.name, runs, entry.value / unit, ends, number(entry.value)))
     return dot_plot(dots, "ratio of a pair, or run / median") if dots else None

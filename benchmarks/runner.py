@@ -1,7 +1,7 @@
-"""Runs figures one after the other and stores each at once, since a later one may fail.
+"""Runs figures one after the other and stores each immediately, since a later one may fail.
 
-A figure is a function that prints its progress and returns its Numbers. It is named like the
-function; the function's docstring says what it shows.
+A figure is a function that prints its progress and returns its Numbers. Its name is the
+function's; the function's docstring is its description.
 """
 
 import argparse
@@ -29,14 +29,14 @@ TESTS = str(ROOT / "tests")
 SAMPLES = Path(os.environ.get("SAMPLES", ROOT / "data" / "samples"))
 VARIABLES = {"PAIRS": "10", "SIZES": "100 1000 10000", "COUNTS": "20"}
 VARIABLES |= {"MEASUREMENTS": "1000", "PIXELS": "224"}
-"""Environment variables that make figures shorter or longer, and their defaults."""
+"""Environment variables that set the length of figures, and their defaults."""
 
 FigureFunction = Callable[[], list[Number]]
 Side = Callable[[], float]
 
 
 def counts(variable: str) -> list[int]:
-    """The value of the variable: numbers from 1 on."""
+    """Return the variable's value: integers of at least 1. Exits for an invalid value."""
     text = os.environ.get(variable, VARIABLES[variable])
     if not re.fullmatch(r"\s*[1-9]\d*(\s+[1-9]\d*)*\s*", text):
         example = f"{variable}={VARIABLES[variable]!r}"
@@ -45,13 +45,12 @@ def counts(variable: str) -> list[int]:
 
 
 PAIRS, PIXELS = counts("PAIRS")[0], counts("PIXELS")[0]
-"""How often a figure is measured (the long ones less often, transparency more often), and
-the size of the images for training."""
+"""Runs per figure (fewer for long ones, more for transparency), and the training image size."""
 
 
 def main(figures: dict[FigureFunction, float]) -> None:
-    """Run the figures that the command line names, or all, and write their page. `figures`:
-    each with its minutes on 2 cores with PAIRS=10. Ends with 1 if one of them failed."""
+    """Run the figures named on the command line, or all, and write their page. `figures` maps
+    each to its minutes on 2 cores with PAIRS=10. Exits with 1 if one failed."""
     known = {figure.__name__: figure for figure in figures}
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=", ".join(known))
@@ -88,13 +87,13 @@ def meaning(function: FigureFunction) -> str:
 
 
 def run(function: FigureFunction, outputs: Path) -> bool:
-    """Make and store one figure, or the reason of its failure; True if it was made."""
+    """Make and store one figure, or the reason of its failure; return whether it succeeded."""
     made: dict[str, object] = {"about": meaning(function), "command": command(function)}
     made |= {"environment": read_environment("paddle", SAMPLES), "created": datetime.now(UTC)}
     began = time.monotonic()
     try:
         made["numbers"] = function()
-    # Whatever the reason, the other figures are still made.
+    # After any failure the other figures are still made.
     except Exception as error:
         traceback.print_exc()
         made["failure"] = reason(error)
@@ -108,18 +107,18 @@ def run(function: FigureFunction, outputs: Path) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """A failure in a line; of a command that failed, its last line."""
+    """Return a failure as one line; for a failed command, with its last line of output."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, subprocess.CalledProcessError):
-        said = error.stderr or b""
-        said = said if isinstance(said, str) else said.decode(errors="replace")
-        last = said.strip().splitlines()[-1:]
+        output = error.stderr or b""
+        output = output if isinstance(output, str) else output.decode(errors="replace")
+        last = output.strip().splitlines()[-1:]
         text = ": ".join([f"a command ended with {error.returncode}", *last])
     return textwrap.shorten(portable(text), 300, placeholder=" …")
 
 
 def command(function: FigureFunction) -> str:
-    """The command that makes this figure alone, as it was made."""
+    """Return the command that makes only this figure, with the variables that were set."""
     given = [f"{v}={shlex.quote(os.environ[v])}" for v in VARIABLES if v in os.environ]
     script = Path(sys.argv[0]).resolve()
     place = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name
@@ -127,8 +126,8 @@ def command(function: FigureFunction) -> str:
 
 
 def paired(name: str, one: Side, other: Side, unit: str, pairs: int = PAIRS) -> Number:
-    """The median of the ratios of pairs. Both run interleaved, A B B A …, because the speed of
-    a shared machine drifts."""
+    """Measure pairs and return the median of their ratios. The two run interleaved, A B B A …,
+    because the speed of a shared machine drifts."""
     values = []
     for pair in range(pairs):
         turns = (one, other) if pair % 2 == 0 else (other, one)
@@ -136,11 +135,11 @@ def paired(name: str, one: Side, other: Side, unit: str, pairs: int = PAIRS) -> 
         values.append((got[one], got[other]))
         ratio = got[one] / got[other]
         print(f"  {got[one]:9.4g} / {got[other]:9.4g} = {ratio:.4f}", flush=True)
-    return told(Number.of_pairs(name, values, unit))
+    return printed(Number.of_pairs(name, values, unit))
 
 
-def told(number: Number) -> Number:
-    """The number, printed."""
+def printed(number: Number) -> Number:
+    """Print the number and return it."""
     text = f"  {number.name}: {number.value:.4g} {'' if number.pairs else number.unit}"
     text = f"{text.rstrip()} (n={number.n}"
     if number.pairs:

@@ -1,4 +1,4 @@
-"""What many measurements cost: to merge, to show, to run as a sweep."""
+"""The cost of many measurements: summary tables, site, sweep."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from measuring import planted
-from runner import PAIRS, TESTS, counts, told
+from runner import PAIRS, TESTS, counts, printed
 from stored import Number
 
 sys.path.insert(0, TESTS)
@@ -31,8 +31,8 @@ print(time.perf_counter() - start, peak)
 
 
 def merging():
-    """Seconds and memory from stored measurements of 7 repeats to the summary's tables; start
-    and imports of the interpreter are not in the seconds."""
+    """Time and memory from stored measurements of 7 repeats to the summary's tables; the time
+    excludes interpreter start and imports."""
     numbers = []
     for size in SIZES:
         with tempfile.TemporaryDirectory() as outputs:
@@ -40,8 +40,8 @@ def merging():
             merged = [_floats(MERGE, outputs) for _run in range(min(PAIRS, 5))]
         seconds, mebibytes = zip(*merged, strict=True)
         name = f"{size:,} measurements"
-        numbers.append(told(Number.of_values(name, seconds, "s")))
-        numbers.append(told(Number.of_values(f"{name}, memory", mebibytes, "MiB")))
+        numbers.append(printed(Number.of_values(name, seconds, "s")))
+        numbers.append(printed(Number.of_values(f"{name}, memory", mebibytes, "MiB")))
     return numbers
 
 
@@ -55,24 +55,24 @@ print(done[int(sys.argv[2]) - 1], time.perf_counter() - start)
 
 
 def site():
-    """Seconds for a whole site of measurements, each of 7 repeats of 120 steps on 1 to 4
-    ranks, and for each one's page in two languages, whose numbers are derived from the
-    raw files again, with a process for each core; imports are not in it."""
+    """Time for a site of measurements, each of 7 repeats of 120 steps on 1 to 4 ranks, and for
+    each measurement's page in two languages, with a process per core. Numbers are derived from
+    the raw files again; imports are excluded."""
     count = MEASUREMENTS[0]
     with tempfile.TemporaryDirectory() as outputs:
         write_many(outputs, count)
         pages, all_of_it = _floats(SITE, outputs, str(count))
         size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
     return [
-        told(Number.of_values("each measurement's page", [pages / count], "s")),
-        told(Number.of_values(f"the site of {count:,} measurements", [all_of_it], "s")),
-        told(Number.of_values("its pages", [size / 2**20], "MiB")),
+        printed(Number.of_values("each measurement's page", [pages / count], "s")),
+        printed(Number.of_values(f"the site of {count:,} measurements", [all_of_it], "s")),
+        printed(Number.of_values("its pages", [size / 2**20], "MiB")),
     ]
 
 
 def sweep():
-    """Seconds for each configuration of a sweep besides the run time of its trainer, a fake one
-    of 1 s: the whole of `perfkit sweep`, start and report included."""
+    """Time per configuration of `perfkit sweep`, start and report included, without the run
+    time of its trainer, a fake one of 1 s."""
     return [_sweep(count, trainer_seconds=1.0) for count in COUNTS]
 
 
@@ -90,11 +90,11 @@ def _sweep(count, trainer_seconds):
         subprocess.run([PERFKIT, "sweep", file], check=True, **options)
         seconds = time.perf_counter() - start
     each = seconds / count - trainer_seconds
-    return told(Number.of_values(f"each of {count} configurations", [each], "s"))
+    return printed(Number.of_values(f"each of {count} configurations", [each], "s"))
 
 
 def _floats(code, *arguments):
-    """The numbers that the code prints in a process of its own."""
+    """Return the numbers that the code prints in a separate process."""
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]

@@ -1,4 +1,4 @@
-"""What settings and inputs give, and what a slow rank takes: ratios of throughputs."""
+"""The effect of settings, inputs and a slow rank, as ratios of throughputs."""
 
 import os
 import subprocess
@@ -8,21 +8,21 @@ from functools import partial
 from unittest.mock import patch
 
 from measuring import measured, planted, result_of
-from runner import PAIRS, SAMPLES, paired, told
+from runner import PAIRS, SAMPLES, paired, printed
 from stored import Number
 
 
 def cpu_settings():
-    """Throughput with the CPU settings / of Paddle as installed: threads and MKL's path, batch
-    8, synthetic input."""
+    """Throughput with perfkit's CPU settings (threads, MKL's path) / of Paddle as installed;
+    batch 8, synthetic input."""
     request = {"batch_size": 8, "input": "synthetic", "warmup_steps": 1, "measured_steps": 3}
     sides = [partial(measured, **request, cpu_tuning=tuned) for tuned in (True, False)]
     return [paired("with / without", *sides, "images/s", min(PAIRS, 3))]
 
 
 def processes():
-    """Throughput of two processes of one thread, 8 images each / of one process of two threads,
-    16 images."""
+    """Throughput of two processes with one thread and 8 images each / of one process with two
+    threads and 16 images."""
     request = {"input": "synthetic", "warmup_steps": 1, "measured_steps": 4}
     two = partial(measured, **request, processes=2, batch_size=8)
     one = partial(measured, **request, processes=1, batch_size=16)
@@ -48,8 +48,8 @@ print(batch * count / (time.perf_counter() - began), flush=True)
 
 
 def inputs():
-    """Samples a second of DALI on the CPU / of Paddle's DataLoader: the same files, 2 threads
-    or processes, nothing trained."""
+    """Samples/s of DALI on the CPU / of Paddle's DataLoader, without training: the same files,
+    2 threads or processes."""
 
     def alone(name):
         command = [sys.executable, "-c", INPUT_ALONE, name, str(SAMPLES)]
@@ -74,12 +74,12 @@ if "perfkit.worker.rank" in sys.orig_argv:
 
     synthetic.batches = batches
 """
-"""Ranks that need known times for a batch, more than for all else."""
+"""Makes each rank sleep for a known time per batch, longer than all other work."""
 
 
 def straggler():
-    """Throughput of two ranks that need 0.5 and 0.6 s a batch / of two that need 0.5 s; what
-    arithmetic says of that, the step taking 0.1 s more; and in how many runs the slower rank
+    """Throughput of two ranks that need 0.5 and 0.6 s per batch / of two that need 0.5 s; the
+    ratio by arithmetic, for a step 0.1 s longer; and the share of runs in which the slower rank
     was named."""
     usual, slow = 0.5, 0.6
     request = {"processes": 2, "input": "synthetic", "batch_size": 2, "image_size": 32}
@@ -94,7 +94,7 @@ def straggler():
 
     def without():
         value = two(usual, usual).throughput.value
-        # Every rank waits for the slowest one: a step takes longer by what that one needs more.
+        # Every rank waits for the slowest one: a step takes longer by its extra time.
         predicted.append((samples / (samples / value + slow - usual), value))
         return value
 
@@ -109,6 +109,6 @@ def straggler():
 
     return [
         paired("with a slow rank / without", with_it, without, "images/s", min(PAIRS, 5)),
-        told(Number.of_pairs("by arithmetic", predicted, "images/s")),
-        told(Number.of_trials("the slower rank was named", named.count(1), len(named))),
+        printed(Number.of_pairs("by arithmetic", predicted, "images/s")),
+        printed(Number.of_trials("the slower rank was named", named.count(1), len(named))),
     ]

@@ -1,8 +1,8 @@
-"""What the statistics claim, shown by simulation.
+"""Checks the claims of the statistics by simulation.
 
-python benchmarks/simulations.py [CLAIM …]; without a name, all of them. SEED and SIMULATIONS
-are environment variables. A claim is a function of CLAIMS, which yields lines of its figures;
-the figures come from functions that a test calls with the same seed.
+python benchmarks/simulations.py [CLAIM …] runs the named claims or all. SEED and SIMULATIONS
+are environment variables. A claim is a function of CLAIMS that yields lines of figures, from
+functions that tests call with the same seed.
 """
 
 import os
@@ -30,7 +30,7 @@ from perfkit.statistics import (
 SEED = int(os.environ.get("SEED", "20261122"))
 SIMULATIONS = int(os.environ.get("SIMULATIONS", "10000"))
 SPREAD = 0.005
-"""Standard deviation of a repeat's throughput from one to the next, relative to it."""
+"""Standard deviation of the repeats' throughput, relative to their mean."""
 
 
 def normal(random, shape, spread=SPREAD):
@@ -38,7 +38,7 @@ def normal(random, shape, spread=SPREAD):
 
 
 def lognormal(random, shape, spread=SPREAD):
-    """Skewed to the right, as is what can't be below some time: logarithms of spread 1."""
+    """Skewed to the right, like times with a lower bound; logarithms have deviation 1."""
     skewed = random.lognormal(0, 1, shape)
     return 1 + spread * (skewed - np.exp(0.5)) / np.sqrt((np.e - 1) * np.e)
 
@@ -57,7 +57,7 @@ SHIFTS = (0.97, 0.99, 0.995, 1.005, 1.01, 1.03)
 
 
 def draws(noise, sizes, simulations=SIMULATIONS, seed=SEED):
-    """Throughputs of so many simulations, an array (simulations, n) for each n of `sizes`."""
+    """Return an array of throughputs, of shape (simulations, n), for each n of `sizes`."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     return [NOISE[noise](random, (simulations, n)) for n in sizes]
 
@@ -67,7 +67,7 @@ def share(found):
 
 
 def called_different(noise, n, shift=1.0, level=0.95, **how):
-    """Share of simulations in which B, `shift` times A, is called faster or slower."""
+    """Return the share of simulations in which `shift` times A is called different from A."""
     bases, others = draws(noise, (n, n), **how)
     said = [
         verdict(ratio_interval(other, base, level), level)
@@ -77,7 +77,7 @@ def called_different(noise, n, shift=1.0, level=0.95, **how):
 
 
 def ratio_coverage(noise, m, n, ratio=1.03, level=0.95, **how):
-    """Share of simulations whose interval has the true `ratio` in it, and the printed level."""
+    """Return the share of simulations whose interval covers the true ratio, and its level."""
     bases, others = draws(noise, (n, m), **how)
     found = [
         ratio_interval(other, base, level)
@@ -117,7 +117,7 @@ def drift():
 
 
 def power():
-    """A shift of 3 % at 0.5 % of noise and n=7: at least 90 % are found."""
+    """A shift of 3 % at 0.5 % noise and n=7: at least 90 % are found."""
     for noise in NOISE:
         rates = (
             f"{shift - 1:+.1%} {called_different(noise, 7, shift):.2%}" for shift in SHIFTS
@@ -134,7 +134,7 @@ def coverage_of_ratios():
 
 
 def median_coverage(noise, n, **how):
-    """Share of simulations whose interval has the true median in it, and the printed level."""
+    """Return the share of simulations whose interval covers the true median, and its level."""
     middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000)))
     (values,) = draws(noise, (n,), **how)
     found = [median_interval(one) for one in values.tolist()]
@@ -151,8 +151,8 @@ def coverage_of_medians():
 
 
 def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
-    """repeats=auto: the share of simulations whose interval covers the median, the mean level
-    that it prints, and the mean number of repeats."""
+    """Return, for repeats=auto, the share of simulations whose interval covers the median, the
+    mean printed level and the mean number of repeats."""
     middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000, spread)))
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     found, most = [], AUTO["repeats"]
@@ -165,7 +165,7 @@ def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
 
 
 def stopping():
-    """repeats=auto ends by an interval's width, and its printed interval keeps its 95 %."""
+    """repeats=auto stops by the interval's width; the printed interval still covers 95 %."""
     for noise in NOISE:
         for spread in (0.005, 0.01, 0.02, 0.03):
             covered, level, n = stopped(noise, spread, simulations=SIMULATIONS // 5)
@@ -176,13 +176,13 @@ def stopping():
 
 
 def outlying(noise, n, **how):
-    """Share of simulations in which a repeat is flagged as an outlier, though none is one."""
+    """Return the share of simulations without outliers in which a repeat is flagged as one."""
     (values,) = draws(noise, (n,), **how)
     return share([bool(outliers(one)) for one in values.tolist()])
 
 
 def flagged_outliers():
-    """How often the modified z-score flags a repeat where none is an outlier."""
+    """How often the modified z-score flags a repeat without outliers."""
     for noise in NOISE:
         yield f"{noise}: {', '.join(f'n={n} {outlying(noise, n):.1%}' for n in REPEATS)}"
 
@@ -192,12 +192,12 @@ MEASURED_STEPS = PROTOCOLS["steady"]["measured_steps"]
 
 
 def flat(random, most):
-    """Step times without any course, of a noise of up to `most`."""
+    """Return step times of constant mean with noise of up to `most`."""
     return 1 + random.normal(0, random.uniform(0.002, most), STEPS)
 
 
 def resembling(factor):
-    """Noise in which each step resembles the one before by this factor (autoregressive)."""
+    """Return autoregressive noise: steps correlate with the previous one by `factor`."""
 
     def noise(random, shape, spread=SPREAD):
         fresh = (1 - factor**2) ** 0.5 * random.standard_normal(shape)
@@ -210,8 +210,8 @@ STEP_NOISE = NOISE | {f"resembling by {r}": resembling(r) for r in (0.3, 0.5, 0.
 
 
 def called_unsteady(simulations, noise="normal", seed=SEED, count=STEPS):
-    """Share of flat courses, of a noise of up to 3 %, in which a warm-up, a drift or no steady
-    state is seen."""
+    """Return the share of flat profiles with noise of up to 3 % in which a warm-up, a drift or
+    no steady state is found."""
     random = np.random.default_rng([seed, [*STEP_NOISE].index(noise)])
     seen = [
         steadiness(STEP_NOISE[noise](random, count, random.uniform(0.002, 0.03)))
@@ -221,8 +221,8 @@ def called_unsteady(simulations, noise="normal", seed=SEED, count=STEPS):
 
 
 def found_warm_up(form, simulations, seed=SEED):
-    """Share of planted warm-ups of 5 to 60 steps, 20 to 100 % slower at first, whose end is
-    found within 5 steps; `form` is `step` or `ramp`."""
+    """Return the share of planted warm-ups of 5 to 60 steps, initially 20 to 100 % slower,
+    whose end is found within 5 steps; `form` is `step` or `ramp`."""
     random = np.random.default_rng(seed)
     found = []
     for _ in range(simulations):
@@ -235,8 +235,8 @@ def found_warm_up(form, simulations, seed=SEED):
 
 
 def found_drift(simulations, seed=SEED):
-    """Share of planted drifts of 3 to 10 % over the steps, up or down, behind warm-ups of 0 to
-    20 steps, that are seen with their sign."""
+    """Return the share of planted drifts of 3 to 10 % over the steps, up or down, after
+    warm-ups of 0 to 20 steps, that are found with their sign."""
     random = np.random.default_rng(seed)
     found = []
     for _ in range(simulations):
@@ -249,8 +249,8 @@ def found_drift(simulations, seed=SEED):
 
 
 def steady_state():
-    """Warm-ups are found within 5 steps and drifts seen in at least 95 %; flat noise of
-    independent steps is called unsteady in at most 5 %."""
+    """Warm-ups are found within 5 steps, and drifts found, in at least 95 %; flat independent
+    noise is called unsteady in at most 5 %."""
     for form in ("step", "ramp"):
         yield f"warm-up, {form}: {found_warm_up(form, SIMULATIONS):.2%}"
     yield f"drift: {found_drift(SIMULATIONS):.2%}"
@@ -266,11 +266,10 @@ WARMUPS = ("ramp", "decay", "cold first pass", "stalls in each pass")
 
 
 def running(form, random, noise, spread):
-    """The step times of a repeat with a planted warm-up of 5 to 400 steps, 10 to 60 % slower at
-    first, those without noise, and the steps of a pass through its data set, if it has one.
-    `ramp` falls in a line, `decay` exponentially; in a `cold first pass` the input is slow to
-    its end; with `stalls in each pass` of 50 steps, the first 3 of each take twice as long
-    besides a ramp."""
+    """Return the step times of a repeat with a planted warm-up of 5 to 400 steps, initially 10
+    to 60 % slower, the same without noise, and the steps per pass over the data or None. `ramp`
+    falls linearly, `decay` exponentially; `cold first pass` is slow for the first pass; `stalls
+    in each pass` is a ramp in which the first 3 of every 50 steps take twice as long."""
     length, height = int(random.integers(5, 401)), random.uniform(0.1, 0.6)
     numbers = np.arange(AUTO_WARMUP["warmup_limit"] + MEASURED_STEPS)
     course = 1 + height * np.clip(1 - numbers / length, 0, 1)
@@ -287,9 +286,9 @@ def running(form, random, noise, spread):
 
 
 def ended_warm_ups(form, simulations, noise="normal", spread=0.01, seed=SEED):
-    """Of planted warm-ups: the share that are ended as steady where the window's steps are
-    really within TOLERANCE of the end; the share that are ended as steady elsewhere; and the
-    median of the steps that they last longer than planted. The rest comes to the limit."""
+    """Return, for planted warm-ups, the share that end as steady with the window within
+    TOLERANCE of the final level, the share that end as steady too early, and the median number
+    of steps beyond the planted warm-up. The rest reaches the limit."""
     random = np.random.default_rng([seed, WARMUPS.index(form)])
     right, wrong, longer = 0, 0, []
     for _ in range(simulations):
@@ -306,8 +305,8 @@ def ended_warm_ups(form, simulations, noise="normal", spread=0.01, seed=SEED):
 
 
 def warm_up():
-    """A warm-up of open length is ended where the window is within 1 % of the level that
-    follows, in at least 95 %; and never beyond its limit."""
+    """An automatic warm-up ends with the window within 1 % of the final level in at least 95 %,
+    and never exceeds its limit."""
     for form in WARMUPS:
         for noise, spread in (("normal", 0.01), ("lognormal", 0.01), ("normal", 0.03)):
             right, wrong, longer = ended_warm_ups(form, SIMULATIONS // 50, noise, spread)
@@ -318,25 +317,26 @@ def warm_up():
 
 
 MEASUREMENTS = 50
-"""Of a simulated series, as many as a job makes in fifty nights."""
+"""Length of a simulated series: fifty nightly measurements."""
 
 
 def series_of(random, noise, n, session=0.0):
-    """Throughputs of MEASUREMENTS times n repeats that scatter by 1 %, of sessions that scatter
-    by the share `session`."""
+    """Return throughputs of shape (MEASUREMENTS, n); repeats scatter by 1 %, measurements by
+    the share `session`."""
     repeats = NOISE[noise](random, (MEASUREMENTS, n), 0.01)
     return repeats * (1 + session * random.standard_normal((MEASUREMENTS, 1)))
 
 
 def false_changes(noise, simulations, n=7, session=0.0, seed=SEED):
-    """Share of series without any change of level in which one is found."""
+    """Return the share of constant series in which a change is found."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     drawn = (series_of(random, noise, n, session) for _ in range(simulations))
     return share([bool(segment(series.tolist()).change_points) for series in drawn])
 
 
 def found_changes(noise, simulations, n=7, session=0.0, after=2, seed=SEED):
-    """Share of series in which a fall by 3 % is found while `after` measurements show it."""
+    """Return the share of series in which a drop by 3 % in the last `after` measurements is
+    found."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     found = []
     for _ in range(simulations):
@@ -349,8 +349,8 @@ def found_changes(noise, simulations, n=7, session=0.0, after=2, seed=SEED):
 
 def change_points():
     """A series of 50 measurements whose repeats scatter by 1 % has a false change in at most
-    5 %, and a fall by 3 % is found within two measurements in at least 90 %. Where sessions
-    scatter by 1 % too, no test of repeats can promise that."""
+    5 %, and a drop by 3 % is found within two measurements in at least 90 %. If sessions
+    scatter by 1 % too, no test of repeats can guarantee that."""
     simulations = SIMULATIONS // 10
     for noise in NOISE:
         for n in REPEATS[:2]:

@@ -1,11 +1,11 @@
-"""Measurements killed with -9 at random moments: driver, supervisor, launcher or worker.
+"""Measurements killed with SIGKILL at random times: driver, supervisor, launcher or worker.
 
-python benchmarks/soak.py [KILLS [SEED]]; 200 and a random seed, which is printed. Four drivers
-at a time, with DALI, Paddle's and PyTorch's DataLoader, each started again after a kill; the
-first kill of each is after its first repeat. At the end no process, scratch folder or shared
-memory may be left, and no finished repeat be lost. Twenty minutes
-on 2 cores. Of shared memory, what others make meanwhile is counted too:
-`unshare -m sh -c 'mount -t tmpfs none /dev/shm && exec "$0" "$@"' python benchmarks/soak.py`.
+python benchmarks/soak.py [KILLS [SEED]]; defaults: 200 and a random seed, which is printed.
+Four drivers at a time, with DALI, Paddle's and PyTorch's DataLoader, are restarted after each
+kill; the first kill of each follows its first repeat. At the end no process, scratch folder or
+shared memory may be left, and no finished repeat lost. Takes 20 minutes on 2 cores. To exclude
+other programs' shared memory, run it in a mount namespace: `unshare -m sh -c 'mount -t tmpfs
+none /dev/shm && exec "$0" "$@"' python benchmarks/soak.py`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ LANES = (
     WORKERS | {"framework": "torch"},
     {"input": "dali", "processes": 2},
 )
-"""What is measured at the same time."""
+"""The measurements that run at the same time."""
 TARGETS = {
     "-c": "driver",
     "perfkit.driver.supervisor": "supervisor",
@@ -48,37 +48,37 @@ TARGETS = {
     "torch.distributed.run": "launcher",
     "perfkit.worker.rank": "worker",
 }
-"""What a process's command names -> its kind; a DataLoader's processes are workers too."""
+"""Command-line word -> kind of process; a DataLoader's processes are workers too."""
 LONGEST_SECONDS = 30.0
 ENDING_SECONDS = 30.0
 
 
 def kind(process):
-    """The kind of a process of a measurement; None for another."""
+    """Return the kind of a measurement's process; None for other processes."""
     with suppress(psutil.Error):
         words = process.cmdline()[1:3]
         return next((TARGETS[word] for word in words if word in TARGETS), None)
 
 
 def processes(scratch):
-    """All processes whose temporary files are in `scratch`, but zombies."""
+    """Return all processes whose TMPDIR is `scratch`, without zombies."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            there = process.environ().get("TMPDIR") == str(scratch)
-            if there and process.status() != psutil.STATUS_ZOMBIE:
+            owned = process.environ().get("TMPDIR") == str(scratch)
+            if owned and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 
 
 def temporary(scratch):
-    """What is in `scratch` but PyTorch's cache of compiled kernels, which is meant to stay."""
+    """Return the paths in `scratch` except PyTorch's cache of compiled kernels."""
     return [path for path in scratch.iterdir() if not path.name.startswith("torchinductor_")]
 
 
 def kill(request, target, seconds, scratch):
-    """Start a measurement, and kill one of its processes after `seconds`, or once there is
-    one; whether it was killed. A measurement without a repeat makes one before."""
+    """Start a measurement and kill one of its processes `seconds` after its first repeat, or as
+    soon as the target exists; return whether it was killed."""
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, json.dumps(request)],
         env=os.environ | {"TMPDIR": str(scratch)},
@@ -103,8 +103,8 @@ def kill(request, target, seconds, scratch):
 
 
 def lane(work, numbers, chance, folder, scratch):
-    """Kill processes of this work as long as there are numbers; kills by target, and how many
-    raw files of finished repeats were lost."""
+    """Kill processes of this work until `numbers` is empty. Return the kills by target and the
+    number of raw files of finished repeats that were lost."""
     killed, lost, kept = Counter(), 0, {}
     outputs = folder / "-".join(map(str, work.values()))
     request = REQUEST | work | {"data_dir": str(folder), "outputs_dir": str(outputs)}
@@ -116,7 +116,7 @@ def lane(work, numbers, chance, folder, scratch):
             if kill(request, target, seconds, scratch):
                 killed[target] += 1
             else:
-                # The measurement had ended by itself, or never had such a process.
+                # The measurement ended before the kill or never had such a process.
                 numbers.append(number)
             now = finished_repeats(outputs)
             lost += sum(now.get(raw) != seen for raw, seen in kept.items())
@@ -145,7 +145,7 @@ def main(kills, seed):
         while (left := processes(scratch)) and time.monotonic() < deadline:
             time.sleep(0.1)
         before = len(temporary(scratch))
-        # What the next start of a measurement does first.
+        # Clean up as the next start of a measurement does.
         tempfile.tempdir = str(scratch)
         sweep()
         folders, segments = temporary(scratch), {*SHARED_MEMORY.iterdir()} - shared

@@ -1,4 +1,4 @@
-"""The suite's own figures as stored in OUTPUTS/bench/figures.json, replaced atomically."""
+"""The self-benchmark's figures, stored in OUTPUTS/bench/figures.json."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ Positive = Annotated[Finite, Field(gt=0)]
 
 
 class Number(BaseModel, frozen=True, strict=True):
-    """The median of `values`, the median of the ratios of `pairs`, or the share of n trials
-    that are `hits`; exactly one of the three is given. Value and interval are stored too, and
-    derived again when it is read."""
+    """The median of `values`, the median of the ratios of `pairs`, or the share of `hits` in n
+    trials; exactly one of the three is given. Value and interval are stored too, and derived
+    again when read."""
 
     name: str
     unit: Annotated[str, Field(description="of a ratio, the unit of its pairs")]
@@ -35,7 +35,7 @@ class Number(BaseModel, frozen=True, strict=True):
 
     @classmethod
     def of_pairs(cls, name: str, pairs: Sequence[tuple[float, float]], unit: str) -> Self:
-        """Ratios are first / second of each pair."""
+        """A ratio is first / second of a pair."""
         return cls(name=name, unit=unit, n=len(pairs), pairs=[*pairs])
 
     @classmethod
@@ -49,7 +49,7 @@ class Number(BaseModel, frozen=True, strict=True):
 
     @property
     def medians(self) -> list[float]:
-        """The medians of both sides of a ratio."""
+        """The medians of numerators and denominators."""
         return [median(side) for side in zip(*self.pairs, strict=True)]
 
     @computed_field  # type: ignore[prop-decorator]
@@ -99,7 +99,7 @@ class Figure(BaseModel, frozen=True, extra="forbid", strict=True):
         return self
 
     def fact(self, name: str) -> Any:
-        """A fact of the environment; None if it was not read."""
+        """Return a fact of the environment; None if it was not read."""
         reading = self.environment.get(name)
         return reading.value if reading else None
 
@@ -114,15 +114,14 @@ def figures_file(outputs: Path) -> Path:
 
 
 def read_figures(outputs: Path) -> dict[str, Figure]:
-    """The stored figures by name; empty without a file. Raises ResultError for a file that is
-    not exactly one of figures."""
+    """Return the stored figures by name; empty without a file. Raises ResultError."""
     path = figures_file(outputs)
     return read_as(Figures, path, SCHEMA_VERSION).figures if path.exists() else {}
 
 
 def store_figure(outputs: Path, name: str, figure: Figure) -> None:
-    """Store the figure under its name and leave the others unchanged. Raises ResultError, and
-    changes nothing, if the stored file can't be read."""
+    """Store the figure under its name, atomically, and keep the others. Raises ResultError, and
+    changes nothing, if the stored file cannot be read."""
     path = figures_file(outputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.parent / ".lock"):

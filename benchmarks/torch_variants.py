@@ -1,10 +1,9 @@
-"""Settings of PyTorch on a CPU compared, by hand: `torch_variants.py MODEL ROUNDS VARIANT…`.
+"""Compares settings of PyTorch on a CPU: `torch_variants.py MODEL ROUNDS VARIANT…`.
 
 A variant is `name=value,…` of layout, precision, execution, optimizer (fused or foreach),
-threads, and flush (1: denormal numbers are taken for 0). All take their steps in turn, A B A B,
-in one process. Printed are the shortest step of each and the median over the rounds of how much
-faster it was than the first variant: by the clock, and in the processor's seconds of all
-threads, which other load disturbs less.
+threads, and flush (1: denormal numbers are flushed to 0). Steps are interleaved, A B A B, in
+one process. Prints each variant's shortest step and its median speedup over the first variant,
+in wall time and in CPU time of all threads, which other load disturbs less.
 """
 
 import sys
@@ -27,8 +26,8 @@ SIZES = {
 }
 
 
-def made(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
-    """A trainer and its batch."""
+def prepare(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
+    """Return a trainer and its batch."""
     values: dict[str, Any] = {"model": model, "framework": "torch", "device": "cpu"}
     values |= {"processes": 1, "optimizer": MODELS[model].optimizers[0], **SIZES[model]}
     values |= {} if model == "bert" else {"layout": FRAMEWORKS["torch"].layout}
@@ -43,7 +42,7 @@ def made(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
 
 
 def step(trainer: Any, batch: Any, variant: dict[str, str]) -> tuple[float, float]:
-    """Seconds by the clock, and of the processor in all threads."""
+    """Run a step; return its wall time and the CPU time of all threads, in seconds."""
     torch.set_num_threads(int(variant.get("threads", "2")))
     torch.set_flush_denormal(variant.get("flush") == "1")
     wall, processor = time.perf_counter(), time.process_time()
@@ -54,7 +53,7 @@ def step(trainer: Any, batch: Any, variant: dict[str, str]) -> tuple[float, floa
 
 def main(model: str, rounds: int, texts: list[str]) -> None:
     variants = [dict(part.split("=") for part in text.split(",")) for text in texts]
-    trainers = [made(model, variant) for variant in variants]
+    trainers = [prepare(model, variant) for variant in variants]
     for work, variant in 2 * list(zip(trainers, variants, strict=True)):
         step(*work, variant)
     seconds: list[list[tuple[float, float]]] = [[] for _ in variants]
@@ -63,8 +62,8 @@ def main(model: str, rounds: int, texts: list[str]) -> None:
             taken.append(step(*work, variant))
         print(f"after {number} rounds")
         for taken, text in zip(seconds, texts, strict=True):
-            both = zip(seconds[0], taken, strict=True)
-            ratios = [(one[0] / other[0], one[1] / other[1]) for one, other in both]
+            pairs = zip(seconds[0], taken, strict=True)
+            ratios = [(first[0] / own[0], first[1] / own[1]) for first, own in pairs]
             wall, processor = map(median, zip(*ratios, strict=True))
             shortest = [min(kind) for kind in zip(*taken, strict=True)]
             print(f"  {text:40} {shortest[0]:7.3f} s {wall:5.2f} times as fast", end="")

@@ -1,9 +1,8 @@
-"""Two training processes that take their steps in turn, so that both see the same machine.
+"""Two training processes with alternating steps, so that both see the same machine.
 
-The speed of a shared machine drifts by ten percent from minute to minute, too much to see a
-percent between runs one after the other. Here both processes live at once, and a step of one
-follows a step of the other. The turn is taken inside DALI's Pipeline.run, by a module that
-Python runs first (`sitecustomize`), in both processes alike.
+The speed of a shared machine drifts by ten percent within minutes, too much to resolve one
+percent between consecutive runs. Here both processes run at once and their steps alternate. A
+`sitecustomize` module makes DALI's Pipeline.run wait for the turn in both processes.
 """
 
 import os
@@ -14,8 +13,8 @@ from measuring import planted
 
 PLANT = """
 import sys
-told = " ".join(sys.orig_argv[1:4])
-if "perfkit.worker.rank" in told or "bare_loop.py" in told:
+command = " ".join(sys.orig_argv[1:4])
+if "perfkit.worker.rank" in command or "bare_loop.py" in command:
     import os, time
     from nvidia.dali.pipeline import Pipeline
     side = os.environ["TURNS_SIDE"]
@@ -35,7 +34,7 @@ if "perfkit.worker.rank" in told or "bare_loop.py" in told:
 
 
 class Turns:
-    """The two sides, "a" and "b", in `folder`; each process gets its `variables`."""
+    """Alternating turns of sides "a" and "b", with pipes in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,14 +46,14 @@ class Turns:
                 self.pipes[side, way] = os.open(path, os.O_RDWR)
 
     def variables(self, side: str) -> dict[str, str]:
-        """What the process of `side` needs in its environment."""
-        # A pool of threads that spins after its step would slow the other side's.
+        """Return the environment variables of the process of `side`."""
+        # Threads that spin after a step would slow the other side.
         settings = {"KMP_BLOCKTIME": "0", "TURNS_SIDE": str(self.folder / side)}
         return settings | planted(self.folder, PLANT.format())
 
     def give(self, turns: int) -> None:
-        """Let both sides take so many turns: a waits in its next one before b has its. The
-        batches after these, as for an evaluation, do not wait."""
+        """Let both sides take `turns` turns in alternating order; a side waits for its next
+        batch before the other continues. Later batches, as for an evaluation, do not wait."""
         for side in "ab":
             os.read(self.pipes[side, "done"], 1)
         for turn in range(turns):
@@ -66,14 +65,14 @@ class Turns:
             os.write(self.pipes[side, "go"], b"x" * 100)
 
     def times(self, side: str) -> list[tuple[float, float]]:
-        """For each batch asked for: when, and when the turn for it had come, seconds."""
+        """Return, for each batch, the times of its request and of its turn, in seconds."""
         lines = (self.folder / f"{side}.times").read_text().splitlines()
-        return [(float(asked), float(came)) for asked, came in map(str.split, lines)]
+        return [(float(request), float(turn)) for request, turn in map(str.split, lines)]
 
     def waits(self, side: str) -> list[float]:
-        """Seconds that each batch was kept back for its turn."""
-        return [came - asked for asked, came in self.times(side)]
+        """Return the seconds that each batch waited for its turn."""
+        return [turn - request for request, turn in self.times(side)]
 
     def step_seconds(self, side: str) -> list[float]:
-        """Seconds from each turn to asking for the next batch: a step, its input included."""
+        """Return the seconds from each turn to the next request: a step, input included."""
         return [later[0] - earlier[1] for earlier, later in pairwise(self.times(side))]
