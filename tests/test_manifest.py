@@ -102,7 +102,7 @@ def test_long_labels_give_valid_host_names():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["resnet50"], "nodes: say how many, 2 or more"),
         (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: follows from the Job"),
@@ -113,10 +113,10 @@ def test_long_labels_give_valid_host_names():
         (["resnet50", *TWO, "-p", "batchsize", "2"], "did you mean 'batch_size'?"),
     ],
 )
-def test_an_invalid_manifest_request_is_rejected(words, told):
+def test_an_invalid_manifest_request_is_rejected(words, expected):
     done = manifest(*words)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stdout == ""
 
 

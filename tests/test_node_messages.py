@@ -114,7 +114,7 @@ def raw(rank, events):
 
 
 def script(events):
-    """Return the messages a node sends before and after it is told to run a repeat."""
+    """Return the messages a node sends before and after it is instructed to run a repeat."""
     return [HELLO, READY], [raw(1, events), EXITED, ENDED]
 
 

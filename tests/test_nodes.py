@@ -158,8 +158,8 @@ def test_manual_nodes_need_the_secret_that_the_first_host_prints(pair, by_hand):
     without, with_another = by_hand.refused
     address = pair.nodes[0].address
     assert f"PERFKIT_SECRET is not set. Type what {address} shows: PERFKIT_SECRET=…" in without
-    told = f"hosts: {address} closed the connection: PERFKIT_SECRET is another one"
-    assert told in with_another
+    expected = f"hosts: {address} closed the connection: PERFKIT_SECRET is another one"
+    assert expected in with_another
     stored = [path for folder in by_hand.outputs for path in folder.rglob("*")]
     texts = [path.read_text() for path in stored if path.is_file()]
     assert texts and not any(by_hand.secret in text for text in texts)
@@ -276,7 +276,7 @@ def measuring(cluster):
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "told"),
+    ("fault", "code", "expected"),
     [
         ("raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "worker_died", "without reporting an error"),
@@ -284,7 +284,7 @@ def measuring(cluster):
     ids=["raises", "killed"],
 )
 def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(
-    pair, request_of, plant, fault, code, told
+    pair, request_of, plant, fault, code, expected
 ):
     plant(AT_BATCHES.format(fault=f"if rank == 1 and number == 2: {fault}"))
     request = request_of(pair, measured_steps=400)
@@ -293,7 +293,7 @@ def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(
     result = result_of(request)
     assert result.failure.code == code, result.failure
     assert sentence(result.failure).startswith(f"rank 1 on node 1 ({pair.nodes[1].address})")
-    assert told in sentence(result.failure)
+    assert expected in sentence(result.failure)
     assert wait_until_empty(pair.nodes)
 
 
@@ -700,7 +700,7 @@ def test_the_oldest_unauthenticated_connections_are_closed_at_the_limit(by_mpiru
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "expected"),
     [
         (struct.pack("!i", MESSAGE_BYTES + 1), "it sent a message of over 64 MiB"),
         (struct.pack("!i", 2) + b"[]", "it sent an invalid message"),
@@ -710,7 +710,7 @@ def test_the_oldest_unauthenticated_connections_are_closed_at_the_limit(by_mpiru
     ids=["oversized", "malformed", "half", "silent"],
 )
 def test_an_oversized_malformed_or_partial_message_loses_only_its_node(
-    by_mpirun, monkeypatch, sent, told
+    by_mpirun, monkeypatch, sent, expected
 ):
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
     with node(by_mpirun, HELLO | {"node": 0}) as good, node(by_mpirun, HELLO) as bad:
@@ -722,7 +722,7 @@ def test_an_oversized_malformed_or_partial_message_loses_only_its_node(
             by_mpirun.poll(0.1)
             return by_mpirun.nodes[1].lost
 
-        assert told in str(wait_for(is_lost, 10))
+        assert expected in str(wait_for(is_lost, 10))
         assert by_mpirun.nodes[0].lost is None
         assert is_closed(bad)
         expected = "node_error" if sent.endswith(b"[]") else "node_lost"

@@ -264,8 +264,8 @@ def test_an_executed_notebook_renders_in_nbconverts_default_template(papermilled
 def test_all_wrong_parameters_are_reported_by_the_first_cell(papermill, tmp_path):
     done = run([*papermill, "-p", "gpu", "8", "-p", "input", "dalli", "-p", "batch_size", "0"])
     assert done.returncode != 0
-    for told in ("did you mean 'gpus'", "did you mean 'dali'", "batch_size: 0 is out of range"):
-        assert told in done.stderr
+    for text in ("did you mean 'gpus'", "did you mean 'dali'", "batch_size: 0 is out of range"):
+        assert text in done.stderr
     executed = nbformat.read(tmp_path / "executed.ipynb", 4)
     ran = [c for c in executed.cells if c.cell_type == "code" and c.get("execution_count")]
     assert "perfkit.plan" in ran[-1].source
@@ -406,7 +406,7 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
 
 
 @pytest.mark.parametrize(
-    ("told", "change"),
+    ("expected", "change"),
     [
         ("no cell has it", lambda source: source.replace('perfkit.plan("resnet50"', "f(")),
         ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
@@ -414,7 +414,7 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
         ("to plain values", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
     ],
 )
-def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, told, change):
+def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, expected, change):
     notebook = nbformat.read(own_notebook, 4)
     for cell in notebook.cells:
         if {"plan", "parameters"} & {*cell.metadata.get("tags", ())}:
@@ -422,11 +422,11 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, tol
     nbformat.write(notebook, own_notebook)
     done = cli("run", str(own_notebook))
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["run", "nowhere/resnet50.ipynb"], ["No such file"]),
         (["run", "text.ipynb"], ["not a notebook"]),
@@ -438,12 +438,12 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, tol
         (["report", "/nowhere/at/all"], ["make report"]),
     ],
 )
-def test_a_wrong_request_exits_with_2_and_the_reasons(tmp_path, monkeypatch, words, told):
+def test_a_wrong_request_exits_with_2_and_the_reasons(tmp_path, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.ipynb").write_text("a text")
     done = cli(*words)
     assert done.exit_code == 2
-    assert [reason for reason in told if reason not in done.stderr] == []
+    assert [reason for reason in expected if reason not in done.stderr] == []
 
 
 def test_perfkit_run_help_lists_every_parameter():

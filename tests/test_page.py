@@ -239,9 +239,7 @@ def test_chosen_parameters_precede_defaults(published):
     assert ">seed<" in folded and ">seed<" not in chosen
 
 
-def test_missing_facts_are_grouped_by_reason_and_empty_facts_shown_as_none(
-    tmp_path,
-):
+def test_missing_facts_are_grouped_by_reason_and_empty_facts_shown_as_none(tmp_path):
     missing, empty = Reading(value=None, missing="no driver"), Reading(value=[])
     environment = {"driver": missing, "cpu": Reading(value="X"), "nccl": missing}
     measurement = stored(tmp_path / "m", environment=environment | {"variables": empty})

@@ -206,10 +206,7 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
         ("matrix: {gpus: [8, 8]}", "the same configuration twice"),
         ("include: [{gpus: 8}, {gpus: 8}]", "the same configuration twice"),
         ("matrix: {gpus: [8]}\nexclude: [{gpus: 8}]", "no configuration is left"),
-        (
-            "parameters: {gpus: 8}\nmatrix: {gpus: [1]}",
-            "gpus is given here and at",
-        ),
+        ("parameters: {gpus: 8}\nmatrix: {gpus: [1]}", "gpus is given here and at"),
         (
             "parameters: {seed: 8}\nmatrix: {gpus: [1]}\ninclude: [{seed: 1}]",
             "seed is given here and at",
@@ -252,8 +249,8 @@ def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, messa
 
 def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file):
     file = sweep_file("parameters: {gpu: 8,\n batch_size: 0}\nmatrix: {seeds: [1]}")
-    told = r"(?s):2: parameters\.gpu: .*:3: batch_size: 0 .*:4: matrix\.seeds: "
-    with pytest.raises(SweepError, match=told):
+    expected = r"(?s):2: parameters\.gpu: .*:3: batch_size: 0 .*:4: matrix\.seeds: "
+    with pytest.raises(SweepError, match=expected):
         read_jobs(file, {}, "slurm")
 
 

@@ -70,7 +70,7 @@ def test_training_that_matches_the_request_is_accepted(asked, found):
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "told"),
+    ("asked", "found", "expected"),
     [
         (
             {"precision": "amp"},
@@ -95,14 +95,14 @@ def test_training_that_matches_the_request_is_accepted(asked, found):
         ),
     ],
 )
-def test_training_that_differs_from_the_request_is_a_config_mismatch(asked, found, told):
+def test_training_that_differs_from_the_request_is_a_config_mismatch(asked, found, expected):
     with pytest.raises(ConfigMismatchError) as refused:
         check_effective(config(**asked), seen(**found))
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert str(refused.value).endswith("paddle ignores it on this device")
     code, message = classify(refused.value)
     assert code == "config_mismatch"
-    assert told in message
+    assert expected in message
 
 
 def test_the_numpy_version_works_with_paddles_loss_scaler():

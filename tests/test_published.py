@@ -89,8 +89,7 @@ def test_published_throughput_rises_with_gpus(cells):
     # A mistyped digit would break the order.
     series = ["table", "framework", "precision", "batch_per_gpu", "statistic"]
     published = cells[cells["status"] == "published"].assign(
-        gpus=cells["nodes"] * cells["gpus_per_node"],
-        card=cells["gpu"].str.slice(0, 4),
+        gpus=cells["nodes"] * cells["gpus_per_node"], card=cells["gpu"].str.slice(0, 4)
     )
     best = published.groupby([*series, "card", "gpus"], dropna=False)["throughput"].max()
     rises = best.groupby(level=[*series, "card"], dropna=False).is_monotonic_increasing

@@ -113,9 +113,7 @@ def test_versions_are_read_from_the_workers_environment(new_environment):
     assert {name for name in here if here[name] != there[name]} == {"h5py"}
 
 
-def test_environments_with_the_same_packages_share_the_software_identity(
-    new_environment,
-):
+def test_environments_with_the_same_packages_share_the_software_identity(new_environment):
     plans = [plan(python=new_environment(name)) for name in ("one", "other")]
     facts = [read_environment("paddle", Path("/"), p.config.interpreter) for p in plans]
     assert identity(facts[0]) == identity(facts[1])

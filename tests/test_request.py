@@ -11,14 +11,7 @@ from click.testing import CliRunner
 import perfkit
 from perfkit.cli import main
 from perfkit.cli.options import separated
-from perfkit.config import (
-    ROOT,
-    Protocol,
-    parameters,
-    portable,
-    resolved_path,
-    typed_path,
-)
+from perfkit.config import ROOT, Protocol, parameters, portable, resolved_path, typed_path
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
 from perfkit.request import RequestError
@@ -123,8 +116,8 @@ def test_an_unsupported_cpu_precision_suggests_pytorch_bf16():
 
 
 def test_an_unknown_model_is_rejected_with_the_known_models():
-    told = "allowed: resnet50, vgg16, bert, gpt; did you mean 'resnet50'"
-    with pytest.raises(RequestError, match=told):
+    expected = "allowed: resnet50, vgg16, bert, gpt; did you mean 'resnet50'"
+    with pytest.raises(RequestError, match=expected):
         plan("resnet5", {"input": "synthetic"})
 
 
@@ -266,7 +259,7 @@ TWO = {"nodes": 2, "launcher": "manual"}
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "told"),
+    ("model", "given", "expected"),
     [
         ("resnet50", {"device": "cpu", "gpus": 2}, "set processes"),
         ("resnet50", {"sequence_length": 128}, "sequence_length: resnet50 has none"),
@@ -289,13 +282,13 @@ TWO = {"nodes": 2, "launcher": "manual"}
         ("resnet50", {"hosts": "a,b"}, "hosts: launcher=local has none"),
     ],
 )
-def test_contradictory_parameters_are_rejected(model, given, told, monkeypatch):
+def test_contradictory_parameters_are_rejected(model, given, expected, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
     with pytest.raises(RequestError) as refused:
         plan(model, {"input": "synthetic"} | given)
     (problem,) = refused.value.problems
-    assert told in problem
+    assert expected in problem
 
 
 def test_a_parameter_takes_a_space_or_an_equals_sign():

@@ -307,12 +307,12 @@ def test_only_regular_files_are_read(tmp_path, kind):
     replaced(hidden.rank_file(1, 0), kind)
     why = {"large": "over 512 MiB, too large", "pipe": "not a regular file"}
     why |= {"folder": "not a regular file"}
-    told = why.get(kind, "a link, which is not followed")
-    with pytest.raises(ResultError, match=told):
+    expected = why.get(kind, "a link, which is not followed")
+    with pytest.raises(ResultError, match=expected):
         read_result(shown.result_file)
     frame = perfkit.load(tmp_path)
     assert frame.empty
-    assert all(told in reason for reason in frame.attrs["unreadable"])
+    assert all(expected in reason for reason in frame.attrs["unreadable"])
     assert len(frame.attrs["unreadable"]) == 2
 
 

@@ -215,7 +215,7 @@ WIDER = np.ones((4, 5), np.int32)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"input_mask": None}, "input_mask: expected a dataset, found none"),
         ({"length": 512}, "input_ids: expected 4 x 16, found 4 x 512; sequence_length is 16"),
@@ -236,10 +236,10 @@ WIDER = np.ones((4, 5), np.int32)
         ({"next_sentence_labels": np.full(4, -1)}, "_labels: expected 0 to 1, found -1"),
     ],
 )
-def test_an_invalid_shard_is_rejected_with_file_and_dataset(tmp_path, changes, told):
+def test_an_invalid_shard_is_rejected_with_file_and_dataset(tmp_path, changes, expected):
     write(tmp_path / "a.hdf5", 4)
     write(tmp_path / "b.hdf5", **{"rows": 4} | changes)
-    with pytest.raises(InputError, match=rf"b\.hdf5: .*{told}"):
+    with pytest.raises(InputError, match=rf"b\.hdf5: .*{expected}"):
         examine(config(tmp_path))
 
 
@@ -255,14 +255,14 @@ def test_a_truncated_or_foreign_file_is_rejected(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "expected"),
     [(True, r"expected shards \(\*.hdf5 or \*.h5\), found none"), (False, "No such file")],
 )
-def test_a_folder_without_shards_is_rejected(tmp_path, make, told):
+def test_a_folder_without_shards_is_rejected(tmp_path, make, expected):
     folder = tmp_path / "shards"
     if make:
         folder.mkdir()
-    with pytest.raises(InputError, match=rf"{folder}: {told}"):
+    with pytest.raises(InputError, match=rf"{folder}: {expected}"):
         examine(config(folder))
 
 
@@ -362,8 +362,8 @@ def test_the_dataloader_reports_invalid_values_in_later_rows(tmp_path):
     examine(config(tmp_path))
     ended = load(config(tmp_path), 1)
     assert ended.returncode == 1
-    told = r"InputError: \S+/a\.hdf5: input_ids: expected 0 to 30521, found 1000 to 40000\n$"
-    assert re.search(told, ended.stderr.decode())
+    error = r"InputError: \S+/a\.hdf5: input_ids: expected 0 to 30521, found 1000 to 40000\n$"
+    assert re.search(error, ended.stderr.decode())
 
 
 def test_an_in_process_dataset_reports_read_errors(tmp_path):

@@ -56,9 +56,9 @@ def outputs(tmp_path_factory):
         measured([9.0], batch_size=4, label="monday"),
     )
     stored(folder / "with-steps")
-    told = []
-    write_site(folder, told.append)
-    assert told == [1] * parts(folder) == [1] * (6 + len(LANGUAGES))
+    progress = []
+    write_site(folder, progress.append)
+    assert progress == [1] * parts(folder) == [1] * (6 + len(LANGUAGES))
     return folder
 
 

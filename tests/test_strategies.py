@@ -130,12 +130,12 @@ def test_a_preset_rejects_a_different_precision(preset, precision):
         if asked == precision or (precision is None and asked != "auto"):
             assert plan("resnet50", request, ["machine"]).config.precision == asked
             continue
-        told = (
+        expected = (
             f"strategy: {preset} is a preset of precision={precision}, "
             f"and precision={asked} was asked for"
         )
         if asked == "auto":
-            told = "precision: 'auto' needs strategy=fleetx-auto"
+            expected = "precision: 'auto' needs strategy=fleetx-auto"
         with pytest.raises(RequestError) as refused:
             plan("resnet50", request, ["machine"])
-        assert refused.value.problems == [told]
+        assert refused.value.problems == [expected]

@@ -73,12 +73,12 @@ def change(path, old, new):
 
 def test_the_page_confirms_numbers_that_match_the_raw_files(measurement):
     assert check_against_raw(measurement) == []
-    told = "of the 2 repeats were derived from their raw files again"
-    assert told in raw_section(measurement)
+    expected = "of the 2 repeats were derived from their raw files again"
+    assert expected in raw_section(measurement)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         # Step 1 is the warm-up.
         ('"step": 2, "seconds": 1.25', '"step": 2, "seconds": 1.0', "step_seconds"),
@@ -91,10 +91,10 @@ def test_the_page_confirms_numbers_that_match_the_raw_files(measurement):
         ('"step": 1, "seconds": 1.25', '"step": 1, "seconds": 1.0', "rank1.jsonl: changed"),
     ],
 )
-def test_a_repeat_with_changed_raw_files_is_named(measurement, old, new, told):
+def test_a_repeat_with_changed_raw_files_is_named(measurement, old, new, expected):
     change(measurement.rank_file(1, 1), old, new)
     (line,) = check_against_raw(measurement)
-    assert line.startswith("repeat 1: ") and told in line
+    assert line.startswith("repeat 1: ") and expected in line
     assert line in raw_section(measurement)
 
 
@@ -167,7 +167,7 @@ def test_telemetry_is_checked_against_its_file(sampled):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ('{"event": "begin"', '{"event": "begun', "telemetry.jsonl:1: "),
         ('"process_seconds": 15.0', '"process_seconds": "x"', "not those of a finished repeat"),
@@ -175,10 +175,10 @@ def test_telemetry_is_checked_against_its_file(sampled):
         ('"cores": 2', '"gores": 2', "not those of a finished repeat"),
     ],
 )
-def test_an_invalid_telemetry_file_is_named(sampled, old, new, told):
+def test_an_invalid_telemetry_file_is_named(sampled, old, new, expected):
     change(sampled.telemetry_file(1), old, new)
     (line,) = check_against_raw(sampled)
-    assert line.startswith("repeat 1: ") and told in line
+    assert line.startswith("repeat 1: ") and expected in line
 
 
 def test_a_repeat_without_ranks_is_named(measurement):

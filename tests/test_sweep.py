@@ -258,7 +258,7 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("matrix", "parameters", "told"),
+    ("matrix", "parameters", "expected"),
     [
         ({"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
         ({"batch_size": [0], "input": ["dalli"]}, {}, ["batch_size: 0 is", "mean 'dali'?"]),
@@ -273,12 +273,12 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
     ],
 )
 def test_a_sweep_with_any_invalid_configuration_is_rejected(
-    sweep_file, tmp_path, matrix, parameters, told
+    sweep_file, tmp_path, matrix, parameters, expected
 ):
     done = CliRunner().invoke(main, ["sweep", str(sweep_file(matrix, **parameters))])
     assert done.exit_code == 2
     assert "The sweep was refused; nothing was started." in done.stderr
-    assert [words for words in told if words not in done.stderr] == []
+    assert [words for words in expected if words not in done.stderr] == []
     assert results(tmp_path / "outputs") == {}
 
 
@@ -318,15 +318,15 @@ def test_remote_executors_need_the_number_of_gpus(sweep_file):
 
 
 @pytest.mark.parametrize(
-    ("executor", "parameters", "told"),
+    ("executor", "parameters", "expected"),
     [
         ("kubernetes", {"nodes": 2}, "for several nodes: perfkit manifest"),
         ("slurm", {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}, "an allocation: srun"),
     ],
 )
-def test_unsupported_multi_node_executors_are_rejected(sweep_file, executor, parameters, told):
+def test_unsupported_launches_are_rejected(sweep_file, executor, parameters, expected):
     file = sweep_file({"batch_size": [1]}, **parameters)
-    with pytest.raises(SweepError, match=told):
+    with pytest.raises(SweepError, match=expected):
         read_jobs(file, {}, executor)
 
 
@@ -352,17 +352,17 @@ def test_a_missing_file_suggests_the_bundled_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ("executor: [", r"config\.yaml:1: not YAML"),
         ("executor: slrm", r"pip install -e '\.\[slrm\]'"),
         (None, r"allowed: kubernetes, local, slurm, or a folder with a config\.yaml"),
     ],
 )
-def test_an_invalid_profile_is_rejected_with_a_fix(tmp_path, settings, told):
+def test_an_invalid_profile_is_rejected_with_a_fix(tmp_path, settings, expected):
     if settings:
         (tmp_path / "config.yaml").write_text(settings)
-    with pytest.raises(SweepError, match=told):
+    with pytest.raises(SweepError, match=expected):
         Profile.named(str(tmp_path))
 
 

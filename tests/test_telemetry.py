@@ -255,11 +255,7 @@ def test_a_gpu_without_memory_information_keeps_its_name(nvml):
             pynvml.NVML_ERROR_NO_PERMISSION,
             {"gpus": "NVML: Insufficient Permissions"},
         ),
-        (
-            "nvmlInit",
-            pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-            {"gpus": "NVML: Driver Not Loaded"},
-        ),
+        ("nvmlInit", pynvml.NVML_ERROR_DRIVER_NOT_LOADED, {"gpus": "NVML: Driver Not Loaded"}),
     ],
 )
 def test_unsupported_gpu_readings_are_missing_with_nvmls_reason(

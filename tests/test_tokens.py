@@ -66,7 +66,7 @@ SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (SEVENTEEN + b"x", "expected 2 bytes a token, found 35 bytes"),
         (b"", "expected 2 bytes a token, found 0 bytes"),
@@ -75,17 +75,17 @@ SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
         (np.full(40, VOCABULARY, "<u2").tobytes(), "expected tokens 0 to 50303, found 50304"),
     ],
 )
-def test_an_invalid_token_file_is_rejected_by_name(tmp_path, content, told):
+def test_an_invalid_token_file_is_rejected_by_name(tmp_path, content, expected):
     (tmp_path / "train.bin").write_bytes(content)
-    with pytest.raises(InputError, match=rf"train\.bin: .*{told}"):
+    with pytest.raises(InputError, match=rf"train\.bin: .*{expected}"):
         examine(config(tmp_path))
 
 
 def test_validation_files_are_ignored(tmp_path):
     write(tmp_path / "val.bin", range(40))
     write(tmp_path / "corpus_val_000000.bin", range(40))
-    told = r"expected token files \(\*train\*\.bin\), found none"
-    with pytest.raises(InputError, match=told):
+    expected = r"expected token files \(\*train\*\.bin\), found none"
+    with pytest.raises(InputError, match=expected):
         examine(config(tmp_path))
     with pytest.raises(RequestError, match="perfkit samples --for gpt; real data: a folder of"):
         plan("gpt", {"data_dir": str(tmp_path), "device": "cpu"}, skip_checks=["machine"])

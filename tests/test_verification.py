@@ -366,8 +366,8 @@ def keep(outputs, one, name=""):
 def results(**changes):
     """Return Paddle and PyTorch measurements that the verification above applies to."""
     paddle_one = measured([1.0], execution="dynamic")
-    told = {"execution": "dynamic", "layout": "NHWC"} | changes
-    torch_one = measured([2.0], framework="torch", **told)
+    parameters = {"execution": "dynamic", "layout": "NHWC"} | changes
+    torch_one = measured([2.0], framework="torch", **parameters)
     version = {"torch": Reading(value="2.13.0+cu126")}
     environment = torch_one.environment | version
     return paddle_one, torch_one.model_copy(update={"environment": environment})
@@ -445,13 +445,13 @@ def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
         found = compare(*both, across=["framework", "layout"])
         return found.pairs[0].same_work.state, str(found)
 
-    state, told = compared()
+    state, text = compared()
     assert state == "not verified"
-    assert "perfkit verify resnet50 --frameworks paddle,torch" in told
+    assert "perfkit verify resnet50 --frameworks paddle,torch" in text
     keep(tmp_path, verified())
-    state, told = compared()
+    state, text = compared()
     assert state == "verified"
-    assert "same work: verified in float32 and float64 (2026-01-01" in told
+    assert "same work: verified in float32 and float64 (2026-01-01" in text
     # The newest verification counts, regardless of its file name.
     newer = verified(trace(more=2), created="2026-03-01T00:00:00+00:00")
     keep(tmp_path, newer, "0.json")
@@ -534,9 +534,9 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
     monkeypatch.setattr(verification.shutil, "disk_usage", lambda _path: room)
     with FileLock(running / ".lock"):
         status, printed = run()
-        told = " ".join(printed.err.split())
-        assert status == 1 and "disk_full" in told
-        assert "has 0.1 GB of room, and what is compared takes 1.1 meanwhile" in told
+        text = " ".join(printed.err.split())
+        assert status == 1 and "disk_full" in text
+        assert "has 0.1 GB of room, and what is compared takes 1.1 meanwhile" in text
         assert [*folder.iterdir()] == [running]
     assert run()[0] == 1
     assert [*folder.iterdir()] == []

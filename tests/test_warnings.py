@@ -105,15 +105,14 @@ def test_machine_disturbances_give_warnings(name, changes):
 
 
 @pytest.mark.parametrize(
-    ("samples", "told"), [(None, [50]), (0, [50]), (50, [25]), (79, [10]), (81, []), (100, [])]
+    ("samples", "gaps"), [(None, [50]), (0, [50]), (50, [25]), (79, [10]), (81, []), (100, [])]
 )
-def test_a_telemetry_gap_gives_a_warning(samples, told):
+def test_a_telemetry_gap_gives_a_warning(samples, gaps):
     result = changed(measured([8.0] * 7), began="2026-01-01T00:00:00.000+00:00")
     assert result.repeats[0].ranks[0].window_seconds == 50
     seen = None if samples is None else telemetry(samples=samples)
     found = warnings_of(changed(result, telemetry=seen), ())
-    gaps = [warning.params["seconds"] for warning in found if warning.code == "telemetry_gap"]
-    assert gaps == told
+    assert [w.params["seconds"] for w in found if w.code == "telemetry_gap"] == gaps
 
 
 def test_a_rising_loss_on_a_constant_batch_gives_a_warning():
@@ -127,9 +126,9 @@ def test_missing_samples_give_a_warning():
     result = measured(QUIET)
     (rank,) = result.repeats[0].ranks
     wanted = result.protocol.steps * result.config.samples_per_step
-    for seen, told in ((wanted, []), (wanted - 1, ["fewer_samples"])):
+    for seen, expected in ((wanted, []), (wanted - 1, ["fewer_samples"])):
         ranks = [rank.model_copy(update={"samples_seen": seen})]
-        assert names(changed(result, ranks=ranks)) == told
+        assert names(changed(result, ranks=ranks)) == expected
 
 
 def test_throughput_above_the_datasheet_gives_a_warning():
@@ -140,8 +139,8 @@ def test_throughput_above_the_datasheet_gives_a_warning():
     # 69.9 GFLOP per sequence without Winograd savings: 225 sequences/s.
     bert = {"model": "bert", "input": "dataloader", "image_size": None, "layout": None}
     bert |= {"sequence_length": 128, "optimizer": "adamw", "device": "gpu", "gpus": 1}
-    (told,) = [w for w in warnings_of(measured([230.0] * 7, **bert), ()) if "above" in w.code]
-    assert told.code == "above_datasheet"
+    codes = names(measured([230.0] * 7, **bert))
+    assert [code for code in codes if "above" in code] == ["above_datasheet"]
     assert "above_datasheet" not in names(measured([220.0] * 7, **bert))
     facts = {"gpus": ["Some GPU, 32 GiB"]}
     assert names(measured([9e9] * 7, device="gpu", gpus=1, facts=facts)) == []
@@ -187,18 +186,18 @@ def test_published_numbers_are_plausible():
 
 
 @pytest.mark.parametrize(
-    ("target", "repeats", "budget", "told"),
+    ("target", "repeats", "budget", "expected"),
     [
         (0.0001, 7, None, ["interval_missed"]),
         (0.0001, 100, 1, ["interval_missed"]),
         (0.5, 100, None, []),
     ],
 )
-def test_a_missed_interval_target_gives_a_warning(target, repeats, budget, told):
+def test_a_missed_interval_target_gives_a_warning(target, repeats, budget, expected):
     result = measured(QUIET)
     auto = {"interval_target": target, "repeats": repeats, "budget": budget}
     protocol = result.protocol.model_copy(update=auto)
-    assert names(result.model_copy(update={"protocol": protocol})) == told
+    assert names(result.model_copy(update={"protocol": protocol})) == expected
 
 
 def test_aspects_without_data_count_as_unchecked():
@@ -263,8 +262,8 @@ def test_failed_repeats_give_no_warnings(tmp_path):
     assert "never_steady" in names(found.result, profiles)
     failed = {"status": "failed", "throughput": None}
     repeats = [found.result.repeats[0], found.result.repeats[1].model_copy(update=failed)]
-    told = names(found.result.model_copy(update={"repeats": repeats}), profiles)
-    assert "never_steady" not in told
+    codes = names(found.result.model_copy(update={"repeats": repeats}), profiles)
+    assert "never_steady" not in codes
 
 
 def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):
@@ -275,8 +274,8 @@ def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):
             # The host did not wait: the device's steps took longer than the window.
             event["seconds"] = 60.0
     found = with_raw_files(tmp_path / "m", result, [[events]])
-    told = names(found.result, profile_repeats(load_steps(found.folder)))
-    assert "window_mismatch" in told
+    codes = names(found.result, profile_repeats(load_steps(found.folder)))
+    assert "window_mismatch" in codes
 
 
 def test_every_warning_has_a_sentence_and_is_documented():
