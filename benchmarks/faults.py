@@ -102,7 +102,6 @@ def request(namespaces: Namespaces, folder: Path) -> dict[str, object]:
 
 
 def processes(namespaces: Namespaces) -> list[int]:
-    """Return the pids in the namespaces, without zombies."""
     found = []
     for node in namespaces.nodes:
         listed = subprocess.check_output(["ip", "netns", "pids", node.name], text=True)

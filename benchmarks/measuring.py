@@ -29,7 +29,6 @@ def result_of(**parameters: Any) -> Result:
 
 
 def measured(**parameters: Any) -> float:
-    """Return the images/s of one repeat."""
     return result_of(**parameters).throughput.value
 
 

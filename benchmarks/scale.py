@@ -94,7 +94,6 @@ def _sweep(count, trainer_seconds):
 
 
 def _floats(code, *arguments):
-    """Return the numbers that the code prints in a separate process."""
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]

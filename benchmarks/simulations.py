@@ -95,8 +95,8 @@ def false_alarms():
 
 
 def drifting(drift, order=round_order, n=6, level=0.95, simulations=SIMULATIONS, seed=SEED):
-    """Share of interleaved comparisons of A with A that are called different on a machine whose
-    speed changes by `drift` from one repeat to the next."""
+    """Return the share of interleaved comparisons of A with A that are called different on a
+    machine whose speed changes by `drift` per repeat."""
     random = np.random.default_rng(seed)
     places = [list(order([0, 1], repeat)).index(0) for repeat in range(1, n + 1)]
     speeds = 1 + drift * np.arange(2 * n).reshape(n, 2)
@@ -109,8 +109,8 @@ def drifting(drift, order=round_order, n=6, level=0.95, simulations=SIMULATIONS,
 
 
 def drift():
-    """A machine that becomes steadily faster makes no false alarms of an interleaved comparison
-    of A with A: A B B A, beside A B A B."""
+    """On a machine that becomes steadily faster, an interleaved comparison of A with A gives no
+    false alarms in the order A B B A, unlike A B A B."""
     for change in (0, 0.0025, 0.005, 0.01):
         fixed = drifting(change, lambda variants, _repeat: variants)
         yield f"{change:.2%} a repeat: A B B A {drifting(change):.2%}, A B A B {fixed:.2%}"

@@ -27,7 +27,6 @@ SIZES = {
 
 
 def prepare(model: str, variant: dict[str, str]) -> tuple[Any, Any]:
-    """Return a trainer and its batch."""
     values: dict[str, Any] = {"model": model, "framework": "torch", "device": "cpu"}
     values |= {"processes": 1, "optimizer": MODELS[model].optimizers[0], **SIZES[model]}
     values |= {} if model == "bert" else {"layout": FRAMEWORKS["torch"].layout}

@@ -21,7 +21,6 @@ def manifest(*words):
 
 
 def objects(*words):
-    """Return the objects of a manifest by kind."""
     done = manifest(*words)
     assert done.exit_code == 0, done.stderr
     return {item["kind"]: item for item in yaml.safe_load_all(done.stdout)}

@@ -16,13 +16,11 @@ batch = SIDE.batch
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Reduce the widths of all models."""
     replace_sizes(monkeypatch.setattr)
 
 
 @pytest.fixture
 def network(narrow):
-    """A narrow BERT in evaluation mode."""
     paddle.seed(0)
     network = NETWORKS["bert"]()
     network.eval()

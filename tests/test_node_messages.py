@@ -4,6 +4,7 @@ The example number is the random seed. FIRST=n sets the first number, EXAMPLES=n
 FUZZ_SECONDS=600 the minimum duration.
 """
 
+# ruff: noqa: F401, F811 - fixtures of test_nodes
 import contextlib
 import copy
 import json
@@ -18,7 +19,7 @@ from queue import Queue
 import pytest
 from clusters import wait_for
 from fake_trainer import launcher_command
-from test_nodes import by_mpirun, mpirun_launcher, node, reset  # noqa: F401 - fixtures
+from test_nodes import by_mpirun, mpirun_launcher, node, reset
 
 import perfkit
 from perfkit.driver.cluster import ClusterWorkers, NodeError
@@ -99,7 +100,6 @@ def as_json(chance, message):
 
 @pytest.fixture
 def events(processes, small, monkeypatch, tmp_path):
-    """The raw events of a repeat."""
     monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
     outputs = str(tmp_path / "single")
     plan = perfkit.plan("resnet50", small(input="synthetic", outputs_dir=outputs))
@@ -120,7 +120,6 @@ def script(events):
 
 @contextlib.contextmanager
 def playing(launcher, before, then):
-    """Run a node that sends these messages."""
 
     def answer():
         with contextlib.suppress(OSError, EOFError):
@@ -163,10 +162,7 @@ def play(launcher, store, events, before, then):
 
 
 def test_every_mutated_node_message_ends_in_a_known_code(
-    by_mpirun,  # noqa: F811
-    events,
-    tmp_path,
-    monkeypatch,
+    by_mpirun, events, tmp_path, monkeypatch
 ):
     config = by_mpirun.config.model_copy(update={"timeout": 1})
     monkeypatch.setattr(by_mpirun, "config", config)
@@ -208,11 +204,7 @@ def two_nodes(launcher, tmp_path):
 
 
 @pytest.mark.timeout(60)
-def test_a_flood_of_node_messages_does_not_block_the_timeout(
-    by_mpirun,  # noqa: F811
-    tmp_path,
-    monkeypatch,
-):
+def test_a_flood_of_node_messages_does_not_block_the_timeout(by_mpirun, tmp_path, monkeypatch):
     receive = by_mpirun._receive
 
     def send_another(*received):
@@ -226,10 +218,7 @@ def test_a_flood_of_node_messages_does_not_block_the_timeout(
     assert [*by_mpirun.workers.exited_at] == [1]
 
 
-def test_an_invalid_node_message_is_a_node_error_naming_the_field(
-    by_mpirun,  # noqa: F811
-    tmp_path,
-):
+def test_an_invalid_node_message_is_a_node_error_naming_the_field(by_mpirun, tmp_path):
     before = {*tmp_path.rglob("*")}
     for message, field in [
         (READY | {"facts": []}, "ready.facts"),

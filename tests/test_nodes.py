@@ -491,7 +491,6 @@ def raw_connection(launcher):
 
 
 def node(launcher, *messages, secret=b"the secret"):
-    """Open an authenticated connection and send messages."""
     connection = Client(("127.0.0.1", launcher.listener.port), authkey=secret)
     for message in messages:
         content = message if isinstance(message, bytes) else json.dumps(message).encode()
@@ -620,7 +619,6 @@ def test_silent_and_slow_connections_are_closed_without_delaying_nodes(by_mpirun
 
 
 def reset_connection(connection):
-    """Close a connection with a TCP reset."""
     linger = struct.pack("ii", 1, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     connection.close()

@@ -75,7 +75,6 @@ PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 
 
 def cli(*words):
-    """Run the `perfkit` command in this process."""
     return CliRunner().invoke(main, [*words])
 
 
@@ -121,7 +120,6 @@ def test_papermill_without_an_output_path_stores_the_result(papermill, tmp_path,
 
 
 def outcome_line(measurement):
-    """Return the beginning and the end of the last line."""
     value = number(measurement.result.throughput.value)
     return f"{value} images/s", f"{measurement.folder.name}/report.html"
 
@@ -305,7 +303,6 @@ def test_the_notebook_runs_interactively_and_shows_progress(tmp_path, fake, monk
 
 
 def tagged(tag):
-    """Return the cells of the notebook with this tag."""
     cells = nbformat.read(NOTEBOOK, 4).cells
     return [cell for cell in cells if tag in cell.metadata.get("tags", ())]
 

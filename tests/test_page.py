@@ -24,7 +24,6 @@ def page_of(folder, **changes):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A measurement with page, notebook and index."""
     measurement = stored(tmp_path_factory.mktemp("outputs") / "m")
     report.publish(measurement)
     return measurement

@@ -26,7 +26,6 @@ PLACE = ("precision", "nodes", "gpus", "batch_size")
 
 
 def expand(path):
-    """Return the configurations of a parameters file as dictionaries."""
     configurations, wrong = read_sweep(path)
     if wrong:
         raise SweepError([*map(str, wrong)])

@@ -221,7 +221,6 @@ def test_scaling_is_relative_to_the_fewest_gpus():
 
 
 def legends(section):
-    """Return the legend texts of each figure's last panel."""
     found = [figure.axes[-1].get_legend().get_texts() for figure in figures(section)]
     return [[text.get_text() for text in texts] for texts in found]
 

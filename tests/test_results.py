@@ -122,7 +122,6 @@ INDEX, WALL, VALUE = '"index": 1', '"wall_seconds": null', '"value": 4.0'
     ],
 )
 def test_an_invalid_field_is_named(tmp_path, old, new, why):
-    """Cover duplicate keys and invalid numbers too."""
     refused(tmp_path, made_result(), (old, new), why)
 
 
@@ -140,7 +139,9 @@ def test_times_are_converted_to_utc():
     assert east.created == "2026-01-01T00:00:00+00:00"
 
 
-def test_errors_for_unreadable_files_are_short(tmp_path):
+def test_errors_for_missing_and_unreadable_files_are_short(tmp_path):
+    with pytest.raises(ResultError, match="No such file"):
+        read_result(tmp_path / "result.json")
     (tmp_path / "result.json").write_text('{"schema_version": "' + "9" * 10**6 + '"}')
     with pytest.raises(ResultError) as error:
         read_result(tmp_path / "result.json")
@@ -158,11 +159,6 @@ def test_a_result_truncated_at_any_byte_is_rejected(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(ResultError, match=r"result\.json"):
             read_result(path)
-
-
-def test_a_missing_file_is_reported(tmp_path):
-    with pytest.raises(ResultError, match="No such file"):
-        read_result(tmp_path / "result.json")
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):

@@ -68,7 +68,6 @@ def with_steps(outputs):
 
 @pytest.fixture
 def without_published_charts(monkeypatch):
-    """Skip the slow charts of the published tables."""
     monkeypatch.setattr("perfkit.report.published_tables", lambda _summary: Section())
 
 
@@ -176,8 +175,7 @@ def hostile(content):
     """Return the result with HOSTILE in every unconstrained text and name, and their number."""
     replaced = 0
 
-    def kept():
-        """Return whether the result is still valid."""
+    def is_valid():
         nonlocal replaced
         try:
             Result.model_validate_json(json.dumps(content))
@@ -190,7 +188,7 @@ def hostile(content):
         """Replace unconstrained dictionary names, then every value below the node."""
         for name in list(node) if isinstance(node, dict) else []:
             node[HOSTILE] = node.pop(name)
-            if not kept():
+            if not is_valid():
                 node[name] = node.pop(HOSTILE)
         for key in list(node) if isinstance(node, dict) else range(len(node)):
             value = node[key]
@@ -198,7 +196,7 @@ def hostile(content):
                 replace_texts(value)
             elif isinstance(value, str):
                 node[key] = HOSTILE
-                if not kept():
+                if not is_valid():
                     node[key] = value
 
     replace_texts(content)

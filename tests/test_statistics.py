@@ -33,10 +33,6 @@ def test_the_interval_is_the_narrowest_at_the_level_or_the_range(n, k, level):
     assert interval.level == pytest.approx(level, abs=5e-5)
 
 
-def test_one_value_has_no_interval():
-    assert median_interval([4.2]) is None
-
-
 @given(VALUES, st.randoms())
 def test_results_do_not_depend_on_the_order_of_values(values, random):
     shuffled = random.sample(values, len(values))
@@ -50,7 +46,8 @@ def test_summary_values_are_sorted(values):
     assert ordered == sorted(ordered)
 
 
-def test_a_summary_of_one_value_is_that_value():
+def test_one_value_has_a_summary_and_no_interval():
+    assert median_interval([4.2]) is None
     assert set(summary([3.0]).values()) == {3.0}
 
 

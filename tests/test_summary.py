@@ -69,7 +69,6 @@ def bold(section):
 
 
 def answer(section):
-    """Return the first paragraph's text."""
     return BeautifulSoup(section.html, "html.parser").p.get_text()
 
 
@@ -119,7 +118,6 @@ def frameworks(outputs, *more, changes=None, **values):
 
 
 def with_pages(outputs, *folders):
-    """Create empty pages in these folders."""
     for folder in folders:
         (outputs / folder).mkdir(exist_ok=True)
         for page in ("report.html", "report.zh.html"):

@@ -53,13 +53,11 @@ def sweep_file(samples, tmp_path):
 
 @pytest.fixture
 def fake_trainer(plant):
-    """Replace training by a fake trainer that takes half a second per repeat."""
     plant(planted(0.5))
 
 
 @pytest.fixture
 def sweep(processes):
-    """Return a function that runs `perfkit sweep` to its end."""
 
     def ended(*words, **settings):
         return subprocess.run(

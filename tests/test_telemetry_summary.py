@@ -143,7 +143,6 @@ def test_a_rising_count_means_cpu_throttling():
 
 
 def seen_in(result, *seen):
-    """Return the result with this telemetry in its repeats."""
     pairs = zip(result.repeats, seen, strict=True)
     repeats = [repeat.model_copy(update={"telemetry": summary}) for repeat, summary in pairs]
     return result.model_copy(update={"repeats": repeats})

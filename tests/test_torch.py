@@ -28,7 +28,6 @@ config, batch = SIDE.config, SIDE.batch
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Reduce the widths of all models."""
     replace_sizes(monkeypatch.setattr)
 
 
@@ -138,7 +137,6 @@ def test_gpu_settings_are_applied_unless_disabled(monkeypatch, disabled, on):
 
 
 def profiled(name, device, start_us, end_us, **more):
-    """Return an event of PyTorch's profiler."""
     from torch.autograd import DeviceType
     from torch.autograd.profiler_util import FunctionEvent
 

@@ -59,7 +59,6 @@ UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 
 @pytest.fixture(scope="module")
 def narrow():
-    """Reduce the networks of all frameworks."""
     with pytest.MonkeyPatch.context() as patch:
         for model, sizes in NARROW.items():
             for name, value in sizes.items():
@@ -171,7 +170,6 @@ def batch_norm_epsilon(epsilon):
 
 
 def bert_facts(**facts):
-    """Change constants of PyTorch's BERT only."""
     return lambda patch: patch.setattr(
         networks, "bert", SimpleNamespace(**vars(networks.bert) | facts)
     )

@@ -31,7 +31,6 @@ def names(result, course=()):
 
 
 def changed(result, **changes):
-    """Return the result with these fields changed in every repeat."""
     repeats = [repeat.model_copy(update=changes) for repeat in result.repeats]
     return result.model_copy(update={"repeats": repeats})
 

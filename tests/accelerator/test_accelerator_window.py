@@ -44,7 +44,6 @@ def configuration(case, **changes):
 
 @pytest.fixture(scope="module")
 def steps(plugin, tmp_path_factory):
-    """The output of train.py for each case of CASES."""
     folder = tmp_path_factory.mktemp("steps")
     found = trained(plugin, "gpu", folder, [configuration(case) for case in CASES])
     return dict(zip(CASES, found, strict=True))

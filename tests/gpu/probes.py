@@ -56,13 +56,11 @@ class Watched:
 
 
 def opened(config):
-    """Return the framework and its device."""
     framework = backend(config.framework)
     return framework, framework.open_device(config)
 
 
 def device_facts(config, seconds=1.0, size=4096):
-    """Return identity, energy and event facts."""
     framework, device = opened(config)
     return {
         "identity": identity(config),
@@ -135,7 +133,6 @@ def events(framework, device, config, seconds, size):
 
 
 def peaks(config, times=2):
-    """Return the peaks, measured several times."""
     framework, device = opened(config)
     workloads = framework.Workloads(config)
     return {"peaks": [measure_peak(workloads, device) for _ in range(times)]}

@@ -89,7 +89,6 @@ class Machine:
         self.framework, self.device, self.folder = framework, device, folder
 
     def values(self, **changes: Any) -> dict[str, Any]:
-        """Return the parameters of a probe or a measurement."""
         values = {"framework": self.framework, "input": "synthetic", **SIZES[self.device]}
         if changes.get("model") == "bert":
             values = {k: v for k, v in values.items() if k != "image_size"} | BERT[self.device]
@@ -142,7 +141,6 @@ class Machine:
         return ""
 
     def measured(self, **changes: Any) -> perfkit.Measurement:
-        """Measure ResNet-50."""
         folder = self.folder / "measurements"
         values = self.values(outputs_dir=str(folder), **changes)
         plan = perfkit.plan("resnet50", values)
@@ -223,7 +221,6 @@ class Machine:
         return gpus.ask(read)
 
     def facts(self, name: str) -> Facts:
-        """Return the facts of a probe or of a special measurement."""
         own: dict[str, Callable[[], Facts]] = {
             "out of memory": self.exhausted,
             "killed": self.killed,
@@ -295,7 +292,6 @@ def attempted(machine: Machine, name: str) -> Facts | Exception:
 
 
 def write(machine: Machine, rows: list[dict[str, Any]], facts: dict[str, Facts]) -> None:
-    """Write report.json and report.html."""
     framework = FRAMEWORKS[machine.framework]
     about = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
