@@ -91,8 +91,8 @@ def judge(folder, base, chance):
     history(frame)
     write_tables(folder.parent, frame)
     write_index(folder.parent)
-    for one, other in ((base, folder), (folder, base)):
-        refusable(lambda one=one, other=other: str(perfkit.compare(one, other, across=["cpu"])))
+    for pair in ((base, folder), (folder, base)):
+        refusable(lambda pair=pair: str(perfkit.compare(*pair, across=["cpu"])))
     measurement = refusable(lambda: Measurement.read(folder))
     refusable(lambda: load_steps(folder))
     if measurement:

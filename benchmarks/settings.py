@@ -21,8 +21,7 @@ def cpu_settings():
 
 
 def processes():
-    """Throughput of two processes with one thread and 8 images each / of one process with two
-    threads and 16 images."""
+    """Throughput of two processes (1 thread, 8 images each) / of one (2 threads, 16 images)."""
     request = {"input": "synthetic", "warmup_steps": 1, "measured_steps": 4}
     two = partial(measured, **request, processes=2, batch_size=8)
     one = partial(measured, **request, processes=1, batch_size=16)

@@ -69,11 +69,11 @@ def share(found):
 def called_different(noise, n, shift=1.0, level=0.95, **how):
     """Return the share of simulations in which `shift` times A is called different from A."""
     bases, others = draws(noise, (n, n), **how)
-    said = [
+    verdicts = [
         verdict(ratio_interval(other, base, level), level)
         for base, other in zip(bases.tolist(), (shift * others).tolist(), strict=True)
     ]
-    return share([one in ("faster", "slower") for one in said])
+    return share([word in ("faster", "slower") for word in verdicts])
 
 
 def ratio_coverage(noise, m, n, ratio=1.03, level=0.95, **how):
@@ -83,8 +83,8 @@ def ratio_coverage(noise, m, n, ratio=1.03, level=0.95, **how):
         ratio_interval(other, base, level)
         for base, other in zip(bases.tolist(), (ratio * others).tolist(), strict=True)
     ]
-    (printed,) = {one.level for one in found}
-    return share([one.low <= ratio <= one.high for one in found]), printed
+    (printed,) = {interval.level for interval in found}
+    return share([interval.low <= ratio <= interval.high for interval in found]), printed
 
 
 def false_alarms():
@@ -104,8 +104,8 @@ def drifting(drift, order=round_order, n=6, level=0.95, simulations=SIMULATIONS,
     bases, others = speeds[rows, places], speeds[rows, 1 - np.array(places)]
     shape = (simulations, n)
     ratios = others * normal(random, shape) / (bases * normal(random, shape))
-    said = [verdict(median_estimate(pairs, level), level) for pairs in ratios.tolist()]
-    return share([one in ("faster", "slower") for one in said])
+    verdicts = [verdict(median_estimate(pairs, level), level) for pairs in ratios.tolist()]
+    return share([word in ("faster", "slower") for word in verdicts])
 
 
 def drift():
@@ -137,9 +137,9 @@ def median_coverage(noise, n, **how):
     """Return the share of simulations whose interval covers the true median, and its level."""
     middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000)))
     (values,) = draws(noise, (n,), **how)
-    found = [median_interval(one) for one in values.tolist()]
-    (printed,) = {one.level for one in found}
-    return share([one.low <= middle <= one.high for one in found]), printed
+    found = [median_interval(repeats) for repeats in values.tolist()]
+    (printed,) = {interval.level for interval in found}
+    return share([interval.low <= middle <= interval.high for interval in found]), printed
 
 
 def coverage_of_medians():
@@ -151,8 +151,7 @@ def coverage_of_medians():
 
 
 def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
-    """Return, for repeats=auto, the share of simulations whose interval covers the median, the
-    mean printed level and the mean number of repeats."""
+    """For repeats=auto, return the intervals' coverage, mean level and mean repeats."""
     middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000, spread)))
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     found, most = [], AUTO["repeats"]
@@ -178,7 +177,7 @@ def stopping():
 def outlying(noise, n, **how):
     """Return the share of simulations without outliers in which a repeat is flagged as one."""
     (values,) = draws(noise, (n,), **how)
-    return share([bool(outliers(one)) for one in values.tolist()])
+    return share([bool(outliers(repeats)) for repeats in values.tolist()])
 
 
 def flagged_outliers():
@@ -210,14 +209,13 @@ STEP_NOISE = NOISE | {f"resembling by {r}": resembling(r) for r in (0.3, 0.5, 0.
 
 
 def called_unsteady(simulations, noise="normal", seed=SEED, count=STEPS):
-    """Return the share of flat profiles with noise of up to 3 % in which a warm-up, a drift or
-    no steady state is found."""
+    """Return the share of flat profiles, with noise of up to 3 %, called unsteady."""
     random = np.random.default_rng([seed, [*STEP_NOISE].index(noise)])
     seen = [
         steadiness(STEP_NOISE[noise](random, count, random.uniform(0.002, 0.03)))
         for _ in range(simulations)
     ]
-    return share([one.begin > 0 or not one.settled or one.drift is not None for one in seen])
+    return share([s.begin > 0 or not s.settled or s.drift is not None for s in seen])
 
 
 def found_warm_up(form, simulations, seed=SEED):
@@ -321,8 +319,7 @@ MEASUREMENTS = 50
 
 
 def series_of(random, noise, n, session=0.0):
-    """Return throughputs of shape (MEASUREMENTS, n); repeats scatter by 1 %, measurements by
-    the share `session`."""
+    """Return throughputs (MEASUREMENTS, n): repeats scatter by 1 %, sessions by `session`."""
     repeats = NOISE[noise](random, (MEASUREMENTS, n), 0.01)
     return repeats * (1 + session * random.standard_normal((MEASUREMENTS, 1)))
 
@@ -335,8 +332,7 @@ def false_changes(noise, simulations, n=7, session=0.0, seed=SEED):
 
 
 def found_changes(noise, simulations, n=7, session=0.0, after=2, seed=SEED):
-    """Return the share of series in which a drop by 3 % in the last `after` measurements is
-    found."""
+    """Return the share of series in which a 3 % drop of the last `after` values is found."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     found = []
     for _ in range(simulations):

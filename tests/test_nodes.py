@@ -111,25 +111,24 @@ def wait_for_steps(request):
 
 @pytest.fixture(scope="module")
 def by_hand(pair, tmp_path_factory):
-    """Two nodes that train once the second has the secret that the first prints, and the output
-    of two attempts with a missing and a wrong secret."""
+    """Two nodes that share the printed secret, and the output without it or with another."""
     hosts = ",".join(node.address for node in pair.nodes)
     fixed = SMALL | {"nodes": 2, "launcher": "manual", "hosts": hosts, "input": "synthetic"}
     outputs = [tmp_path_factory.mktemp(f"outputs{node}") for node in (0, 1)]
-    one, two = (fixed | {"outputs_dir": str(folder)} for folder in outputs)
-    first = start(pair.nodes[0], one, PERFKIT_SECRET="")
+    first_request, second_request = (fixed | {"outputs_dir": str(folder)} for folder in outputs)
+    first = start(pair.nodes[0], first_request, PERFKIT_SECRET="")
     while "PERFKIT_SECRET=" not in (line := first.stdout.readline()):
         assert line
     secret = line.partition("=")[2].split()[0]
     refused = []
     for given in ("", "guessed"):
-        other = start(pair.nodes[1], two, PERFKIT_SECRET=given)
+        other = start(pair.nodes[1], second_request, PERFKIT_SECRET=given)
         refused += end(other)
         assert other.returncode
-    second = start(pair.nodes[1], two, PERFKIT_SECRET=secret)
+    second = start(pair.nodes[1], second_request, PERFKIT_SECRET=secret)
     output = end(first, second)
     assert (first.returncode, second.returncode) == (0, 0), output
-    results = [result_of(request) for request in (one, two)]
+    results = [result_of(request) for request in (first_request, second_request)]
     return SimpleNamespace(
         line=line, secret=secret, refused=refused, outputs=outputs, results=results
     )

@@ -48,8 +48,7 @@ def test_a_copied_measurement_folder_is_left_out(tmp_path):
 
 
 def refused(folder, result, change, why):
-    """Check that the stored result, modified by `change` (a function of its content, or a pair
-    of texts to replace), is rejected with `why`."""
+    """Check that a stored result, changed by a function or a text replacement, is rejected."""
     write_result(folder, result)
     path = folder / "result.json"
     text = path.read_text()
@@ -79,26 +78,26 @@ def refused(folder, result, change, why):
 def test_a_throughput_that_is_not_the_median_is_rejected(tmp_path, name, value):
     why = f"{name} is not that of the complete repeats"
     result = measured([4.0, 5.0, 6.0])
-    refused(tmp_path, result, lambda one: one["throughput"].update({name: value}), why)
+    refused(tmp_path, result, lambda r: r["throughput"].update({name: value}), why)
 
 
 @pytest.mark.parametrize(
     ("why", "change"),
     [
-        ("there is one if there are complete repeats", lambda one: one.update(throughput=None)),
-        ("with these repeats it is complete", lambda one: one.update(status="partial")),
-        ("not rising, or not 1 to 3", lambda one: one["repeats"][2].update(index=4)),
-        ("not rising, or not 1 to 3", lambda one: one["repeats"][0].update(index=2)),
-        ("not rising, or not 1 to 2", lambda one: one["protocol"].update(repeats=2)),
-        ("steps_per_second is not", lambda one: one["repeats"][0].update(steps_per_second=1.0)),
-        ("longer than its wall_seconds", lambda one: one["repeats"][0].update(wall_seconds=1)),
-        ("no year from 1970", lambda one: one.update(created="0001-01-01T00:00:00+00:00")),
-        ("no time zone", lambda one: one.update(created="2026-01-01T08:00:00")),
+        ("there is one if there are complete repeats", lambda r: r.update(throughput=None)),
+        ("with these repeats it is complete", lambda r: r.update(status="partial")),
+        ("not rising, or not 1 to 3", lambda r: r["repeats"][2].update(index=4)),
+        ("not rising, or not 1 to 3", lambda r: r["repeats"][0].update(index=2)),
+        ("not rising, or not 1 to 2", lambda r: r["protocol"].update(repeats=2)),
+        ("steps_per_second is not", lambda r: r["repeats"][0].update(steps_per_second=1.0)),
+        ("longer than its wall_seconds", lambda r: r["repeats"][0].update(wall_seconds=1)),
+        ("no year from 1970", lambda r: r.update(created="0001-01-01T00:00:00+00:00")),
+        ("no time zone", lambda r: r.update(created="2026-01-01T08:00:00")),
         (
             "throughput is not that of its ranks",
-            lambda one: one["repeats"][0]["ranks"][0].update(samples=1),
+            lambda r: r["repeats"][0]["ranks"][0].update(samples=1),
         ),
-        ("a complete repeat has a", lambda one: one["repeats"][0].update(throughput=None)),
+        ("a complete repeat has a", lambda r: r["repeats"][0].update(throughput=None)),
     ],
 )
 def test_a_self_contradictory_result_is_rejected(tmp_path, why, change):

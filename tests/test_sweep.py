@@ -134,8 +134,7 @@ def test_a_failed_configuration_is_reported_with_its_command_and_retried(
 def test_a_changed_matrix_runs_only_new_configurations(
     sweep, sweep_file, tmp_path, fake_trainer, monkeypatch
 ):
-    """The dry run agrees. The user's OMP_NUM_THREADS overrides Snakemake's 1, and stale partial
-    files are removed."""
+    """The user's OMP_NUM_THREADS overrides Snakemake's, and stale partial files are removed."""
     # Remove what imports of other tests have set in this process.
     for name in [name for name in os.environ if name.startswith(LIBRARY_VARIABLES)]:
         monkeypatch.delenv(name)
@@ -293,9 +292,9 @@ def test_a_command_line_parameter_overrides_the_file(sweep_file, tmp_path):
 def test_each_configuration_gets_one_host_per_node(sweep_file):
     hosts = "127.0.0.1,127.0.0.2,127.0.0.3"
     file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts=hosts)
-    one, two = read_jobs(file, {}, "local")
-    assert (one.plan.config.launcher, one.plan.config.hosts) == ("local", None)
-    assert (two.plan.config.launcher, two.plan.config.hosts) == ("mpirun", hosts[:19])
+    single, double = read_jobs(file, {}, "local")
+    assert (single.plan.config.launcher, single.plan.config.hosts) == ("local", None)
+    assert (double.plan.config.launcher, double.plan.config.hosts) == ("mpirun", hosts[:19])
 
 
 def test_job_names_are_safe_unique_and_reproducible(sweep_file):

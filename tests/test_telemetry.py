@@ -40,8 +40,7 @@ def sys(tmp_path):
 
 @pytest.fixture
 def sampled(tmp_path):
-    """Return a function that takes samples and returns the file's events. `between` is called
-    after each sample; `sys` replaces /sys."""
+    """Return a function that takes samples, each followed by `between`; returns the events."""
 
     def sample(config=CPU, samples=1, between=lambda: None, **sys):
         path = tmp_path / "telemetry.jsonl"

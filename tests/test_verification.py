@@ -354,10 +354,10 @@ def verified(other=None, **changes):
     return Verification(**values | changes)
 
 
-def keep(outputs, one, name=""):
+def keep(outputs, verification, name=""):
     (outputs / FOLDER).mkdir(parents=True, exist_ok=True)
-    path = outputs / FOLDER / (name or one.file_name)
-    path.write_text(one.model_dump_json())
+    path = outputs / FOLDER / (name or verification.file_name)
+    path.write_text(verification.model_dump_json())
     return path
 
 
@@ -373,17 +373,17 @@ def results(**changes):
 
 def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path):
     keep(tmp_path, verified())
-    one, other = results()
-    assert verification_of(tmp_path, one, other)[0] == verified()
-    assert verification_of(tmp_path, other, one)[1:] == (TORCH, PADDLE)
-    assert verification_of(tmp_path, one, one) is None
-    assert verification_of(tmp_path / "elsewhere", one, other) is None
+    in_paddle, in_torch = results()
+    assert verification_of(tmp_path, in_paddle, in_torch)[0] == verified()
+    assert verification_of(tmp_path, in_torch, in_paddle)[1:] == (TORCH, PADDLE)
+    assert verification_of(tmp_path, in_paddle, in_paddle) is None
+    assert verification_of(tmp_path / "elsewhere", in_paddle, in_torch) is None
     for change in ({"image_size": 192}, {"execution": "static"}, {"layout": "NCHW"}):
-        assert verification_of(tmp_path, one, results(**change)[1]) is None
+        assert verification_of(tmp_path, in_paddle, results(**change)[1]) is None
     for fact in ("suite_source", "torch"):
-        environment = other.environment | {fact: Reading(value="2.12.0")}
-        changed = other.model_copy(update={"environment": environment})
-        assert verification_of(tmp_path, one, changed) is None
+        environment = in_torch.environment | {fact: Reading(value="2.12.0")}
+        changed = in_torch.model_copy(update={"environment": environment})
+        assert verification_of(tmp_path, in_paddle, changed) is None
 
 
 @pytest.mark.parametrize(
@@ -406,38 +406,36 @@ def test_an_invalid_verification_file_is_skipped_and_named(tmp_path, change, why
 
 
 def test_the_page_shows_each_check_or_the_command_to_run(tmp_path):
-    one, other = results()
+    in_paddle, in_torch = results()
     folder = tmp_path / "outputs"
-    page = work_equivalence(Measurement(folder / "m", one)).html
+    page = work_equivalence(Measurement(folder / "m", in_paddle)).html
     assert "perfkit verify resnet50" in page
     keep(folder, verified())
-    for result, partner in ((one, "PyTorch 2.13.0+cpu"), (other, "Paddle 3.3.1")):
+    for result, partner in ((in_paddle, "PyTorch 2.13.0+cpu"), (in_torch, "Paddle 3.3.1")):
         page = work_equivalence(Measurement(folder / "m", result)).html
         assert partner in page and "the same work." in page
         assert page.count("<tr>") == 1 + 3 + 2 * 5
     keep(folder, verified(trace(more=2), created="2026-02-01T00:00:00+00:00"))
     (folder / FOLDER / "odd.json").write_text("<script>")
-    page = work_equivalence(Measurement(folder / "m", one)).html
+    page = work_equivalence(Measurement(folder / "m", in_paddle)).html
     assert "NOT the same work" in page and ">no</td>" in page
     assert "odd.json" in page and "<script>" not in page
 
 
 def test_the_verify_command_matches_the_measured_configurations():
-    one, other = (result.config for result in results())
-    assert command(one, other) == "perfkit verify resnet50 --frameworks paddle,torch"
+    in_paddle, in_torch = (result.config for result in results())
+    assert command(in_paddle, in_torch) == "perfkit verify resnet50 --frameworks paddle,torch"
     compiled = {"execution": "static", "layout": "NCHW", "image_size": 96}
-    assert command(other.model_copy(update=compiled), one) == (
+    assert command(in_torch.model_copy(update=compiled), in_paddle) == (
         "perfkit verify resnet50 --frameworks torch:static:NCHW,paddle -p image_size 96"
     )
-    assert command(one) == "perfkit verify resnet50"
+    assert command(in_paddle) == "perfkit verify resnet50"
     lamb = {"model": "bert", "optimizer": "lamb", "batch_size": 2, "execution": "dynamic"}
     assert command(resolve(lamb)) == ""
 
 
 def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
-    both = [
-        keep_result(tmp_path / n, one).folder for n, one in zip("ab", results(), strict=True)
-    ]
+    both = [keep_result(tmp_path / n, r).folder for n, r in zip("ab", results(), strict=True)]
 
     def compared():
         found = compare(*both, across=["framework", "layout"])
@@ -524,10 +522,10 @@ def test_a_failed_framework_is_reported_and_leaves_no_files(in_workers, run, tmp
 def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path, monkeypatch):
     folder = tmp_path / "outputs" / FOLDER
     killed, running = folder / ".traces-killed", folder / ".traces-running"
-    for one in (killed, running):
-        one.mkdir(parents=True)
-        (one / "weights-1.npz").write_bytes(b"large")
-        (one / ".lock").touch()
+    for leftover in (killed, running):
+        leftover.mkdir(parents=True)
+        (leftover / "weights-1.npz").write_bytes(b"large")
+        (leftover / ".lock").touch()
     room = SimpleNamespace(free=10**8)
     monkeypatch.setattr(verification.shutil, "disk_usage", lambda _path: room)
     with FileLock(running / ".lock"):
@@ -561,10 +559,10 @@ def test_a_wrong_verification_request_is_rejected(named, values, why, tmp_path):
 
 def test_all_installed_suitable_frameworks_are_compared(tmp_path):
     places = {"outputs_dir": str(tmp_path)}
-    assert [one.framework for one in sides("bert", None, places)][:2] == ["paddle", "torch"]
+    assert [c.framework for c in sides("bert", None, places)][:2] == ["paddle", "torch"]
     with pytest.raises(RequestError, match="installed for this: paddle"):
         sides("bert", None, places | {"optimizer": "lamb"})
     with pytest.raises(RequestError, match="alexnet"):
         sides("alexnet", None, places)
-    one, other = sides("resnet50", "torch:static:NCHW,paddle", places)
-    assert (one.execution, one.layout, other.execution) == ("static", "NCHW", "dynamic")
+    first, second = sides("resnet50", "torch:static:NCHW,paddle", places)
+    assert (first.execution, first.layout, second.execution) == ("static", "NCHW", "dynamic")

@@ -133,7 +133,7 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
     for _, rows in steps.groupby("rank"):
         assert [*rows["measured"]] == [False] * repeat.warmup.steps + [True] * 2
     assert check_against_raw(found) == []
-    assert "fewer_samples" not in {one.code for one in warnings_of(found.result, [])}
+    assert "fewer_samples" not in {warning.code for warning in warnings_of(found.result, [])}
 
 
 def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, monkeypatch):
@@ -150,7 +150,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
     (repeat,) = found.result.complete_repeats
     assert (repeat.warmup.steps, repeat.warmup.ended_by) == (7, "steps")
     assert max(tested, default=0) <= 7
-    assert {one.code for one in warnings_of(found.result, [])} >= {"warm_up_limited"}
+    assert {warning.code for warning in warnings_of(found.result, [])} >= {"warm_up_limited"}
 
 
 def warmed_up(folder, warmup, count=120):

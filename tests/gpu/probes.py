@@ -187,8 +187,7 @@ def place(batch):
 
 
 def overflow(config, steps=12):
-    """Count finite weights after an overflow in the first step. The memory that the optimizer
-    allocates is filled with NaN before."""
+    """Count finite weights after a first-step overflow, with optimizer memory full of NaN."""
     framework, _device = opened(config)
     batch = next(framework.tensors(synthetic.batches(config, 0), config))
     trainer = framework.Trainer(config)

@@ -95,8 +95,7 @@ class Machine:
         return values | changes
 
     def probe(self, name: str) -> Facts:
-        """Return the facts of a probe of PROBES. Raises ProbeError, or NotCheckedError if it
-        cannot run here."""
+        """Return a probe's facts. Raises ProbeError, or NotCheckedError if it cannot run."""
         task, changes = PROBES[name]
         if why := self.lacks(name):
             raise NotCheckedError(why)
