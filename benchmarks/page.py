@@ -63,7 +63,8 @@ def origin(figure: Figure, newest: Figure) -> str:
         for fact in {**figure.environment, **newest.environment}
         if fact not in NOT_IDENTITY and figure.fact(fact) != newest.fact(fact)
     ]
-    return text + (f". Other than below: {'; '.join(others)}" if others else "") + "."
+    text += f". Environment differs from below: {'; '.join(others)}" if others else ""
+    return f"{text}."
 
 
 def row(entry: Number) -> list[str]:

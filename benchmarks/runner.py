@@ -40,7 +40,7 @@ def counts(variable: str) -> list[int]:
     text = os.environ.get(variable, VARIABLES[variable])
     if not re.fullmatch(r"\s*[1-9]\d*(\s+[1-9]\d*)*\s*", text):
         example = f"{variable}={VARIABLES[variable]!r}"
-        sys.exit(f"{variable}={text!r}: numbers from 1 on, as {example}")
+        sys.exit(f"{variable}={text!r}: must be integers of at least 1, such as {example}")
     return [int(word) for word in text.split()]
 
 
