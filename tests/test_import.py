@@ -170,14 +170,14 @@ def test_what_trained_follows_from_what_is_known(log, imported, facts, given, tr
     [
         (
             {"batchsize": 1},
-            "batchsize: nothing that is told of a log; did you mean 'batch_size'?",
+            "batchsize: not a parameter of imported logs; did you mean 'batch_size'?",
         ),
-        ({"timeout": 60}, "timeout: nothing that is told of a log"),
+        ({"timeout": 60}, "timeout: not a parameter of imported logs"),
         ({"environment__gpu": "V100"}, "did you mean 'environment.gpus'?"),
         ({"framework": "caffe"}, "framework: 'caffe' is not available; allowed: paddle, torch"),
         ({"batch_size": "many"}, "batch_size: 'many' is of the wrong type"),
-        ({"device": "auto"}, "device: say what trained, cpu with processes or gpu with gpus"),
-        ({"gpus": 0}, "device: say what trained, cpu with processes or gpu with gpus"),
+        ({"device": "auto"}, "device: add -p device cpu with processes, or gpu with gpus"),
+        ({"gpus": 0}, "device: add -p device cpu with processes, or gpu with gpus"),
         ({"measured_steps": 0}, "measured_steps: 0 is out of range"),
     ],
 )
@@ -192,15 +192,15 @@ def test_what_is_given_wrong_is_refused(log, imported, given, told):
         (
             {"nodes": None, "devices": None, "ranks": 32},
             {"nodes": 2, "gpus": 8},
-            "nodes, gpus: 2x8 makes 16 ranks; a.log, line 3 says 32",
+            "nodes, gpus: 2x8 makes 16 ranks; a.log, line 3 has 32",
         ),
         (
             {"global_batch_size": 512},
             {},
-            "batch_size, accumulate: they and 1x8 make 256 samples an update; a.log, line 3 "
+            "batch_size, accumulate and 1x8 make 256 samples per update; a.log, line 3 "
             "says 512",
         ),
-        ({"mode": "inference"}, {}, "a.log: inference, no training"),
+        ({"mode": "inference"}, {}, "a.log: inference, not training"),
     ],
 )
 def test_what_contradicts_the_log_is_refused(log, imported, facts, given, told):
@@ -210,19 +210,20 @@ def test_what_contradicts_the_log_is_refused(log, imported, facts, given, told):
 def test_logs_that_are_no_repeats_of_each_other_are_refused(log, imported):
     (problem,) = refused(imported, log("a.log"), log("b.log", facts={"batch_size": 64}))
     assert problem == (
-        "batch_size: differs, so these are no repeats: 32 by a.log, line 3, 64 by b.log, line 3"
+        "batch_size: differs, so these are not repeats: "
+        "32 by a.log, line 3, 64 by b.log, line 3"
     )
     log.known[other := log("c.log")].format = "Suite Y"
     (problem,) = refused(imported, log("a.log"), other)
     assert problem == (
-        "logs of one measurement have one format: a.log is of Suite X; c.log is of Suite Y"
+        "logs of one measurement must have the same format: a.log: Suite X; c.log: Suite Y"
     )
 
 
 def test_one_log_is_one_repeat_however_often_it_is_given(log, imported):
     log.known[copy := log("b.log")].sha256 = log.known[path := log("a.log")].sha256
     for other, name in ((copy, "b.log"), (path, "a.log")):
-        told = f"{name}: the same bytes as a.log; a log is one repeat"
+        told = f"{name}: same content as a.log; each repeat needs its own log"
         assert refused(imported, path, other) == [told]
 
 
@@ -231,10 +232,12 @@ def test_a_figure_without_steps_and_several_trainings_are_no_measurement(
 ):
     path = log(ends=[])
     log.known[path].reported = [ReportedFigure("train_throughput", 9421.36, "9421.36", 9)]
-    assert refused(imported, path) == ["a.log: tells of no step, only train_throughput 9421.36"]
+    assert refused(imported, path) == ["a.log: no printed steps, only train_throughput 9421.36"]
     monkeypatch.setattr(importing, "read_logs", lambda path, given: [log.known[path]] * 2)
     (problem,) = refused(imported, log())
-    assert problem == "a.log: 2 trainings of different configurations; give a file for each"
+    assert (
+        problem == "a.log: 2 trainings of different configurations; split the file by training"
+    )
 
 
 def test_every_log_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -356,7 +359,7 @@ def test_a_batch_size_that_the_logs_own_figures_contradict_is_refused(log, impor
     path = log(own_rate=64.0)
     assert imported(path).result.throughput
     (problem,) = refused(imported, path, batch_size=64)
-    assert "make 32 samples a step of a device" in problem
+    assert "makes 32 samples per step of a device" in problem
 
 
 def test_what_is_stored_already_is_left_as_it_is(log, imported):

@@ -191,7 +191,7 @@ def test_micro_batches_do_not_double_a_number_by_the_clock(write, tmp_path):
     result = import_logs([path], given, tmp_path / "out").result
     assert result.config.accumulate == 2 and result.imported.basis == "clock"
     assert result.throughput.value == pytest.approx(128 * 8 / 0.125)
-    with pytest.raises(RequestError, match="rates and times"):
+    with pytest.raises(RequestError, match="rate x time"):
         import_logs([path], given | {"batch_size": "256"}, tmp_path / "out")
 
 
@@ -413,11 +413,11 @@ def test_the_command_that_imports_a_log_again_has_the_format_that_was_given(mine
     ("regex", "options", "why"),
     [
         ("(", "", "--format-regex: "),
-        ("<step> <speed>", "", "no group speed; there are rank, epoch, step"),
+        ("<step> <speed>", "", "unknown group speed; known: rank, epoch, step"),
         ("<rate>", "rate_of=all", "needs a group `step`"),
-        ("<step> <rate>", "", "whose is the rate"),
+        ("<step> <rate>", "", "add rate_of=device or rate_of=all"),
         ("<step> <rate>", "rate_of=me", "rate_of"),
-        ("<step> <rate>", "speed=1", "there are rate_of, covers"),
+        ("<step> <rate>", "speed=1", "known options: rate_of, covers"),
     ],
 )
 def test_a_format_that_is_none_is_refused_with_what_is_allowed(regex, options, why):
@@ -431,7 +431,7 @@ def test_seconds_since_1970_are_a_clock_and_text_that_is_no_number_is_refused(wr
     (log,) = read_logs(write(lines), own)
     assert np.diff(log.windows["at"]) == pytest.approx(np.ones(129))
     seconds = user_format(r"it (?P<step>\d+) at (?P<seconds>\S+)", "")
-    with pytest.raises(RequestError, match=r"its numbers can't be computed with.*'abc'"):
+    with pytest.raises(RequestError, match=r"unusable numbers: .*'abc'"):
         import_logs([write(lines + "it 131 at abc\n")], {}, tmp_path, seconds)
 
 

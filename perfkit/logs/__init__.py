@@ -1,17 +1,17 @@
-"""Logs of other suites: read, audited, imported; and measurements exported for other tools.
+"""Logs of other suites: read, audit, import; and export of measurements for other tools.
 
-log.py           what a log says: windows of steps, by its prints; facts, its own figures
-formats.py       formats, which formats.toml has as data, and one given on the command line
-config_facts.py  what a log tells of its configuration, by facts.toml, and who says it
-documents.py     figures that logs give themselves; JSON objects, tables, MLPerf's events
+log.py           a log: windows of steps from its prints, facts, reported figures
+formats.py       formats, defined in formats.toml or on the command line
+config_facts.py  the configuration in a log, by facts.toml, with its sources
+documents.py     reported figures; JSON objects, tables, MLPerf's events
 reader.py        files to logs
-recompute.py     every throughput that a log gives, by each statistic that suites use
-claims.py        a claimed number against these, and down to the steady throughput
-findings.py      what is odd about a log; the sentences are in findings.toml
+recompute.py     every throughput of a log, by each statistic that suites use
+claims.py        claimed numbers against these figures, down to the steady throughput
+findings.py      findings about logs; the sentences are in findings.toml
 dlperf.py        DLPerf's own summary of a folder in its layout
-audit.py         an audit as it is stored
+audit.py         the stored form of an audit
 auditing.py      files to an audit
 wording.py       sentences, words for figures, an audit for a terminal by audit.txt.j2
-importing.py     logs as a measurement
-export.py        measurements as other tools write theirs, series as Apache Otava reads them
+importing.py     logs to a measurement
+export.py        measurements to other tools' formats, series to Apache Otava's
 """

@@ -1,4 +1,4 @@
-"""From files to an audit."""
+"""Audit log files: read them, compute their figures and check claims."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,19 +20,19 @@ from perfkit.request import RequestError, suggest
 from perfkit.text.terminal import plain
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-"""A number as it is printed: commas between thousands alone."""
+"""A printed number; commas only between thousands."""
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The files that these name, each once; a folder names all regular files in it and below,
-    by name. Raises RequestError."""
+    """Return the files under `paths`, without duplicates; a folder stands for all regular files
+    in it and below, sorted by name. Raises RequestError."""
     if problems := [f"no file or folder {path}" for path in paths if not path.exists()]:
         raise RequestError(problems)
     found: dict[Path, Path] = {}
     for path in paths:
-        some = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        for one in some:
-            found.setdefault(one.resolve(), one)
+        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        for file in files:
+            found.setdefault(file.resolve(), file)
     if not found:
         raise RequestError([f"no file in {', '.join(map(str, paths))}"])
     return [*found.values()]
@@ -49,24 +49,24 @@ def audit(
     given: LogFormat | None = None,
     progress: Callable[[Path], None] = lambda path: None,
 ) -> Audit:
-    """What each of `files` gives, beside the cells of the published `tables`, or beside
-    `claim`, a number as it is printed.
+    """Audit `files` against the cells of the published `tables`, or against `claim`, a number
+    as printed.
 
-    A claim is reproduced by a figure that is the same to its digits, or near one within
-    `tolerance`, a share. A file that can't be read is named in `left_out`, and the others go
-    on. `given` is the format of the files, if none of those known. `progress` is called with
-    each file that is done. Raises RequestError.
+    A claim is reproduced if a figure equals it to its printed digits, and near if a figure is
+    within `tolerance`, a share. Files that can't be read are listed in `left_out`; the audit
+    continues without them. `given` is the format of the files if it is not a known format.
+    `progress` is called with each finished file. Raises RequestError.
     """
     problems = [
-        f"--published {table}: no published table; those are {', '.join(SHAPES)}"
+        f"--published {table}: unknown table; known tables: {', '.join(SHAPES)}"
         f"{suggest(table, [*SHAPES])}"
         for table in tables
         if table not in SHAPES
     ]
     if claim is not None and not 0 < _value(claim) < inf:
-        problems.append(f"--claim {claim}: no throughput; type it as it is printed: 10984.436")
+        problems.append(f"--claim {claim}: not a throughput; type it as printed: 10984.436")
     if not 0 <= tolerance < inf:
-        problems.append(f"--tolerance {tolerance}: no share")
+        problems.append(f"--tolerance {tolerance}: must be a share of at least 0")
     if problems:
         raise RequestError(problems)
     logs: list[Audited] = []
@@ -77,21 +77,17 @@ def audit(
                 figures = Figures(log)
                 logs.append((audited(figures), figures))
         except (ValueError, ArithmeticError) as error:
-            known = isinstance(error, LogError)
-            reason = (
-                str(error) if known else f"{path}: its numbers can't be computed with: {error}"
-            )
-            left_out.append(plain(portable(reason))[:2000])
+            prefix = "" if isinstance(error, LogError) else f"{path}: unusable numbers: "
+            left_out.append(plain(portable(f"{prefix}{error}"))[:2000])
         progress(path)
     if claim and len(logs) != 1:
-        read = f"{len(logs)} of them can be read" if logs else "it can't be read"
-        raise RequestError([f"--claim: is of one log; {read}", *left_out])
-    every = cells_of(published()) if tables else []
-    wanted = [c for table in dict.fromkeys(tables) for c in every if c["table"] == table]
+        raise RequestError([f"--claim needs one readable log, got {len(logs)}", *left_out])
+    cells = cells_of(published()) if tables else []
+    wanted = [c for table in dict.fromkeys(tables) for c in cells if c["table"] == table]
     claims = [*claims_of_tables(wanted, logs, tolerance)]
     if claim:
-        given_claim = {"text": claim, "value": _value(claim), "place": "--claim"}
-        claims.append(check_claim(given_claim, *logs[0], tolerance))
+        claim_input = {"text": claim, "value": _value(claim), "place": "--claim"}
+        claims.append(check_claim(claim_input, *logs[0], tolerance))
     found = [log for log, _figures in logs]
     return Audit(
         schema_version=SCHEMA_VERSION,
@@ -113,7 +109,7 @@ def _value(claim: str) -> float:
 
 
 def audited(figures: Figures) -> AuditedLog:
-    """All that follows from one log alone."""
+    """Return the audit of a single log."""
     log = figures.log
     name = plain(portable(log.name))
     return AuditedLog(

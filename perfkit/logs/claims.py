@@ -1,5 +1,5 @@
-"""A claimed number against every figure of a log: which of them explains it, and how it comes
-down to the steady throughput; and the published numbers at whose place a log stands."""
+"""Check claimed numbers against the figures of a log: which figure explains a claim, the stages
+from the claim down to the steady throughput, and the logs that match published numbers."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -23,26 +23,26 @@ from perfkit.results.schema import Finding
 from perfkit.text.format import FRAMEWORK_NAMES
 
 NEARBY = 1e-3
-"""Of the claimed number: in so wide a range on both sides figures are taken to lie anywhere."""
+"""Share of the claim on both sides within which figures are assumed uniformly distributed."""
 COARSE = 1e-4
-"""A figure that rounding may move by more than this share explains no digits."""
+"""A figure that rounding may move by more than this share cannot explain a claim's digits."""
 COUNTS = [2**power for power in range(13)]
-"""Numbers of devices by which a device's figure may have been multiplied."""
+"""Device counts by which the figure of one device may have been multiplied."""
 APART = 0.005
-"""Share by which figures must differ to be distinguished."""
+"""Share by which two figures must differ to count as different."""
 CHANCE = 0.2
-"""So many figures expected to agree by chance make an explanation weak."""
+"""Expected number of chance matches above which an explanation is weak."""
 MAY_DIFFER = ("batch_size", "precision")
-"""In these a log may differ from the cell whose number it gives, which is reported."""
+"""Facts in which a log may differ from the cell that it reproduces; reported as a finding."""
 HALF = ("amp", "pure_fp16")
-"""What one calls automatic mixed precision, another calls float16."""
+"""Names that suites use interchangeably for automatic mixed precision and float16."""
 Audited = tuple[AuditedLog, Figures]
-Given = Mapping[str, Any]
-"""What is claimed, and where: fields of a Claim, at least its text, value and place."""
+ClaimInput = Mapping[str, Any]
+"""Fields of a Claim: at least text, value and place."""
 
 
 class Candidate(NamedTuple):
-    """What a figure may be claimed as: of all devices (None), of one, or of another count."""
+    """A figure as it may be claimed: of all devices (None) or times a device count."""
 
     figure: Figure
     devices: int | None
@@ -50,26 +50,26 @@ class Candidate(NamedTuple):
 
 
 def check_claim(
-    given: Given,
+    given: ClaimInput,
     log: AuditedLog,
     figures: Figures,
     tolerance: float = 0.0,
     found: Iterable[Message] = (),
 ) -> Claim:
-    """A claimed number against every figure of a log; `found` is what its place shows."""
+    """Check a claim against every figure of a log; `found` are findings of the matching."""
     candidates, value = _candidates(figures), given["value"]
     if not candidates:
         return Claim(**given, log=log.name, state="no number")
     explanations, chance = _explained(given, candidates)
-    # The closest of what the log itself has or, where that is nothing, of all.
-    whole = [one for one in candidates if one.devices is None] or candidates
-    closest = min(whole, key=lambda one: abs(one.value - value))
+    # Prefer the log's own device count for the closest figure.
+    whole = [c for c in candidates if c.devices is None] or candidates
+    closest = min(whole, key=lambda candidate: abs(candidate.value - value))
     difference = closest.value / value - 1
-    # By a count of devices that is not the log's own, it is explained, but not reproduced; what
-    # the log reports itself is as it reports it.
+    # Another device count than the log's explains a claim without reproducing it. Figures that
+    # the log reports count as printed.
     own = any(
-        one.devices is None or (one.figure.statistic, one.devices) == ("reported", 1)
-        for one in explanations
+        e.devices is None or (e.figure.statistic, e.devices) == ("reported", 1)
+        for e in explanations
     )
     state: State = "near" if abs(difference) <= tolerance else "not reproduced"
     if own or (explanations and log.fact("ranks") is None):
@@ -94,7 +94,7 @@ def check_claim(
 
 
 def _candidates(figures: Figures) -> list[Candidate]:
-    """The simplest first: as the log has it, then of another count of devices than it has."""
+    """Return the candidates: first with the log's own device count, then with others."""
     found = []
     for figure in (*figures.shown, *figures.skipping):
         if figure.period == "steady":
@@ -105,19 +105,21 @@ def _candidates(figures: Figures) -> list[Candidate]:
         if device:
             ranks = round(whole / device) if whole else None
             found += [Candidate(figure, n, n * device) for n in COUNTS if n != ranks]
-    return sorted(found, key=lambda one: one.devices is not None)
+    return sorted(found, key=lambda candidate: candidate.devices is not None)
 
 
-def _explained(given: Given, candidates: list[Candidate]) -> tuple[list[Explanation], float]:
-    """Those that are the claimed number to its digits, rounded or, if none is, truncated; and
-    how many of the candidates up to the first of them would be by chance."""
+def _explained(
+    given: ClaimInput, candidates: list[Candidate]
+) -> tuple[list[Explanation], float]:
+    """Return the candidates equal to the claim to its digits, rounded or else truncated, and
+    how many of those up to the first such candidate are expected to match by chance."""
     half, nearby = half_of(given["text"]), NEARBY * given["value"]
-    values = np.array([one.value for one in candidates])
-    rounding = np.array([one.figure.rounding for one in candidates]) * values
+    values = np.array([c.value for c in candidates])
+    rounding = np.array([c.figure.rounding for c in candidates]) * values
     width, allowed = half + rounding, (half + rounding) * (1 + 1e-9)
     sharp = rounding <= np.maximum(COARSE * values, half * (1 + 1e-9))
     for truncated in (False, True) if half else (False,):
-        # What is truncated lies up to a whole digit above what is left.
+        # A truncated value lies up to one unit of the last digit above the claim.
         apart = np.abs(values - given["value"] - (half if truncated else 0.0))
         right = np.flatnonzero(sharp & (apart <= allowed))
         tried = slice(right[0] + 1 if len(right) else None)
@@ -125,19 +127,20 @@ def _explained(given: Given, candidates: list[Candidate]) -> tuple[list[Explanat
         chance = float(np.minimum(width[tried] / nearby, 1)[near].sum())
         if len(right):
             break
-    found = [candidates[k]._asdict() | {"truncated": truncated} for k in right]
-    return [Explanation(**one) for one in found], chance
+    found = [Explanation(**candidates[k]._asdict(), truncated=truncated) for k in right]
+    return found, chance
 
 
 def waterfall(
     claimed: float | None, explanations: list[Explanation], log: AuditedLog
 ) -> list[WaterfallStage]:
-    """From the claim over what explains it and samples / time of the protocol's steps to all
-    steady steps, each with its difference from the one before; as far as the log gives them."""
+    """Return the stages from the claim over its explanation and samples / time of the
+    protocol's steps to all steady steps, as far as known, with the difference between
+    successive stages."""
     protocol = log.figure("samples/time", "protocol") or log.figure("clock", "protocol")
     stages: list[tuple[Stage, float | None, Figure | None]] = [
         ("claimed", claimed, None),
-        *(("explained", one.value, one.figure) for one in explanations[:1]),
+        *(("explained", best.value, best.figure) for best in explanations[:1]),
         ("protocol", protocol.throughput if protocol else None, protocol),
         ("steady", log.steady.throughput if log.steady else None, log.steady),
     ]
@@ -145,8 +148,8 @@ def waterfall(
     for stage, value, figure in stages:
         if value:
             share = value / found[-1].value - 1 if found else None
-            one = WaterfallStage(stage=stage, value=value, difference=share, figure=figure)
-            found.append(one)
+            row = WaterfallStage(stage=stage, value=value, difference=share, figure=figure)
+            found.append(row)
     return found
 
 
@@ -174,25 +177,22 @@ def _of_explanation(claim: Claim, log: AuditedLog) -> Iterator[Message]:
         yield Message("by_chance", {"chance": claim.chance})
 
 
-# The published numbers at whose place a log stands.
-
-
 def claims_of_tables(
     cells: list[Cell], logs: list[Audited], tolerance: float
 ) -> Iterator[Claim]:
-    """Each cell beside every log at its place; those that no log stands at, too."""
+    """Check each published cell against every matching log; yield cells without a log, too."""
     found: dict[int, list[Claim]] = {}
     for log, figures in logs:
-        for some in cells_for(log, cells):
-            for cell, claim in _kept(some, log, figures, tolerance):
+        for candidates in cells_for(log, cells):
+            for cell, claim in _kept(candidates, log, figures, tolerance):
                 found.setdefault(id(cell), []).append(claim)
     for cell in cells:
         if cell["status"] == "published":
             yield from found.get(id(cell)) or [Claim(**of_cell(cell), log=None, state="no log")]
 
 
-def of_cell(cell: Cell) -> Given:
-    """The published number as a claim."""
+def of_cell(cell: Cell) -> ClaimInput:
+    """Return a published number as a claim."""
     name, batch = FRAMEWORK_NAMES[cell["framework"]], cell["batch_per_gpu"]
     words = [name, cell["precision"], cell["topology"], f"batch {batch}"]
     words += [] if cell["accumulates"] is None else [cell["note"]]
@@ -209,29 +209,29 @@ def of_cell(cell: Cell) -> Given:
 def _kept(
     cells: list[Cell], log: AuditedLog, figures: Figures, tolerance: float
 ) -> list[tuple[Cell, Claim]]:
-    """Of the cells of a table that may be a log's, those that it gives or, if it gives none,
-    those of its batch and precision."""
+    """Return the cells of one table that the log reproduces or, if none, those with its batch
+    size and precision, each with its claim."""
     alike = [cell for cell in cells if not differs(log, cell)]
     ambiguous = [Message("ambiguous")] if len(alike) > 1 else []
-    every = []
+    checked = []
     for cell in cells:
         found = [
             Message("other_work", {"key": key, "claimed": claimed, "log": own})
             for key, (claimed, own) in differs(log, cell).items()
         ]
         found += ambiguous
-        every.append((cell, check_claim(of_cell(cell), log, figures, tolerance, found)))
-    given = [
+        checked.append((cell, check_claim(of_cell(cell), log, figures, tolerance, found)))
+    reproduced = [
         (cell, claim)
-        for cell, claim in every
+        for cell, claim in checked
         if claim.state == "reproduced" and (cell in alike or claim.chance <= CHANCE)
     ]
-    return given or [(cell, claim) for cell, claim in every if cell in alike]
+    return reproduced or [(cell, claim) for cell, claim in checked if cell in alike]
 
 
 def differs(log: AuditedLog, cell: Cell) -> dict[str, tuple[Any, Any]]:
-    """In which of the facts that it tells a log is not of a cell: the published and its own.
-    Where nothing else tells the model, its path does."""
+    """Return the known facts of a log that differ from a cell: fact -> published, log's own. A
+    log without a model fact is matched by its path."""
     place, precision, accumulate = place_of(cell), cell["precision"], log.fact("accumulate")
     published: dict[str, Any] = {
         "model": place["model"],
@@ -243,8 +243,8 @@ def differs(log: AuditedLog, cell: Cell) -> dict[str, tuple[Any, Any]]:
         "batch_size": cell["batch_per_gpu"],
         "precision": precision,
     }
-    both = {key: (value, log.fact(key)) for key, value in published.items()}
-    found = {key: pair for key, pair in both.items() if pair[1] not in (None, pair[0])}
+    pairs = {key: (value, log.fact(key)) for key, value in published.items()}
+    found = {key: pair for key, pair in pairs.items() if pair[1] not in (None, pair[0])}
     if "model" not in log.facts and place["model"] not in log.name.lower():
         found["model"] = (place["model"], None)
     if accumulate and cell["accumulates"] is (accumulate == 1):
@@ -255,10 +255,10 @@ def differs(log: AuditedLog, cell: Cell) -> dict[str, tuple[Any, Any]]:
 
 
 def cells_for(log: AuditedLog, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Of each table, the published cells that may be a log's. Inference stands at none."""
+    """Yield, per table, the published cells that the log may belong to; none for inference."""
     if "framework" not in log.facts or log.fact("mode") == "inference":
         return
     published = [cell for cell in cells if cell["status"] == "published"]
-    like = [cell for cell in published if differs(log, cell).keys() <= {*MAY_DIFFER}]
-    for table in dict.fromkeys(cell["table"] for cell in like):
-        yield [cell for cell in like if cell["table"] == table]
+    matching = [cell for cell in published if differs(log, cell).keys() <= {*MAY_DIFFER}]
+    for table in dict.fromkeys(cell["table"] for cell in matching):
+        yield [cell for cell in matching if cell["table"] == table]

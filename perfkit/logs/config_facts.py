@@ -1,5 +1,5 @@
-"""What a log tells of its configuration, by the patterns of facts.toml: launchers, command
-lines, parameters that suites print, and the names of files."""
+"""Read a log's configuration by the patterns of facts.toml: from launchers, command lines,
+printed parameters and file names."""
 
 import re
 import tomllib
@@ -14,15 +14,15 @@ from perfkit.messages import STRICT, Message
 
 Value = int | str
 TEXT_LIMIT = 1_000_000
-"""Facts are looked for in so many characters at the beginning of a training, and at its end."""
+"""Characters searched for facts at the beginning of a training, and again at its end."""
 CONTRADICTIONS = 20
-"""How many are noted of one log."""
+"""Contradictions noted per log, at most."""
 _DATA = tomllib.loads((Path(__file__).parent / "facts.toml").read_text(encoding="utf-8"))
 
 
 class ConfigPattern(NamedTuple):
-    """How logs tell a fact: the first group has the value. `word` is in each match; `unique`:
-    two values say nothing."""
+    """A pattern that finds a fact; its first group is the value. `word` is fixed text in each
+    match; a `unique` pattern yields nothing if the text has two values."""
 
     fact: str
     kind: str
@@ -31,7 +31,7 @@ class ConfigPattern(NamedTuple):
     unique: bool
 
     def values(self, text: str) -> Iterator[tuple[Value, int]]:
-        """Each value that a text tells, and where it stands; of the same ones the first."""
+        """Yield each distinct value in a text with the offset of its first occurrence."""
         found: dict[Value, int] = {}
         for match in self.pattern.finditer(text) if self.word in text else ():
             if (value := _value(self.kind, match[1])) is not None:
@@ -40,22 +40,27 @@ class ConfigPattern(NamedTuple):
 
 
 def _patterns(where: str) -> Iterator[ConfigPattern]:
-    """The patterns of facts.toml for a text, or for the name or the path of a file."""
-    for entry in _DATA[where]:
+    """Return the patterns of facts.toml for a text, or for the name or the path of a file."""
+    exported, entries = _DATA["exported"], [*_DATA[where]]
+    for kind in ("number", "text") if where == "text" else ():
+        for name in exported[kind]:
+            pattern = exported["pattern"].replace("NAME", name)
+            entries.append({"fact": name, "kind": kind, "patterns": [pattern]})
+    for entry in entries:
         for text in entry["patterns"]:
-            # With \b before it, a word is hidden from Python's search for fixed beginnings, and
-            # a search takes ten times as long.
-            word = re.match(r"\\b([\w :=]+)(?![?*{])", text)
+            # A leading \b disables the literal-prefix search of `re`, which makes a search ten
+            # times slower.
+            fixed = re.match(r"\\b([\w :=]+)(?![?*{])", text)
             unique = entry.get("unique", where != "text")
-            kind, pattern = entry["kind"], re.compile(text)
-            yield ConfigPattern(entry["fact"], kind, pattern, word[1] if word else "", unique)
+            word = fixed[1] if fixed else ""
+            yield ConfigPattern(entry["fact"], entry["kind"], re.compile(text), word, unique)
 
 
 TEXT, NAME, PATH = (tuple(_patterns(where)) for where in ("text", "name", "path"))
 
 
 def _value(kind: str, text: str) -> Value | None:
-    """A value of this kind of facts.toml; None if it is none."""
+    """Convert a text to a value of a kind in facts.toml; None if it is not such a value."""
     match kind:
         case "number":
             return int(text) if text.isdecimal() else None
@@ -64,16 +69,15 @@ def _value(kind: str, text: str) -> Value | None:
         case "text":
             return text
         case "gpu":
-            # GeForce RTX 2080 Ti is 2080TI.
+            # GeForce RTX 2080 Ti becomes 2080TI.
             return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
-    words = _DATA["values"][kind].items()
-    return next((word for word, one in words if re.search(one, text, re.I)), None)
+    values = _DATA["values"][kind].items()
+    return next((value for value, regex in values if re.search(regex, text, re.I)), None)
 
 
 @dataclass(frozen=True, config=STRICT)
 class Sourced:
-    """What the log tells of its configuration, and who says it: a line, its name, its format,
-    or a rule by which it follows."""
+    """A fact about the configuration and its source: a line, a name, the format, or a rule."""
 
     value: Value
     by: Message
@@ -84,15 +88,14 @@ def by_line(line: int) -> Message:
 
 
 def number_in(facts: Mapping[str, Sourced], name: str) -> int:
-    """A fact that is a number above 0; 0 if there is none."""
+    """Return a positive number among the facts; 0 if unknown."""
     value = facts[name].value if name in facts else 0
     return value if isinstance(value, int) else 0
 
 
 class Facts:
-    """Gathers the facts of one training (`found`), and where two of them contradict each other
-    (`notes`, with the line). `of_format` are those that follow from the format, unless they are
-    empty."""
+    """Collects the facts of one training (`found`) and their contradictions (`notes`, with the
+    line). `of_format` are facts that follow from the format; empty values are ignored."""
 
     def __init__(self, **of_format: Value) -> None:
         by = Message("by_format", {})
@@ -100,51 +103,51 @@ class Facts:
         self.notes: dict[tuple[str, Value], tuple[int, Message]] = {}
 
     def read(self, lines: Sequence[tuple[int, str]]) -> None:
-        """Takes what lines, with their numbers, say."""
-        # Patterns look for line ends at both sides.
+        """Add the facts found in numbered lines."""
+        # Patterns may match the line ends on both sides.
         text = "\n".join(["", *(line for _number, line in lines), ""])
-        for one in TEXT:
+        for pattern in TEXT:
             for begin in sorted({0, max(0, len(text) - TEXT_LIMIT)}):
-                for value, offset in one.values(text[begin : begin + TEXT_LIMIT]):
-                    # The line takes time to find, and most matches say the same again.
-                    if self._is_news(one.fact, value):
+                for value, offset in pattern.values(text[begin : begin + TEXT_LIMIT]):
+                    # Counting lines is slow, and most matches repeat known values.
+                    if self._is_new(pattern.fact, value):
                         index = text.count("\n", 0, begin + offset) - 1
                         line = lines[min(index, len(lines) - 1)][0]
-                        self._add(one.fact, value, by_line(line), line)
+                        self._add(pattern.fact, value, by_line(line), line)
 
     def complete(self, path: Path) -> None:
-        """Takes what the file's name says, its folder's if that is laid out as DLPerf's, and
-        the GPU that any part of the path names; then what follows from all facts by rules."""
+        """Add the facts in the file's name (with its folder's, in DLPerf's layout) and the GPU
+        named anywhere in the path, then apply the rules."""
         folder, name = path.absolute().parent.name, path.name
         if re.fullmatch(r"\d{1,5}n\d{1,5}g", folder):
             name = f"{folder}/{name}"
-        # MLPerf's BERT is another model, whatever its file is called.
-        patterns = [one for one in NAME if one.fact != "model" or "model" not in self.found]
-        for some, text in ((patterns, name), (PATH, str(path).replace("/", " / "))):
-            for one in some:
-                for value, _offset in one.values(text):
-                    if self._is_news(one.fact, value):
-                        self._add(one.fact, value, Message("by_name", {}))
+        # A model named in the log wins: MLPerf's BERT is BERT-large, whatever the file's name.
+        patterns = [p for p in NAME if p.fact != "model" or "model" not in self.found]
+        for searched, text in ((patterns, name), (PATH, str(path).replace("/", " / "))):
+            for pattern in searched:
+                for value, _offset in pattern.values(text):
+                    if self._is_new(pattern.fact, value):
+                        self._add(pattern.fact, value, Message("by_name", {}))
         of_images = "unit" in self.found and self.found["unit"].value == "images/s"
         for fact, how in _DATA["rules"]:
             factors, divisors = (re.findall(r"\w\w+", part) for part in how.partition("/")[::2])
             known = {name: number_in(self.found, name) for name in (*factors, *divisors)}
-            # Suites that train BERT accumulate unless they are told not to.
+            # BERT suites accumulate by default, so an unknown count is not 1.
             if fact == "batch_size" or of_images:
                 known["accumulate"] = known.get("accumulate") or 1
-            whole, part = (prod(known[name] for name in names) for names in (factors, divisors))
-            if whole and part and whole % part == 0 and not number_in(self.found, fact):
-                self.found[fact] = Sourced(whole // part, Message("by_rule", {"how": how}))
+            whole, divisor = (prod(known[n] for n in names) for names in (factors, divisors))
+            if whole and divisor and whole % divisor == 0 and not number_in(self.found, fact):
+                self.found[fact] = Sourced(whole // divisor, Message("by_rule", {"how": how}))
 
-    def _is_news(self, name: str, value: Value) -> bool:
-        """Whether a fact is not known, or its contradiction not noted."""
+    def _is_new(self, name: str, value: Value) -> bool:
+        """Whether a value is a new fact, or a contradiction not noted yet."""
         if name not in self.found:
             return True
         noted = (name, value) in self.notes or len(self.notes) >= CONTRADICTIONS
         return self.found[name].value != value and not noted
 
     def _add(self, name: str, value: Value, by: Message, line: int = 0) -> None:
-        """Takes what is news. The first fact stands."""
+        """Add a new fact, or note its contradiction; the first value stays."""
         known = self.found.setdefault(name, Sourced(value, by))
         if known.value != value:
             params = {"name": name, "value": value, "by": by, "other": known.value}

@@ -1,10 +1,11 @@
 """DLPerf's summary of a folder in its layout: `1n8g/r50_b128_fp32_1.log`.
 
-Its script takes the speed of a run from its clock, nodes x devices x batch / (seconds / steps),
-between the prints of steps 20 and 120; of the runs of a topology its first version takes the
-mean, later ones also the median, whose speed-up they give (`extract_paddle_logs_time.py`). The
-speed-ups that it published with the mean have two bases: where it came to a topology before one
-device, the last run on that, whose mean it had not taken yet. Here all have the mean.
+DLPerf's script computes a run's speed by the log's clock between the prints of steps 20 and
+120: nodes x devices x batch / (seconds / steps). Its first version takes the mean of a
+topology's runs; later versions add the median and use it for the speed-up
+(`extract_paddle_logs_time.py`). DLPerf's published speed-ups of means have two bases:
+topologies read before one device are divided by the last run on one device. Here the base is
+the mean.
 """
 
 import re
@@ -23,8 +24,8 @@ BASE = "1n1g"
 
 
 def cases(logs: Iterable[AuditedLog]) -> list[Case]:
-    """The runs in DLPerf's layout, by model, batch and topology; those whose prints' clock does
-    not tell of steps 21 to 120 are left out."""
+    """Return the runs in DLPerf's layout by model, batch size and topology, without runs whose
+    clock does not cover steps 21 to 120."""
     speeds: dict[tuple[str, int, str, int, int], dict[int, float]] = defaultdict(dict)
     for log in logs:
         found = PATH.search(PurePath(log.name).as_posix())
@@ -32,10 +33,10 @@ def cases(logs: Iterable[AuditedLog]) -> list[Case]:
         whole = clock and (clock.first, clock.last) == (WARMUP + 1, END)
         if found and clock and whole and clock.per_device and isinstance(batch, int):
             nodes, devices, named, run = (int(found[k]) for k in (1, 2, 4, 6))
-            # The folder's name says how many devices, and the file's which batch.
+            # As in DLPerf, the device count is the folder's and the batch size the file's.
             speed = clock.per_device / batch * named * nodes * devices
             speeds[found[3], named, found[5], nodes, devices][run] = round(speed, 2)
-    # DLPerf's words are the model's alone, as long as that tells its runs apart.
+    # DLPerf names only the model, which may be ambiguous.
     kinds = Counter(model for model, *_ in {key[:3] for key in speeds})
     return [
         Case(
@@ -49,23 +50,23 @@ def cases(logs: Iterable[AuditedLog]) -> list[Case]:
 
 
 def summary(found: list[Case], variant: Literal["mean", "median"]) -> dict[str, Any]:
-    """What the script prints, by model and topology; `speedup` is None without one device."""
+    """Return the script's result by model and topology; `speedup` may be None."""
     speed = "average_speed" if variant == "mean" else "middle_speed"
     shown: dict[str, Any] = {}
-    for one in found:
-        runs = [*one.speeds.values()]
-        # As the script sums, so that halves are rounded alike.
-        known: dict[str, Any] = {"average_speed": round(sum(runs) / len(runs), 2)}
-        known |= {"batch_size_per_device": one.batch_size, "speedup": None}
-        known |= {} if variant == "mean" else {speed: round(median(runs), 2)}
-        shown.setdefault(one.model, {})[one.case] = known
-    for some in shown.values():
-        if base := some.get(BASE, {}).get(speed):
-            for known in some.values():
-                known["speedup"] = round(known[speed] / base, 2)
+    for case in found:
+        runs = [*case.speeds.values()]
+        # The script's order of summation, so that halves are rounded alike.
+        row: dict[str, Any] = {"average_speed": round(sum(runs) / len(runs), 2)}
+        row |= {"batch_size_per_device": case.batch_size, "speedup": None}
+        row |= {} if variant == "mean" else {speed: round(median(runs), 2)}
+        shown.setdefault(case.model, {})[case.case] = row
+    for topologies in shown.values():
+        if base := topologies.get(BASE, {}).get(speed):
+            for row in topologies.values():
+                row["speedup"] = round(row[speed] / base, 2)
     return shown
 
 
 def text(found: list[Case], variant: Literal["mean", "median"]) -> str:
-    """The summary as the script prints it."""
+    """Return the summary as the script prints it."""
     return pformat(summary(found, variant))

@@ -1,4 +1,4 @@
-"""Figures that logs give themselves, files that are one JSON object or one table, and MLPerf's
+"""Read figures that logs report, files that are one JSON object or one table, and MLPerf's
 events: `:::MLLOG {"time_ms": …, "key": …}`, v0.6's `:::MLL`, and v0.5's `:::MLP`."""
 
 import csv
@@ -18,7 +18,7 @@ from perfkit.logs.formats import DOCUMENTS, REAL, REPORTED, semantics_of
 from perfkit.logs.log import Log, LogError, ReportedFigure, Unit, prints_of, windows_of
 
 NAME_CHARACTERS = 100
-"""Of a log's own figure; names and digits are foreign."""
+"""Longest name or text kept of a reported figure, which is untrusted."""
 UNITS: dict[Unit, re.Pattern[str]] = {
     "samples/s": re.compile(
         r"ips$|throughput|per_sec|samples/s|(?:img|image|frame|item|token)s?/s", re.I
@@ -26,34 +26,32 @@ UNITS: dict[Unit, re.Pattern[str]] = {
     "s": re.compile(r"(?<!infer)(?:_|\b)(?:time|runtime|latenc(?:y|ies)|\w+_sum)$", re.I),
     "": re.compile(""),
 }
-"""What the names of figures tell of their unit."""
+"""Units by patterns of figure names."""
 NO_TRAINING = re.compile(r"^val[._]|_val$|^infer|^eval|^test[._]|test=eval")
 CELL = re.compile(
     rf" {{1,11}}(\d{{1,9}}) {{1,11}}\|((?: {{1,11}}(?:{REAL}) {{1,11}}\|?){{1,20}})$"
 )
 LONGEST_HEADING = 10_000
-"""Characters of a table's first line."""
+"""Characters read of a table's first line."""
 DEPTH = 8
-"""Levels of a JSON object whose values have names."""
+"""Nesting levels of a JSON object that are flattened."""
 BACKENDS = {"pytorch": "torch"}
 Row = tuple[int, dict[str, Any]]
-"""A line, and the values in it by their names."""
+"""A line number and its values by name."""
 
 
 def figure(
     name: str, value: Any, line: int, ranks: int | None = None, unit: Unit | None = None
 ) -> ReportedFigure:
-    """A figure whose parts are a log's, its unit by its name if that is not given; nan if its
-    value is no number."""
-    by_name = next(known for known, pattern in UNITS.items() if pattern.search(name))
+    """Return a reported figure; the unit follows from the name unless given, and the value is
+    nan if `value` is not a number."""
+    unit = unit or next(known for known, pattern in UNITS.items() if pattern.search(name))
     name, text = name[:NAME_CHARACTERS], str(value)
-    return ReportedFigure(
-        name, number_of(text), text[:NAME_CHARACTERS], line, unit or by_name, ranks
-    )
+    return ReportedFigure(name, number_of(text), text[:NAME_CHARACTERS], line, unit, ranks)
 
 
 def number_of(text: str) -> float:
-    """nan if it is none."""
+    """Return the number in a text, or nan."""
     try:
         return float(text)
     except ValueError:
@@ -61,7 +59,7 @@ def number_of(text: str) -> float:
 
 
 def parsed(text: str) -> Any:
-    """The JSON in a text; None if it is none, or nested too deeply."""
+    """Return the JSON in a text; None if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -69,9 +67,9 @@ def parsed(text: str) -> Any:
 
 
 def reported_figures(lines: Sequence[tuple[int, str]]) -> Iterator[ReportedFigure]:
-    """The figures that logs give themselves, by the patterns of formats.toml, but for what
-    validation gave; and the tables with which NVIDIA's MXNet benchmark closes: of rates, with a
-    row for each number of devices, a column for each batch size."""
+    """Yield the figures that logs report, found by the patterns of formats.toml, except
+    validation results; and the closing tables of NVIDIA's MXNet benchmark: rates with a row per
+    device count and a column per batch size."""
     for index, (number, line) in enumerate(lines):
         for key, head, pattern in REPORTED:
             if key in line and (begin := head.search(line)):
@@ -92,7 +90,7 @@ def reported_figures(lines: Sequence[tuple[int, str]]) -> Iterator[ReportedFigur
 
 
 def read(path: Path, text: str) -> Log | None:
-    """A file that is one JSON object or one table; None if it is in no known format. Raises
+    """Read a file that is one JSON object or one table; None if the format is unknown. Raises
     LogError for broken JSON."""
     is_table = not text.lstrip().startswith("{")
     rows = _table(text) if is_table else _object(path, text)
@@ -101,7 +99,7 @@ def read(path: Path, text: str) -> Log | None:
     for form in DOCUMENTS:
         if form.get("table", False) != is_table or not roots >= {*form.get("required", ())}:
             continue
-        figures = [one for line, row in rows for one in _figures(form, line, row)]
+        figures = [reported for line, row in rows for reported in _figures(form, line, row)]
         steps = _first(form.get("steps"), first)
         if figures or isinstance(steps, list):
             seconds = steps if isinstance(steps, list) else []
@@ -115,20 +113,20 @@ def read(path: Path, text: str) -> Log | None:
 
 
 def _object(path: Path, text: str) -> list[Row]:
-    """The values of a JSON object by their names, in line 1; none of JSON lines or of what is
-    a printed Python dict."""
+    """Return the values of a JSON object by their dotted names, as line 1; none for JSON lines
+    or a printed Python dict."""
     try:
         return [(1, dict(_values("", json.loads(text), DEPTH)))]
     except RecursionError as error:
-        raise LogError(f"{path} begins like JSON, but is not: nested too deeply.") from error
+        raise LogError(f"{path} is not valid JSON: nested too deeply.") from error
     except ValueError as error:
         if isinstance(parsed(text.lstrip().partition("\n")[0]), dict) or "'" in text[:200]:
             return []
-        raise LogError(f"{path} begins like JSON, but is not: {error}.") from error
+        raise LogError(f"{path} is not valid JSON: {error}.") from error
 
 
 def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """The values below this one, by their names joined by dots."""
+    """Yield the values below `value` by their dotted names."""
     if not (isinstance(value, dict) and value and depth):
         yield name, value
         return
@@ -137,13 +135,13 @@ def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _table(text: str) -> list[Row]:
-    """The rows of a CSV with their lines, if a column is a figure of a known format."""
+    """Return the rows of a CSV with line numbers if a column is a figure of a known format."""
     text = text.lstrip()
     known = [form["figures"] for form in DOCUMENTS if form.get("table")]
     try:
-        # No more of it than the heading of a table can have: it may be one line of any length.
+        # The first line of an untrusted file may have any length.
         names = next(csv.reader([text[:LONGEST_HEADING].partition("\n")[0]]), [])
-        is_known = any(re.search(one, name) for one in known for name in names)
+        is_known = any(re.search(pattern, name) for pattern in known for name in names)
         if is_known and len(names) > 1:
             return [*enumerate(csv.DictReader(io.StringIO(text)), 2)]
     except csv.Error:
@@ -163,7 +161,7 @@ def _figures(
 
 
 def _first(pattern: str | None, row: Mapping[str, Any]) -> Any:
-    """The first value whose name has the pattern."""
+    """Return the first value whose name matches the pattern."""
     found = (value for name, value in row.items() if pattern and re.search(pattern, name or ""))
     return next(found, None)
 
@@ -176,13 +174,13 @@ def _facts(
         value = _first(pattern, row)
         if str(value) in BACKENDS or (type(value) is int and 0 < value < 2**40):
             found[fact] = BACKENDS.get(str(value), value)
-    if figures and all(NO_TRAINING.search(one.name) for one in figures):
+    if figures and all(NO_TRAINING.search(reported.name) for reported in figures):
         found["mode"] = "inference"
     return found
 
 
 def _prints(seconds: Sequence[Any], of_process: Any) -> dict[str, Sequence[Any]]:
-    """Prints of single steps; those of several processes stand one after the other."""
+    """Return prints of single steps; those of several processes follow one another."""
     count = len(seconds)
     known = type(of_process) is int and 0 < of_process <= count
     places = [divmod(k, of_process) if known else (None, k) for k in range(count)]
@@ -200,15 +198,15 @@ OLDER = re.compile(
     r"(?:\([^)]{1,200}\) )?(?P<key>\w{1,80})(?::? (?P<value>.{1,20000}))?"
 )
 KEYS = {"input_batch_size": "global_batch_size"}
-"""v0.5's names, and what they are called since."""
+"""Keys of v0.5 and their current names."""
 MOST = 2**53
-"""Numbers up to here are exact as floats; what is beyond counts nothing."""
+"""Numbers up to here are exact as floats; larger ones are ignored."""
 IMAGENET = 1_281_167
-"""The training samples of MLPerf's resnet, which v0.5 and v0.6 do not log."""
+"""Training samples of MLPerf's resnet, which v0.5 and v0.6 do not log."""
 
 
 class Event(NamedTuple):
-    """What one line logs, `at` seconds of its clock."""
+    """One logged event, `at` seconds of the log's clock."""
 
     line: int
     at: float
@@ -218,11 +216,11 @@ class Event(NamedTuple):
 
 
 Span = tuple[Event, Event]
-"""A NAME_start, and its NAME_stop."""
+"""A NAME_start event and its NAME_stop."""
 
 
 def events(lines: Sequence[tuple[int, str]]) -> list[Event]:
-    """Those of the lines that can be read."""
+    """Return the events of all lines that can be parsed."""
     found: list[Event] = []
     for number, line in lines:
         if ":::ML" not in line:
@@ -245,29 +243,29 @@ def events(lines: Sequence[tuple[int, str]]) -> list[Event]:
 
 
 def _spans(found: Sequence[Event], name: str) -> list[Span]:
-    """From each NAME_start to its NAME_stop. Of several in a row, as every process may log the
-    same, the first counts."""
-    edges = [one for one in found if one.key in (f"{name}_start", f"{name}_stop")]
-    turns = [next(some) for _key, some in groupby(edges, lambda one: one.key)]
-    first = 1 if turns and turns[0].key.endswith("stop") else 0
-    return [*zip(turns[first::2], turns[first + 1 :: 2], strict=False)]
+    """Return each NAME_start with its NAME_stop. Of consecutive equal events, as each process
+    may log them, the first counts."""
+    edges = [event for event in found if event.key in (f"{name}_start", f"{name}_stop")]
+    distinct = [next(equal) for _key, equal in groupby(edges, lambda event: event.key)]
+    first = 1 if distinct and distinct[0].key.endswith("stop") else 0
+    return [*zip(distinct[first::2], distinct[first + 1 :: 2], strict=False)]
 
 
 def _count(value: Any) -> int:
-    """0 if it is none."""
+    """Return a positive count; 0 if the value is not one."""
     return value if type(value) is int and 0 < value < MOST else 0
 
 
 def _sizes(found: Sequence[Event]) -> tuple[int, int]:
-    """The samples of an epoch and of a step, 0 if unknown."""
-    first = {one.key: one.value for one in reversed(found)}
-    usual = IMAGENET if first.get("submission_benchmark") == "resnet" else 0
-    samples = first.get("train_samples") or usual
+    """Return the samples of an epoch and of a step; 0 if unknown."""
+    first = {event.key: event.value for event in reversed(found)}
+    default = IMAGENET if first.get("submission_benchmark") == "resnet" else 0
+    samples = first.get("train_samples") or default
     return _count(samples), _count(first.get("global_batch_size"))
 
 
 def prints(found: Sequence[Event]) -> dict[str, list[Any]]:
-    """Each epoch as a print of all its steps; none where samples or batch are unknown."""
+    """Return each epoch as one print of all its steps; none if samples or batch are unknown."""
     samples, batch = _sizes(found)
     spans = _spans(found, "epoch") if samples and batch else []
     seconds = [end.at - begin.at for begin, end in spans]
@@ -277,14 +275,14 @@ def prints(found: Sequence[Event]) -> dict[str, list[Any]]:
         "begin": [0] * len(spans),
         "step": [round(samples / batch) for _span in spans],
         "window_seconds": seconds,
-        "rate": [samples / one if one > 0 else None for one in seconds],
+        "rate": [samples / time if time > 0 else None for time in seconds],
         "clock": [end.at for _begin, end in spans],
     }
 
 
 def reported(found: Sequence[Event]) -> Iterator[ReportedFigure]:
-    """Time to train, throughput by blocks (with what lies between their epochs) and by epochs,
-    and the throughputs and step times that are logged."""
+    """Yield the time to train, the throughput by blocks (including time between their epochs)
+    and by epochs, and the logged throughputs and step times."""
     for begin, end in _spans(found, "run"):
         yield figure("time to train, minutes", f"{(end.at - begin.at) / 60:.6f}", end.line)
     (samples, _batch), epochs = _sizes(found), _spans(found, "epoch")
@@ -293,8 +291,8 @@ def reported(found: Sequence[Event]) -> Iterator[ReportedFigure]:
         begins = [begin.at for begin, _end in spans]
         of_epochs = ((bisect_right(begins, begin.at), end.at) for begin, end in epochs)
         within = sum(k > 0 and at <= spans[k - 1][1].at for k, at in of_epochs)
-        stated = (begin.metadata for begin, _end in spans if isinstance(begin.metadata, dict))
-        count = within or sum(_count(one.get("epoch_count")) for one in stated)
+        logged = (begin.metadata for begin, _end in spans if isinstance(begin.metadata, dict))
+        count = within or sum(_count(metadata.get("epoch_count")) for metadata in logged)
         seconds = sum(end.at - begin.at for begin, end in spans)
         if seconds > 0 and (rate := samples * count / seconds):
             label, line = f"samples / time of all {name}s", spans[-1][1].line

@@ -1,5 +1,5 @@
-"""Measurements in the formats of other tools, a file for each complete repeat: NVIDIA's
-DLLogger, MLPerf's mllog, optimum-benchmark; and series as Apache Otava reads them."""
+"""Export measurements to other tools' formats, one file per complete repeat: NVIDIA's DLLogger,
+MLPerf's mllog and optimum-benchmark; and series to CSV files for Apache Otava."""
 
 import json
 import re
@@ -26,9 +26,8 @@ ATTRIBUTES = ("measurement", "label", "changes")
 
 
 def otava_files(history: History) -> dict[str, str]:
-    """Name -> text of the files: a CSV for each series, with a row for each measurement, and
-    the configuration that names them as tests, whose metric `throughput` is better when
-    higher."""
+    """Return name -> text of the files: a CSV per series with a row per measurement, and the
+    configuration that declares them as tests, with higher `throughput` as better."""
     files, tests = {}, {}
     for number, series in enumerate(history.series):
         slug = re.sub(r"[^a-z0-9]+", "-", series.name.lower()).strip("-")[:80]
@@ -50,9 +49,8 @@ def otava_files(history: History) -> dict[str, str]:
 
 
 FOLDER = "exported"
-"""Where exported files lie in a measurement's folder."""
 OF_THIS_MACHINE = select(identifies=False) + select(private=True)
-"""Parameters that say nothing of the training, or are not for others."""
+"""Parameters that do not define the training or are private."""
 DLLOGGER_KEYS = {
     "train.step_time": "seconds",
     "train.data_time": "data_wait_seconds",
@@ -63,7 +61,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class ExportError(ValueError):
-    """A measurement can't be exported; the message names it and says why."""
+    """A measurement can't be exported; the message names it and the reason."""
 
 
 class Training(NamedTuple):
@@ -71,8 +69,8 @@ class Training(NamedTuple):
 
     `steps` are those of the rank with the longest window: step (from 1), seconds,
     data_wait_seconds, loss (None if there is none), samples_per_second and units_per_second
-    (tokens of some models) of all ranks, and `at`, when it ended, were the first step begun
-    when the repeat was: how long the processes took to start is not in it.
+    (tokens for some models) of all ranks, and the end time `at`, which assumes that the first
+    step began with the repeat: the start-up time of the processes is not included.
     """
 
     result: Result
@@ -83,23 +81,23 @@ class Training(NamedTuple):
 
 
 def _trainings(measurement: Measurement) -> Iterator[Training]:
-    """The complete repeats. Raises ExportError where there are none, or where the raw steps are
-    not those of the numbers."""
+    """Yield the complete repeats. Raises ExportError if there are none, or if the raw steps do
+    not match the stored numbers."""
     result = measurement.result
     if result.imported:
         files = ", ".join(log.file for log in result.imported.logs)
-        raise ExportError(f"{result.id}: was imported itself, from {files}")
+        raise ExportError(f"{result.id}: imported from {files}, so it can't be exported")
     if not result.complete_repeats:
-        raise ExportError(f"{result.id}: has no complete repeat")
+        raise ExportError(f"{result.id}: no complete repeat")
     if wrong := check_against_raw(measurement):
-        raise ExportError(f"{result.id}: the raw steps are not its own: {wrong[0]}")
+        raise ExportError(f"{result.id}: raw steps and result differ: {wrong[0]}")
     try:
-        every = load_steps(measurement.folder)
+        all_steps = load_steps(measurement.folder)
     except ResultError as error:
         raise ExportError(f"{result.id}: {error}") from error
     for repeat in result.complete_repeats:
         slowest = max(repeat.ranks, key=lambda rank: rank.window_seconds).rank
-        of_repeat = every[every["repeat"] == repeat.index].set_index("step")
+        of_repeat = all_steps[all_steps["repeat"] == repeat.index].set_index("step")
         steps = of_repeat[of_repeat["rank"] == slowest]
         rates = result.config.global_batch / steps["seconds"]
         begin = datetime.fromisoformat(repeat.began or result.created)
@@ -117,9 +115,9 @@ def _trainings(measurement: Measurement) -> Iterator[Training]:
 
 
 def dllogger(training: Training) -> str:
-    """As NVIDIA's DLLogger writes its file: the parameters, a `DLLL` line for each step by its
-    epoch (0) and number, and the repeat's throughput. `train.step_time` is all of a step, the
-    wait for input included."""
+    """Return a repeat as NVIDIA's DLLogger writes it: the parameters, a `DLLL` line per step
+    with epoch (0) and step number, and the repeat's throughput. `train.step_time` is the whole
+    step, including the wait for input."""
     result, begin, end = training.result, training.begin, training.steps[-1]["at"]
     parameters = {"measurement": result.id, "repeat": training.repeat.index}
     parameters |= {"model": result.config.model, "devices": result.config.devices}
@@ -152,8 +150,8 @@ def dllogger(training: Training) -> str:
 
 
 def mlperf(training: Training) -> str:
-    """As MLPerf's mllog writes: of a training that was no submission, its sizes, where it
-    begins and ends, and the throughput of each step in `tracked_stats`."""
+    """Return a repeat as MLPerf's mllog events, without submission fields: sizes, begin and
+    end, and the throughput of each step in `tracked_stats`."""
     config, steps, begin = training.result.config, training.steps, training.begin
     lines: list[str] = []
 
@@ -173,9 +171,9 @@ def mlperf(training: Training) -> str:
             log(begin, "POINT_IN_TIME", key, value)
     log(begin, "INTERVAL_START", "run_start")
     before = begin
-    for one in steps:
-        step, at, stats = one["step"], one["at"], {"throughput": one["samples_per_second"]}
-        stats |= {} if one["loss"] is None else {"loss": one["loss"]}
+    for row in steps:
+        step, at, stats = row["step"], row["at"], {"throughput": row["samples_per_second"]}
+        stats |= {} if row["loss"] is None else {"loss": row["loss"]}
         if step == training.warmup_steps + 1:
             log(before, "INTERVAL_START", "block_start", step=step)
         log(at, "POINT_IN_TIME", "tracked_stats", stats, step=step)
@@ -186,12 +184,12 @@ def mlperf(training: Training) -> str:
 
 
 def optimum(training: Training) -> str:
-    """As optimum-benchmark reports a training: the latencies of its steps, one JSON object, of
-    one device. Where that tool divides the samples of all steps by the mean of one step, this
-    is samples / time."""
+    """Return a repeat as optimum-benchmark's training report: one JSON object with the step
+    latencies of one device. Throughput is samples / time, where optimum-benchmark divides the
+    samples of all steps by the mean of one step."""
     config = training.result.config
     seconds = [step["seconds"] for step in training.steps]
-    # The peak of the processes on a CPU; of GPUs the tool wants more than is known.
+    # Peak memory of the processes on a CPU; the tool's GPU fields are not all measured.
     peaks = [rank.memory_bytes for rank in training.repeat.ranks]
     memory: dict[str, Any] | None = None
     if config.device == "cpu" and None not in peaks:
@@ -216,7 +214,7 @@ def optimum(training: Training) -> str:
 
     warmup = training.warmup_steps
     parts = {"overall": seconds, "warmup": seconds[:warmup], "train": seconds[warmup:]}
-    return json.dumps({name: part(some) for name, some in parts.items()}) + "\n"
+    return json.dumps({name: part(values) for name, values in parts.items()}) + "\n"
 
 
 EXPORTERS: dict[str, tuple[Callable[[Training], str], str]] = {
@@ -224,22 +222,22 @@ EXPORTERS: dict[str, tuple[Callable[[Training], str], str]] = {
     "mlperf": (mlperf, "mlperf.txt"),
     "optimum": (optimum, "benchmark_report.json"),
 }
-"""Name -> how a repeat is written, and how the name of such a file ends."""
+"""Name -> writer of a repeat, and ending of its file name."""
 
 
 def texts(measurement: Measurement, name: str) -> dict[str, str]:
-    """The complete repeats by the exporter `name`: file -> text. Raises ExportError where no
-    number stands behind the measurement's raw steps."""
+    """Return file name -> text of each complete repeat in the format `name`. Raises ExportError
+    if the measurement can't be exported."""
     write, ending = EXPORTERS[name]
     return {
-        f"{measurement.result.id}-{one.repeat.index}.{ending}": write(one)
-        for one in _trainings(measurement)
+        f"{measurement.result.id}-{training.repeat.index}.{ending}": write(training)
+        for training in _trainings(measurement)
     }
 
 
 def export(measurement: Measurement, name: str, to: Path | None = None) -> list[Path]:
-    """Write the same, into `to` or beside the measurement; the files. Raises ExportError,
-    OSError."""
+    """Write the files of `texts` into `to` or the measurement's folder, and return their paths.
+    Raises ExportError or OSError."""
     found, folder = texts(measurement, name), to or measurement.folder / FOLDER
     make_folder(folder)
     for file, text in found.items():

@@ -1,5 +1,4 @@
-"""What is odd about a log, or about several together: stated as it was seen, as codes with
-parameters, whose sentences findings.toml has."""
+"""Findings about one or several logs, as codes with parameters (sentences: findings.toml)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -20,21 +19,20 @@ from perfkit.results.schema import Finding
 from perfkit.text.terminal import plain
 
 WAIT = 0.05
-"""Share of the time that waits for input, above which this is a finding."""
+"""Share of the time spent waiting for input above which a finding is reported."""
 LIMIT_SPREAD = 0.02
-"""Waits that spread by less than this share of a step's time say nothing of a limit."""
+"""Waits that vary by less than this share of a step's time show no input limit."""
 CLOCK_APART = 0.02
-"""Share by which printed times differ from the prints' clock, above which this is a finding."""
+"""Share by which printed times must differ from the prints' clock to be reported."""
 SLOW = 0.1
-"""One print that takes more than this share of the time, and SLOW_TIMES the share of its steps,
-is a finding."""
+"""A slow print takes more than this share of the time and SLOW_TIMES its share of the steps."""
 SLOW_TIMES = 3
 UNSTEADY = 0.01
-"""Share by which the protocol's steps differ from the steady ones, above which it is one."""
+"""Share by which the protocol's steps must differ from the steady ones to be reported."""
 ALIKE = 3
-"""So many losses to all their digits are the same in two files by no chance."""
+"""Number of losses equal to all digits that is not a coincidence in two files."""
 FEW = 10
-"""Losses at either end that are averaged."""
+"""Losses averaged at either end."""
 Located = Iterator[tuple[int | None, Message]]
 RATES, TIME, CLOCK = "mean of rates", "samples/time", "clock"
 PAIRS = {
@@ -51,13 +49,13 @@ PAIRS = {
         [((statistic, "protocol"), (statistic, "steady")) for statistic in (TIME, CLOCK)],
     ),
 }
-"""Code, and parameters of its sentence -> by which share two figures may differ, and their
-statistics and periods."""
+"""Code and names of its parameters -> share by which two figures may differ, and the pairs of
+(statistic, period) compared."""
 
 
 @np.errstate(all="ignore")
 def findings_of(name: str, figures: Figures) -> list[Finding]:
-    """What one log shows, by this name."""
+    """Return the findings about one log under its `name`."""
     log, rows = figures.log, figures.rows
     found = [(line or None, message) for line, message in log.notes]
     is_inference = log.fact("mode") == "inference"
@@ -75,14 +73,14 @@ def findings_of(name: str, figures: Figures) -> list[Finding]:
 
 
 def _storable(value: Any) -> Any:
-    """Foreign text on one line; numbers that JSON has not as text."""
+    """Return foreign text on one line; numbers that JSON lacks become text."""
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     return plain(value) if isinstance(value, str) else value
 
 
 def _of_rows(rows: Rows, figures: Figures) -> Located:
-    steps = max((one.steps for one in figures.shown if one.period == "protocol"), default=0)
+    steps = max((f.steps for f in figures.shown if f.period == "protocol"), default=0)
     if steps < END - WARMUP:
         yield None, Message("fewer_steps", {"steps": steps, "first": WARMUP + 1, "last": END})
     accuracy, rates = rows["accuracy"], rows["rate"]
@@ -99,17 +97,17 @@ def _of_rows(rows: Rows, figures: Figures) -> Located:
 
 
 def _of_pairs(figures: Figures) -> Located:
-    """Of each of PAIRS the first two figures that differ by more than that; of one period those
-    of the same steps."""
-    by: dict[Any, Figure] = {(one.statistic, one.period): one for one in figures.shown}
+    """Yield, for each of PAIRS, the first two figures that differ by more than its limit;
+    figures of the same period must cover the same steps."""
+    by: dict[Any, Figure] = {(f.statistic, f.period): f for f in figures.shown}
     for (code, *names), (limit, pairs) in PAIRS.items():
-        for one, other in ((by.get(one), by.get(other)) for one, other in pairs):
-            if one and other and (one.period != other.period or _steps(one) == _steps(other)):
-                rounding = one.rounding + other.rounding if code == "clock_differs" else 0.0
-                share = _share(one, other)
+        for a, b in ((by.get(first), by.get(second)) for first, second in pairs):
+            if a and b and (a.period != b.period or _steps(a) == _steps(b)):
+                rounding = a.rounding + b.rounding if code == "clock_differs" else 0.0
+                share = _share(a, b)
                 if (share if code == "mean_of_rates" else abs(share)) > limit + rounding:
-                    values = dict(zip(names, (one.value, other.value, share), strict=True))
-                    yield None, Message(code, values | _steps(one))
+                    values = dict(zip(names, (a.value, b.value, share), strict=True))
+                    yield None, Message(code, values | _steps(a))
                     break
 
 
@@ -118,15 +116,15 @@ def _steps(figure: Figure) -> dict[str, Any]:
 
 
 def _share(one: Figure, other: Figure) -> float:
-    """How far a figure is from another; nan if they are not of the same devices."""
+    """Return the relative difference of two figures; nan if their devices differ."""
     of_device, of_all = (one.per_device, other.per_device), (one.throughput, other.throughput)
     return next((a / b - 1 for a, b in (of_device, of_all) if a and b), nan)
 
 
 def _slow_print(rows: Rows) -> Located:
-    """One print that takes much of the time of the protocol's steps, or else of all."""
-    asked = inside(rows, "protocol")
-    rows = some_of(rows, asked) if asked.any() else rows
+    """Yield a print that takes much of the time of the protocol's steps, or of all if none."""
+    protocol = inside(rows, "protocol")
+    rows = some_of(rows, protocol) if protocol.any() else rows
     steps, times = rows["steps"], rows["seconds"]
     times = times if (times > 0).any() else steps / rows["own_rate"]
     times = np.where(np.isfinite(times), times, 0.0)
@@ -138,8 +136,8 @@ def _slow_print(rows: Rows) -> Located:
 
 
 def _of_input(rows: Rows, share: float) -> Located:
-    """An input wait is called a limit only where steps that wait less are faster by as much:
-    where an asynchronous loop waits is no proof of what limits it."""
+    """Call a data wait a limit only if steps that wait less are faster by as much: waiting in
+    an asynchronous loop alone does not prove an input limit."""
     if share <= WAIT:
         return
     from scipy.stats import kendalltau, theilslopes
@@ -158,9 +156,10 @@ def _of_input(rows: Rows, share: float) -> Located:
 
 
 def _of_losses(log: Log, rows: Rows) -> Located:
-    """Whether it was training at all; the bounds are those of `perfkit.analysis.warnings`."""
+    """Check that the losses are those of a training, with the bounds of
+    `perfkit.analysis.warnings`."""
     loss, finite = rows["loss"], np.flatnonzero(np.isfinite(rows["loss"]))
-    # What is printed and no number is infinite.
+    # Losses that are printed but not numbers are stored as infinite.
     after = int(finite[-1]) + 1 if len(finite) else 0
     lost = after + np.flatnonzero(~np.isnan(loss[after:]) | (len(finite) > 0))
     if len(lost):
@@ -184,54 +183,51 @@ def _of_losses(log: Log, rows: Rows) -> Located:
         yield None, Message("loss_not_falling", {"first": first, "last": last})
 
 
-# Of several logs or claims together.
-
-
 def together(audited: list[Audited], claims: list[Claim]) -> list[Finding]:
-    """What several logs or claims show together."""
+    """Return the findings about several logs or claims together."""
     logs = [log for log, _figures in audited]
     found = [*_same_files(logs), *_same_losses(audited), *_super_linear(logs)]
     found += [*_mixed_statistics(claims), *_one_for_two(claims)]
     return [Finding(message.code, message.params) for message in found]
 
 
-def _grouped(some: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, list[Any]]]:
-    """Those that are alike by a key, each key with two or more."""
+def _grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, list[Any]]]:
+    """Return the groups of two or more items with equal keys."""
     groups: dict[Any, list[Any]] = defaultdict(list)
-    for one in some:
-        groups[key(one)].append(one)
-    return [(name, found) for name, found in groups.items() if len(found) > 1]
+    for item in items:
+        groups[key(item)].append(item)
+    return [(name, group) for name, group in groups.items() if len(group) > 1]
 
 
 def _same_files(logs: list[AuditedLog]) -> Iterator[Message]:
-    for _content, some in _grouped(logs, attrgetter("sha256")):
-        names = [*dict.fromkeys(log.name.partition("#")[0] for log in some)]
+    for _content, same in _grouped(logs, attrgetter("sha256")):
+        names = [*dict.fromkeys(log.name.partition("#")[0] for log in same)]
         if len(names) > 1:
             yield Message("same_file", {"files": names})
 
 
 def _same_losses(audited: list[Audited]) -> Iterator[Message]:
-    """Files of different content that begin with the same losses, to all their digits."""
+    """Find files of different content whose first losses are equal to all digits."""
     losses = [(log, figures.rows["loss"]) for log, figures in audited if figures.rows]
-    firsts = [(log, tuple(some[np.isfinite(some)][:ALIKE].tolist())) for log, some in losses]
-    known = [one for one in firsts if len({*one[1]}) == ALIKE]
-    for begin, some in _grouped(known, itemgetter(1)):
-        files = {log.sha256: log.name for log, _begin in reversed(some)}
+    firsts = [(log, tuple(x[np.isfinite(x)][:ALIKE].tolist())) for log, x in losses]
+    distinct = [(log, first) for log, first in firsts if len({*first}) == ALIKE]
+    for begin, same in _grouped(distinct, itemgetter(1)):
+        files = {log.sha256: log.name for log, _begin in reversed(same)}
         if len(files) > 1:
             yield Message("same_losses", {"files": sorted(files.values()), "losses": [*begin]})
 
 
 def _super_linear(logs: list[AuditedLog]) -> Iterator[Message]:
     keys = ("model", "framework", "precision", "batch_size", "accumulate", "gpu")
-    sides = [
-        (log, right.throughput / right.per_device, right.per_device)
+    runs = [
+        (log, figure.throughput / figure.per_device, figure.per_device)
         for log in logs
-        if (right := log.reference) and right.throughput and right.per_device
+        if (figure := log.reference) and figure.throughput and figure.per_device
         if {"model", "batch_size"} <= log.facts.keys()
     ]
-    for _work, some in _grouped(sides, lambda side: tuple(map(side[0].fact, keys))):
-        base, fewest, slowest = min(some, key=lambda side: side[1:])
-        for log, ranks, device in some:
+    for _work, same in _grouped(runs, lambda run: tuple(map(run[0].fact, keys))):
+        base, fewest, slowest = min(same, key=lambda run: run[1:])
+        for log, ranks, device in same:
             if ranks > fewest and (share := device / slowest - 1) > APART:
                 files = {"file": log.name, "base": base.name, "share": share}
                 counts = {"ranks": round(ranks), "of": round(fewest)}
@@ -239,15 +235,15 @@ def _super_linear(logs: list[AuditedLog]) -> Iterator[Message]:
 
 
 def _mixed_statistics(claims: list[Claim]) -> Iterator[Message]:
-    """Sides of a speed-up that no one statistic explains."""
-    sides = [claim for claim in claims if claim.table and claim.explanations]
+    """Find speed-ups whose numbers no single statistic explains."""
+    explained = [claim for claim in claims if claim.table and claim.explanations]
     part = attrgetter("table", "gpu", "framework", "precision")
-    for (table, _gpu, framework, precision), some in _grouped(sides, part):
-        methods = [{one.figure.method for one in claim.explanations} for claim in some]
+    for (table, _gpu, framework, precision), group in _grouped(explained, part):
+        methods = [{e.figure.method for e in claim.explanations} for claim in group]
         if not set.intersection(*methods):
             figures = {
                 f"{c.topology}, {c.batch_size}": c.explanations[0].figure.model_dump()
-                for c in some
+                for c in group
             }
             place = {"table": table, "framework": framework, "precision": precision}
             yield Message("mixed_statistics", {**place, "figures": figures})
@@ -255,5 +251,5 @@ def _mixed_statistics(claims: list[Claim]) -> Iterator[Message]:
 
 def _one_for_two(claims: list[Claim]) -> Iterator[Message]:
     explained = [claim for claim in claims if claim.log and claim.explanations]
-    for log, some in _grouped(explained, attrgetter("log")):
-        yield Message("one_for_two", {"file": log, "places": [claim.place for claim in some]})
+    for log, same in _grouped(explained, attrgetter("log")):
+        yield Message("one_for_two", {"file": log, "places": [claim.place for claim in same]})

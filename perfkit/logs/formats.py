@@ -1,5 +1,4 @@
-"""What a format of logs is, and those that formats.toml has; one that a user gives on the
-command line is made in the same way."""
+"""Log formats and their semantics, from formats.toml or the command line."""
 
 import re
 import tomllib
@@ -16,20 +15,20 @@ from perfkit.request import RequestError
 COLUMNS = {
     **{"rank": "process", "epoch": "epoch", "step": "step, by the log's own count"},
     "seconds": "time of a step in seconds, also the mean of several",
-    "milliseconds": "the same in milliseconds",
-    "steps_per_second": "its inverse",
+    "milliseconds": "time of a step in milliseconds",
+    "steps_per_second": "steps per second",
     "window_seconds": "time of all steps since the last print, in seconds",
-    "reader": "wait for input of a step, in seconds",
-    "rate": "samples per second, or what `unit` names",
+    "reader": "data wait of a step, in seconds",
+    "rate": "samples per second, or in `unit`",
     "samples": "samples of a step",
     **{"loss": "loss", "accuracy": "accuracy", "at": "date and time", "clock": "UNIX time"},
-    "since_index": "steps since the means began anew, from 0",
-    "begin": "the last step before those that the print covers",
+    "since_index": "steps since the last reset of the means, from 0",
+    "begin": "last step before the steps that the print covers",
 }
-"""What a group of a pattern may hold: name -> meaning, with the unit."""
+"""Group name of a pattern -> meaning, with the unit."""
 TIMES = ("seconds", "milliseconds", "steps_per_second", "window_seconds")
 WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1}
-"""Columns of whole numbers, and what stands for those that are not printed."""
+"""Columns of integers and their values if not printed."""
 REAL = (
     r"[-+]?(?:[0-9]{1,18}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?"
     r"|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)\b"
@@ -42,17 +41,16 @@ MOMENT = (
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class Semantics:
-    """What the printed figures of a format mean.
+    """Meaning of the figures that a format prints.
 
     `rate_of`: samples of one device or of all. `covers`: a printed time is the mean of the
     steps since the last print (window), of all since step `since` of the epoch (running), or
-    that of the last step. `since`: the first step of the epoch whose time is in such a mean.
-    `counts_from`: what the first step is called. `reader`: whether the printed time of a step
-    has its wait for input in it; None if the format leaves it open. `step`: what is counted,
-    the optimizer's updates or the batches, of which several may be accumulated for one.
-    `mean_of`: what a printed rate is a mean of; that of rates is not the rate of several steps.
-    `repeats`: the same step may be printed again without a restart. `source`: where all this is
-    known from.
+    that of the last step. `since`: first step of the epoch whose time is in such a mean.
+    `counts_from`: number of the first step. `reader`: whether the printed time of a step
+    includes its data wait; None if the format leaves it open. `step`: steps are optimizer
+    updates, or batches, several of which may be accumulated for one update. `mean_of`: quantity
+    that a printed rate averages; a mean of rates is not the rate of several steps. `repeats`: a
+    step may be printed again without a restart. `source`: source of the semantics.
     """
 
     rate_of: Literal["device", "all"] = "all"
@@ -66,14 +64,14 @@ class Semantics:
     source: str = ""
 
 
-SEMANTICS = [one.name for one in fields(Semantics)]
+SEMANTICS = [field.name for field in fields(Semantics)]
 
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A format of lines. `key` is fixed text in each print, `line` matches one, `extra` a
-    further line of the same step. `has_steps`: whether prints name steps. `options` are those
-    that gave the format on the command line."""
+    """A format of lines. `key` is fixed text in each print, `line` matches a print, `extra` a
+    further line of the same step. `has_steps`: whether prints name steps. `options` are the
+    command-line options that defined the format."""
 
     name: str
     semantics: Semantics
@@ -90,12 +88,11 @@ class LogFormat:
 
 
 PLAIN = ("name", "key", "framework", "unit", "has_steps")
-"""What an entry of formats.toml has as it is."""
+"""Keys of formats.toml copied without conversion."""
 
 
 def expression(text: str) -> re.Pattern[str]:
-    """A pattern in which `<name>` is a group for what the column of that name holds; accuracy2
-    is one more accuracy."""
+    """Compile a pattern in which `<name>` is a group for a column; accuracy2 is an accuracy."""
 
     def group(match: re.Match[str]) -> str:
         name = match[1]
@@ -106,8 +103,8 @@ def expression(text: str) -> re.Pattern[str]:
 
 
 def _line(head: str, wanted: Mapping[str, str], required: Iterable[str]) -> re.Pattern[str]:
-    """`head`, and behind it the fields in any order, of several the last; of those that are not
-    required, whatever there is."""
+    """Return a pattern of `head` followed by the fields in any order, the last match of each;
+    fields that are not required may be missing."""
     for name, pattern in wanted.items():
         ahead = rf"(?=[^\n]{{0,4000}}{pattern})"
         head += ahead if name in required else f"(?:{ahead}|)"
@@ -115,13 +112,11 @@ def _line(head: str, wanted: Mapping[str, str], required: Iterable[str]) -> re.P
 
 
 def semantics_of(entry: Mapping[str, Any]) -> Semantics:
-    """Those that an entry of formats.toml declares."""
     return Semantics(**{name: entry[name] for name in SEMANTICS if name in entry})
 
 
 def _format(entry: Mapping[str, Any]) -> LogFormat:
-    """The format of an entry of formats.toml."""
-    # The fields that DLLogger writes under the `keys` of a print, and of a further line.
+    # DLLogger writes fields as "key : value".
     printed, extra = (
         {name: rf"(?<![\w.]){key} : <{name}>(?![\w.])" for name, key in keys.items()}
         for keys in (entry.get("keys", {}), entry.get("extra", {}))
@@ -141,16 +136,15 @@ DOCUMENTS: list[dict[str, Any]] = _DATA["document"]
 REPORTED = [
     (key, expression(head), expression(figure)) for key, head, figure in _DATA["reported"]
 ]
-"""How logs give figures of their own: in lines with the text `key`, behind what `head` matches,
-whose group `where` is a part of their names."""
+"""Patterns of figures that logs report: `key`, fixed text in the line; `head`, the text before
+the figures, whose group `where` is part of their names; and the figure."""
 FORMATS = sorted(map(_format, _DATA["format"]), key=lambda form: not form.has_steps)
-"""The first that is found in a file is taken: formats without steps come last."""
+"""The first format found in a file is used, so formats without steps come last."""
 
 
 def user_format(regex: str, options: str = "") -> LogFormat:
-    """The format whose prints `regex` matches; its groups are named as COLUMNS. `options` are
-    NAME=VALUE, separated by spaces: those of Semantics, `unit` and `framework`. Raises
-    RequestError."""
+    """Return the format whose prints `regex` matches; groups are named as in COLUMNS. `options`
+    are NAME=VALUE of Semantics, `unit` and `framework`, by spaces. Raises RequestError."""
     try:
         pattern = expression(regex)
     except re.error as error:
@@ -162,20 +156,18 @@ def user_format(regex: str, options: str = "") -> LogFormat:
     given["source"] = f"given on the command line: {regex} {options}".strip()
     problems, semantics = [], Semantics()
     if unknown := ", ".join(sorted(groups - {*COLUMNS})):
-        problems = [f"--format-regex: no group {unknown}; there are {', '.join(COLUMNS)}"]
+        problems = [f"--format-regex: unknown group {unknown}; known: {', '.join(COLUMNS)}"]
     elif "step" not in groups or not groups & {*TIMES, "rate", "at", "clock"}:
-        problems = ["--format-regex: needs a group `step`, and one for a time or a rate"]
+        problems = ["--format-regex: needs a group `step` and a group for a time or a rate"]
     try:
         semantics = Semantics(**given)
     except ValidationError as error:
         wrong = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
         known = ", ".join((*SEMANTICS, "unit", "framework"))
-        problems.append(f"--format-options {wrong}; there are {known}")
+        problems.append(f"--format-options {wrong}; known options: {known}")
     else:
         if "rate" in groups and "rate_of" not in given:
-            problems.append(
-                "--format-options: rate_of=device or rate_of=all; whose is the rate?"
-            )
+            problems.append("--format-options: add rate_of=device or rate_of=all")
     if problems:
         raise RequestError(problems)
     typed = {"--format-regex": regex} | ({"--format-options": options} if options else {})

@@ -1,5 +1,4 @@
-"""What a foreign log says: the windows of its training, the configuration that it names, the
-figures that it gives itself, and what was wrong with the file."""
+"""A training log of another suite: its windows, configuration, reported figures and notes."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,19 +20,18 @@ WINDOW = np.dtype(
     + [(name, "f8") for name in ("seconds", "reader", "rate", "own_rate")]
     + [(name, "f8") for name in ("loss", "accuracy", "at", "printed_seconds")]
 )
-"""The columns of a log's windows. A window is the steps that a print tells of and none before
-it does: `first` to `last`, counted from 1 in their epoch; `seconds` and `reader` are those of
-all of them together. `rate` and `printed_seconds` (of a step) are as printed, `own_rate` is
-that of these steps alone: another one where what is printed is a running mean. `accuracy` is
-the lowest of those printed, `at` the print's own clock. `run` counts the trainings that one
-file holds, one after the other. What is not printed is nan. Ranks that print and don't say who
-they are are -1, -2, …"""
+"""Columns of a log's windows. A window is the steps that a print covers and no earlier print
+does: `first` to `last`, counted from 1 in their epoch. `seconds` and `reader` are sums over
+these steps. `rate` and `printed_seconds` (of a step) are as printed; `own_rate` is the rate of
+these steps alone, which differs if the print is a running mean. `accuracy` is the lowest
+printed, `at` the print's clock. `run` counts the successive trainings of a file. Values not
+printed are nan. Ranks whose prints have no rank number are -1, -2, …"""
 
 
 @dataclass(frozen=True)
 class ReportedFigure:
-    """A figure that the log gives as its own result, in its own words and as it is printed;
-    `ranks` if it is of so many devices by its own words."""
+    """A figure that the log reports as its own result, with its name and text; `ranks` is the
+    device count that the log gives for it."""
 
     name: str
     value: float
@@ -45,15 +43,14 @@ class ReportedFigure:
 
 @dataclass
 class Log:
-    """One training of a file, read to its end.
+    """One training of a file.
 
     `windows` is an array of WINDOW. `facts` may have, by name: `model`, `framework`,
-    `precision` (the words of Config), `gpu`, `nodes`, `devices` of a node, `ranks` of all
-    nodes, `batch_size` of a device in one step (without what is accumulated),
-    `global_batch_size` of all ranks in one update, `accumulate`, `input`, `mode`, `unit`. What
-    the file does not tell is not there, and nothing is assumed. `notes` are what is odd about
-    the file, each with its line; line 0 is all of it. `part` counts the trainings of different
-    configurations that a file holds from 1; 0: there is one.
+    `precision` (values of Config), `gpu`, `nodes`, `devices` of a node, `ranks` of all nodes,
+    `batch_size` of a device in one step (without accumulation), `global_batch_size` of all
+    ranks in one update, `accumulate`, `input`, `mode`, `unit`. Unknown facts are missing;
+    nothing is assumed. `notes` are oddities of the file with their lines; line 0 is the whole
+    file. `part` numbers a file's trainings of different configurations from 1; 0: only one.
     """
 
     path: Path
@@ -74,28 +71,26 @@ class Log:
         return self.facts[name].value if name in self.facts else None
 
     def number(self, name: str) -> int:
-        """A fact that is a number above 0; 0 if the log does not tell it."""
         return number_in(self.facts, name)
 
 
 class LogError(ValueError):
-    """A file that can't be read as a training log; the message names it and says why."""
+    """A file that can't be read as a training log; the message names it and the reason."""
 
 
 USUAL = 1.5
-"""A print that is further than so many usual distances from the one before it comes after one
-that was lost."""
+"""A print follows a lost one if its distance exceeds this many median distances."""
 RANKS = 1024
-"""How many ranks are told apart."""
+"""Ranks that are distinguished, at most."""
 Prints = dict[str, np.ndarray]
-"""Arrays by column, with a value for each print: whole numbers of `line`, WHOLE and `since`
-(steps that a mean covers; 0 if unknown), else floats, nan where nothing is printed."""
+"""Arrays by column, with a value per print: integers for `line`, WHOLE and `since` (steps that
+a mean covers; 0 if unknown), else floats, nan if not printed."""
 
 
 def prints_of(columns: Mapping[str, Sequence[Any]]) -> Prints:
-    """What prints tell, in columns of texts or numbers (None: not printed): those of a pattern,
-    the `line`, and the `tag` of a rank. Of several accuracies the lowest counts; all times are
-    in seconds; a loss that is printed and no number is infinite."""
+    """Convert the columns of prints, texts or numbers (None: not printed), to arrays. Columns
+    are those of a pattern, `line`, and `tag`, a rank. The lowest of several accuracies counts;
+    all times are in seconds; a printed loss that is not a number becomes infinite."""
     moments = {"at": [*map(_moment, columns["at"])]} if "at" in columns else {}
     parsed = {
         name: np.array(values, object).astype(float)
@@ -105,9 +100,9 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Prints:
     unknown = np.full(count, np.nan)
 
     def column(*names: str) -> np.ndarray:
-        """The first of these that is printed."""
-        some = (parsed.get(name, unknown) for name in names)
-        return reduce(lambda one, other: np.where(np.isnan(one), other, one), some)
+        """Return the first of these columns that is printed."""
+        candidates = (parsed.get(name, unknown) for name in names)
+        return reduce(lambda a, b: np.where(np.isnan(a), b, a), candidates)
 
     parsed["milliseconds"] = column("milliseconds") / 1000
     parsed["steps_per_second"] = 1 / column("steps_per_second")
@@ -128,7 +123,7 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Prints:
 
 
 def _moment(text: str | None) -> float | None:
-    """A clock reading, which may be UNIX seconds, in seconds; of any zone, for differences."""
+    """Return a date and time, or UNIX seconds, as seconds of which only differences count."""
     try:
         moment = datetime.fromisoformat((text or "").replace("/", "-"))
     except ValueError:
@@ -139,17 +134,16 @@ def _moment(text: str | None) -> float | None:
 
 
 def windows_of(prints: Prints, semantics: Semantics) -> np.ndarray:
-    """The windows of prints, in their order; none for a print whose mean covers unknown
-    steps."""
-    # Ranks that don't name themselves print the same step one after the other.
+    """Return the windows of prints in their order; none for means that cover unknown steps."""
+    # Ranks without a rank number print the same step one after the other.
     place = prints["epoch"] * 2**40 + prints["step"]
     order, new = np.arange(len(place)), place != _before(place, -1)
     turn = order - np.maximum.accumulate(np.where(new | semantics.repeats, order, 0))
     rank = prints["rank"]
     rank = np.where((rank >= 0) & (rank <= RANKS), rank, np.maximum(-1 - turn, -RANKS))
     windows = np.zeros(len(place), WINDOW)
-    for one in np.unique(rank):
-        at = np.flatnonzero(rank == one)
+    for number in np.unique(rank):
+        at = np.flatnonzero(rank == number)
         of_rank = _of_rank({name: values[at] for name, values in prints.items()}, semantics)
         for name in WINDOW.names or ():
             windows[name][at] = of_rank[name]
@@ -158,12 +152,11 @@ def windows_of(prints: Prints, semantics: Semantics) -> np.ndarray:
 
 
 def _before(values: np.ndarray, first: float) -> np.ndarray:
-    """Each value's predecessor, that of the first being `first`."""
+    """Return each value's predecessor; the first one's is `first`."""
     return np.concatenate([[first], values])[:-1]
 
 
 def _of_rank(prints: Prints, semantics: Semantics) -> Prints:
-    """The windows of the prints of one rank."""
     step, epoch = prints["step"] + 1 - semantics.counts_from, prints["epoch"]
     change = np.diff(step, prepend=step[0] - 1)
     backwards = change < -1 if semantics.repeats else change <= 0
@@ -171,7 +164,7 @@ def _of_rank(prints: Prints, semantics: Semantics) -> Prints:
     restarts = (epoch < earlier) | ((epoch == earlier) & backwards)
     run = np.cumsum(restarts)
     if semantics.repeats:
-        # Counted on where a step is printed again, from the step with which a run begins.
+        # Steps printed again count on, from the first step of their run.
         begins = np.diff(run, prepend=-1) > 0
         counted = np.where(begins, step, change).clip(min=1)
         sums = np.cumsum(counted)
@@ -196,8 +189,8 @@ def _of_rank(prints: Prints, semantics: Semantics) -> Prints:
 
 
 def _of_running_means(windows: Prints, begin: np.ndarray, opens: np.ndarray) -> Prints:
-    """What windows have out of means of all steps since `begin`: the differences of the sums
-    behind two prints."""
+    """Return the window columns computed from running means since `begin`, as differences of
+    the sums behind consecutive prints."""
     step = windows["last"]
     anew = opens | (begin != _before(begin, 0))
     first = np.where(anew, begin, _before(step, 0) + 1).astype("int64")
@@ -215,9 +208,9 @@ def _of_running_means(windows: Prints, begin: np.ndarray, opens: np.ndarray) -> 
 
 
 def _reach(windows: Prints, opens: np.ndarray) -> np.ndarray:
-    """How many steps a print covers: all since the print before it, at most as many as usual
-    or as it says itself. A mean of an only print is of all steps before it; since when a time
-    is, is unknown then."""
+    """Return the number of steps that a print covers: those since the previous print, limited
+    to the usual number or to the print's own. The mean of a single print covers all steps
+    before it; the steps of a single print's window time are unknown."""
     step, since = windows["last"], windows["since"]
     gap = np.where(opens, 0, np.diff(step, prepend=step[0]))
     usual = np.median(gap[gap > 0]) if (gap > 0).any() else 0.0

@@ -1,7 +1,6 @@
-"""Files to logs: text to prints, prints to windows, and what else the text tells.
+"""Read log files: text to prints, prints to windows, and the facts in the rest of the text.
 
-Nothing in such a file is trusted: it may hold NUL bytes, a line without end, or end in the
-middle of one.
+Files are untrusted: they may contain NUL bytes or endless lines, or be cut off.
 """
 
 import gzip
@@ -28,17 +27,17 @@ from perfkit.logs.log import Log, LogError, Prints, ReportedFigure, prints_of, w
 from perfkit.messages import Message
 
 LARGEST_BYTES = 128 * 1024 * 1024
-"""How long a file may be, when it is unpacked: real logs have a few MB."""
+"""Largest file size, unpacked; real logs have a few MB."""
 LONGEST_LINE = 100_000
-"""Characters; the rest of a longer line is left out."""
+"""Characters; the rest of a longer line is dropped."""
 HEAD = 2000
-"""So many lines are tried to recognise a format, before all are."""
+"""Lines searched for a known format before the whole file is."""
 REPORTED = 10_000
-"""How many of its own figures are kept of one log."""
+"""Reported figures kept per log."""
 MOST_LINES = 4_000_000
-"""More would take more than 2 GB; the longest logs have a fifth of that."""
+"""More lines would take over 2 GB of memory; the longest known logs have a fifth of this."""
 RUNS = 100
-"""The facts of how many trainings in a file are read."""
+"""Trainings of a file whose facts are read."""
 PACKED: dict[bytes, Any] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ": lzma.open,
@@ -46,22 +45,22 @@ PACKED: dict[bytes, Any] = {
     b"BZh": "compressed by bzip2",
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
 }
-"""How packed files begin, and what opens them, or what they are."""
+"""Magic bytes of packed files -> function that opens them, or their kind."""
 TAG = re.compile(r"\[\d{1,9},(\d{1,5})\]<std(?:out|err)>: ?$")
-"""What `mpirun --tag-output` puts before a line."""
+"""Prefix of a line with `mpirun --tag-output`."""
 STEP = ("Epoch", "Iteration", "Validation Iteration")
-"""What DLLogger calls the numbers of a step in its text."""
+"""DLLogger's names for the numbers of a step."""
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 Lines = list[tuple[int, str]]
 Notes = list[tuple[int, Message]]
 
 
-# Numbers of any size may be printed, and divided by.
+# Logs may contain numbers of any size.
 @np.errstate(all="ignore")
 def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
-    """The trainings of a file: several if their configurations differ, else one. With `given`,
-    prints are those of this format. Raises LogError where the file can't be read, is empty, too
-    large or in no known format."""
+    """Return the trainings of a file: several if their configurations differ, else one. `given`
+    is the format of the prints if it is not a known format. Raises LogError if the file can't
+    be read, is empty or too large, or has no known format."""
     try:
         raw, data = _content(path)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
@@ -69,7 +68,7 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     if not data:
         raise LogError(f"{path} is empty.")
     if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
-        raise LogError(f"{path} has over {MOST_LINES:,} lines; give a part of it.")
+        raise LogError(f"{path} has over {MOST_LINES:,} lines; give only a part of it.")
     notes: Notes = []
     if nuls := data.count(b"\0"):
         data = data.replace(b"\0", b"")
@@ -83,32 +82,32 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
         found = [log]
     else:
         known = "; ".join([*(f.name for f in FORMATS), *(f["name"] for f in DOCUMENTS)])
-        raise LogError(f"{path} is in no known format. Known are: {known}.")
+        raise LogError(f"{path} is in no known format. Known formats: {known}.")
     digest = hashlib.sha256(raw).hexdigest()
     return [replace(log, sha256=digest) for log in found]
 
 
 def _content(path: Path) -> tuple[bytes, bytes]:
-    """What is in a file, and the same unpacked."""
+    """Return the bytes of a file, packed and unpacked."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
-        raise LogError(f"{path} is no regular file ({kind}) and is not read.")
+        raise LogError(f"{path} is not a regular file but {kind}.")
     with path.open("rb") as file:
         raw = data = file.read(LARGEST_BYTES + 1)
     for opened in (PACKED[magic] for magic in PACKED if raw.startswith(magic)):
         if isinstance(opened, str):
-            raise LogError(f"{path} is {opened}; unpack it first (gzip and xz are read).")
+            raise LogError(f"{path} is {opened}; unpack it first (only gzip and xz are read).")
         with opened(io.BytesIO(raw)) as packed:
             data = packed.read(LARGEST_BYTES + 1)
     if max(len(raw), len(data)) > LARGEST_BYTES:
-        raise LogError(f"{path} is larger than {LARGEST_BYTES >> 20} MB; give a part of it.")
+        raise LogError(f"{path} is over {LARGEST_BYTES >> 20} MB; give only a part of it.")
     return raw, data
 
 
 def _lines(text: str, notes: Notes) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers; what a progress bar wrote over itself are several lines of one
-    number. Those of DLLogger's file become as its text has them."""
+    """Yield lines with their numbers; successive states of a progress bar share a number.
+    Records of DLLogger's file become lines of its text output."""
     lines = text.split("\n")
     if lines[-1]:
         notes.append((len(lines), Message("no_line_end", {})))
@@ -120,7 +119,7 @@ def _lines(text: str, notes: Notes) -> Iterator[tuple[int, str]]:
 
 
 def _as_text(line: str) -> str:
-    """A record of DLLogger's file as the line that it prints; other lines as they are."""
+    """Return a record of DLLogger's file as the printed line; other lines unchanged."""
     begin = max(line.find("{"), 0)
     head = f"{line[:begin].removesuffix('DLLL ')}DLL"
     record = documents.parsed(line[begin:])
@@ -136,11 +135,10 @@ def _as_text(line: str) -> str:
 
 
 def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
-    """The first format of FORMATS that has a print among the lines; others, of whose prints it
-    has none, are noted."""
+    """Return the first format of FORMATS with a print; note others with prints of their own."""
     found: list[LogFormat] = []
-    for some in (lines[:HEAD], lines):
-        texts = [line for _number, line in some]
+    for searched in (lines[:HEAD], lines):
+        texts = [line for _number, line in searched]
         whole, found = "\n".join(texts), []
         for form in FORMATS:
             own = (line for line in texts if form.match(line)) if form.key in whole else ()
@@ -154,7 +152,6 @@ def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
 
 
 def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[Log]:
-    """The trainings in the lines of a file."""
     events = documents.events(lines)
     columns, rest = (
         _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
@@ -162,29 +159,30 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     try:
         prints = prints_of(columns)
     except (ValueError, ArithmeticError) as error:
-        raise LogError(f"{path}: its numbers can't be computed with: {error}") from error
+        raise LogError(f"{path}: unusable numbers: {error}") from error
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
-    own = [one for one in documents.reported_figures(rest) if not np.isnan(one.value)]
+    own = [f for f in documents.reported_figures(rest) if not np.isnan(f.value)]
     reported = [*own[:REPORTED], *documents.reported(events)]
     if not form.has_steps and not len(windows) and not reported:
-        raise LogError(f"{path}: lines of {form.name}, but no figure in them.")
+        raise LogError(f"{path}: lines of {form.name} without a figure.")
     starts = windows["line"][np.unique(windows["run"], return_index=True)[1]]
     if form.has_steps:
-        # Each training with its first print, in which there may be facts.
+        # The first print of a training may have facts, too.
         firsts = {*starts.tolist()}
-        rest = sorted([*rest, *(one for one in lines if one[0] in firsts)], key=itemgetter(0))
+        rest += [pair for pair in lines if pair[0] in firsts]
+        rest.sort(key=itemgetter(0))
     segments = _segments(form, windows, rest)
     for _runs, facts in segments:
         facts.complete(path)
     known_ranks = {number_in(facts.found, "ranks") for _runs, facts in segments} - {0}
 
-    def is_own(one: ReportedFigure, runs: Sequence[int], facts: Facts) -> bool:
-        """Whether a figure is of these runs: of as many devices or, of those that don't say how
-        many, behind their first print."""
-        if one.ranks in known_ranks:
-            return one.ranks == number_in(facts.found, "ranks")
-        return max(np.searchsorted(starts, one.line) - 1, 0) in runs
+    def is_own(figure: ReportedFigure, runs: Sequence[int], facts: Facts) -> bool:
+        """Whether a figure belongs to these runs: by its device count or, without one, by its
+        position behind their first print."""
+        if figure.ranks in known_ranks:
+            return figure.ranks == number_in(facts.found, "ranks")
+        return max(np.searchsorted(starts, figure.line) - 1, 0) in runs
 
     return [
         Log(
@@ -194,7 +192,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
             semantics=semantics,
             windows=windows[np.isin(windows["run"], runs)],
             facts=facts.found,
-            reported=[one for one in reported if is_own(one, runs, facts)],
+            reported=[figure for figure in reported if is_own(figure, runs, facts)],
             notes=[*notes, *facts.notes.values()],
             part=part if len(segments) > 1 else 0,
         )
@@ -203,8 +201,8 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
 
 
 def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]:
-    """The columns of a format's prints, each with what further lines of its step tell, and the
-    lines that are none."""
+    """Return the columns of a format's prints and of further lines of their steps; other
+    lines."""
     further = {*form.extra.groupindex} - {*form.line.groupindex} if form.extra else set()
     columns: dict[str, list[Any]] = {
         name: [] for name in ("line", "tag", *form.line.groupindex, *further)
@@ -228,14 +226,14 @@ def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]
 
 
 def _is_cut(match: re.Match[str]) -> bool:
-    """Whether a number ends where the file does: it may have been cut off in it."""
+    """Whether a number ends at the end of the file, which may have been cut off within it."""
     return len(match.string) in {match.end(k) for k in range(1, (match.re.groups or 0) + 1)}
 
 
 def _with_reader(semantics: Semantics, prints: Prints) -> Semantics:
-    """Where a format leaves open whether its times have the wait in them, and samples are
-    printed beside: which of B / seconds and B / (reader + seconds) gives these, which are fewer
-    where a file of the data set ended."""
+    """If a format leaves open whether its times include the data wait, decide by the printed
+    samples: compare rate x seconds and rate x (reader + seconds) with them. The last batch of a
+    data file has fewer samples."""
     names = ("rate", "seconds", "reader", "samples")
     known = ~np.any([np.isnan(prints[name]) for name in names], axis=0)
     if semantics.reader or not known.any():
@@ -248,12 +246,12 @@ def _with_reader(semantics: Semantics, prints: Prints) -> Semantics:
 
 
 def _one_count_of_runs(windows: np.ndarray) -> np.ndarray:
-    """The windows with their runs counted over all ranks: a rank that begins to print in a
-    later training of the file has none of the earlier."""
+    """Number the runs consistently over all ranks: a rank that first prints in a later training
+    of the file has no earlier runs."""
     lines, runs = windows["line"], windows["run"]
     if runs.any():
         _, firsts, rank = np.unique(windows["rank"], return_index=True, return_inverse=True)
-        # Where the trainings end of a rank that has most of them.
+        # Ends of the trainings, by a rank that printed in most of them.
         most = rank == rank[runs.argmax()]
         ends = lines[most][np.flatnonzero(np.diff(runs[most]))]
         runs += np.searchsorted(ends, lines[firsts])[rank]
@@ -264,8 +262,8 @@ def _one_count_of_runs(windows: np.ndarray) -> np.ndarray:
 def _segments(
     form: LogFormat, windows: np.ndarray, lines: Lines
 ) -> list[tuple[list[int], Facts]]:
-    """The trainings of a file that have one configuration: their runs, and its facts."""
-    # What stands behind the last print of a training belongs to the next one.
+    """Return the groups of runs with the same configuration, and the facts of each group."""
+    # Lines behind the last print of a training belong to the next training.
     ends = windows["line"][::-1][np.unique(windows["run"][::-1], return_index=True)[1]]
     numbers = [number for number, _line in lines]
     cuts = [0, *(bisect_right(numbers, end) for end in ends[:-1][: RUNS - 1])]

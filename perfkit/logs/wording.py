@@ -1,4 +1,4 @@
-"""Sentences of what an audit finds, words for its figures, and an audit for a terminal."""
+"""Sentences of findings, descriptions of figures, and the audit's text for a terminal."""
 
 import os
 import sys
@@ -21,13 +21,13 @@ SENTENCES: dict[str, Any] = tomllib.loads(
 )
 """Code -> sentence."""
 LABELS: dict[str, dict[str, str]] = SENTENCES.pop("labels")
-"""Kind -> value -> its words: of states, statistics, stages and the like."""
+"""Kind -> value -> words: of states, statistics, stages and other values."""
 DIGITS = 6
-"""Significant digits of a rate; logs print about as many."""
+"""Significant digits of a rate, about as many as logs print."""
 
 
 def sentence(message: Message, short: Mapping[str, str] | None = None) -> str:
-    """A message in the current language, with the `short` names of logs instead of paths."""
+    """Return a message in the current language, with `short` names instead of paths of logs."""
     shown = {name: _shown(name, value) for name, value in message.params.items()}
     text = filled(SENTENCES[message.code], shown)
     for name, other in (short or {}).items():
@@ -40,10 +40,10 @@ def _shown(name: str, value: Any) -> str:
         case Message():
             return sentence(value)
         case list():
-            return ", ".join(_shown(name, one) for one in value)
+            return ", ".join(_shown(name, item) for item in value)
         case dict():
-            figures = {place: Figure.model_validate(one) for place, one in value.items()}
-            return "; ".join(f"{place}: {figure_words(one)}" for place, one in figures.items())
+            figures = {place: Figure.model_validate(item) for place, item in value.items()}
+            return "; ".join(f"{place}: {figure_words(f)}" for place, f in figures.items())
         case float():
             words = {"share": percent, "difference": difference_words}
             return words[name](value) if name in words else number(value, DIGITS)
@@ -51,24 +51,22 @@ def _shown(name: str, value: Any) -> str:
 
 
 def label(kind: str, value: str, /, **shown: Any) -> str:
-    """The words of LABELS in the current language."""
     return _(LABELS[kind][value]) % shown
 
 
 def claim_state(claim: Claim) -> str:
-    """The state, and whether the digits were truncated."""
-    cut = any(one.truncated for one in claim.explanations[:1])
+    """Return the words for a claim's state and for truncated digits."""
     words = label("state", claim.state)
-    return label("figure", "truncated", state=words) if cut else words
+    is_truncated = any(best.truncated for best in claim.explanations[:1])
+    return label("figure", "truncated", state=words) if is_truncated else words
 
 
 def method_words(figure: Figure) -> str:
-    """The statistic of a figure."""
     return label("statistic", figure.statistic, name=figure.name, skipped=figure.skipped)
 
 
 def range_words(figure: Figure) -> str:
-    """The steps of a figure, or its line in the log."""
+    """Return the words for a figure's steps, or for its line in the log."""
     if figure.statistic == "reported":
         return label("figure", "line", line=figure.line)
     if figure.statistic in ("last print", "first print", "maximum"):
@@ -86,23 +84,23 @@ def figure_words(figure: Figure) -> str:
     return f"{method_words(figure)} ({range_words(figure)})"
 
 
-def explanation_words(one: Explanation) -> str:
-    """A figure that is the claimed number, and of how many devices."""
-    words = figure_words(one.figure)
-    if one.devices is None:
+def explanation_words(explanation: Explanation) -> str:
+    words = figure_words(explanation.figure)
+    if explanation.devices is None:
         return words
-    return label("figure", "of devices", figure=words, devices=one.devices)
+    return label("figure", "of devices", figure=words, devices=explanation.devices)
 
 
-def explained_value(claim: Claim, one: Explanation) -> str:
-    """What explains a claim, to the claim's digits; what is not the claim then, with how far
-    the log's own rounding may move it."""
+def explained_value(claim: Claim, explanation: Explanation) -> str:
+    """Return an explanation's value to the claim's digits or, if these differ from the claim,
+    with the bounds of the log's rounding."""
     decimals = len(claim.text.partition(".")[2]) if "e" not in claim.text.lower() else 0
-    shown = f"{one.value:.{decimals}f}"
+    value = explanation.value
+    shown = f"{value:.{decimals}f}"
     if float(shown) == claim.value:
         return shown
-    own = number(one.value, 8)
-    return own if one.truncated else f"{own} ± {number(one.figure.rounding * one.value, 2)}"
+    error = number(explanation.figure.rounding * value, 2)
+    return number(value, 8) + ("" if explanation.truncated else f" ± {error}")
 
 
 def difference_words(share: float | None) -> str:
@@ -110,18 +108,16 @@ def difference_words(share: float | None) -> str:
 
 
 def wait_words(figure: Figure | None) -> str:
-    """The data wait within the steps of a figure."""
     return percent(figure.wait_share if figure else None, 2)
 
 
 def chance_words(claim: Claim) -> str:
-    """How many figures were tried, and how many equally simple ones match by chance."""
+    """Return how many figures were tried, and how many as simple would match by chance."""
     return label("figure", "chance", tried=claim.tried, chance=number(claim.chance, 2))
 
 
 def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
-    """Each log's name in short: that of the file or, where several have it, from the folder on
-    that all logs are in."""
+    """Return logs' short names: the file or, for duplicates, its path in the common folder."""
     paths = {log.name: Path(log.name).absolute() for log in logs}
     files = Counter(path.name for path in paths.values())
     common = os.path.commonpath([path.parent for path in paths.values()]) if paths else ""
@@ -132,6 +128,6 @@ def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
 
 
 def audit_text(audit: Audit) -> str:
-    """All that a reader needs of an audit, in lines of 80 columns."""
+    """Return an audit as text for a terminal, in lines of 80 columns."""
     template, words = Path(__file__).parent / "audit.txt.j2", sys.modules[__name__]
     return laid_out(template, "audit", audit, words=words, dlperf=dlperf, tabulated=tabulated)

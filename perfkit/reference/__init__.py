@@ -1,7 +1,7 @@
-"""The published numbers: published.csv, transcribed from the sources; the cells of the tables;
-layouts.csv, how and where the sources print them.
+"""Published numbers: published.csv, transcribed from the sources; the cells of its tables;
+layouts.csv, the layout and URL of each source.
 
-matches.py  which measurements stand at which cells, and in what the two differ
+matches.py  measurements that match published cells, and their differences
 """
 
 from pathlib import Path
@@ -17,15 +17,15 @@ FILE = Path(__file__).parent / "published.csv"
 
 
 def published() -> pd.DataFrame:
-    """One row per cell of the published tables; `source` names the document it stands in.
+    """Return one row per cell of the published tables; `source` names the document.
 
     `throughput` is in `unit`, over all GPUs of all nodes; `batch_per_gpu` is in samples.
     `printed` is the throughput, and `speedup` the speed-up over one GPU that DLPerf's report
-    has beside it, both as text with the digits of their source. `status` is `published`;
-    `dash` where the source prints a dash; `not_published` where it leaves the cell empty. The
-    last two have no throughput: NaN, as every empty cell has.
+    prints next to it, both as text with the digits of the source. `status` is `published`;
+    `dash` if the source prints a dash; `not_published` if it leaves the cell empty. The last
+    two have no throughput: NaN, as every empty cell has.
     """
-    # Only empty text is empty: pandas would also take a word such as "none" for a missing cell.
+    # By default, pandas would also read words such as "none" as missing.
     as_text = {"keep_default_na": False, "na_values": [""]}
     kept = {"throughput": object, "speedup": object}
     cells = pd.read_csv(FILE, **as_text, dtype=kept)
@@ -34,33 +34,34 @@ def published() -> pd.DataFrame:
 
 
 Cell = dict[str, Any]
-"""A row of perfkit.published() with what `cells_of` adds; None for what is not there."""
+"""A row of perfkit.published() with the fields of `cells_of`; None for missing values."""
 
 TABLE_PRECISION = {"fp32": "FP32", "amp": "AMP", "pure_fp16": "AMP", "auto": "auto"}
-"""As the sources head their tables; pure FP16 stands among AMP and is marked in its cell."""
+"""Precision in the sources' table headings; pure FP16 is among AMP, marked in its cell."""
 ROW_BATCH = {96: 128, 192: 256, 208: 256, 248: 256}
-"""The README's rows name a batch size, and its marked cells had to take a smaller one."""
+"""The README's rows name a batch size; its marked cells were measured with a smaller one."""
 ACCUMULATES = {"gradient accumulation": True, "without gradient accumulation": False}
 NO_BASE = "no base of a speed-up: auto may switch on other options than on several GPUs"
-"""What the FleetX VGG-16 page says of one GPU with the automatic strategy."""
+"""The FleetX VGG-16 page's reason for no speed-up of the automatic strategy."""
 RUNS = "dlperf-resnet50-run"
-"""Single runs: these cells stand beside no measurement."""
+"""Table of single runs, which match no measurement."""
 LAYOUTS = pd.read_csv(Path(__file__).parent / "layouts.csv")
 SHAPES = {str(layout.table): layout for layout in LAYOUTS.itertuples()}
-"""How its source lays out each table: heading of the first column (`corner`), pattern that
-names a `row`, key that names a `column`, whether it prints the `speedup` over one GPU; the kind
-of `chart` for it, and the `url` where it was published."""
+"""Layout of each table in its source: heading of the first column (`corner`), template of a
+`row` name, key of a `column`, whether the `speedup` over one GPU is printed; the kind of
+`chart`, and the `url` of the source."""
 
 
 def cells_of(published: pd.DataFrame) -> list[Cell]:
-    """The rows of perfkit.published(). Each has besides: `gpus` of all nodes, `topology`, the
-    `row_batch` that its row names, whether it `accumulates` gradients (None where its note says
-    nothing), and `scaling`, its throughput over that of one GPU where its source has that."""
+    """Return the rows of perfkit.published() with these fields added: `gpus` of all nodes,
+    `topology`, `row_batch`, the batch size in the row's name, `accumulates`, whether gradients
+    are accumulated (None if the note does not say), and `scaling`, the throughput over that of
+    one GPU if the source has it."""
     nodes, batch = published["nodes"], published["batch_per_gpu"]
     gpus = nodes * published["gpus_per_node"]
     one_gpu = published["throughput"].where(published["speedup"].notna() & (gpus == 1))
-    alike = ["source", "framework", "precision", "batch_per_gpu", "statistic"]
-    same_runs = one_gpu.groupby([published[key] for key in alike], dropna=False)
+    keys = ["source", "framework", "precision", "batch_per_gpu", "statistic"]
+    same_runs = one_gpu.groupby([published[key] for key in keys], dropna=False)
     cells = published.assign(
         gpus=gpus,
         topology=nodes.astype(str) + "x" + published["gpus_per_node"].astype(str),
@@ -72,8 +73,8 @@ def cells_of(published: pd.DataFrame) -> list[Cell]:
 
 
 def labels(cell: Cell) -> dict[str, str]:
-    """How tables and charts name a cell: `row`, `column` and `part` of its table, the `name` of
-    its framework, and `marks`, what the source says of this cell alone."""
+    """Return a cell's names in tables and charts: `row`, `column` and `part` of its table, the
+    `name` of its framework, and `marks`, the source's remarks on this cell alone."""
     layout, batch, note = SHAPES[cell["table"]], cell["batch_per_gpu"], _(cell["note"] or "")
     row, column = layout.row.format(**cell), str(cell[layout.column])
     marks = [f"BS={batch}"] if batch != cell["row_batch"] else []
@@ -91,9 +92,9 @@ def labels(cell: Cell) -> dict[str, str]:
 
 
 def stated(cells: pd.DataFrame, key: str) -> str:
-    """What the source states as `key`; of several values, of which frameworks or topologies."""
+    """Return the source's value for `key`; several, each with its frameworks or topologies."""
     values = cells[key].fillna("not stated").map(_)
     by = "name" if values.groupby(cells["name"]).nunique().max() == 1 else "topology"
     whose = cells[by].groupby(values, sort=False).unique().map(", ".join)
-    several = [f"{value} ({names})" for value, names in whose.items()]
-    return "; ".join(several) if len(several) > 1 else values.iloc[0]
+    parts = [f"{value} ({names})" for value, names in whose.items()]
+    return "; ".join(parts) if len(parts) > 1 else values.iloc[0]

@@ -1,4 +1,4 @@
-"""Which measurements stand at which published cells, and in what the two differ."""
+"""Match measurements with published cells, and list their differences."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,13 @@ from perfkit.text.language import gettext as _
 
 Row = dict[str, Any]  # of perfkit.load(), as `frames.records` gives it
 Differences = dict[str, tuple[str, str]]
-"""In what a measurement differs from a published number: key -> published, measured."""
+"""Key -> published and measured value."""
 PARAMETER = {"pytorch": "torch", "bert-base": "bert"}
-"""What published.csv writes -> the parameter, where that is called otherwise."""
+"""Values of published.csv -> parameter values, where they differ."""
 PUBLISHED_PROTOCOL = ("median of 7 runs; each the mean of steps 21-120", 20, 100, 7)
-"""The protocol `published`: as published.csv writes its statistic; warm-up, steps, repeats."""
+"""The protocol `published`: statistic in published.csv; warm-up, steps, repeats."""
 STRATEGIES = {("fleetx-resnet50", p): f"fleetx-{p}" for p in ("fp32", "amp", "auto")}
+"""Presets of the strategies that a source prints above its tables, if any."""
 STRATEGIES |= {("fleetx-vgg16", p): f"fleetx-vgg16-{p}" for p in ("fp32", "amp")}
 STRATEGIES |= {("fleetx-vgg16", "auto"): "fleetx-auto"}
 """The presets of the strategies that a source prints above its tables; others print none."""
@@ -24,7 +25,7 @@ STRATEGIES |= {("fleetx-vgg16", "auto"): "fleetx-auto"}
 
 @dataclass(frozen=True)
 class Match:
-    """A measurement that stands at a published cell, and in what the two differ."""
+    """A measurement that matches a published cell, and their differences."""
 
     cell: Cell
     row: Row
@@ -37,14 +38,14 @@ class Match:
 
     @property
     def ratio(self) -> float | None:
-        """Measured / published; None where one of the two has no number."""
+        """Measured / published; None if either number is missing."""
         measured, published = self.row["throughput"], self.cell["throughput"]
         return float(measured / published) if measured and published else None
 
 
 def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
-    """Every measurement, in the order given, beside the published cells whose `place` it has,
-    but for cells of single runs."""
+    """Return each measurement, in the order given, with the published cells of the same
+    `place`, except cells of single runs."""
     places: dict[tuple[Any, ...], list[Row]] = {}
     for row in measured:
         places.setdefault(tuple(place(row).values()), []).append(row)
@@ -57,10 +58,10 @@ def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
 
 
 def place(row: Row) -> dict[str, Any]:
-    """What decides where a measurement would stand in a published table."""
+    """Return the properties that decide which published cells a measurement matches."""
     keys = ("model", "device", "framework", "precision", "topology", "batch_size")
     model = MODELS[row["model"]]
-    # Behind all published numbers are samples of the default size.
+    # All published numbers are for samples of the default size.
     sizes = {
         "image_size": row.get("image_size") or model.default_image_size,
         "sequence_length": row.get("sequence_length") or model.default_sequence_length,
@@ -69,16 +70,15 @@ def place(row: Row) -> dict[str, Any]:
 
 
 def place_of(cell: Cell) -> dict[str, Any]:
-    """The `place` of a published number. All are of GPUs and of samples of the usual size."""
+    """Return the `place` of a published number: on GPUs, with samples of the default size."""
     names = {key: PARAMETER.get(cell[key], cell[key]) for key in ("model", "framework")}
-    usual = {"device": "gpu", "accumulate": 2 if cell["accumulates"] else 1}
-    return place(cell | names | usual | {"batch_size": cell["batch_per_gpu"]})
+    fixed = {"device": "gpu", "accumulate": 2 if cell["accumulates"] else 1}
+    return place(cell | names | fixed | {"batch_size": cell["batch_per_gpu"]})
 
 
 def differing(cell: Cell, row: Row) -> Differences:
-    """GPU, precision, input, strategy and statistic as far as the source states them; optimizer
-    and micro-batches, of Paddle layout and graph too, from what perfkit takes for the published
-    work, as parameters/ does."""
+    """Compare GPU, precision, input, strategy and statistic as far as the source states them;
+    optimizer, micro-batches and Paddle's layout and graph with the values in parameters/."""
     gpu, tf32 = device_name(row), " (TF32)" if row["effective.tf32"] else ""
     used = row | {"precision": (row["effective.precision"] or row["precision"]) + tf32}
     expected = {"precision": cell["precision"], "input": cell["input"]}
@@ -102,7 +102,7 @@ def differing(cell: Cell, row: Row) -> Differences:
 
 
 def difference_words(differs: Mapping[str, tuple[str, str]]) -> list[str]:
-    """What was measured and, where its source states it, what was published."""
+    """Return, in words, the measured values and the published ones if stated."""
     words = {
         "gpu": _("GPU %(used)s; published: %(published)s"),
         "precision": _("effective precision %(used)s; published: %(published)s"),
