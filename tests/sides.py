@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from perfkit.frameworks.base import backend
 from perfkit.inputs import synthetic
 from perfkit.models import MODELS
 from perfkit.request.resolve import resolve
+
+PADDLE_2 = version("paddlepaddle").startswith("2.")
+"""Paddle 2 has fewer CPU kernels and copies NumPy arrays."""
 
 SIDES = ("paddle", "torch", "jax", "tensorflow")
 

@@ -22,8 +22,8 @@ DROPOUT = 0.1
 EPSILON = 1e-12
 """Epsilon of the layer norms."""
 DEVIATION = 0.02
-"""Standard deviation of the normal initial weights. Paddle and PyTorch truncate at -2 and 2,
-which makes no difference."""
+"""Standard deviation of the normal initial weights. Not truncated: Paddle 2 truncates at two
+standard deviations, Paddle 3 and PyTorch at -2 and 2."""
 MASKED = -1e4
 """Added to the attention scores of padding; representable in float16."""
 

@@ -9,12 +9,12 @@ all, and on plugin devices.
 import paddle
 from paddle import Tensor, nn
 from paddle.nn import functional
-from paddle.nn.initializer import Initializer, KaimingNormal, Normal, TruncatedNormal
+from paddle.nn.initializer import Initializer, KaimingNormal, Normal
 
 from perfkit.models import bert, gpt, resnet50, vgg16
 from perfkit.models.model import CLASSES
 
-BERT_WEIGHTS = TruncatedNormal(std=bert.DEVIATION)
+BERT_WEIGHTS = Normal(std=bert.DEVIATION)
 GPT_WEIGHTS, GPT_RESIDUAL = Normal(std=gpt.DEVIATION), Normal(std=gpt.RESIDUAL_DEVIATION)
 
 

@@ -15,7 +15,7 @@ from perfkit.models import bert, gpt, resnet50, vgg16
 from perfkit.models.model import CLASSES
 
 Fill = Callable[[Tensor], object]
-BERT_WEIGHTS = partial(nn.init.trunc_normal_, std=bert.DEVIATION)
+BERT_WEIGHTS = partial(nn.init.normal_, std=bert.DEVIATION)
 GPT_WEIGHTS = partial(nn.init.normal_, std=gpt.DEVIATION)
 GPT_RESIDUAL = partial(nn.init.normal_, std=gpt.RESIDUAL_DEVIATION)
 VGG16_WEIGHTS = partial(nn.init.normal_, std=vgg16.DEVIATION)
