@@ -1,7 +1,8 @@
-"""What limits a measurement: its parts measured by themselves, judged, stored and reported.
+"""Bottleneck diagnosis: measures the parts of a measurement separately, judges what limits it,
+stores and reports the verdict.
 
-`outputs/<id>/diagnosis.json` is a Diagnosis, beside the measurement that it is about, and
-`outputs/<id>/diagnosis/<part>/rank<r>.jsonl` what it follows from.
+`outputs/<id>/diagnosis.json` is the Diagnosis of the measurement in that folder,
+`outputs/<id>/diagnosis/<part>/rank<r>.jsonl` are its raw files.
 """
 
 import os
@@ -30,18 +31,18 @@ from perfkit.text.messages import DIAGNOSIS, coded
 
 FILE = "diagnosis.json"
 EVIDENCE = "diagnosis"
-"""The folder beside it with the raw files that it follows from."""
+"""Folder of the raw files, beside FILE."""
 SCHEMA_VERSION: Literal[3] = 3
 SLIGHT = 0.05
-"""What the input costs, as a share of the throughput without it, to be called nothing; and how
-near training with an input is to that input alone, to be called as fast."""
+"""Negligible cost of the input, as a share of the throughput without it; and the tolerance
+within which training with an input is as fast as that input alone."""
 HEADROOM = 1.1
-"""By how much an input must be faster than training needs to be enough: its speed varies."""
+"""Speed of a sufficient input relative to the training's demand; above 1, since it varies."""
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 WAITING = 0.01
-"""The share of the time that may be waiting with a depth that is enough."""
+"""Largest share of the time spent waiting with a sufficient depth."""
 LEVEL = 0.95
-"""Of the interval that a verdict needs."""
+"""Level of the interval that a verdict needs."""
 
 Verdict = Literal["input-bound", "training-bound", "mixed", "undecided"]
 Setting = Literal["dali_threads", "dataloader_workers"]
@@ -53,7 +54,7 @@ VERDICTS: dict[Verdict, str] = {
     "mixed": gettext_noop("input and training"),
     "undecided": gettext_noop("undecided"),
 }
-"""What limits the throughput, by the verdict, in a few words."""
+"""Verdict -> what limits the throughput."""
 
 
 class InputAlone(Stored):
@@ -61,20 +62,20 @@ class InputAlone(Stored):
 
     setting: Setting
     count: Annotated[int, Field(ge=1)]
-    """of the setting, per rank"""
+    """value of the setting, per rank"""
     throughput: Positive
     """in the throughput's unit"""
     depth: int | None
-    """batches made ahead that training would not wait with; None: none"""
+    """prefetched batches with which training would not wait; None: it waits with any number"""
 
     def suffices(self, synthetic: float) -> bool:
-        """Whether it is fast enough for training at the `synthetic` throughput."""
+        """Return whether the input is fast enough for training at `synthetic` throughput."""
         return self.throughput >= HEADROOM * synthetic
 
 
 class StepParts(Stored):
-    """Seconds of a step and its parts on rank 0, by the framework's own profiler in a run of
-    its own. `communication` may overlap the others. None for what it does not show."""
+    """Seconds of a step and its parts on rank 0, from the framework's own profiler in a
+    separate run. `communication` may overlap the other parts. None for parts not shown."""
 
     step: Positive
     forward: NonNegative | None
@@ -83,12 +84,11 @@ class StepParts(Stored):
     communication: NonNegative | None
 
     def shares(self, wait: float, device: str) -> dict[str, float]:
-        """The parts as shares of the step, which add up to 1. `wait` is the share of a step
-        that waits for the input, which none of the other parts has in it."""
+        """Return the parts as shares of the step, which add up to 1. `wait` is the share spent
+        waiting for input, which no other part includes."""
         has_passes = None not in (self.forward, self.backward)
         names = ["forward", "backward", "optimizer"] if has_passes else ["optimizer"]
-        parts = {name: getattr(self, name) for name in names}
-        shares = {name: s / self.step for name, s in parts.items() if s is not None}
+        shares = {k: s / self.step for k in names if (s := getattr(self, k)) is not None}
         rest = max(0.0, 1 - sum(shares.values()))
         wait = min(rest, wait)
         exposed = min(rest - wait, (self.communication or 0) / self.step)
@@ -98,49 +98,47 @@ class StepParts(Stored):
 
 
 class Diagnosis(Ratio):
-    """What `perfkit diagnose` found. `ratio` is the throughput with the input over the
-    synthetic one; throughputs are in samples per second of all ranks."""
+    """The result of `perfkit diagnose`. `ratio` is the throughput with the input over the
+    throughput with synthetic input, both of all ranks, in the model's unit."""
 
     schema_version: Literal[3]
     created: str
     """UTC, ISO 8601"""
     verdict: Verdict
     method: Method
-    """how the ratio was taken"""
+    """how the ratio was computed"""
     throughput: Positive
     """with the input"""
     synthetic: Positive
-    """the same with synthetic input"""
+    """with synthetic input"""
     synthetic_id: str
     reused: list[Training] | None
-    """what was measured before; None: not known"""
+    """measurements made before; None: not known"""
     input_alone: Annotated[list[InputAlone], Field(min_length=1)]
-    """the first as it was measured"""
+    """the first has the measurement's own count"""
     step_parts: StepParts
 
     @property
     def enough(self) -> InputAlone | None:
         """The input with the smallest setting that is fast enough for training."""
-        able = [one for one in self.input_alone if one.suffices(self.synthetic)]
-        return min(able, key=lambda one: one.count, default=None)
+        able = [alone for alone in self.input_alone if alone.suffices(self.synthetic)]
+        return min(able, key=lambda alone: alone.count, default=None)
 
 
 def read_diagnosis(folder: Path) -> Diagnosis | None:
-    """The diagnosis of the measurement in `folder`; None without one. Raises ResultError."""
+    """Return the diagnosis of the measurement in `folder`, None if it has none. Raises
+    ResultError."""
     path = folder / FILE
     return read_as(Diagnosis, path, SCHEMA_VERSION) if path.exists() else None
 
 
-# Judged.
-
-
 def verdict(ratio: Estimate, synthetic: float, alone: float) -> Verdict:
-    """What limits, where `ratio` is the throughput with the input over the `synthetic` one.
+    """Return what limits training, where `ratio` is the throughput with the input over the
+    `synthetic` one.
 
-    If the whole interval is below 1 - SLIGHT it is the input, where training is as fast as the
-    input `alone`, or else both, which share cores or hardly overlap. It is the training if the
-    whole interval is above. Undecided if neither, or if so few repeats have no interval of
-    LEVEL.
+    If the whole interval is below 1 - SLIGHT, it is the input if training is as fast as the
+    input `alone`; otherwise both, which share cores or hardly overlap. If the whole interval is
+    above, it is the training. Undecided if neither, or if the repeats are too few for LEVEL.
     """
     least = 1 - SLIGHT
     if ratio.level < LEVEL or ratio.low < least <= ratio.high:
@@ -151,20 +149,20 @@ def verdict(ratio: Estimate, synthetic: float, alone: float) -> Verdict:
 
 
 def cost_in_turn(synthetic: float, alone: float) -> float:
-    """The share of its throughput that training would lose if it waited for each batch while
-    that is made."""
+    """Return the share of its throughput that training would lose if it waited for the
+    preparation of each batch."""
     return synthetic / (synthetic + alone)
 
 
 def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
-    """The least of DEPTHS with which training that takes `step_seconds` for a batch would wait
-    for under WAITING of its time, if batches took these `intervals` to make, one after another;
-    None if it would wait with all of them."""
+    """Return the smallest of DEPTHS with which training waits for at most WAITING of its time,
+    None if there is none. A step takes `step_seconds`; batches are prepared one after another
+    in these `intervals`."""
     for depth in DEPTHS:
         ready = waited = now = 0.0
         taken = [0.0] * depth
         for k, interval in enumerate(intervals):
-            # A batch is begun when there is room for it.
+            # A batch is started when there is room for it.
             ready = max(ready, taken[k % depth]) + interval
             if k >= depth:
                 waited += max(0.0, ready - now)
@@ -176,37 +174,33 @@ def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
     return None
 
 
-# Measured.
-
-
 def diagnose(
     config: Config, protocol: Protocol, say: Callable[[str], None]
 ) -> tuple[Measurement, Diagnosis]:
     """Measure `config` with its input and with synthetic input, then the input alone and the
-    parts of a step, and store what follows beside the measurement; `say` is called with each
-    part as it begins.
+    parts of a step, and store the diagnosis beside the measurement. `say` is called with the
+    name of each part before it starts.
 
-    Measurements are those of `perfkit run`: what is there already is not made again. Raises
-    RequestError for a configuration that has nothing to compare, and TaskError if a part
-    fails.
+    Existing measurements are reused, as by `perfkit run`. Raises RequestError if the
+    configuration has synthetic input or several nodes, and TaskError if a part fails.
     """
     if config.input == "synthetic":
         raise RequestError(
-            ["input: synthetic is what an input is compared with; name another: -p input dali"]
+            ["input: a diagnosis compares an input with synthetic; set another: -p input dali"]
         )
     if config.nodes > 1:
-        raise RequestError(["nodes: a diagnosis is made on one node: -p nodes 1"])
+        raise RequestError(["nodes: a diagnosis needs a single node: -p nodes 1"])
     began = datetime.now(UTC).isoformat(timespec="milliseconds")
     say(f"Training with input {config.input}")
-    both = measure(config, protocol)
-    throughput = _throughput(both.result)
+    trained = measure(config, protocol)
+    throughput = _throughput(trained.result)
     say("Training with synthetic input")
     twin = measure(config.model_copy(update={"input": "synthetic"}), protocol).result
     synthetic = _throughput(twin)
-    ratio, method, _pairs = ratio_of(both.result, twin, LEVEL)
-    folder = both.folder / EVIDENCE
-    # An older diagnosis goes with what it followed from.
-    (both.folder / FILE).unlink(missing_ok=True)
+    ratio, method, _pairs = ratio_of(trained.result, twin, LEVEL)
+    folder = trained.folder / EVIDENCE
+    # Removes an older diagnosis together with its raw files.
+    (trained.folder / FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     alone = _inputs_alone(config, protocol, synthetic, folder, say)
     found = [next(alone)]
@@ -217,7 +211,7 @@ def diagnose(
     say("The parts of a step")
     (events,) = perform(config, protocol, "profile", folder / "profile")[:1]
     (profiled,) = (event for event in events if event["event"] == "profile")
-    results: dict[Training, Result] = {"both": both.result, "compute alone": twin}
+    results: dict[Training, Result] = {"both": trained.result, "compute alone": twin}
     diagnosis = Diagnosis(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -235,12 +229,12 @@ def diagnose(
         input_alone=found,
         step_parts=StepParts(**profiled["seconds"]),
     )
-    write_atomically(both.folder / FILE, diagnosis.model_dump_json(indent=1))
-    return both, diagnosis
+    write_atomically(trained.folder / FILE, diagnosis.model_dump_json(indent=1))
+    return trained, diagnosis
 
 
 def _throughput(result: Result) -> float:
-    """That of a complete measurement. Raises TaskError for another."""
+    """Return a complete measurement's throughput. Raises TaskError if it is not complete."""
     if result.status != "complete" or not result.throughput:
         failed = coded(result.failure) if result.failure else ""
         raise TaskError(f"{result.id} {result.status}: {failed}")
@@ -254,13 +248,13 @@ def _inputs_alone(
     folder: Path,
     say: Callable[[str], None],
 ) -> Iterator[InputAlone]:
-    """The input alone as it was measured, then with other counts of its threads or processes,
-    1, 2, 4 … up to the cores that a rank has, to the first that is fast enough."""
+    """Measure the input alone with its own setting, then with 1, 2, 4 … threads or processes,
+    up to a rank's share of the cores or the first count that is fast enough."""
     cores = len(os.sched_getaffinity(0))
     config = with_dali_settings(config, cores)
     setting: Setting = "dali_threads" if config.input == "dali" else "dataloader_workers"
     own, most = getattr(config, setting), max(1, cores // config.devices)
-    # In the unit of the throughput.
+    # A batch in the unit of the throughput.
     batch = config.batch_size * units_per_sample(config)
     for count in dict.fromkeys([own, *(2**k for k in range(most.bit_length()))]):
         say(f"The input alone, {setting} {count}")
@@ -273,24 +267,21 @@ def _inputs_alone(
             for event in events
             if event["event"] == "input"
         ]
-        depths = [needed_depth(one, batch * config.ranks / synthetic) for one in ranks]
-        one = InputAlone(
+        depths = [needed_depth(times, batch * config.ranks / synthetic) for times in ranks]
+        alone = InputAlone(
             setting=setting,
             count=count,
-            throughput=sum(batch * len(one) / sum(one) for one in ranks),
+            throughput=sum(batch * len(times) / sum(times) for times in ranks),
             depth=None if None in depths else max(filter(None, depths)),
         )
-        yield one
-        if count != own and one.suffices(synthetic):
+        yield alone
+        if count != own and alone.suffices(synthetic):
             return
 
 
-# Told.
-
-
 def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
-    """A diagnosis in sentences by their codes: what was measured, the verdict with its
-    interval, what would help, the parts of a step."""
+    """Return the sentences of a diagnosis by code: the measured parts, the verdict with its
+    interval, remedies, the parts of a step."""
     low, high = map(percent, found.interval)
     ends = {"level": percent(found.interval_level, 4), "low": low, "high": high}
     interval = _("%(level)s interval %(low)s to %(high)s") % ends
@@ -306,19 +297,19 @@ def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
         "cost": percent(cost_in_turn(found.synthetic, first.throughput), 2),
         "enough": found.enough and found.enough.count,
         "depth": found.enough and found.enough.depth,
-        **{name: percent(one / found.step_parts.step, 2) for name, one in parts.items()},
+        **{name: percent(s / found.step_parts.step, 2) for name, s in parts.items()},
     }
     lines = {}
-    for one in found.input_alone:
-        alone = values | {"count": one.count, "rate": number(one.throughput)}
-        lines[f"input_alone_{one.count}"] = _(DIAGNOSIS["input_alone"]) % alone
+    for alone in found.input_alone:
+        line = values | {"count": alone.count, "rate": number(alone.throughput)}
+        lines[f"input_alone_{alone.count}"] = _(DIAGNOSIS["input_alone"]) % line
     return lines | {code: _(DIAGNOSIS[code]) % values for code in _codes(found, c)}
 
 
 def _codes(found: Diagnosis, c: Config) -> Iterator[str]:
-    """Of the sentences after those of the input alone."""
+    """Yield the codes of all sentences but `input_alone`."""
     yield from ("compute_alone", "both")
-    yield from (f"reused_{one.replace(' ', '_')}" for one in found.reused or ())
+    yield from (f"reused_{part.replace(' ', '_')}" for part in found.reused or ())
     yield found.verdict
     if found.method != "pairs":
         yield "drift"

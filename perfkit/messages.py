@@ -1,7 +1,7 @@
-"""What the suite says of a number, a run or a request: a code with parameters.
+"""Messages about a number, a run or a request: codes with parameters.
 
-A message is stored as such. `perfkit.text.messages` has its sentence, in each language; nothing
-reads a sentence back.
+Messages are stored as such. `perfkit.text.messages` has the sentences in each language; nothing
+parses a sentence.
 """
 
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-"""Of all that is stored: nothing unknown is in it, and docstrings describe the fields."""
+"""Configuration of all stored models: no unknown fields; docstrings describe the fields."""
 
 
 def _revived(value: Any) -> Any:
@@ -22,9 +22,9 @@ def _revived(value: Any) -> Any:
 class Message:
     """A code and the parameters of its sentence, which may be messages themselves."""
 
-    # Described here, where subclasses have it too.
-    code: Annotated[str, Field(description="which sentence it is")]
+    # Described by Field, which subclasses inherit.
+    code: Annotated[str, Field(description="code of the sentence")]
     params: Annotated[
         dict[str, Annotated[Any, BeforeValidator(_revived)]],
-        Field(description="what the sentence names; text from elsewhere is in `detail`"),
+        Field(description="values in the sentence; text of other programs is in `detail`"),
     ] = Field(default_factory=dict)

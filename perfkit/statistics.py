@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Interval(NamedTuple):
-    """An interval and the level that it achieves (0 to 1)."""
+    """An interval and the level it achieves (0 to 1)."""
 
     low: float
     high: float
@@ -17,7 +17,7 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimate, its interval and the level that this achieves (0 to 1)."""
+    """An estimate, its interval and the level the interval achieves (0 to 1)."""
 
     value: float
     low: float
@@ -26,12 +26,12 @@ class Estimate(NamedTuple):
 
 
 def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
-    """The narrowest interval of two order statistics that covers the median at `level`.
+    """Return the narrowest interval of two order statistics that covers the median at `level`.
 
-    [x(k), x(n+1-k)] covers the median of a continuous distribution with probability
-    1 - 2 P(Binomial(n, 1/2) < k), exactly, whatever the distribution (David and Nagaraja,
-    Order Statistics, 3rd ed., section 7.1). Where even minimum to maximum falls short of
-    `level`, that is what comes back, with the level it does achieve. None for fewer than two.
+    [x(k), x(n+1-k)] covers the median of any continuous distribution with a probability of
+    exactly 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, 3rd ed.,
+    section 7.1). If even minimum to maximum falls short of `level`, that interval is returned
+    with the level it achieves. None for fewer than two values.
     """
     n = len(values)
     if n < 2:
@@ -45,21 +45,21 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | 
 
 
 def median_estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
-    """The median of at least one value with its `median_interval`; a single value has the
-    interval of itself, at level 0."""
+    """Return the median of at least one value with its `median_interval`. The interval of a
+    single value is the value itself, at level 0."""
     middle = median(values)
     return Estimate(middle, *(median_interval(values, level) or (middle, middle, 0.0)))
 
 
 def fewest_values(level: float) -> int:
-    """So many values it takes for the median to have an interval of `level`, from the smallest
-    to the largest of them."""
+    """Return the number of values from which on minimum to maximum cover the median at
+    `level`."""
     return next(n for n in count(2) if 1 - 2 / 2**n >= level)
 
 
 def relative_width(values: Sequence[float], level: float = 0.95) -> float | None:
-    """The width of the median's interval as a share of the median; None where so few values
-    have no interval of that level."""
+    """Return the width of the median's interval as a share of the median; None if the values
+    are too few for that level."""
     interval = median_interval(values, level)
     if not interval or interval.level < level:
         return None
@@ -67,9 +67,9 @@ def relative_width(values: Sequence[float], level: float = 0.95) -> float | None
 
 
 def detectable_difference(values: Sequence[float], level: float = 0.95) -> float | None:
-    """The smallest relative difference that would be called one, of two sets of repeats that
-    are spread as these: by how much the interval of `ratio_interval` between such sets exceeds
-    1. None where so few values reach no such level."""
+    """Return the smallest significant relative difference between two sets of repeats with this
+    spread: by how much the upper end of `ratio_interval` of such sets exceeds 1. None if the
+    values are too few for that level."""
     if not values:
         return None
     ratio = ratio_interval(values, values, level)
@@ -77,10 +77,10 @@ def detectable_difference(values: Sequence[float], level: float = 0.95) -> float
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """The positions of values with a modified z-score over 3.5.
+    """Return the positions of values with a modified z-score above 3.5.
 
-    That is 0.6745 |value - median| / (median of |value - median|): Iglewicz and Hoaglin, How to
-    detect and handle outliers, 1993. None of values half of which are the same.
+    The score is 0.6745 |value - median| / (median of |value - median|): Iglewicz and Hoaglin,
+    How to detect and handle outliers, 1993. Empty if half of the values are equal.
     """
     if not values:
         return []
@@ -91,8 +91,8 @@ def outliers(values: Sequence[float]) -> list[int]:
 
 
 def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
-    """The interval for the probability of a hit that covers it at `level` or more, whatever it
-    is (Clopper and Pearson, Biometrika 26, 1934). `trials` is at least 1."""
+    """Return an interval that covers the probability of a hit at `level` or more, whatever that
+    probability (Clopper and Pearson, Biometrika 26, 1934). `trials` is at least 1."""
     # SciPy's statistics take a second to import, which nothing else here should wait for.
     from scipy.stats import binomtest
 
@@ -101,8 +101,8 @@ def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Minimum, quartiles (inclusive method) and maximum of at least one value, by name."""
-    # Sorted, for rounding may turn those of values that are nearly alike around.
+    """Return minimum, quartiles (inclusive method) and maximum of at least one value."""
+    # Sorted, since rounding may reverse quartiles of nearly equal values.
     p25, p50, p75 = sorted(
         quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
     )
@@ -115,21 +115,18 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-# Two measurements beside each other.
-
-
 def ratio_interval(
     values: Sequence[float], base: Sequence[float], level: float = 0.95
 ) -> Estimate:
-    """How many times `base` the positive `values` are, at least one of each.
+    """Return the ratio of `values` to `base`, with at least one positive value in each.
 
-    The estimate is the median of all ratios of a value to one of `base`, taken on logarithms
-    (Hodges and Lehmann). The interval is between two of these ratios, [D(k), D(mn + 1 - k)],
-    what a Mann-Whitney test at that level would not reject; k is the largest that achieves
-    `level`, which is 1 - 2 P(U < k), exact for continuous distributions that are the same but
-    for a factor, whatever their form (Hollander, Wolfe and Chicken, Nonparametric Statistical
-    Methods, 3rd ed., sections 4.2 and 4.3). Where even the smallest and the largest ratio fall
-    short of `level`, they come back with the level that they do achieve.
+    The estimate is the median of all ratios of a value to a value of `base`, taken on
+    logarithms (Hodges and Lehmann). The interval lies between two of these ratios,
+    [D(k), D(mn + 1 - k)]: the factors that a Mann-Whitney test does not reject. Its level is
+    1 - 2 P(U < k), exact for any continuous distributions that differ by a factor alone
+    (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and
+    4.3); k is the largest that achieves `level`. If even the smallest and the largest ratio
+    fall short of `level`, they are returned with the level they achieve.
     """
     logarithms = [log(one) for one in base]
     ordered = sorted(log(one) - other for one in values for other in logarithms)
@@ -139,7 +136,7 @@ def ratio_interval(
 
 @cache
 def _rank(m: int, n: int, level: float) -> tuple[int, float]:
-    """The largest k with 1 - 2 P(U < k) >= `level`, at least 1, and what it achieves."""
+    """Return the largest k with 1 - 2 P(U < k) >= `level`, at least 1, and its level."""
     total, below, k, achieved = comb(m + n, m), 0, 0, 0.0
     for ways in mann_whitney_counts(m, n):
         below += ways
@@ -150,11 +147,11 @@ def _rank(m: int, n: int, level: float) -> tuple[int, float]:
 
 
 def mann_whitney_counts(m: int, n: int) -> list[int]:
-    """How many of the orders of m and n different values have U = 0, 1, … mn, U being the
-    number of pairs of which the first is the greater.
+    """Return how many orderings of m and n distinct values have U = 0, 1, … mn, where U is the
+    number of pairs whose first value is the greater.
 
-    They are the coefficients of the product of (1 - x^(n+i)) / (1 - x^i) for i = 1 … m, which
-    is the recurrence of Mann and Whitney (1947) summed up.
+    The counts are the coefficients of the product of (1 - x^(n+i)) / (1 - x^i) for i = 1 … m,
+    the closed form of the recurrence of Mann and Whitney (1947).
     """
     counts = [1] + [0] * (m * n)
     for i in range(1, m + 1):

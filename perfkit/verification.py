@@ -1,5 +1,5 @@
-"""Whether frameworks do the same work: each does the same training, and what they did is
-compared, stored and reported.
+"""Verification that frameworks do the same work: each trains the same steps, and their results
+are compared, stored and reported.
 
     outputs/verified/<model>-<frameworks>-<digest>.json    a Verification, replaced atomically
 
@@ -77,24 +77,25 @@ ALLOWED: dict[Precision, dict[str, float]] = {
     "fp64": {"loss": 1e-9, "tensors": 1e-6},
     "fp32": {"loss": 1e-4, "tensors": 0.15},
 }
-"""Of relative differences.
+"""Tolerances of relative differences.
 
-In float64, what is left are tensors kept as float32, which rounds by up to 6e-8 of a value, and
-the few factors that frameworks hold as float32, as Paddle its rates and, by all signs, the
-1/49 in the gradient of ResNet-50's average: 1e-7 at most for the three models.
+In float64, differences come from tensors stored as float32, which rounds by up to 6e-8 of a
+value, and from the few factors that frameworks hold as float32, such as Paddle's learning rates
+and apparently the 1/49 in the gradient of ResNet-50's average pooling: at most 1e-7 for the
+three models.
 
-In float32, a rounding that turns the sign of what a ReLU gets turns its gradient on or off, and
-batch norm spreads that: moving the weights of ResNet-50 by 6e-8 of themselves moves its exact
-gradient by 1 %, and two right frameworks are 5 % apart. So float32 shows that nothing is
-grossly amiss where it is measured, and float64 that the work is the same."""
+In float32, a rounding error that changes the sign of a ReLU's input turns its gradient on or
+off, and batch norm spreads the change: changing the weights of ResNet-50 by 6e-8 changes its
+exact gradient by 1 %, and two correct frameworks differ by 5 %. So float32 excludes gross
+errors in the measured precision, and float64 shows that the work is the same."""
 NOTHING = 1e-3
-"""A tensor with less than this share of the largest root mean square is compared with that
-share: what is 0 but for rounding, as the gradient of a bias that attention's softmax cancels,
-has no size of its own."""
+"""Smallest reference size of a tensor, as a share of the largest root mean square. Tensors that
+are 0 but for rounding, such as the gradient of a bias that attention's softmax cancels, have no
+size of their own."""
 
 
 class Side(Stored):
-    """One framework, and how it was run."""
+    """A framework and its execution mode."""
 
     framework: FrameworkName
     version: str
@@ -107,9 +108,9 @@ class Side(Stored):
 
 
 class Check(Stored):
-    """In what two sides are to agree. `base` and `other` are the values of each: a count, a
-    loss, a norm; None where that is no number. `difference` is relative but for parameters;
-    None: there is none. `where` is the worst tensor or step, or what is amiss."""
+    """A quantity in which two sides must agree. `base` and `other` are the values: a count, a
+    loss, a norm; None if not finite. `difference` is relative, except for parameters; None if
+    there is none. `where` is the worst tensor or step, or the problem."""
 
     name: Name
     precision: Precision | None
@@ -125,7 +126,7 @@ class Check(Stored):
 
 
 class Against(Stored):
-    """A side, and its checks against the base."""
+    """A side and its checks against the base."""
 
     side: Side
     checks: Annotated[list[Check], Field(min_length=1)]
@@ -136,7 +137,7 @@ class Against(Stored):
 
 
 class Verification(Stored):
-    """What `perfkit verify` found, and when (UTC, ISO 8601)."""
+    """The result of `perfkit verify`; `created` is in UTC, ISO 8601."""
 
     schema_version: Literal[1]
     created: str
@@ -153,15 +154,15 @@ class Verification(Stored):
 
     @property
     def agreed(self) -> bool:
-        return all(one.agreed for one in self.against)
+        return all(against.agreed for against in self.against)
 
     @property
     def sides(self) -> list[Side]:
-        return [self.base, *(one.side for one in self.against)]
+        return [self.base, *(against.side for against in self.against)]
 
     @property
     def file_name(self) -> str:
-        """The same for one that stands in the place of this."""
+        """The name, which a repetition of the same verification shares and so replaces."""
         work = self.model_dump(include={*WORK, "batch_size", "seed", "steps"})
         work["sides"] = [side.model_dump() for side in self.sides]
         work["suite_source"] = self.environment["suite_source"].value
@@ -170,12 +171,12 @@ class Verification(Stored):
         return f"{self.model}-{names}-{digest}.json"
 
     def agree(self, *sides: Side) -> bool:
-        """Whether all of these do the work of the base, and so of each other."""
-        return all(one.agreed for one in self.against if one.side in sides)
+        """Return whether all of these do the same work as the base, and so as each other."""
+        return all(against.agreed for against in self.against if against.side in sides)
 
     def side_of(self, result: Result) -> Side | None:
-        """The side that this measurement was; None if the verification does not hold for it.
-        Builds of one version (2.13.0+cpu, 2.13.0+cu126) count as one."""
+        """Return the side of this measurement; None if the verification does not hold for it.
+        Builds of a version (2.13.0+cpu, 2.13.0+cu126) are the same side."""
         config, fact = result.config, "suite_source"
         source = self.environment[fact].value if fact in self.environment else None
         same = all(getattr(config, name) == getattr(self, name) for name in WORK)
@@ -193,42 +194,40 @@ def _release(version: Any) -> str:
     return str(version).partition("+")[0]
 
 
-# Measured.
-
-
 def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Config]:
-    """The configurations to compare, the base first: of `named`, as `paddle,torch:static`, each
-    a framework with what differs from its usual execution and layout and, if another runs it,
-    the interpreter's path; None: all that are installed and take the model and the
-    optimizer. Raises RequestError."""
+    """Return the configurations to compare, the base first. Raises RequestError.
+
+    `named` is a list such as `paddle,torch:static`: frameworks, each with execution, layout and
+    interpreter path where they differ from the default. None means all installed frameworks
+    that support the model and the optimizer."""
     problems = []
     for name in values:
         if name in ("framework", "execution", "layout", "python"):
             problems.append(f"{name}: set it by --frameworks, as in paddle,torch:static:NCHW")
         elif name in FIELDS and name not in (takes := select(verified=True)):
-            problems.append(f"{name}: a verification has its own; it takes {', '.join(takes)}")
+            problems.append(f"{name}: fixed in a verification; it takes {', '.join(takes)}")
     usual = MODELS[model].optimizers[0] if model in MODELS else ""
     work = {"model": model, "optimizer": values.get("optimizer") or usual}
-    able = [name for name, one in FRAMEWORKS.items() if one.version and one.takes(**work)]
+    able = [name for name, f in FRAMEWORKS.items() if f.version and f.takes(**work)]
     words = [side.split(":") for side in (able if named is None else named.split(","))]
     if len(words) < 2:
         problems.append(
-            f"--frameworks: two are needed to compare; installed for this: {', '.join(able)}"
+            f"--frameworks: at least two are needed; installed for this work: {', '.join(able)}"
         )
     configs: list[Config] = []
-    for framework, *how in words:
-        ways: dict[str, Any] = {"framework": framework}
-        for word in how:
+    for framework, *options in words:
+        settings: dict[str, Any] = {"framework": framework}
+        for word in options:
             name = "layout" if word in ("NCHW", "NHWC") else "execution"
             name = "python" if "/" in word else name
-            ways[name] = typed(name, word)
+            settings[name] = typed(name, word)
         try:
-            config = plan(model, FIXED | dict(values) | ways).config
+            config = plan(model, FIXED | dict(values) | settings).config
         except RequestError as error:
-            problems += [one for one in error.problems if one not in problems]
+            problems += [problem for problem in error.problems if problem not in problems]
             continue
         if config in configs:
-            problems.append(f"--frameworks: {':'.join([framework, *how])} is there already")
+            problems.append(f"--frameworks: {':'.join([framework, *options])} is given twice")
         configs.append(config)
     if problems:
         raise RequestError(problems)
@@ -236,11 +235,11 @@ def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Conf
 
 
 def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verification, Path]:
-    """Compare the work of the first of these configurations with that of each other, and store
-    what comes out; `say` is called with each as it begins.
+    """Compare the work of the first configuration with each other's and store the verification.
+    `say` is called with each configuration before it runs.
 
-    Takes disk room for COPIES copies of the parameters until it ends. Raises TaskError where a
-    framework fails, or the room is not there.
+    COPIES copies of the parameters temporarily take disk space. Raises TaskError if a framework
+    fails or the disk space is missing.
     """
     base = configs[0]
     folder = resolved_path(base.outputs_dir) / FOLDER
@@ -250,9 +249,9 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
         needed = COPIES * 4 * MODELS[base.model].parameters
         if (free := shutil.disk_usage(folder).free) < needed:
             raise TaskError(
-                f"disk_full: {portable(str(folder))} has {free / 1e9:.1f} GB of room, and what "
-                f"is compared takes {needed / 1e9:.1f} meanwhile; make room, or name another "
-                "folder: -p outputs_dir FOLDER"
+                f"disk_full: {portable(str(folder))} has {free / 1e9:.1f} GB free, and the "
+                f"verification temporarily needs {needed / 1e9:.1f} GB; free some space, or "
+                "set another folder: -p outputs_dir FOLDER"
             )
         for place, config in enumerate(configs):
             framework = FRAMEWORKS[config.framework]
@@ -264,24 +263,24 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
             how = config.model_dump(include={"framework", "execution", "layout"})
             seen.append((Side(version=str(version), **how), Trace.of(events)))
     (side, trace), *others = seen
-    made = Verification(
+    verification = Verification(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         **base.model_dump(include={*Verification.model_fields}),
         steps=STEPS,
         base=side,
-        against=[Against(side=one, checks=judge(trace, its, base)) for one, its in others],
+        against=[Against(side=s, checks=judge(trace, other, base)) for s, other in others],
         environment={name: environment[name] for name in FACTS},
     )
-    path = folder / made.file_name
-    write_atomically(path, made.model_dump_json(indent=1))
-    return made, path
+    path = folder / verification.file_name
+    write_atomically(path, verification.model_dump_json(indent=1))
+    return verification, path
 
 
 @contextmanager
 def _shared_folder(folder: Path) -> Iterator[Path]:
-    """A folder below `folder` for the traces, locked while it is in use. Those of
-    verifications that were killed, which nobody has locked, are removed first."""
+    """Make a temporary folder below `folder` for the traces, locked while in use. Unlocked
+    ones, left by killed verifications, are removed first."""
     for lock in folder.glob(f"{TRACES}*/{LOCK}"):
         with suppress(Timeout), FileLock(lock, timeout=0):
             shutil.rmtree(lock.parent, ignore_errors=True)
@@ -292,17 +291,15 @@ def _shared_folder(folder: Path) -> Iterator[Path]:
         yield Path(shared)
 
 
-# Judged.
-
 Shapes = dict[str, tuple[int, ...]]
 Norms = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a side reported: shapes by name, multiply-adds of the batch's forward pass. Unless
-    the first one's weights did not fit, the losses by precision and, by precision and what they
-    are, how far tensors are from the first one's: Euclidean norms of difference, first, own."""
+    """A side's report: parameter shapes by name, and multiply-adds of a batch's forward pass.
+    If the base's weights fit, `losses` by precision, and `distances` to the base's tensors by
+    precision and kind of tensor: Euclidean norms of difference, base's and own tensor."""
 
     parameters: Shapes
     multiply_adds: int
@@ -311,7 +308,7 @@ class Trace:
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]]) -> "Trace":
-        """From the raw events of perfkit.worker.trace."""
+        """Return the trace in the raw events of perfkit.worker.trace."""
         found = cls({}, 0)
         for event in events:
             if event["event"] == "work":
@@ -325,12 +322,12 @@ class Trace:
 
 
 Found = tuple[Sequence[float | None], float | None, str]
-"""The values of both sides, their difference, and where it is: what a Check says."""
+"""Values of the two sides, their difference, and where it is, as in a Check."""
 
 
 def judge(base: Trace, other: Trace, config: Config) -> list[Check]:
-    """All checks of `other` against `base`, the first side, on batches of `config`. If the
-    parameters differ, nothing was trained, and only what needs no training is checked."""
+    """Return all checks of `other` against `base`, the first side, on batches of `config`. If
+    the parameters differ, nothing was trained, and losses and tensors are not checked."""
     found: dict[tuple[Name, Precision | None], Found] = {}
     found["parameters", None] = shapes = _parameters(base.parameters, other.parameters)
     size, right = config.batch_size, multiply_adds(config)
@@ -366,13 +363,13 @@ def _known(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
-def _parameters(one: Shapes, its: Shapes) -> Found:
-    """Differing are names that one lacks, and shapes."""
-    differing = sorted(name for name in one | its if one.get(name) != its.get(name))
-    shown = [f"{name} {_shape(one.get(name))} | {_shape(its.get(name))}" for name in differing]
+def _parameters(base: Shapes, other: Shapes) -> Found:
+    """Compare names and shapes; the difference is the number of differing tensors."""
+    differing = sorted(name for name in base | other if base.get(name) != other.get(name))
+    shown = [f"{k} {_shape(base.get(k))} | {_shape(other.get(k))}" for k in differing]
     more = [f"and {len(shown) - SHOWN} more"] if shown[SHOWN:] else []
-    where = "; ".join([*shown[:SHOWN], *more]) or f"{len(one)} tensors"
-    return [sum(map(prod, shapes.values())) for shapes in (one, its)], len(differing), where
+    where = "; ".join([*shown[:SHOWN], *more]) or f"{len(base)} tensors"
+    return [sum(map(prod, shapes.values())) for shapes in (base, other)], len(differing), where
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:
@@ -380,29 +377,29 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 def _arithmetic(counts: Sequence[float], right: float) -> Found:
-    """Both sides are to have what follows from the model's architecture."""
+    """Compare both sides' counts with `right`, which follows from the model's architecture."""
     difference = max(abs(count - right) for count in counts) / right
     return counts, difference, f"{right:,} by the model's architecture" if difference else ""
 
 
-def _losses(one: list[float], its: list[float]) -> Found:
-    """The step whose losses differ most."""
-    if not one or len(one) != len(its):
-        return (None, None), None, f"{len(one)} and {len(its)} steps were trained"
-    pairs = {f"step {n}": both for n, both in enumerate(zip(one, its, strict=True), 1)}
+def _losses(base: list[float], other: list[float]) -> Found:
+    """Compare the losses of the step at which they differ most."""
+    if not base or len(base) != len(other):
+        return (None, None), None, f"{len(base)} and {len(other)} steps were trained"
+    pairs = {f"step {n}": pair for n, pair in enumerate(zip(base, other, strict=True), 1)}
     where, worst = _worst({step: (abs(x - y), abs(x)) for step, (x, y) in pairs.items()})
     return pairs[where], worst, where
 
 
 def _tensors(found: Mapping[str, Norms], shapes: Shapes, precision: Precision) -> Found:
-    """In float64 the tensor that differs most, in float32 all of them together; see ALLOWED."""
-    if lacking := sorted(shapes.keys() - found.keys()):
-        return (None, None), None, f"{lacking[0]} was not reported"
-    apart, base, other = (sqrt(sum(one[i] ** 2 for one in found.values())) for i in range(3))
-    roots = {one: sqrt(prod(shape)) for one, shape in shapes.items()}
-    least = NOTHING * max(found[one][1] / root for one, root in roots.items())
+    """Compare the worst tensor in float64, all tensors together in float32; see ALLOWED."""
+    if missing := sorted(shapes.keys() - found.keys()):
+        return (None, None), None, f"{missing[0]} was not reported"
+    apart, base, other = (sqrt(sum(n[i] ** 2 for n in found.values())) for i in range(3))
+    roots = {name: sqrt(prod(shape)) for name, shape in shapes.items()}
+    least = NOTHING * max(found[name][1] / root for name, root in roots.items())
     where, worst = _worst(
-        {one: (found[one][0], max(found[one][1], least * root)) for one, root in roots.items()}
+        {k: (found[k][0], max(found[k][1], least * root)) for k, root in roots.items()}
     )
     if not base:
         return (base, other), None, "all are 0: there is nothing to compare"
@@ -412,45 +409,43 @@ def _tensors(found: Mapping[str, Norms], shapes: Shapes, precision: Precision) -
 
 
 def _worst(apart: Mapping[str, tuple[float, float]]) -> tuple[str, float | None]:
-    """Where a difference is the largest share of a size, and that share; None if it is no
-    number."""
-    shares = {
-        one: 0.0 if a == 0 else a / size if size else inf for one, (a, size) in apart.items()
-    }
-    where = max(shares, key=lambda one: (not isfinite(shares[one]), shares[one]))
+    """Return the name of the largest difference relative to its size, and that share; None if
+    it is not finite. `apart` has (difference, size) by name."""
+    shares = {k: 0.0 if a == 0 else a / size if size else inf for k, (a, size) in apart.items()}
+    where = max(shares, key=lambda name: (not isfinite(shares[name]), shares[name]))
     return where, _known(shares[where])
 
 
-# Found again.
-
-
 def read_verifications(outputs: Path, left_out: list[str]) -> list[Verification]:
-    """Those stored under `outputs`, newest first; `left_out` gets why one can't be read."""
+    """Return the verifications stored under `outputs`, newest first; the reasons why others
+    can't be read are added to `left_out`."""
     found = []
     for path in sorted((outputs / FOLDER).glob("*.json")):
         try:
             found.append(read_as(Verification, path, SCHEMA_VERSION))
         except ResultError as error:
             left_out.append(str(error))
-    return sorted(found, key=lambda one: one.created, reverse=True)
+    return sorted(found, key=lambda verification: verification.created, reverse=True)
 
 
 def verification_of(
-    outputs: Path, one: Result, other: Result
+    outputs: Path, a: Result, b: Result
 ) -> tuple[Verification, Side, Side] | None:
-    """The newest that compared what these two measurements did, and their sides."""
+    """Return the newest verification that holds for both measurements, and their sides; None
+    if there is none or both are the same side."""
     for verification in read_verifications(outputs, []):
-        side, its = verification.side_of(one), verification.side_of(other)
-        if side and its and its != side:
-            return verification, side, its
+        side_a, side_b = verification.side_of(a), verification.side_of(b)
+        if side_a and side_b and side_a != side_b:
+            return verification, side_a, side_b
     return None
 
 
 def comparisons_of(
     outputs: Path, result: Result, left_out: list[str]
 ) -> list[tuple[Verification, Side, Against]]:
-    """The newest comparison of a measurement's framework with each other one: the
-    verification, that framework's side, and the checks; `left_out` gets what can't be read."""
+    """Return the newest comparison of a measurement's framework with each other framework: the
+    verification, the other's side, and the checks. The reasons why verifications can't be read
+    are added to `left_out`."""
     found: dict[str, tuple[Verification, Side, Against]] = {}
     for verification in read_verifications(outputs, left_out):
         side = verification.side_of(result)
@@ -461,40 +456,35 @@ def comparisons_of(
     return list(found.values())
 
 
-# Told.
-
-
-def command(one: Config, other: Config | None = None) -> str:
-    """The `perfkit verify` command for these two or, of one, for its framework and another;
-    empty if no other framework does this work."""
-    usual = resolve({"model": one.model})
-    words = ["perfkit", "verify", one.model]
-    partners = [
-        name
-        for name, framework in FRAMEWORKS.items()
-        if name != one.framework and framework.takes(model=one.model, optimizer=one.optimizer)
-    ]
+def command(config: Config, other: Config | None = None) -> str:
+    """Return the `perfkit verify` command for the frameworks of both configurations or, without
+    `other`, for `config`'s and another; empty if no other framework supports this work."""
+    usual = resolve({"model": config.model})
+    words = ["perfkit", "verify", config.model]
+    work = {"model": config.model, "optimizer": config.optimizer}
+    partners = [k for k, f in FRAMEWORKS.items() if k != config.framework and f.takes(**work)]
     if not partners:
         return ""
-    named = [_named(one), _named(other) if other else partners[0]]
-    if other or named[0] != one.framework:
+    named = [_named(config), _named(other) if other else partners[0]]
+    if other or named[0] != config.framework:
         words += ["--frameworks", ",".join(named)]
     for name in ("image_size", "sequence_length", "optimizer", "outputs_dir"):
-        if (value := getattr(one, name)) != getattr(usual, name):
+        if (value := getattr(config, name)) != getattr(usual, name):
             words += ["-p", name, str(value)]
     return shlex.join(words)
 
 
 def _named(config: Config) -> str:
-    """A framework as `--frameworks` takes it."""
+    """Return a configuration's framework in the syntax of `--frameworks`."""
     usual = resolve(config.model_dump(include={"model", "framework"}))
-    ways = {config.execution: usual.execution, config.layout: usual.layout}
-    return ":".join([config.framework, *(str(way) for way in ways if way != ways[way])])
+    settings = {config.execution: usual.execution, config.layout: usual.layout}
+    differing = [str(value) for value, default in settings.items() if value != default]
+    return ":".join([config.framework, *differing])
 
 
 def rows(against: Against, steps: int) -> list[list[str]]:
-    """Each check as text: name, precision, values of base and other, their difference, the
-    tolerance, whether they agree, where the difference is largest."""
+    """Return each check as text: name, precision, base's and other's value, their difference,
+    the tolerance, whether they agree, where the difference is largest."""
     shown = []
     for check in against.checks:
         difference = f"{check.difference:.1e}" if check.difference else "0"
@@ -519,7 +509,7 @@ def _figure(name: Name, value: float | None) -> str:
 
 
 def text(verification: Verification) -> str:
-    """A verification as text, in lines of 80 columns at most."""
+    """Return a verification as text in lines of at most 80 columns."""
     v = verification
     size = f"{v.image_size} pixels" if v.image_size else f"{v.sequence_length} tokens"
     lines = [f"{MODELS[v.model].name}, {size}, batch {v.batch_size}, {v.optimizer}"]

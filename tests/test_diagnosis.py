@@ -180,7 +180,7 @@ def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(
 def test_synthetic_input_and_several_nodes_are_refused(small, capsys):
     status, printed = run(small(input="synthetic"), capsys)
     assert status == 2
-    assert "input: synthetic is what an input is compared with" in printed.err
+    assert "input: a diagnosis compares an input with synthetic" in printed.err
     planned = perfkit.plan("resnet50", small())
     with pytest.raises(perfkit.RequestError, match="one node"):
         diagnose(planned.config.model_copy(update={"nodes": 2}), planned.protocol, print)

@@ -232,11 +232,11 @@ def test_all_sides_are_judged_before_anything_starts_and_each_problem_names_its_
 @pytest.mark.parametrize(
     ("variants", "changes", "told"),
     [
-        (["batch_size=1"], {}, "variants: 1 given, and it takes two or more"),
+        (["batch_size=1"], {}, "variants: 1 given, but at least two are needed"),
         (["batch_size=1", "torch"], {}, "torch: 'torch' is not NAME=VALUE"),
         (["batch_size=1", "batch_size=1"], {}, "two variants are the same"),
         (["cpu_tuning=True", "execution=dynamic"], {}, "are the same"),
-        (["batch_size=1", "repeats=3"], {}, "repeats: the same for all variants; -p repeats 3"),
+        (["batch_size=1", "repeats=3"], {}, "the same for all variants; use -p repeats 3"),
         (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),
         (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
     ],

@@ -532,7 +532,7 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
         status, printed = run()
         text = " ".join(printed.err.split())
         assert status == 1 and "disk_full" in text
-        assert "has 0.1 GB of room, and what is compared takes 1.1 meanwhile" in text
+        assert "has 0.1 GB free, and the verification temporarily needs 1.1 GB" in text
         assert [*folder.iterdir()] == [running]
     assert run()[0] == 1
     assert [*folder.iterdir()] == []
@@ -542,7 +542,7 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
     ("named", "values", "why"),
     [
         ("paddle", {}, "two are needed"),
-        ("paddle,paddle:dynamic:NCHW", {}, "is there already"),
+        ("paddle,paddle:dynamic:NCHW", {}, "is given twice"),
         ("paddle,oneflow", {}, "oneflow"),
         ("paddle,torch:sideways", {}, "sideways"),
         ("paddle,torch", {"framework": "torch"}, "set it by --frameworks"),

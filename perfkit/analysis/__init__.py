@@ -1,9 +1,9 @@
-"""What a measurement's numbers say about themselves.
+"""Analysis of stored measurements.
 
-steady.py        when steps become steady and stay so; when a running repeat is warmed up
+steady.py        steady state of step times; when a running repeat is warmed up
 ratios.py        the ratio of two measurements with its interval and verdict
-series.py        where the level of a series of measurements changes
-warnings.py      what speaks against believing a measurement: disturbed repeats, odd losses
-utilization.py   how near it came to what its devices can do
-gpu_peaks.csv    what the makers of GPUs state of that
+series.py        change points of a series of measurements
+warnings.py      reasons to doubt a measurement: disturbed repeats, implausible losses
+utilization.py   throughput as a share of the devices' peak
+gpu_peaks.csv    peak speeds of GPUs from their datasheets
 """

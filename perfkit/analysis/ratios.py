@@ -1,5 +1,5 @@
-"""The ratio of the throughputs of two measurements with its exact interval, and what that says:
-one way for comparisons, diagnoses and series."""
+"""The ratio of two measurements' throughputs with its exact interval and verdict, as used by
+comparisons, diagnoses and series."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,9 +14,9 @@ from perfkit.statistics import Estimate, median_estimate, ratio_interval
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Method = Literal["pairs", "Hodges-Lehmann", "median"]
 IDLE_SECONDS = 60.0
-"""The longest time between one repeat's end and the beginning of the next that is in turn."""
+"""Longest idle time between two interleaved repeats."""
 SET_BACK_SECONDS = 1.0
-"""By how much less than nothing that may be: wall clocks are set as they go."""
+"""Largest negative idle time: wall clocks are adjusted while they run."""
 
 
 class Ratio(Stored):
@@ -29,9 +29,9 @@ class Ratio(Stored):
 
 
 def estimated(ratio: Estimate) -> dict[str, Any]:
-    """The fields of a Ratio."""
-    ends = (ratio.low, ratio.high)
-    return {"ratio": ratio.value, "interval": ends, "interval_level": ratio.level}
+    """Return the fields of a Ratio."""
+    interval = (ratio.low, ratio.high)
+    return {"ratio": ratio.value, "interval": interval, "interval_level": ratio.level}
 
 
 class Turn(Stored):
@@ -45,7 +45,7 @@ class Turn(Stored):
     """UTC, ISO 8601"""
     b_began: str | None
     in_turn: bool
-    """made one after the other, at most the other sides' in between"""
+    """made one after the other, with at most the other variants' in between"""
 
     @property
     def ratio(self) -> float:
@@ -53,7 +53,7 @@ class Turn(Stored):
 
 
 def verdict(ratio: Estimate, level: float) -> Verdict:
-    """What the interval says of B at `level`: it has 1 in it, or not."""
+    """Return the verdict on B at `level`: whether the interval contains 1."""
     if ratio.level < level:
         return "undecided"
     if ratio.low > 1:
@@ -64,8 +64,8 @@ def verdict(ratio: Estimate, level: float) -> Verdict:
 def ratio_of(
     other: Result, base: Result, level: float = 0.95
 ) -> tuple[Estimate, Method, list[Turn]]:
-    """`other` / `base`, and how it is judged: by pairs of repeats, which are given, if the
-    repeats of the two were interleaved; else by all ratios of a repeat to a repeat."""
+    """Return `other` / `base`, the method, and the pairs of repeats. If the repeats were
+    interleaved, the ratio is that of the pairs; else of all combinations of two repeats."""
     if _are_interleaved(base, other):
         pairs = turns(base, other, [])
         return median_estimate([pair.ratio for pair in pairs], level), "pairs", pairs
@@ -73,49 +73,45 @@ def ratio_of(
 
 
 def _are_interleaved(base: Result, other: Result) -> bool:
-    """Whether the repeats of two measurements alternate: both of round k began before either of
-    round k + 1, for all complete repeats of two rounds at least that both have."""
+    """Return whether the complete repeats alternate: those of round k began before any of round
+    k + 1, and both measurements have at least two rounds."""
     rounds: dict[int, list[float]] = {}
     for repeat in (*base.complete_repeats, *other.complete_repeats):
         if not repeat.began:
             return False
         rounds.setdefault(repeat.index, []).append(_began(repeat))
-    both = [times for times in rounds.values() if len(times) == 2]
+    pairs = [times for times in rounds.values() if len(times) == 2]
     in_order = pairwise(times for _index, times in sorted(rounds.items()))
-    return len(both) > 1 and all(max(one) < min(following) for one, following in in_order)
+    return len(pairs) > 1 and all(max(times) < min(later) for times, later in in_order)
 
 
 def turns(base: Result, other: Result, every: Sequence[Repeat]) -> list[Turn]:
-    """The repeats that both have complete, among `every` repeat of all sides; without any, all
-    are in turn."""
-    theirs = {repeat.index: repeat for repeat in other.complete_repeats}
-    found = []
-    for one in base.complete_repeats:
-        its = theirs.get(one.index)
-        if its and one.throughput and its.throughput:
-            found.append(
-                Turn(
-                    repeat=one.index,
-                    a=one.throughput,
-                    b=its.throughput,
-                    a_began=one.began,
-                    b_began=its.began,
-                    in_turn=not every or _in_turn(one, its, every),
-                )
-            )
-    return found
+    """Return the repeats that are complete in both measurements. `every` has the repeats of all
+    variants, from which `in_turn` follows; if it is empty, all turns are in turn."""
+    b_repeats = {repeat.index: repeat for repeat in other.complete_repeats}
+    return [
+        Turn(
+            repeat=a.index,
+            a=a.throughput,
+            b=b.throughput,
+            a_began=a.began,
+            b_began=b.began,
+            in_turn=not every or _in_turn(a, b, every),
+        )
+        for a in base.complete_repeats
+        if (b := b_repeats.get(a.index)) and a.throughput and b.throughput
+    ]
 
 
-def _in_turn(one: Repeat, other: Repeat, every: Sequence[Repeat]) -> bool:
-    """Whether two repeats were made one right after the other, by their start times:
-    but for idle seconds, with nothing between them but the other sides' repeats of that round.
-    """
-    if not (one.began and other.began):
+def _in_turn(a: Repeat, b: Repeat, every: Sequence[Repeat]) -> bool:
+    """Return whether one repeat directly followed the other, judging by the start times, with
+    nothing but idle seconds and the other variants' repeats of that round in between."""
+    if not (a.began and b.began):
         return False
-    first, second = sorted(map(_began, (one, other)))
+    first, second = sorted(map(_began, (a, b)))
     between = [r for r in every if r.began and first <= _began(r) < second]
     idle = second - first - sum(repeat.wall_seconds or 0.0 for repeat in between)
-    same_round = all(repeat.index == one.index for repeat in between)
+    same_round = all(repeat.index == a.index for repeat in between)
     return same_round and -SET_BACK_SECONDS <= idle <= IDLE_SECONDS
 
 

@@ -1,15 +1,14 @@
-"""When the steps of a repeat become steady, and whether they stay so.
+"""The steady state of a repeat's step times.
 
-Step times are cut where their level changes: at penalized change points (Killick, Fearnhead and
-Eckley, PELT, 2012, by the ruptures package). As Barrett et al., Virtual machine warmup blows
-hot and cold, 2017, have it, a repeat is steady from where all later segments are at the level
-of the end; unlike there, levels that differ by under TOLERANCE are one. A trend is tested by
-Kendall's tau and sized by the Theil-Sen slope: neither is moved by spikes.
+Step times are split into segments at penalized change points (Killick, Fearnhead and Eckley,
+PELT, 2012, by the ruptures package). As in Barrett et al., Virtual machine warmup blows hot and
+cold, 2017, the steady state begins where all later segments are at the level of the last one;
+unlike there, levels that differ by less than TOLERANCE are equal. Trends are tested with
+Kendall's tau and sized with the Theil-Sen slope, which are both robust against spikes.
 
-Of a repeat that still runs, finding no change is not enough: few steps do not show a warm-up
-that takes hundreds. It is warmed up once the steps since the last change of level are as many
-as will be measured, and a difference between their first and second half that would matter is
-excluded.
+In a running repeat, a lack of changes is not enough: a few steps do not reveal a warm-up of
+hundreds. The repeat is warmed up once as many steps as will be measured have followed the last
+change of level, and a relevant difference between their first and second half is excluded.
 """
 
 from collections.abc import Sequence
@@ -27,35 +26,35 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 FEWEST_STEPS = 30
-"""Of fewer, nothing is said."""
+"""Fewer steps are not analysed."""
 TOLERANCE = 0.01
-"""Differences of level, and drifts, that are smaller do not count."""
+"""Smaller relative differences of level, and smaller drifts, are ignored."""
 PENALTY = 20.0
-"""Of a change point, in variances of the noise: high enough for false ones to be rare."""
+"""Penalty of a change point in variances of the noise; high, so that false ones are rare."""
 SHORTEST = 50
-"""A segment has at least one step of so many."""
+"""The shortest segment is the number of steps divided by this."""
 NEIGHBOURS = 9
-"""Steps whose median says what is usual around one."""
+"""Steps in the running median that spikes are compared with."""
 SPIKE = 6.0
 CLIPPED = 3.0
-"""In standard deviations of the noise: what is called a spike, and how much of it counts."""
+"""Size of a spike, and of what is left of it, in standard deviations of the noise."""
 MOST_ALIKE = 0.7
-"""Steps that seem to resemble their predecessors by more than this may as well change level."""
+"""Highest autocorrelation of steps; a higher estimate may come from changes of level."""
 LIKELY, SURE = 0.05, 0.005
-"""Levels of the test for a trend: to look further, and to say so."""
+"""Significance levels for removing a trend before the search and for reporting one."""
 PUBLISHED = Protocol.named("published")
 PUBLISHED_STEPS = (PUBLISHED.warmup_steps + 1, PUBLISHED.steps)
-"""The first and the last step that the protocol `published` measures."""
+"""First and last measured step of the protocol `published`."""
 MOST_BLOCKS = 1000
-"""More steps than this are looked at in blocks, by their means: a trend takes their square."""
+"""More steps are averaged in blocks, since the test for a trend takes quadratic time."""
 
 
 class Steadiness(NamedTuple):
-    """What was found in a repeat's step times; steps are counted from 0.
+    """The steady state of a repeat; steps are counted from 0.
 
-    `begin` is the first steady step. It is `settled` if a third of the steps at least are
-    steady. `drift` is the relative change of the step time from `begin` to the end, where there
-    is a trend; `spikes` are single slow steps from `begin` on.
+    `begin` is the first steady step; `settled` is whether at least a third of the steps are
+    steady. `drift` is the relative change of the step time from `begin` to the end, None
+    without a trend; `spikes` are single slow steps from `begin` on.
     """
 
     begin: int
@@ -65,11 +64,11 @@ class Steadiness(NamedTuple):
 
 
 def steadiness(seconds: "Sequence[float] | NDArray[Any]") -> Steadiness | None:
-    """What the step times (seconds, in order) of a repeat say; None of fewer than
-    FEWEST_STEPS, and of times that are too far apart for floats."""
+    """Return the steady state of a repeat's step times (seconds, in order); None for fewer than
+    FEWEST_STEPS, or if their ratios overflow a float."""
     if len(seconds) < FEWEST_STEPS:
         return None
-    # Not above: SciPy's statistics take half a second to import, and short runs need none.
+    # Imported here because it takes half a second, and short runs do not need it.
     from scipy.ndimage import median_filter
 
     width = -(-len(seconds) // MOST_BLOCKS)
@@ -83,9 +82,9 @@ def steadiness(seconds: "Sequence[float] | NDArray[Any]") -> Steadiness | None:
     spikes = [int(step) for step in np.flatnonzero(np.abs(steps - usual) > SPIKE * noise)]
     clipped = np.clip(steps, usual - CLIPPED * noise, usual + CLIPPED * noise)
 
-    # Of the second half: a warm-up that falls step by step would be taken for a memory.
+    # Only the second half: a warm-up with slowly falling times looks like autocorrelation.
     half = clipped[len(clipped) // 2 :]
-    begin, drift = _settling(clipped, Noise.of(half, SPIKE * noise))
+    begin, drift = _steady_state(clipped, Noise.of(half, SPIKE * noise))
     begin = max(begin, _leading(steps, spikes))
     return Steadiness(
         begin=begin * width,
@@ -96,23 +95,23 @@ def steadiness(seconds: "Sequence[float] | NDArray[Any]") -> Steadiness | None:
 
 
 def noise_of(steps: "NDArray[Any]") -> float:
-    """Their standard deviation about a level that may change now and then."""
+    """Return the standard deviation about a level that may change now and then."""
     return 1.4826 * float(np.median(np.abs(np.diff(steps)))) / sqrt(2)
 
 
 class Noise(NamedTuple):
-    """How step times scatter about their level: `variance` of the mean of many steps, times
-    their number, and how many steps in a row know of each other."""
+    """Scatter of step times about their level: `variance` of the mean of many steps times their
+    number, and `memory`, the number of consecutive steps that are correlated."""
 
     variance: float
     memory: int
 
     @classmethod
     def of(cls, steps: "NDArray[Any]", most: float) -> "Noise":
-        """From differences between steps one and two apart, which a level that changes now and
-        then hardly moves if they count for `most` at most. Steps that resemble their
-        predecessor by a factor r have differences whose squares are as 1 to 1 + r, and a mean
-        that varies by (1 + r) / (1 - r) as much as that of independent ones."""
+        """Estimate the noise from differences between steps one and two apart. Clipped to
+        `most`, they are hardly affected by a level that changes now and then. With an
+        autocorrelation of r, their mean squares are as 1 to 1 + r, and the variance of a mean
+        is (1 + r) / (1 - r) times that of independent steps."""
         near, far = (
             float(np.mean(np.clip(steps[lag:] - steps[:-lag], -most, most) ** 2))
             for lag in (1, 2)
@@ -125,18 +124,17 @@ class Noise(NamedTuple):
 
 
 def _blocks(steps: "NDArray[Any]", width: int) -> "NDArray[Any]":
-    """Means of `width` steps each; a rest at the end is left out."""
+    """Return means of `width` steps each, without the remainder at the end."""
     whole = len(steps) // width * width
     means: NDArray[Any] = steps[:whole].reshape(-1, width).mean(axis=1)
     return means
 
 
-def _settling(steps: "NDArray[Any]", noise: Noise) -> tuple[int, float | None]:
-    """The first steady step, and the drift from there on.
+def _steady_state(steps: "NDArray[Any]", noise: Noise) -> tuple[int, float | None]:
+    """Return the first steady step and the drift from there on.
 
-    A drift would be cut into segments like a warm-up. So where the second half, in which no
-    warm-up is looked for, has a trend, that is taken out first; unless what then is steady does
-    not have it.
+    A drift would be split into segments like a warm-up. So a trend of the second half, which
+    should have no warm-up, is removed first, unless the steady steps then found lack it.
     """
     count = len(steps)
     if slope := _trend(steps[count // 2 :], noise, LIKELY):
@@ -148,8 +146,9 @@ def _settling(steps: "NDArray[Any]", noise: Noise) -> tuple[int, float | None]:
 
 
 def _trend(steps: "NDArray[Any]", noise: Noise, level: float) -> float:
-    """Relative change per step; 0 unless it is significant and, over all steps, matters. The
-    test takes its values for independent, which means of `noise.memory` steps nearly are."""
+    """Return the relative change per step; 0 unless it is significant and, over all steps,
+    exceeds TOLERANCE. The test assumes independent values, which means of `noise.memory` steps
+    nearly are."""
     from scipy.stats import kendalltau, theilslopes
 
     means = _blocks(steps, noise.memory)
@@ -160,10 +159,10 @@ def _trend(steps: "NDArray[Any]", noise: Noise, level: float) -> float:
 
 
 def _first_steady(steps: "NDArray[Any]", noise: Noise) -> int:
-    """Where the last of the segments begin that are all at the level of the end."""
+    """Return the first step of the last segments that all are at the level of the end."""
     from ruptures import KernelCPD
 
-    # Of many steps, some short stretch is far from the others by chance.
+    # Among many steps, some short run deviates by chance.
     shortest = max(2, len(steps) // SHORTEST)
     found = KernelCPD("linear", min_size=shortest).fit(steps[:, None])
     *changes, _end = found.predict(pen=PENALTY * noise.variance)
@@ -176,8 +175,8 @@ def _first_steady(steps: "NDArray[Any]", noise: Noise) -> int:
 
 
 def _leading(steps: "NDArray[Any]", spikes: list[int]) -> int:
-    """How many steps from the first on are spikes, and slower than all that follow: of noise
-    with many spikes, one may well stand first."""
+    """Return how many steps at the beginning are spikes and slower than all that follow. In
+    noise with many spikes, the first step may be one by chance."""
     count = 0
     while count in spikes and steps[count] > steps[count + 1 :].max(initial=0.0):
         count += 1
@@ -189,10 +188,10 @@ def _is_settled(begin: int, count: int) -> bool:
 
 
 class RepeatProfile(NamedTuple):
-    """How a repeat ran: what its steps show, and its throughput (units per second) from the
-    window's steps as the protocol has it, from the steady steps, and from PUBLISHED_STEPS. The
-    last two are None where there are no such steps; on several ranks a step takes what the
-    slowest one takes. `window_steps` are the step times in the window, seconds, by rank."""
+    """A repeat's steady state and its throughput (units per second): `fixed` over the
+    protocol's window, `steady` over the steady steps, `published` over PUBLISHED_STEPS. The
+    last two are None without such steps. With several ranks, a step takes as long as on the
+    slowest rank. `window_steps` are the step times in the window, seconds, by rank."""
 
     repeat: int
     steadiness: Steadiness | None
@@ -203,13 +202,13 @@ class RepeatProfile(NamedTuple):
 
     @property
     def disagreement(self) -> float:
-        """By which share the steady throughput differs from the fixed one."""
+        """Steady throughput / fixed throughput - 1."""
         return (self.steady or self.fixed) / self.fixed - 1
 
 
 def profile_repeats(steps: "DataFrame", units_per_sample: int = 1) -> list[RepeatProfile]:
-    """The profile of every repeat in `steps`, as frames.load_steps gives them, that has
-    measured steps on all ranks."""
+    """Return the profile of every repeat in `steps` (frames.load_steps) that has measured steps
+    on all ranks."""
     found = []
     places = ["repeat", "step"]
     every = steps.pivot(index=places, columns="rank", values="seconds")
@@ -238,7 +237,7 @@ def profile_repeats(steps: "DataFrame", units_per_sample: int = 1) -> list[Repea
 
 
 def published_throughput(profiles: Sequence[RepeatProfile]) -> float | None:
-    """Median throughput of PUBLISHED_STEPS; None unless all repeats have these."""
+    """Return the median throughput of PUBLISHED_STEPS; None unless all repeats have them."""
     known = [profile.published for profile in profiles if profile.published is not None]
     return median(known) if known and len(known) == len(profiles) else None
 
@@ -246,27 +245,25 @@ def published_throughput(profiles: Sequence[RepeatProfile]) -> float | None:
 def _rate(
     units: "Series[Any]", seconds: "DataFrame", first: int, last: int | None = None
 ) -> float:
-    """Units of all ranks from the step `first` to `last` over the slowest rank's seconds."""
+    """Return the units of all ranks in the steps `first` to `last` over the slowest rank's
+    seconds."""
     return float(units.loc[first:last].sum() / seconds.loc[first:last].sum().max())
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 FEWEST_PASSES = 3
-"""Of so many passes through a data set, what recurs in each is known."""
+"""Passes through a data set needed to estimate the pattern that recurs in each."""
 ERRORS = 2.0
 """Standard errors within which a difference is not excluded."""
 NOISE_SHARE = 0.5
-"""A difference of less than this share of the steps' noise does not matter either."""
+"""A difference of less than this share of the steps' noise is irrelevant, too."""
 
 
 def is_warmed_up(
     seconds: Sequence[float], measured_steps: int, pass_steps: float | None = None
 ) -> bool:
-    """Whether the window can begin after these steps of a repeat (seconds, in order), of which
-    `measured_steps` will follow. A pass through the data set takes `pass_steps`; it counts as
-    warm-up, since its files may come from the disk."""
+    """Return whether the window of `measured_steps` can begin after these steps of a repeat
+    (seconds, in order). A pass through the data set takes `pass_steps`; the first one counts as
+    warm-up, since it may read the files from disk."""
     if pass_steps and len(seconds) < pass_steps:
         return False
     steps = without_recurring(np.asarray(seconds, float), pass_steps)
@@ -278,14 +275,15 @@ def is_warmed_up(
         return False
     noise = noise_of(level)
     first, second = (np.median(half) for half in np.array_split(level, 2))
-    # Of the medians of two halves, which scatter by 1.25 times as much as their means.
+    # The medians of the two halves scatter by 1.25 times as much as their means.
     error = 2.5 * noise / sqrt(len(level))
     return bool(abs(second - first) + ERRORS * error < max(TOLERANCE, NOISE_SHARE * noise))
 
 
 def without_recurring(steps: "NDArray[Any]", pass_steps: float | None) -> "NDArray[Any]":
-    """`steps` without what recurs in each pass, as a stall at its begin: divided by the median
-    of all passes at the same place. Unchanged where there are fewer than FEWEST_PASSES."""
+    """Return `steps` divided by the pattern that recurs in each pass, such as a stall at its
+    beginning: the median of all passes at the same position. Unchanged for fewer than
+    FEWEST_PASSES."""
     if not pass_steps or len(steps) < FEWEST_PASSES * pass_steps:
         return steps
     numbers = np.arange(len(steps))

@@ -1,9 +1,8 @@
-"""How near a measurement came to what its devices can do.
+"""Model FLOPs utilization: the model's operations per second over the device's peak (Chowdhery
+et al., PaLM, 2022, appendix B).
 
-Model FLOPs utilization is the arithmetic of the model per second over that of the device
-(Chowdhery et al., PaLM, 2022, appendix B). Convolutions may be computed with fewer
-multiplications than they have, so that it can be over 100 %. Here it is over the peak that
-the same processes measured after their window and, for known GPUs, over the datasheet.
+The peak is the one that the same processes measured and, for known GPUs, the datasheet's.
+Utilization can exceed 100 %, since fast convolution algorithms save multiplications.
 """
 
 import csv
@@ -16,11 +15,11 @@ from perfkit.results.schema import Result
 
 FILE = Path(__file__).parent / "gpu_peaks.csv"
 PRECISIONS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
-"""Effective precision -> the datasheet's column; with TF32 on, fp32 is `tf32`."""
+"""Effective precision -> column of the datasheet; with TF32, fp32 becomes `tf32`."""
 
 
 class Datasheet(NamedTuple):
-    """What a GPU's maker states, of one GPU and without sparsity."""
+    """The vendor's peak speeds of one GPU, without sparsity."""
 
     gpu: str
     flops_per_second: float
@@ -29,12 +28,11 @@ class Datasheet(NamedTuple):
 
 
 class Utilization(NamedTuple):
-    """Of a measurement whose repeats have peaks. All are of all devices together.
+    """Utilization of a measurement's repeats that have peaks, over all devices together.
 
-    `flops` are the model's operations for one sample, or one token where throughput counts
-    tokens. `shares` are the model's operations per second over the peak of the same repeat,
-    0 to 1, by repeat; `peaks` those peaks (operations per second), `copies` those of memory
-    (bytes per second, read and written).
+    `flops` are the model's operations per sample, or per token if the throughput counts tokens.
+    By repeat: `shares`, the model's operations per second over the peak, 0 to 1; `peaks`,
+    operations per second; `copies`, peaks of memory, bytes read and written per second.
     """
 
     flops: int
@@ -44,7 +42,7 @@ class Utilization(NamedTuple):
 
 
 def utilization(result: Result) -> Utilization | None:
-    """None where no repeat has a peak."""
+    """Return the utilization; None if no repeat has a peak."""
     flops, repeats = training_flops(result.config), result.complete_repeats
     known = [(r.throughput or 0.0, r.peak) for r in repeats if r.peak]
     if not known or not flops:
@@ -58,7 +56,7 @@ def utilization(result: Result) -> Utilization | None:
 
 
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
-    """The model's operations per second over the datasheet's, of all GPUs together."""
+    """Return the model's operations per second over the datasheet's, for all GPUs together."""
     flops = training_flops(result.config)
     if not result.throughput or not flops:
         return None
@@ -66,8 +64,8 @@ def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
 
 
 def datasheet(result: Result) -> Datasheet | None:
-    """The datasheet of the GPUs that trained, if they are alike and known, in the precision
-    that was really used."""
+    """Return the datasheet of the GPUs that trained, in the effective precision; None if they
+    differ or are not listed."""
     names = result.fact("gpus")
     if result.config.device != "gpu" or not result.effective or not isinstance(names, list):
         return None
@@ -79,11 +77,11 @@ def datasheet(result: Result) -> Datasheet | None:
 
 
 def datasheet_of(name: str, column: str) -> Datasheet | None:
-    """The datasheet of the GPU that NVML calls so, in the precision of that column."""
+    """Return the datasheet of the GPU with this NVML name, in the precision `column`."""
     words = _words(name)
-    # The name that tells most: an H200 NVL is no H200. A MIG instance is a part of its GPU.
+    # The most specific name wins: an H200 NVL is no H200. A MIG instance is a part of its GPU.
     alike = [peak for peak in _peaks() if _words(peak["gpu"]) <= words and "MIG" not in words]
-    peak = max(alike, key=lambda one: len(_words(one["gpu"])), default={})
+    peak = max(alike, key=lambda row: len(_words(row["gpu"])), default={})
     if not peak.get(column):
         return None
     speeds = float(peak[column]) * 1e12, float(peak["memory"]) * 1e9
@@ -92,7 +90,7 @@ def datasheet_of(name: str, column: str) -> Datasheet | None:
 
 @cache
 def _peaks() -> list[dict[str, str]]:
-    """Rows of TFLOP/s by precision, and GB/s."""
+    """Return the rows of FILE: TFLOP/s by precision, and GB/s."""
     with FILE.open(newline="") as stream:
         return list(csv.DictReader(stream))
 

@@ -1,4 +1,4 @@
-"""Warnings about a measurement, as codes with parameters; see text/warnings.toml."""
+"""Warnings about a measurement, as codes with parameters; sentences in text/warnings.toml."""
 
 from collections.abc import Iterable, Iterator
 from math import log
@@ -19,18 +19,18 @@ from perfkit.statistics import median, outliers, relative_width
 from perfkit.text.messages import worst_first
 
 OTHER_LOAD_SHARE = 0.1
-"""A repeat is disturbed if other processes were busy on more of the usable cores than this."""
+"""Share of the usable cores above which the load of other processes disturbs a repeat."""
 STEAL_SHARE = 0.02
-"""Or if the hypervisor withheld more of the cores' time than this."""
+"""Share of the cores' time above which the hypervisor's steal time disturbs a repeat."""
 PROTECTING = {"thermal", "hardware_slowdown", "software_thermal", "hardware_thermal"}
 PROTECTING |= {"power_brake"}
-"""Or if clocks were lowered for one of these reasons. A GPU at its power cap, or whose owner
-has set its clocks, is in its usual state."""
+"""Reasons for lower clocks that disturb a repeat. A power cap or clocks set by the owner are a
+GPU's usual state."""
 
 
 class Disturbance(NamedTuple):
-    """One way in which a repeat was disturbed: `value` over `limit`, in cores for `other_load`,
-    as a share for `steal_time`, in samples for `throttled`, which has `device` and `reason`."""
+    """A disturbance of a repeat: `value` exceeds `limit`, in cores for `other_load`, as a share
+    for `steal_time`, in samples for `throttled`, which has `device` and `reason`."""
 
     repeat: int
     what: Literal["other_load", "steal_time", "throttled"]
@@ -41,7 +41,7 @@ class Disturbance(NamedTuple):
 
 
 def disturbances(result: Result) -> list[Disturbance]:
-    """What disturbed the complete repeats, as far as the machine tells."""
+    """Return the disturbances of the complete repeats that telemetry shows."""
     found = []
     for repeat in result.complete_repeats:
         seen, index = repeat.telemetry, repeat.index
@@ -63,47 +63,47 @@ def disturbances(result: Result) -> list[Disturbance]:
 
 
 NEAR_CHANCE = (0.75, 1.5)
-"""Between which multiples of a guesser's loss an untrained network's first one lies."""
+"""Range of an untrained network's first loss, in multiples of the loss of random guessing."""
 STANDING = 1e-4
-"""A loss that differs by less from the first step to the last does not move: NaN in images or
-weights can leave it finite, where operators take NaN for zero."""
+"""A loss that changes by less from the first step to the last is constant. NaN in images or
+weights can leave a loss finite if operators treat NaN as zero."""
 ROUNDING = 0.01
 
 
 def untrained_losses(model: str) -> tuple[float, float]:
-    """The lowest and the highest first loss of an untrained network, which guesses: all choices
-    of each part of its cross entropy are alike to it. No training should end above the
-    highest."""
+    """Return the lowest and the highest plausible first loss. An untrained network guesses: all
+    choices of each part of its cross entropy are equally likely. No training should end above
+    the highest."""
     guess = sum(map(log, MODELS[model].choices))
     return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
 
 
 def accuracy_is_possible(seen: Evaluation) -> bool:
-    """Whether accuracy and loss of one forward pass fit together.
+    """Return whether accuracy and loss of one forward pass are consistent.
 
-    A sample that is not guessed right has a probability of at most one half, and so a loss of
-    log 2 at least: the share of those is at most the mean loss over log 2.
+    A misclassified sample's label has a probability of at most one half, so its loss is at
+    least log 2: the share of such samples is at most the mean loss over log 2.
     """
     least = 1 - seen.loss / log(2)
     return least - ROUNDING <= seen.accuracy <= 1 and seen.accuracy >= 0
 
 
 WIDE = 0.05
-"""An interval as wide as this share of the median is called wide."""
+"""Share of the median above which an interval is called wide."""
 FEWER_MULTIPLICATIONS = 4.0
-"""Convolutions of 3x3 can be computed with up to so many times fewer multiplications than they
-have (Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may use more than
-100 % of a peak of multiplications. Published fp32 runs of VGG-16 do."""
+"""Factor by which fast algorithms reduce the multiplications of 3x3 convolutions (Winograd's
+F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may exceed 100 % of the peak.
+Published fp32 runs of VGG-16 do."""
 DISTURBED_PEAK = 0.1
-"""Two peaks of one device within a repeat that are further apart are not both its peak."""
+"""Largest relative difference between two peaks of one device within a repeat."""
 GAP_SECONDS, GAP_SHARE = 5.0, 0.2
-"""Telemetry may miss so much of a window, or this share of it."""
+"""Telemetry may miss this much of a window, or this share of it."""
 SAME_WINDOW = 0.02
-"""By how much of it a window may differ from its steps' sum."""
+"""Largest difference between a window and the sum of its steps, as a share of the window."""
 
 
 def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Message]:
-    """All warnings about a measurement with these profiles of its repeats."""
+    """Return all warnings about a measurement whose repeats have these profiles."""
     found = [*_about_origin(result), *_about_throughputs(result)]
     found += _about_profiles(result, counting(result, profiles))
     for about in (_about_telemetry, _about_losses, _about_samples, _about_peaks):
@@ -112,8 +112,8 @@ def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Messa
 
 
 def warnings_about(measurement: Measurement) -> list[Message]:
-    """All warnings about a measurement; of one whose raw steps can't be read or are not here,
-    those that the result gives alone, and that."""
+    """Return all warnings about a measurement. If its raw steps can't be read, that is a
+    warning, and the others follow from the result alone."""
     result = measurement.result
     steps, _problem = _steps(measurement)
     unread = steps.empty and result.complete_repeats and not result.imported
@@ -123,10 +123,10 @@ def warnings_about(measurement: Measurement) -> list[Message]:
 
 
 class Checks(NamedTuple):
-    """What the raw files of a measurement show. `steps` is empty and `problem` says why if they
-    can't be read; `profiles` are those of the repeats that count; `warnings` are all about the
-    measurement, the worst first; `disagreements` say where the result does not follow from the
-    raw files, None where these are on other machines."""
+    """Checks of a measurement against its raw files. If these can't be read, `steps` is empty
+    and `problem` says why. `profiles` are the complete repeats'; `warnings` are sorted worst
+    first; `disagreements` say where the result does not follow from the raw files, None if
+    these are on other machines."""
 
     steps: pd.DataFrame
     profiles: list[RepeatProfile]
@@ -136,7 +136,7 @@ class Checks(NamedTuple):
 
 
 def check(measurement: Measurement) -> Checks:
-    """All that can be said of a measurement from its result and its raw files."""
+    """Return all checks of a measurement's result and raw files."""
     result, profiles = measurement.result, list[RepeatProfile]()
     steps, problem = _steps(measurement)
     if not problem:
@@ -155,7 +155,7 @@ def check(measurement: Measurement) -> Checks:
 
 
 def _steps(measurement: Measurement) -> tuple[pd.DataFrame, str]:
-    """The raw steps; empty, and why, if they can't be read."""
+    """Return the raw steps; if they can't be read, an empty frame and the reason."""
     try:
         return load_steps(measurement.folder), ""
     except ResultError as error:
@@ -163,13 +163,13 @@ def _steps(measurement: Measurement) -> tuple[pd.DataFrame, str]:
 
 
 def counting(result: Result, every: Iterable[RepeatProfile]) -> list[RepeatProfile]:
-    """The profiles of the complete repeats: a failed one may have got as far as its window."""
+    """Return the complete repeats' profiles: a failed repeat may have reached its window."""
     complete = {repeat.index for repeat in result.complete_repeats}
     return [profile for profile in every if profile.repeat in complete]
 
 
 def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[str, bool]:
-    """What a warning could come from, and whether this measurement shows it."""
+    """Return the possible sources of warnings, and whether this measurement has each."""
     repeats = result.complete_repeats
     return {
         "spread": len(repeats) > 1,
@@ -182,7 +182,6 @@ def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[s
 
 
 def _about_origin(result: Result) -> Iterator[Message]:
-    """Whether perfkit was there."""
     if imported := result.imported:
         yield Message("imported", {"format": imported.format})
         kind = (imported.basis, imported.reader)
@@ -197,7 +196,7 @@ def _about_throughputs(result: Result) -> Iterator[Message]:
     width = result.throughput.relative_width if result.throughput else None
     if width is not None and width > WIDE:
         yield Message("wide_interval", {"share": width})
-    # Among few repeats of a quiet machine one is often far in units of their own small spread.
+    # On a quiet machine, an outlier by z-score may still differ by a negligible share.
     usual = median(values) if values else 0.0
     apart = {result.complete_repeats[k].index: values[k] / usual - 1 for k in outliers(values)}
     if far := {repeat: share for repeat, share in apart.items() if abs(share) > TOLERANCE}:
@@ -214,24 +213,23 @@ def _by_repeat(shares: dict[int, float]) -> dict[str, Any]:
 
 
 def _about_telemetry(result: Result) -> Iterator[Message]:
-    """What else the machine did."""
     found = disturbances(result)
     for code in ("other_load", "steal_time", "throttled"):
-        if some := [one for one in found if one.what == code]:
-            most = max(some, key=lambda one: one.value)
+        if alike := [disturbance for disturbance in found if disturbance.what == code]:
+            most = max(alike, key=lambda disturbance: disturbance.value)
             known: dict[str, dict[str, Any]] = {
                 "other_load": {"cores": most.value, "core_limit": most.limit},
                 "steal_time": {"share": most.value, "share_limit": most.limit},
-                "throttled": {"reasons": sorted({f"{x.device}: {x.reason}" for x in some})},
+                "throttled": {"reasons": sorted({f"{d.device}: {d.reason}" for d in alike})},
             }
-            repeats = sorted({one.repeat for one in some})
+            repeats = sorted({disturbance.repeat for disturbance in alike})
             yield Message(code, {"repeats": repeats, **known[code]})
     gaps = {}
     for repeat in result.complete_repeats:
         window = max((rank.window_seconds for rank in repeat.ranks), default=0.0)
         samples = repeat.telemetry.samples if repeat.telemetry else 0
         gap = window - samples * SAMPLING_SECONDS
-        # Without `began`, it is from before there was telemetry.
+        # Repeats without `began` predate telemetry.
         if repeat.began and gap > max(GAP_SECONDS, GAP_SHARE * window):
             gaps[repeat.index] = gap
     if gaps and not result.imported:
@@ -240,7 +238,6 @@ def _about_telemetry(result: Result) -> Iterator[Message]:
 
 
 def _about_profiles(result: Result, profiles: list[RepeatProfile]) -> Iterator[Message]:
-    """What the step times of the repeats that count show."""
     known = {c.repeat: c.steadiness for c in profiles if c.steadiness}
     if unsettled := [repeat for repeat, seen in known.items() if not seen.settled]:
         yield Message("never_steady", {"repeats": unsettled})
@@ -274,16 +271,17 @@ def _about_profiles(result: Result, profiles: list[RepeatProfile]) -> Iterator[M
 
 
 def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
-    """Whether the steps of one rank's window do not add up to it, to SAME_WINDOW.
+    """Return whether the sum of one rank's steps differs from its window by more than
+    SAME_WINDOW.
 
-    On a GPU the window is the host's time and the steps are the device's: where they differ,
-    the device was not synchronized at the window's ends, or one of the clocks is wrong.
+    On a GPU, the host times the window and the device times the steps. If they differ, the
+    device was not synchronized at the window's ends, or one of the clocks is wrong.
     """
     return not abs(sum(step_seconds) - window_seconds) <= SAME_WINDOW * window_seconds
 
 
 def _about_losses(result: Result) -> Iterator[Message]:
-    """Whether it was training at all."""
+    """Yield warnings about losses and accuracies that training can't have."""
     repeats, config = result.complete_repeats, result.config
     low, high = untrained_losses(config.model)
     firsts = {r.index: r.loss_first for r in repeats if r.loss_first is not None}
@@ -292,20 +290,20 @@ def _about_losses(result: Result) -> Iterator[Message]:
         yield Message("first_loss", {"loss": odd[0], "low": low, "high": high})
     if (worst := max(lasts.values(), default=low)) > high:
         yield Message("last_loss", {"loss": worst, "high": high})
-    both = sorted(firsts.keys() & lasts.keys()) if result.protocol.steps > 1 else []
-    rises = {k: lasts[k] - firsts[k] for k in both}
+    common = sorted(firsts.keys() & lasts.keys()) if result.protocol.steps > 1 else []
+    rises = {k: lasts[k] - firsts[k] for k in common}
     rising = [k for k, rise in rises.items() if rise >= 0]
     if rising and config.input == "synthetic":
         yield Message("loss_not_falling", {"repeats": rising})
-    if standing := [k for k, rise in rises.items() if abs(rise) < STANDING]:
-        yield Message("constant_loss", {"repeats": standing})
+    if constant := [k for k, rise in rises.items() if abs(rise) < STANDING]:
+        yield Message("constant_loss", {"repeats": constant})
     seen = {r.index: r.evaluation for r in repeats if r.evaluation}
-    if impossible := [k for k, one in seen.items() if not accuracy_is_possible(one)]:
+    if impossible := [k for k, found in seen.items() if not accuracy_is_possible(found)]:
         yield Message("accuracy", {"repeats": impossible})
 
 
 def _about_samples(result: Result) -> Iterator[Message]:
-    """Whether all that was asked for was trained on."""
+    """Yield warnings about skipped steps and missing samples."""
     repeats, per_step = result.complete_repeats, result.config.samples_per_step
     if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):
         steps = sum(map(result.steps, repeats))
@@ -321,7 +319,7 @@ def _about_samples(result: Result) -> Iterator[Message]:
 
 
 def _about_peaks(result: Result) -> Iterator[Message]:
-    """Whether it was faster than the devices can be."""
+    """Yield warnings about a throughput above the devices' peak."""
     most = FEWER_MULTIPLICATIONS if MODELS[result.config.model].sample == "image" else 1.0
     if known := utilization(result):
         peaks = {r.index: r.peak for r in result.complete_repeats if r.peak}

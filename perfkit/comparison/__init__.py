@@ -1,12 +1,12 @@
-"""Comparisons: whether B is faster than A, by how much, and how sure that is.
+"""Comparisons: whether B is faster than A, by how much, and with what confidence.
 
-keys.py         what two measurements must agree in, and what they may differ in
-pairs.py        what A and B name; which of A is compared with which of B; ratio and verdict
-stored.py       comparisons as they are stored
-interleaved.py  interleaved comparisons: planned, measured and judged
+keys.py         keys in which two measurements must agree or may differ
+pairs.py        sources A and B, pairs of their measurements, ratio and verdict
+stored.py       stored comparisons
+interleaved.py  interleaved comparisons: plan, measurement and verdict
 text.py         comparisons and series as text for a terminal
 history.py      series of one configuration over time
-blocks.py       which measurements stand side by side, the fastest of a row; scaling
+blocks.py       blocks and rows of summary tables, the fastest framework of a row, scaling
 """
 
 from collections.abc import Sequence
@@ -28,16 +28,17 @@ def compare(
     threshold: float = 0.02,
     outputs: str | Path = "outputs",
 ) -> Comparison:
-    """B against A, the base: a ratio of throughputs above 1 means that B is faster.
+    """Compare B with A, the base: a ratio of throughputs above 1 means that B is faster.
 
-    `a` and `b` name measurements: a result.json, the folder of one, a folder of many,
-    `label:NAME` or NAME of those under `outputs`, or a published table (one of the two at
-    most). They are paired where they agree in all keys that must (`keys.KEYS`), but for those
-    in `across`. `level` is that of interval and verdict, 0 to 1; a pair that is slower at that
-    level, by an estimate beyond `threshold`, a share, has regressed.
+    `a` and `b` name measurements: a result.json, a measurement's folder, a folder of many,
+    `label:NAME` or NAME for a label under `outputs`, or a published table (at most one of the
+    two). Measurements that agree in all of `keys.KEYS` except those in `across` are paired.
+    `level` is the level of interval and verdict, 0.5 to 1. A pair has regressed if B is slower
+    at that level and the estimate is below 1 - `threshold`.
 
-    Raises ComparisonError for what can't be found or read, or must not be compared; it says in
-    which keys the nearest two differ. `print` shows a Comparison as the command does.
+    Raises ComparisonError if a source can't be found or read, or if nothing can be compared;
+    the message lists the keys in which the closest pair differs. `print` shows a Comparison as
+    the command does.
     """
     problems = across_problems(across)
     if not 0.5 <= level < 1:
@@ -52,5 +53,4 @@ def compare(
             problems += [f"{side}: {problem}" for problem in error.problems]
     if problems:
         raise ComparisonError(problems)
-    one, other = sources
-    return compared(one, other, across, level, threshold)
+    return compared(*sources, across, level, threshold)

@@ -1,5 +1,5 @@
-"""Which measurements stand side by side: in a block of a table, in a row, in a cell; and which
-framework is the fastest of a row, by interleaved comparisons."""
+"""Blocks, rows and cells of summary tables; the fastest framework of a row by interleaved
+comparisons; scaling."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,38 +24,38 @@ from perfkit.text.language import gettext as _
 
 FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
 MACHINE = ["imported", "nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
-"""In these, and in the versions of each framework, the measurements of a block agree."""
+"""Columns in which, besides each framework's versions, the measurements of a block agree."""
 SUITE = [f"environment.{fact}" for fact in ("suite", "suite_source", *NOT_IDENTITY)]
 ROW = ["block", "model", "used", "batch_size", "topology", "input", "setup"]
-"""In these the measurements of a row agree."""
-WAY = [name for name in WORK if name in FOLLOWING["framework"]]
-"""How the work is done, which is each framework's own choice."""
-SETUP = [name for name in WORK if name not in {*ROW, *WAY, "framework", "device"}]
+"""Columns in which the measurements of a row agree."""
+EXECUTION = [name for name in WORK if name in FOLLOWING["framework"]]
+"""Parameters of the work that each framework chooses for itself."""
+SETUP = [name for name in WORK if name not in {*ROW, *EXECUTION, "framework", "device"}]
 SETUP += ["effective.tf32", "input_sha256"]
-OF_INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
-"""Settings of the input, whose defaults follow from the device, which a block's caption has."""
+INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
+"""Settings of the input. Their defaults depend on the device, which the block's caption has."""
 NAMES = [*dict.fromkeys(FRAMEWORK_NAMES.values())]
-"""The frameworks in the order of columns and lines."""
+"""Names of the frameworks in the order of columns and lines."""
 
 
 def placed(
     measurements: pd.DataFrame, comparisons: Iterable[InterleavedComparison] = ()
 ) -> pd.DataFrame:
-    """The measurements (perfkit.load) with the `block` and the `row` that they belong to.
+    """Return the measurements (perfkit.load) with the `block` and the `row` they belong to.
 
-    A row is one kind of work: its `used` precision is the effective one, its `setup` names what
-    else sets it apart from the model's other rows. `devices` are those of all nodes;
-    `resources` is what a speed-up may be in proportion to: devices, or nodes where processes
-    share the cores.
-    `name` is the framework's, `count` the number of measurements of a row and framework; of
-    these, the first is preferred: in the newest comparison, with a throughput, the newest."""
-    pairs = sorted((c.created, side.id) for c in comparisons for side in c.variants)
-    compared = {one: created for created, one in pairs}
+    A row is one kind of work: `used` is the effective precision, `setup` describes other
+    differences from the model's other rows. `devices` counts all nodes' devices; `resources`
+    are what an ideal speed-up is proportional to: devices, or nodes if processes share the
+    cores. `name` is the framework's name, `count` the number of measurements of a row and
+    framework. The preferred one comes first: in the newest comparison, with a throughput, the
+    newest."""
+    pairs = sorted((c.created, variant.id) for c in comparisons for variant in c.variants)
+    compared = {name: created for created, name in pairs}
     used, sizes = measurements["effective.precision"], measurements["topology"]
     devices, nodes = (sizes.map(topology_size).str[k] for k in (0, 1))
     frame = measurements.assign(
         used=used.where(used.notna(), measurements["precision"]),
-        compared=[compared.get(one, "") for one in measurements["id"]],
+        compared=[compared.get(name, "") for name in measurements["id"]],
         measured=measurements["throughput"].notna(),
         devices=devices,
         resources=devices.where(measurements["device"] != "cpu", nodes),
@@ -65,7 +65,7 @@ def placed(
     frame = frame.sort_values(preferred, ascending=False, ignore_index=True)
     protocol = ["protocol", "warmup_steps", "measured_steps"]
     frame["machine"] = numbered(frame, ["device", *protocol, *MACHINE])
-    # The newest version of each framework stands beside the newest of the others.
+    # The newest version of each framework shares a block with the others' newest.
     versions = numbered(frame, ["machine", "framework", *_software(frame)])
     frame["version"] = versions.groupby([frame["machine"], frame["framework"]]).rank("dense")
     frame["block"] = numbered(frame, ["machine", "version"])
@@ -75,40 +75,40 @@ def placed(
 
 
 def cells(placed: pd.DataFrame) -> pd.DataFrame:
-    """The measurement that is preferred of each row and framework, in the order of tables."""
+    """Return the preferred measurement of each row and framework, in the order of tables."""
     frame = placed.drop_duplicates(["row", "framework"])
     frame = frame.assign(order=frame["name"].map(NAMES.index))
     return frame.sort_values([*ROW[:4], "devices", *ROW[4:], "order"])
 
 
 def varying(cells: pd.DataFrame, key: str) -> pd.DataFrame:
-    """The cells with a throughput in rows that differ in nothing but `key`, a part of ROW."""
+    """Return the cells with a throughput in rows that differ only in `key`, a part of ROW."""
     frame = cells[cells["measured"]]
     alike = [name for name in ROW if name != key]
     return frame[frame.groupby(alike)[key].transform("nunique") > 1]
 
 
 def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows of each block with its caption: hardware, versions, protocol, and all facts in
-    which the blocks of the frame differ."""
+    """Yield each block's caption and rows. The caption has hardware, versions, protocol, and
+    all facts in which the blocks of the frame differ."""
     versions = frame.groupby("framework")[_software(frame)].nunique(dropna=False).max()
     differ = [key for key in MACHINE if key in frame and frame[key].nunique(dropna=False) > 1]
     differ += [*versions.index[versions > 1]]
-    for _block, some in frame.groupby("block"):
-        row = records(some.head(1))[0]
+    for _block, rows in frame.groupby("block"):
+        row = records(rows.head(1))[0]
         device = "environment.gpus" if row["device"] == "gpu" else "environment.cpu"
-        names = dict(zip("environment." + some["framework"], some["name"], strict=True))
+        names = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
         words = []
         for key in dict.fromkeys([device, *names, "imported", *differ]):
-            values = " / ".join(map(str, some[key].dropna().unique())) if key in some else ""
+            values = " / ".join(map(str, rows[key].dropna().unique())) if key in rows else ""
             named = f"{names[key]} {values}" if key in names else ""
             words += [named or column_value(key, values)] if values else []
         words.append(_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % row)
-        yield " · ".join(words), some
+        yield " · ".join(words), rows
 
 
 def title(row: Mapping[str, Any], keys: Iterable[str], between: str = " · ") -> str:
-    """What a row of the tables is, in a line: its values of these keys."""
+    """Return a row's values of these keys in one line."""
     named = {
         "model": MODELS[row["model"]].short_name,
         "batch_size": _("batch %(size)s") % {"size": row["batch_size"]},
@@ -117,9 +117,9 @@ def title(row: Mapping[str, Any], keys: Iterable[str], between: str = " · ") ->
 
 
 def numbered(frame: pd.DataFrame, keys: Sequence[str]) -> "pd.Series[int]":
-    """A number for what agrees in `keys`, in the order of the rows."""
-    there = [key for key in keys if key in frame]
-    return frame.groupby(there, dropna=False, sort=False).ngroup()
+    """Number the groups of rows that agree in `keys`, in the order of the rows."""
+    present = [key for key in keys if key in frame]
+    return frame.groupby(present, dropna=False, sort=False).ngroup()
 
 
 def _software(frame: pd.DataFrame) -> list[str]:
@@ -127,18 +127,14 @@ def _software(frame: pd.DataFrame) -> list[str]:
 
 
 def _setups(frame: pd.DataFrame) -> list[str]:
-    """What distinguishes the work of each measurement from others of its model, in words."""
-    varied = [
-        frame.groupby(["model", "device"] if key in OF_INPUT else "model")[key].transform(
-            "nunique"
-        )
-        for key in SETUP
-    ]
+    """Return in words how the work of each measurement differs from others of its model."""
+    groups = {key: ["model", "device"] if key in INPUT else ["model"] for key in SETUP}
+    varied = [frame.groupby(by)[key].transform("nunique") for key, by in groups.items()]
     shown = pd.concat(varied, axis=1) > 1
-    # Frameworks may differ in their ways of one work, but each needs a single one.
+    # Frameworks may execute the same work differently, but each in a single way.
     work = [frame[key] for key in ("block", "model", "used", "input")]
-    ways = frame.groupby([*work, "framework"])[WAY].transform("nunique", dropna=False)
-    shown = shown.join(ways.groupby(work).transform("max") > 1)
+    counts = frame.groupby([*work, "framework"])[EXECUTION].transform("nunique", dropna=False)
+    shown = shown.join(counts.groupby(work).transform("max") > 1)
     values = frame[shown.columns].astype(object).where(shown, None)
     sizes = {"image_size": "%(count)s px", "sequence_length": _("%(count)d tokens")}
     return [
@@ -151,17 +147,14 @@ def _setups(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-# The fastest of a row.
-
-
 @dataclass(frozen=True)
 class Ranking:
-    """The frameworks that a comparison has in one row, by name.
+    """The frameworks, by name, that a comparison has in one row.
 
-    `ratios` are the throughputs of the others over that of the `base`, the highest first. One
-    framework is ahead of another where the interval of their ratio lies above 1, at the level
-    asked for: `fastest` are the highest and those that it is not ahead of, `slower` are those
-    that all of the fastest are ahead of. The `leader` is the only fastest one, if no other
+    `ratios` are the others' throughputs over the `base`'s, highest first. A framework is ahead
+    of another if the interval of their ratio lies above 1 at the requested level. `fastest` are
+    the highest and all that it is not ahead of; `slower` are those that all of the fastest are
+    ahead of. `leader` is the only fastest framework, None if there are several or if another
     measurement of the row is higher."""
 
     base: str
@@ -174,8 +167,8 @@ class Ranking:
 def rankings(
     cells: pd.DataFrame, newest: Iterable[InterleavedComparison]
 ) -> dict[int, Ranking]:
-    """The ranking of each row of the `cells` by the first comparison that
-    has several of its frameworks. The base is Paddle or, without it, the first variant."""
+    """Return the ranking of each row of the `cells` by the first comparison that has several of
+    its frameworks. The base is Paddle or, without it, the first variant."""
     highest = cells.sort_values("throughput", na_position="first").groupby("row")["name"].last()
     places = cells.drop_duplicates("id").set_index("id")[["row", "name"]]
     found: dict[int, Ranking] = {}
@@ -193,7 +186,8 @@ def rankings(
 
 
 def _ranking(throughputs: pd.DataFrame, level: float, highest: str) -> Ranking:
-    """Of frameworks by column, repeat by repeat; without ratios if none can be taken."""
+    """Rank frameworks by throughput: one column per framework, one row per repeat. `ratios` is
+    empty if no two frameworks have a repeat in common."""
     ratios = {}
     for a, b in permutations(throughputs, 2):
         quotients = (throughputs[a] / throughputs[b]).dropna().tolist()
@@ -206,19 +200,19 @@ def _ranking(throughputs: pd.DataFrame, level: float, highest: str) -> Ranking:
     names = [*names, str(base), *(name for name in by_height if name not in names)]
     top, others = names[0], names[1:]
     fastest = [top, *(name for name in others if (top, name) not in ahead)]
-    slower = [name for name in others if ahead.issuperset((one, name) for one in fastest)]
+    slower = [name for name in others if ahead.issuperset((fast, name) for fast in fastest)]
     leader = top if fastest == [top] == [highest] else None
     return Ranking(base, by_height, fastest, slower, leader)
 
 
 PANEL = [key for key in ROW if key != "topology"]
-"""In these the lines agree that stand beside each other."""
+"""Columns in which the lines of a panel agree."""
 
 
 def over_first(points: pd.DataFrame, line: list[str], *more: str) -> pd.DataFrame:
-    """The points with columns of the first of their line, as `base_…`: throughput, devices,
-    topology and `more`. Besides, what they are over it: `gain`, throughput / its throughput;
-    `times`, devices / its devices, the ideal gain; `efficiency`, gain / times."""
+    """Add the columns of each line's first point as `base_…`: throughput, devices, topology and
+    `more`; and the ratios to it: `gain`, of the throughput; `times`, of the devices, which is
+    the ideal gain; `efficiency`, gain / times."""
     columns = ["throughput", "devices", "topology", *more]
     first = points.groupby(line)[columns].transform("first")
     points = points.join(first.add_prefix("base_"))
@@ -228,12 +222,13 @@ def over_first(points: pd.DataFrame, line: list[str], *more: str) -> pd.DataFram
 
 
 def speedups(cells: pd.DataFrame) -> pd.DataFrame:
-    """The `cells` (`comparison.blocks`) that were measured on several topologies, and the
-    published numbers of their work, which have a `source`.
+    """Return the `cells` measured on several topologies, and the published numbers of the same
+    work, which have a `source`.
 
-    Each is over the first of its line, the fewest devices, which lies on the ideal: `speedup`,
-    1 for the fewest devices of the panel, `speedup_low`, `speedup_high`, `repeat_speedups`.
-    `shares_cores` where processes of the panel do, so that no speed-up is the ideal one."""
+    `speedup`, `speedup_low`, `speedup_high` and `repeat_speedups` are relative to the first
+    point of the line, with the fewest devices, which lies on the ideal; the fewest devices of
+    the panel have 1. `shares_cores`: processes of the panel share cores, so that there is no
+    ideal speed-up."""
     measured = varying(cells, "topology").assign(source="")
     if measured.empty:
         return measured
@@ -242,8 +237,8 @@ def speedups(cells: pd.DataFrame) -> pd.DataFrame:
     points = over_first(points, [*PANEL, "name", "source"], "resources", "repeat_throughputs")
     panels = points.assign(share=points["resources"] / points["devices"]).groupby(PANEL)
     times = points["base_resources"] / panels["resources"].transform("min")
-    both = points[["repeat_throughputs", "base_repeat_throughputs"]].itertuples(index=False)
-    ends = pd.DataFrame([_interval(*pair) for pair in both], points.index, ["low", "high"])
+    pairs = points[["repeat_throughputs", "base_repeat_throughputs"]].itertuples(index=False)
+    ends = pd.DataFrame([_interval(*pair) for pair in pairs], points.index, ["low", "high"])
     scale = times / points["base_throughput"]
     return points.assign(
         speedup=points["throughput"] * scale,
@@ -255,14 +250,15 @@ def speedups(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _interval(values: tuple[float, ...], base: tuple[float, ...]) -> tuple[float, float]:
-    """Of `values` / `base`. None of published numbers, single repeats and the base."""
+    """Return the interval of `values` / `base`; NaN for published numbers, single repeats and
+    the base itself."""
     if values is base or min(len(values), len(base)) < 2:
         return (nan, nan)
     return ratio_interval(values, base)[1:3]
 
 
 def _published(measured: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """The published numbers of the work that was measured, on all topologies, as such rows."""
+    """Yield the published numbers of the measured work, on all topologies, as rows of it."""
     places = [
         (cell, place_of(cell))
         for cell in cells_of(published().dropna(subset="throughput"))

@@ -1,5 +1,5 @@
-"""Series: the measurements of one configuration over time, versions and labels, with the points
-at which their level changes."""
+"""Series: the measurements of one configuration over time, versions and labels, with their
+change points."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,18 +20,17 @@ from perfkit.text.format import FRAMEWORK_NAMES, column_value
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 WORK_AND_PROTOCOL = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL]
 SERIES = [*dict.fromkeys([*WORK_AND_PROTOCOL, "input_sha256", "imported", *MACHINE])]
-"""Columns in which the measurements of a series agree: the work, how it is measured, and what
-computes."""
+"""Columns in which the measurements of a series agree: work, protocol and hardware."""
 NAME = ["model", "name", "used", "batch_size", "topology", "input"]
-"""Columns that always name a series; others are added where series differ in them."""
+"""Columns that always name a series; others are added if series differ in them."""
 RECENT = 2
-"""A change of level is reported as a regression while it has so many measurements at most."""
+"""A lower level is reported as a regression while it has at most this many measurements."""
 PREDECESSOR_LEVEL = 0.95
 
 
 class Point(Stored):
-    """A measurement of a series, of `n` complete repeats. `changes`: fact of the environment,
-    or label -> before, after."""
+    """A measurement of a series with `n` complete repeats. `changes`: fact of the environment,
+    or label -> values before and after."""
 
     id: str
     folder: str
@@ -46,26 +45,27 @@ class Point(Stored):
 
 
 class Change(Ratio):
-    """A change from one level to another, from the measurement `start` (from 0) on, with the
-    p-value of the exact test between both."""
+    """A change of level at the measurement `start` (from 0), with the p-value of the exact test
+    between the two levels."""
 
     start: int
     p_value: float
 
 
 class Newest(Ratio):
-    """The newest measurement against the one before it."""
+    """The newest measurement compared with the previous one."""
 
     verdict: Verdict
 
 
 class Series(Stored):
-    """The measurements of one configuration, FEWEST_MEASUREMENTS at least, in the order of
-    time.
+    """The measurements of one configuration, at least FEWEST_MEASUREMENTS, in chronological
+    order.
 
-    `test_level` is that of a single test, so that the series keeps the level; `scatter_share`
-    the standard deviation from one measurement to the next / median. It has `regressed` if the
-    level fell by more than the threshold within the newest two."""
+    `test_level` is the level of a single test that keeps the level of the series;
+    `scatter_share` is the standard deviation between consecutive measurements / median. The
+    series has `regressed` if the level fell by more than the threshold within the newest two
+    measurements."""
 
     name: str
     framework: str
@@ -79,7 +79,7 @@ class Series(Stored):
 
     @property
     def levels(self) -> Iterator[tuple[int, int]]:
-        """First and last index of the measurements of each level."""
+        """Yield the first and the last index of each level's measurements."""
         bounds = [0, *(change.start for change in self.changes), len(self.points)]
         for begin, end in pairwise(bounds):
             yield begin, end - 1
@@ -87,8 +87,8 @@ class Series(Stored):
 
 class History(Stored):
     """All series of a folder of results. `level` is the probability of a false change in a
-    series without any, `threshold` that of a regression, a share; `left_out` counts the
-    measurements with a number whose series is too short."""
+    series without any, `threshold` the share that a regression exceeds; `left_out` counts
+    measurements whose series is too short."""
 
     schema_version: Literal[1] = 1
     level: float
@@ -104,11 +104,11 @@ class History(Stored):
 def history(
     measurements: pd.DataFrame, level: float = LEVEL, threshold: float = 0.02
 ) -> History:
-    """The series among `measurements` (perfkit.load), the most recently measured first.
+    """Return the series among `measurements` (perfkit.load), the most recently measured first.
 
-    `level` is the probability of a false change point in a series without any; a series has
-    regressed if a change point at one of its newest RECENT measurements is slower by more than
-    `threshold` (a share)."""
+    `level` is the probability of a false change point in a series without any. A series has
+    regressed if the level fell by more than `threshold` (a share) at one of its RECENT newest
+    measurements."""
     frame = measurements[measurements["throughput"].notna()]
     effective = frame["effective.precision"]
     frame = frame.assign(
@@ -120,8 +120,8 @@ def history(
     long = frame[sizes >= FEWEST_MEASUREMENTS]
     names = _names(long)
     found = [
-        _series(names[number], records(some), level, threshold)
-        for number, some in long.groupby("series", sort=False)
+        _series(names[number], records(rows), level, threshold)
+        for number, rows in long.groupby("series", sort=False)
     ]
     return History(
         level=level,
@@ -138,7 +138,7 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
     declared = [index for index, changed in enumerate(changes) if changed]
     found = segment(throughputs, declared, level)
     newest = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
-    recent = [one for one in found.change_points[-1:] if one.start >= len(rows) - RECENT]
+    recent = [last for last in found.change_points[-1:] if last.start >= len(rows) - RECENT]
     return Series(
         name=name,
         framework=rows[0]["name"],
@@ -164,8 +164,8 @@ def _point(row: dict[str, Any], changes: Differences) -> Point:
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> Differences:
-    """In what the environment or the label of two measurements differs: the framework's version
-    first, then hardware and driver, then all other facts."""
+    """Return the differences in environment or label: the framework's version first, then
+    hardware and driver, then all other facts."""
     prefix = "environment."
     facts = [key.removeprefix(prefix) for key in after if key.startswith(prefix)]
     order = [after["framework"], *FACTS, *sorted(facts)]
@@ -178,7 +178,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Differences:
 
 
 def _names(frame: pd.DataFrame) -> dict[Any, str]:
-    """The name of each series: its configuration, and the values of all columns in which the
+    """Return the name of each series: its configuration and the values of all columns in which
     series of that configuration differ."""
     heads = frame.drop_duplicates("series").set_index("series")
     keys = [key for key in SERIES if key in heads and key not in NAME]

@@ -1,8 +1,8 @@
-"""An interleaved comparison: one repeat of each variant at a time, in one run.
+"""Interleaved comparisons: one run measures one repeat of each variant at a time.
 
-Repeats are made A1 B1 C1 A2 B2 C2 …, each an ordinary one of an ordinary measurement, so that
-what the machine does meanwhile is in both repeats of a pair. What is made already stays: after
-an interruption, a kill or a failure the same command goes on where it was.
+Repeats are made in rounds, A1 B1 C1 C2 B2 A2 A3 …, so that drift of the machine affects both
+repeats of a pair alike. Each belongs to an ordinary measurement and is kept: after an
+interruption, a kill or a failure, the same command continues where it stopped.
 """
 
 import hashlib
@@ -42,15 +42,13 @@ from perfkit.statistics import fewest_values, median, median_estimate
 from perfkit.text.messages import coded
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)}
-"""Parameters that no variant can have for itself."""
-
-# Judged.
+"""Parameters that no variant can set for itself."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for: of each variant, by its name, the parameters that it sets. The first
-    one is the base."""
+    """A requested comparison: variant name -> the parameters it sets. The first variant is the
+    base."""
 
     command: str
     variants: dict[str, dict[str, Any]]
@@ -60,34 +58,35 @@ class Asked:
     @property
     def named(self) -> list[str]:
         """The parameters that variants set."""
-        return list(dict.fromkeys(name for one in self.variants.values() for name in one))
+        return list(dict.fromkeys(name for values in self.variants.values() for name in values))
 
 
 def judge_interleaved(
     asked: Asked, measurements: Sequence[Measurement]
 ) -> InterleavedComparison:
-    """The comparison of these measurements of the variants, as they are now."""
-    sides, results = [*map(measured, measurements)], [one.result for one in measurements]
+    """Return the comparison of the variants' measurements in their current state."""
+    sides = [*map(measured, measurements)]
+    results = [measurement.result for measurement in measurements]
     used = [utilization(result) for result in results]
-    highest = max((peak for one in used if one for peak in one.peaks), default=None)
+    highest = max((peak for use in used if use for peak in use.peaks), default=None)
     every = [repeat for result in results for repeat in result.repeats]
-    meant = {ALIASES.get(name, name) for name in asked.named}
+    varied = {ALIASES.get(name, name) for name in asked.named}
     base, variants, pairs = sides[0], list[Variant](), list[PairResult]()
     each = zip(asked.variants.items(), sides, results, used, strict=True)
-    for (name, values), one, result, use in each:
+    for (name, values), side, result, use in each:
         number = result.throughput
-        across = differing(base.keys, one.keys)
-        # What workers alone can show is not judged before they have.
+        across = differing(base.keys, side.keys)
+        # Some keys are only known once the workers have reported them.
         is_known = result.effective and results[0].effective
-        may = allowed(meant, across) if is_known else across.keys()
-        differs = {key: both for key, both in across.items() if key not in may}
+        may = allowed(varied, across) if is_known else across.keys()
+        differs = {key: pair for key, pair in across.items() if key not in may}
         reached = number.value * use.flops if number and use else None
         variants.append(
             Variant(
                 name=name,
                 values=values,
-                id=one.name,
-                number=one.number if number else None,
+                id=side.name,
+                number=side.number if number else None,
                 failure=result.failure,
                 differs=differs,
                 matmul_flops_per_second=median(use.peaks) if use else None,
@@ -95,10 +94,10 @@ def judge_interleaved(
                 of_highest_peak=reached / highest if reached and highest else None,
             )
         )
-        found = [] if one is base else turns(results[0], result, every)
+        found = [] if side is base else turns(results[0], result, every)
         if found and not differs:
             ratio = median_estimate([turn.ratio for turn in found], asked.level)
-            pair, shares = Pair(base, one, across), (asked.level, asked.threshold)
+            pair, shares = Pair(base, side, across), (asked.level, asked.threshold)
             pairs.append(judged(pair, (ratio, "pairs", found), *shares))
     return InterleavedComparison(
         created=min(result.created for result in results),
@@ -115,7 +114,7 @@ def judge_interleaved(
 
 
 def disagreements(comparison: InterleavedComparison, outputs: Path) -> list[str]:
-    """In what the comparison is not what its measurements under `outputs` give now."""
+    """Return where the comparison disagrees with its measurements under `outputs`."""
     problems, results = [], {}
     for variant in comparison.variants:
         try:
@@ -127,7 +126,8 @@ def disagreements(comparison: InterleavedComparison, outputs: Path) -> list[str]
             problems.append(str(error).replace(f"{outputs}/", ""))
     if problems:
         return problems
-    base, every = comparison.base.id, [one for r in results.values() for one in r.repeats]
+    base = comparison.base.id
+    every = [repeat for result in results.values() for repeat in result.repeats]
     stored = {pair.b.name: pair.turns for pair in comparison.pairs}
     for variant in comparison.variants[1:]:
         now = [] if variant.differs else turns(results[base], results[variant.id], every)
@@ -136,12 +136,9 @@ def disagreements(comparison: InterleavedComparison, outputs: Path) -> list[str]
     return problems
 
 
-# Planned.
-
-
 @dataclass(frozen=True)
 class Live(Asked):
-    """An interleaved comparison that can be made: what all share, and the variants' plans."""
+    """An interleaved comparison to measure, with the plans of its variants."""
 
     model: str
     label: str
@@ -149,20 +146,18 @@ class Live(Asked):
 
     @property
     def plan(self) -> Plan:
-        """That of the base, which has what all share."""
+        """The base's plan, which has all shared values."""
         return self.plans[0]
 
     @cached_property
     def environments(self) -> list[dict[str, Reading]]:
-        """Of each variant, that in which it was found."""
+        """Each variant's environment."""
         configs = [plan.config for plan in self.plans]
-        return [
-            read_environment(one.framework, one.data_folder, one.interpreter) for one in configs
-        ]
+        return [read_environment(c.framework, c.data_folder, c.interpreter) for c in configs]
 
     @cached_property
     def folder(self) -> Path:
-        """Where it is stored, here and now."""
+        """The folder in which it is stored, which depends on the environments."""
         names = [
             measurement_folder(plan.config, plan.protocol, environment).name
             for plan, environment in zip(self.plans, self.environments, strict=True)
@@ -179,13 +174,13 @@ def plan_interleaved(
     level: float = 0.95,
     threshold: float = 0.02,
 ) -> Live:
-    """The comparison of the variants that `words` name, NAME=VALUE joined by commas; all have
-    what is `shared`. Nothing is measured.
+    """Plan the comparison of the variants in `words`, each NAME=VALUE joined by commas, with
+    the `shared` values for all of them. Nothing is measured.
 
-    Without a label they get one that no other comparison has, so that they are measured anew
-    and together; and where the protocol has too few repeats to decide at `level`, and none were
-    asked for, as many as can. Raises RequestError with the problems of all variants, also where
-    the repeats that were asked for can't decide.
+    Without a label, the variants get one of their own, so that they are measured anew and
+    together. Unless `shared` has a number of repeats, there are as many as a verdict at `level`
+    needs. Raises RequestError with the problems of all variants, also if the requested repeats
+    are too few for a verdict.
     """
     variants: dict[str, dict[str, Any]] = {}
     plans: dict[str, Plan] = {}
@@ -198,8 +193,8 @@ def plan_interleaved(
         except RequestError as error:
             problems += error.problems
         wrong.append(problems)
-    # What is wrong with all variants is wrong with what they share.
-    common = [one for one in wrong[0] if all(one in own for own in wrong)] if wrong else []
+    # A problem of all variants is a problem of the shared values.
+    common = [p for p in wrong[0] if all(p in own for own in wrong)] if wrong else []
     problems = [*_shared_problems(words, shared, level), *common]
     for word, own in zip(words, wrong, strict=True):
         problems += [f"{word}: {problem}" for problem in own if problem not in common]
@@ -212,61 +207,61 @@ def plan_interleaved(
         protocol = protocol.model_copy(update={"repeats": enough})
     label = shared.get("label") or ""
     update = {"label": label or _label(plans.values())}
-    made = [Plan(one.config.model_copy(update=update), protocol) for one in plans.values()]
+    labelled = [Plan(p.config.model_copy(update=update), protocol) for p in plans.values()]
     command = ["perfkit", "compare", "--live", model, *variants]
     for name, value in shared.items():
         command += ["-p", name, portable(str(value))]
-    return Live(shlex.join(command), variants, level, threshold, model, label, made)
+    return Live(shlex.join(command), variants, level, threshold, model, label, labelled)
 
 
 def _shared_problems(
     words: Sequence[str], shared: Mapping[str, Any], level: float
 ) -> Iterator[str]:
-    """What is wrong whatever the variants are."""
+    """Yield the errors that do not depend on a single variant."""
     if len(words) < 2:
         yield (
-            f"variants: {len(words)} given, and it takes two or more, the first being the "
-            "base: framework=paddle framework=torch"
+            f"variants: {len(words)} given, but at least two are needed, the base first: "
+            "framework=paddle framework=torch"
         )
     for name in ("interval_target", "budget"):
         if shared.get(name) is not None:
-            yield f"{name}: not for --live: all variants make as many repeats; leave it out"
+            yield f"{name}: not for --live, where all variants make equally many repeats"
     repeats, enough = shared.get("repeats"), fewest_values(level)
     if repeats == "auto":
-        yield "repeats: 'auto' is not for --live: all variants make as many; name a number"
+        yield "repeats: 'auto' is not for --live: all variants make equally many; set a number"
     elif isinstance(repeats, int) and 1 <= repeats < enough:
         yield (
-            f"repeats: {repeats} of each can't decide at the {level * 100:g} % level, which "
-            f"takes at least {enough}: -p repeats {enough}"
+            f"repeats: {repeats} are too few for a verdict at the {level * 100:g} % level, "
+            f"which takes at least {enough}: -p repeats {enough}"
         )
     if shared.get("launcher") == "manual":
-        yield "launcher: 'manual' is not for --live; srun and mpirun are"
+        yield "launcher: 'manual' is not for --live; use srun or mpirun"
     if len({*map(portable, words)}) < len(words):
-        yield "two variants are the same; name in what they differ"
+        yield "two variants are the same; each must set different values"
 
 
 def _pair_problems(variants: Mapping[str, Plan]) -> Iterator[str]:
-    """What keeps variants that could be measured from being compared."""
-    for (name, one), (other_name, other) in combinations(variants.items(), 2):
-        if one == other:
-            yield f"{name} and {other_name} are the same"
-        if one.protocol != other.protocol:
-            names = f"{one.protocol.name} or {other.protocol.name}"
+    """Yield why variants that can be measured can't be compared."""
+    for (a_name, a), (b_name, b) in combinations(variants.items(), 2):
+        if a == b:
+            yield f"{a_name} and {b_name} are the same"
+        if a.protocol != b.protocol:
+            names = f"{a.protocol.name} or {b.protocol.name}"
             yield f"protocol: must be the same for all variants; -p protocol {names}"
 
 
 def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The values that a variant sets, and what is wrong with how it is typed."""
+    """Return the values that a variant sets, and the errors in its text."""
     values: dict[str, Any] = {}
     problems = []
     for part in word.split(","):
-        name, sets, text = part.partition("=")
-        if not sets:
+        name, equals, text = part.partition("=")
+        if not equals:
             problems.append(f"{part!r} is not NAME=VALUE")
         elif name in SHARED:
-            problems.append(f"{name}: the same for all variants; -p {name} {text}")
+            problems.append(f"{name}: must be the same for all variants; use -p {name} {text}")
         elif name in shared:
-            problems.append(f"{name}: set for all variants by -p; set it by one or the other")
+            problems.append(f"{name}: set for all variants by -p; set it in only one place")
         elif name in values:
             problems.append(f"{name}: is set twice")
         else:
@@ -275,29 +270,24 @@ def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 
 def _label(plans: Iterable[Plan]) -> str:
-    """The same for the same variants under the same protocol, whichever is the base."""
-    parts = sorted(
-        json.dumps([one.config.identity, one.protocol.model_dump()]) for one in plans
-    )
+    """Return a label that depends on variants and protocol, but not on their order."""
+    parts = sorted(json.dumps([p.config.identity, p.protocol.model_dump()]) for p in plans)
     return f"live-{hashlib.sha256(''.join(parts).encode()).hexdigest()[:6]}"
 
 
-# Measured.
-
-
 def round_order(variants: Sequence[int], repeat: int) -> Sequence[int]:
-    """The variants in the order of a round: every second round is reversed, so that a machine
-    that becomes steadily faster or slower favors no variant."""
+    """Return the variants in the order of a round. Every second round is reversed, so that a
+    machine that becomes steadily faster or slower favors no variant."""
     return variants[:: 1 if repeat % 2 else -1]
 
 
 def measure_interleaved(found: Live, say: Callable[[str], None]) -> None:
-    """Make what is missing of the repeats of all variants, in turn, and store the comparison
-    after each. `say` is called with what else happens.
+    """Measure the missing repeats of all variants in turn, and store the comparison after each
+    repeat. `say` is called with messages about variants that stop.
 
-    A variant that fails, or turns out to do what must not differ, makes no more repeats; the
-    others go on while the base is one of them. Raises RequestError if another process measures
-    one of the variants, and KeyboardInterrupt; what was measured is stored.
+    A variant that fails, or differs in a key that must agree, makes no more repeats; the others
+    continue as long as the base is among them. Raises RequestError if another process measures
+    one of the variants, and KeyboardInterrupt; finished repeats are stored.
     """
     make_folder(found.folder)
     try:
@@ -305,7 +295,7 @@ def measure_interleaved(found: Live, say: Callable[[str], None]) -> None:
             _measure(found, say)
     except Timeout:
         raise RequestError(
-            [f"{found.folder.name} is being made by another process right now; wait for it"]
+            [f"{found.folder.name} is being measured by another process; wait for it to end"]
         ) from None
 
 
@@ -313,7 +303,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     protocol, names = found.plan.protocol, [*found.variants]
 
     def resumed(number: int, until: int, progress: Progress | None = None) -> Measurement:
-        """Variant `number` with its repeats up to `until`."""
+        """Measure variant `number` up to its repeat `until`."""
         config, environment = found.plans[number].config, found.environments[number]
         return resume(config, protocol, environment, until, progress)
 
@@ -322,10 +312,10 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
         write_comparison(found.folder, comparison)
         return comparison
 
-    # All of them first, so that what can't be measured is refused before anything is.
+    # Checks all variants before any is measured.
     measurements = [resumed(number, 0) for number in range(len(names))]
     stored()
-    if all(one.result.status == "complete" for one in measurements):
+    if all(measurement.result.status == "complete" for measurement in measurements):
         return
     going, unit = [*range(len(names))], MODELS[found.model].unit
     with Progress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:

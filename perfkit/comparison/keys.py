@@ -1,4 +1,4 @@
-"""In what two measurements must agree to be compared, and in what they may differ."""
+"""Keys in which two measurements must agree to be compared, and keys that may differ."""
 
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
@@ -13,44 +13,44 @@ from perfkit.text.terminal import plain
 
 Value = str | int | float | bool | None
 Differences = dict[str, tuple[Value, Value]]
-"""Key -> A's value and B's."""
+"""Key -> A's value, B's value."""
 
 MAY_DIFFER = select(compared="show")
 """Parameters that don't define the work."""
 IGNORED = select(compared="ignore")
-"""Parameters whose differences are not shown: they matter to nobody, or other keys and the
-number of repeats show them."""
+"""Parameters whose differences are not shown: they are irrelevant, or other keys or the number
+of repeats show them."""
 ALIASES = {name: about.key for name, about in ABOUT.items() if about.key}
-"""Parameter -> the key that shows what it sets, of those that have another name. `gpus`, as a
-key, is what GPUs there are; how many are used is in `topology`."""
+"""Parameter -> key that shows its effect, if the names differ. The key `gpus` is the models of
+the GPUs; `topology` has the number used."""
 HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gpus"]
 HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 """Facts of the environment that must agree; all others are software, which may differ."""
 SEEN = ("precision", "tf32", "threads", "parameters", "input_sha256")
-"""Of what must agree, what only the workers see: precision and TF32 as really used, thread
-pools, the number of trainable parameters, the input's list of files."""
+"""Keys that only the workers report: effective precision and TF32, thread pools, the number of
+trainable parameters, the input's list of files."""
 PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED, "name"))
 WORK = tuple(
     name for name in Config.model_fields if name not in (*MAY_DIFFER, *IGNORED, *ALIASES, *SEEN)
 )
 KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ", "imported")
-"""In these two measurements must agree, or the comparison says that it is across them."""
+"""Keys in which two measurements must agree, except those given by `--across`."""
 FOLLOWING = {
     "framework": (*select(follows="framework"), "threads"),
     "cpu_tuning": ("threads",),
     "python": ("threads",),
 }
-"""Key -> keys that may differ too where that one differs and is meant to: how a framework does
-the work is its own, tuning is what sets the threads, and an environment's packages bring thread
-pools of their own."""
+"""Key -> keys that may differ too if it is allowed to differ: a framework chooses how it does
+the work, CPU tuning sets the threads, and an environment's packages have their own thread
+pools."""
 
 WIDTH = 40
-"""Characters of a value that are shown."""
+"""Most characters shown of a value."""
 
 
 def must_agree(measurement: Measurement) -> dict[str, Value]:
-    """The values of KEYS. Without `input_sha256` where there are no files: it then says no
-    more than `input`; of an imported measurement, without all that its log does not state."""
+    """Return the values of KEYS, without `input_sha256` if the input has no files and without
+    all that an imported measurement's log does not state."""
     row, used = row_of(measurement), measurement.result.effective
     known = row | {name: row.get(f"environment.{name}") for name in HARDWARE}
     known |= {name: row.get(f"effective.{name}") for name in ("precision", "tf32")}
@@ -61,7 +61,7 @@ def must_agree(measurement: Measurement) -> dict[str, Value]:
 
 
 def may_differ(measurement: Measurement) -> dict[str, Value]:
-    """What is shown where it differs, and keeps nothing from being compared."""
+    """Return the values that are shown if they differ but do not prevent a comparison."""
     row, used = row_of(measurement), measurement.result.effective
     software = (name for name in measurement.result.environment if name not in HARDWARE)
     values = {name: row[name] for name in MAY_DIFFER}
@@ -70,7 +70,7 @@ def may_differ(measurement: Measurement) -> dict[str, Value]:
         values["optimizer_settings"] = used.optimizer_settings
         values["loss_scaling"] = used.loss_scaling
         values["worker_variables"] = _listed(used.variables)
-        values |= {f"strategy.{name}": one.state for name, one in used.strategy.items()}
+        values |= {f"strategy.{name}": option.state for name, option in used.strategy.items()}
         values |= {f"settings.{name}": value for name, value in used.settings.items()}
     return values
 
@@ -79,21 +79,21 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
-def differing(one: Mapping[str, Value], other: Mapping[str, Value]) -> Differences:
-    """In what two differ, of the keys that both have."""
-    shared = [key for key in one if key in other]
-    return {key: (one[key], other[key]) for key in shared if one[key] != other[key]}
+def differing(a: Mapping[str, Value], b: Mapping[str, Value]) -> Differences:
+    """Return the keys present in both whose values differ."""
+    return {key: (a[key], b[key]) for key in a if key in b and a[key] != b[key]}
 
 
-def allowed(meant: Iterable[str], found: Iterable[str]) -> set[str]:
-    """The keys in which two may differ that differ in those `found`: some are `meant` to."""
-    crossed = {*meant}
-    # What is ignored is never found.
-    return crossed.union(*(FOLLOWING.get(key, ()) for key in crossed & {*found, *IGNORED}))
+def allowed(varied: Iterable[str], found: Iterable[str]) -> set[str]:
+    """Return the keys that may differ between two measurements whose differences are `found`:
+    the `varied` keys and those that follow them."""
+    keys = {*varied}
+    # Differences of ignored parameters are never found.
+    return keys.union(*(FOLLOWING.get(key, ()) for key in keys & {*found, *IGNORED}))
 
 
 def across_problems(keys: Iterable[str]) -> list[str]:
-    """What is wrong with these keys after `--across`."""
+    """Return the errors in the keys of `--across`."""
     problems = []
     for key in keys:
         if key in KEYS:
@@ -102,30 +102,30 @@ def across_problems(keys: Iterable[str]) -> list[str]:
             problems.append(f"--across {key}: not needed, it may differ")
         elif key in ALIASES:
             problems.append(
-                f"--across {key}: its key is {ALIASES[key]}; --across {ALIASES[key]}"
+                f"--across {key}: its key is {ALIASES[key]}; use --across {ALIASES[key]}"
             )
         else:
             problems.append(
-                f"--across {key}: no key that must agree{suggest(key, KEYS)} "
-                f"(software may differ anyway); those are {', '.join(KEYS)}"
+                f"--across {key}: not a key that must agree{suggest(key, KEYS)} "
+                f"(software may differ anyway); the keys are {', '.join(KEYS)}"
             )
     return problems
 
 
 def format_pair(key: str, one: Value, other: Value) -> str:
-    """Two values as text, A's first, as `contrasted` has them."""
+    """Return two values as text, A's first, shortened by `contrasted`."""
     return " | ".join(contrasted(key, one, other))
 
 
 def contrasted(key: str, one: Value, other: Value, width: int = WIDTH) -> list[str]:
-    """Two values as texts: whole if they are short, else `width` characters from near where
-    they begin to differ."""
+    """Return two values as texts, in full if they are short; else `width` characters from
+    shortly before their first difference."""
     names = key == "gpus" and any("; " in str(value) for value in (one, other))
     texts = [
         plain(column_value("environment.gpus", value) if names and value else one_line(value))
         for value in (one, other)
     ]
-    alike = [*takewhile(lambda both: both[0] == both[1], zip(*texts, strict=False))]
+    alike = [*takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))]
     start = max(0, len(alike) - width // 4) if max(map(len, texts)) > width else 0
     end = start + width
     return [

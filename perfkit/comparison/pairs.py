@@ -1,8 +1,9 @@
-"""Which measurement of A is compared with which of B, or why none is; the ratio of each pair
-with its interval and verdict."""
+"""The sources A and B of a comparison, the pairs of their measurements, and the ratio of each
+pair with its interval and verdict."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -43,11 +44,11 @@ from perfkit.verification import command, verification_of
 
 LABEL = "label:"
 TABLES = [table for table in SHAPES if table != RUNS]
-"""Single runs are no numbers to compare with: another table has their average."""
+"""Tables that can be compared: single runs are left out, since another table averages them."""
 
 
 class ComparisonError(RequestError):
-    """Nothing was compared; `problems` says why, a line or more each."""
+    """Nothing was compared; `problems` lists the reasons, each of one or more lines."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -57,7 +58,7 @@ class ComparisonError(RequestError):
 
 @dataclass(frozen=True)
 class Source:
-    """What a name stands for: measurements, or cells of a published table with a number."""
+    """The measurements, or the cells of a published table with a number, that a name means."""
 
     name: str
     taken_as: TakenAs
@@ -67,7 +68,6 @@ class Source:
 
     @property
     def named(self) -> Named:
-        """As it is stored."""
         return Named(
             name=plain(self.name),
             taken_as=self.taken_as,
@@ -77,11 +77,11 @@ class Source:
 
 
 def source(name: str, outputs: str | Path) -> Source:
-    """What `name` stands for; the first of these that there is:
+    """Return the source that `name` means, the first of:
 
-    `label:NAME`, the measurements under `outputs` that have this label, or none if NAME is
-    empty; a file, which is a result.json; a folder, of one measurement or of many; a published
-    table; a label. A relative path starts at the checkout. Raises ComparisonError.
+    `label:NAME`, the measurements under `outputs` with this label, or without a label if NAME
+    is empty; a result.json; a folder of one or many measurements; a published table; a label.
+    A relative path starts at the checkout. Raises ComparisonError if there is none.
     """
     if name.startswith(LABEL):
         return _labelled(name.removeprefix(LABEL), outputs, [])
@@ -98,42 +98,43 @@ def source(name: str, outputs: str | Path) -> Source:
     if path.is_dir():
         several = list(measurements(path, left_out))
         if not several:
-            raise ComparisonError([f"no measurement that can be read in {path}", *left_out])
+            raise ComparisonError([f"no readable measurement in {path}", *left_out])
         return Source(name, "folder", several, left_out=left_out)
     if name in TABLES:
         cells = cells_of(published())
         numbers = [cell for cell in cells if cell["table"] == name and cell["throughput"]]
         return Source(name, "published table", cells=numbers)
-    no_table = f"no published table; those are {', '.join(TABLES)}{suggest(name, TABLES)}"
+    no_table = f"no such published table; there are {', '.join(TABLES)}{suggest(name, TABLES)}"
     return _labelled(name, outputs, [f"no file or folder {path}", no_table])
 
 
 def _labelled(label: str, outputs: str | Path, before: list[str]) -> Source:
-    """The measurements of a label; `before` says what else there is not."""
+    """Return the measurements of a label; `before` has the problems found so far."""
     left_out: list[str] = []
     try:
-        there = list(measurements(outputs, left_out))
+        every = list(measurements(outputs, left_out))
     except ResultError as error:
         raise ComparisonError([*before, f"no label {label!r}: {error}"]) from None
-    found = [one for one in there if one.result.config.label == label]
+    found = [measurement for measurement in every if measurement.result.config.label == label]
     if not found:
-        known = sorted({one.result.config.label for one in there} - {""})
+        known = sorted({measurement.result.config.label for measurement in every} - {""})
         problem = f"no label {label!r} under {resolved_path(str(outputs))}, which has "
         problem += f"{', '.join(known) or 'none'}{suggest(label, known)}"
-        if any(one.folder.name == label for one in there):
-            problem += f"; the measurement {label} is named by its folder, {outputs}/{label}"
+        if any(measurement.folder.name == label for measurement in every):
+            problem += f"; for the measurement {label}, give its folder: {outputs}/{label}"
         raise ComparisonError([*before, problem, *left_out])
     return Source(f"{LABEL}{label}", "label", found, left_out=left_out)
 
 
 SHOWN = 5
-"""So many of a kind are named in an error."""
+"""Most problems or names of a kind in an error."""
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """A measurement or, without one, a published number. `keys` has what must agree, of a
-    published number its place; `row` is that of perfkit.load or the table's."""
+    """A measurement, or a published number if `measurement` is None. `keys` has the values that
+    must agree, for a published number its place in the table; `row` is the measurement's row of
+    perfkit.load or the table's."""
 
     name: str
     unit: Unit
@@ -143,12 +144,12 @@ class Side:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where it stands, or would stand, in a published table."""
+        """The place, or the possible place, in a published table."""
         return matches.place(self.row) if self.measurement else self.keys
 
     @property
     def number(self) -> Number:
-        """Of a side that has one."""
+        """The stored form of a side that has a number."""
         if not self.measurement:
             value, source = self.row["throughput"], self.row["source"]
             return Number(name=self.name, value=value, unit=self.unit, source=source)
@@ -173,7 +174,8 @@ def measured(measurement: Measurement) -> Side:
 
 
 def side_of_cell(cell: Cell) -> Side:
-    """Its unit is the model's: where a source says samples/s, its samples are images."""
+    """Return the side of a published number. Its unit is the model's: the samples of a source
+    in samples/s are images."""
     place, note = matches.place_of(cell), f" ({cell['note']})" if cell["note"] else ""
     words = [cell[key] for key in ("table", "framework", "precision", "topology")]
     name = f"{' '.join(words)} b{cell['batch_per_gpu']} on {cell['gpu']}{note}"
@@ -181,57 +183,57 @@ def side_of_cell(cell: Cell) -> Side:
 
 
 class Pair(NamedTuple):
-    """B against A: `across` has in what they differ that should agree."""
+    """B compared with A; `across` has the differences in keys that should agree."""
 
     a: Side
     b: Side
     across: Differences
 
 
-def differences(one: Side, other: Side) -> Differences:
-    """In what two sides differ that should agree. From a published number, that is the place in
-    its table or, where this is the same, what its source states of the work."""
-    if one.measurement and other.measurement:
-        return differing(one.keys, other.keys)
-    if one.measurement:
-        return {key: (y, x) for key, (x, y) in differences(other, one).items()}
-    found: Any = differing(one.place, other.place) or matches.differing(one.row, other.row)
+def differences(a: Side, b: Side) -> Differences:
+    """Return the differences in keys that should agree. For a published number, these are the
+    place in its table or, if that agrees, the work as its source states it."""
+    if a.measurement and b.measurement:
+        return differing(a.keys, b.keys)
+    if a.measurement:
+        return {key: (y, x) for key, (x, y) in differences(b, a).items()}
+    found: Any = differing(a.place, b.place) or matches.differing(a.row, b.row)
     return {"gpus" if key == "gpu" else key: values for key, values in found.items()}
 
 
 def compared(
     a: Source, b: Source, across: Sequence[str], level: float, threshold: float
 ) -> Comparison:
-    """The pairs of A and B that differ in nothing but `across`, of what should agree.
+    """Compare the pairs of A and B whose keys that should agree differ only in `across`.
 
-    A published number is compared with every measurement in its place; a measurement, with one.
-    Raises ComparisonError where one has several partners, or none at all has one.
+    A published number is compared with every measurement in its place, a measurement with a
+    single one. Raises ComparisonError if a measurement has several partners, or none has any.
     """
     if a.cells and b.cells:
         raise ComparisonError(["A and B are both published; one of them must be measured"])
-    (ones, failed_a), (others, failed_b) = _with_numbers(a), _with_numbers(b)
+    (sides_a, failed_a), (sides_b, failed_b) = _with_numbers(a), _with_numbers(b)
     table = bool(a.cells or b.cells)
     near = [
-        Pair(one, other, differences(one, other))
-        for one, other in _in_one_place(ones, others, across, table)
+        Pair(*sides, differences(*sides))
+        for sides in _in_one_place(sides_a, sides_b, across, table)
     ]
     pairs = [pair for pair in near if pair.across.keys() <= allowed(across, pair.across)]
     taken = {id(side) for pair in pairs for side in (pair.a, pair.b)}
-    alone_a = [one for one in ones if id(one) not in taken]
-    alone_b = [other for other in others if id(other) not in taken]
-    failed = [_unmeasured("A", one, alone_b, across) for one in failed_a]
-    failed += [_unmeasured("B", one, alone_a, across) for one in failed_b]
+    alone_a = [side for side in sides_a if id(side) not in taken]
+    alone_b = [side for side in sides_b if id(side) not in taken]
+    failed = [_unmeasured("A", side, alone_b, across) for side in failed_a]
+    failed += [_unmeasured("B", side, alone_a, across) for side in failed_b]
     problems = [*_wrong(pairs), *([] if table else _ambiguous(pairs))]
     if not pairs:
         problems = [
-            f"{one.side} {one.name} has no number: {why_no_number(one.failure)}"
-            for one in failed[:SHOWN]
+            f"{side.side} {side.name} has no number: {why_no_number(side.failure)}"
+            for side in failed[:SHOWN]
         ]
-        problems += _refusal(ones, others, near, table) if ones and others else []
+        problems += _refusal(sides_a, sides_b, near, table) if sides_a and sides_b else []
     if problems or not pairs:
         raise ComparisonError(problems)
     results = [judged(pair, _ratio(pair, level), level, threshold) for pair in pairs]
-    lost = any(one.side == "B" and one.partner for one in failed)
+    lost = any(side.side == "B" and side.partner for side in failed)
     return Comparison(
         a=a.named,
         b=b.named,
@@ -247,19 +249,19 @@ def compared(
 
 
 def _with_numbers(source: Source) -> tuple[list[Side], list[Side]]:
-    """The sides with a number, and the measurements without, in the order of a series."""
-    sides = [measured(one) for one in source.measurements]
-    sides.sort(key=lambda one: (one.row["model"], *row_order(one.row)))
+    """Return the sides with a number, sorted by model and `row_order`, and those without."""
+    sides = [measured(measurement) for measurement in source.measurements]
+    sides.sort(key=lambda side: (side.row["model"], *row_order(side.row)))
     sides += [side_of_cell(cell) for cell in source.cells]
-    found = [one for one in sides if one.row.get("throughput")]
-    return found, [one for one in sides if not one.row.get("throughput")]
+    found = [side for side in sides if side.row.get("throughput")]
+    return found, [side for side in sides if not side.row.get("throughput")]
 
 
 def _in_one_place(
-    ones: list[Side], others: list[Side], across: Iterable[str], table: bool
+    sides_a: list[Side], sides_b: list[Side], across: Iterable[str], table: bool
 ) -> Iterator[tuple[Side, Side]]:
-    """Those that may be pairs: alike in all that both have for sure and that is not crossed."""
-    sure = {*KEYS}.intersection(*(side.keys for side in (*ones, *others)))
+    """Yield candidate pairs: they agree in all keys that every side has and that must agree."""
+    sure = {*KEYS}.intersection(*(side.keys for side in (*sides_a, *sides_b)))
     sure -= {*allowed(across, across), "input_sha256"}
 
     def where(side: Side) -> tuple[Any, ...]:
@@ -267,52 +269,50 @@ def _in_one_place(
         return tuple(values.values())
 
     places: dict[tuple[Any, ...], list[Side]] = {}
-    for other in others:
-        places.setdefault(where(other), []).append(other)
-    for one in ones:
-        for other in places.get(where(one), []):
-            yield one, other
+    for b in sides_b:
+        places.setdefault(where(b), []).append(b)
+    for a in sides_a:
+        for b in places.get(where(a), []):
+            yield a, b
 
 
 def _unmeasured(
     side: Literal["A", "B"], failed: Side, others: Iterable[Side], across: Iterable[str]
 ) -> Unmeasured:
-    """A measurement without a number, and who of the `others` did the work that it was asked
-    for, on the same hardware."""
+    """Return a measurement without a number, with the first of the `others` that did the
+    requested work on the same hardware as its partner."""
     assert failed.measurement
-    asked = _asked(failed)
-    work = {one.name: differing(asked, _asked(one)) for one in others if one.measurement}
+    keys = _requested(failed)
+    work = {s.name: differing(keys, _requested(s)) for s in others if s.measurement}
     able = (name for name, found in work.items() if found.keys() <= allowed(across, found))
     failure = failed.measurement.result.failure
     return Unmeasured(side=side, name=failed.name, failure=failure, partner=next(able, None))
 
 
-def _asked(side: Side) -> dict[str, Value]:
-    """The keys as they are before workers show more."""
+def _requested(side: Side) -> dict[str, Value]:
+    """Return the keys as requested, without those that only workers report."""
     assert side.measurement
     config = side.measurement.result.config
     asked = {key: value for key, value in side.keys.items() if key not in SEEN}
     return asked | {"precision": config.precision, "tf32": config.tf32}
 
 
-def _refusal(ones: list[Side], others: list[Side], near: list[Pair], table: bool) -> list[str]:
-    """In which keys the nearest two differ, and what to type where that is meant."""
-    found = near or (
-        Pair(one, other, differences(one, other)) for one in ones for other in others
-    )
+def _refusal(a: list[Side], b: list[Side], near: list[Pair], table: bool) -> list[str]:
+    """Return the keys in which the closest pair differs, and the options that allow it."""
+    found = near or (Pair(*sides, differences(*sides)) for sides in product(a, b))
     nearest = min(found, key=lambda pair: len(pair.across))
     lines = [f"A {nearest.a.name}", f"B {nearest.b.name}", "differ in"]
     lines += [f"  {key}: {format_pair(key, *values)}" for key, values in nearest.across.items()]
-    if len(ones) > 1 or len(others) > 1:
-        lines.insert(0, "nothing in A agrees with anything in B; the two nearest:")
+    if len(a) > 1 or len(b) > 1:
+        lines.insert(0, "no measurement in A agrees with one in B; the closest pair:")
     if table and not near:
         return [*lines, "a published number is compared with measurements in its place only"]
     options = " ".join(f"--across {key}" for key in nearest.across)
-    return [*lines, "to compare them nevertheless, and have the result say so:", f"  {options}"]
+    return [*lines, "to compare them anyway, and record the differences:", f"  {options}"]
 
 
 def _wrong(pairs: list[Pair]) -> list[str]:
-    """Pairs of a measurement with itself, and of different units."""
+    """Return errors for pairs of a measurement with itself, and of different units."""
     same = [
         f"A and B name the same measurement, {a.name}"
         for a, b, _across in pairs
@@ -327,28 +327,26 @@ def _wrong(pairs: list[Pair]) -> list[str]:
 
 
 def _ambiguous(pairs: list[Pair]) -> list[str]:
-    """Who has several partners."""
+    """Return errors for measurements with several partners."""
     partners: dict[tuple[str, str], list[str]] = {}
     for a, b in ((pair.a.name, pair.b.name) for pair in pairs):
         partners.setdefault(("A", b), []).append(a)
         partners.setdefault(("B", a), []).append(b)
     return [
         f"{name} matches {len(found)} measurements in {side}: {', '.join(found[:SHOWN])}"
-        f"{' …' if found[SHOWN:] else ''}; name one by its folder, or those of one label"
+        f"{' …' if found[SHOWN:] else ''}; pick one by its folder, or select a label"
         for (side, name), found in sorted(partners.items())
         if len(found) > 1
     ][:SHOWN]
 
 
-# The ratio of a pair.
-
-Judgeable = tuple[Estimate, Method, list[Turn]]
-"""B / A, how it was taken, and the pairs of repeats if they were interleaved."""
+PairRatio = tuple[Estimate, Method, list[Turn]]
+"""B / A, the method, and the pairs of repeats if they were interleaved."""
 
 
-def _ratio(pair: Pair, level: float) -> Judgeable:
-    """Beside a published number, which has no repeats, as if it were exact, the interval is
-    that of the measured median."""
+def _ratio(pair: Pair, level: float) -> PairRatio:
+    """Return the ratio of a pair. A published number has no repeats and is taken as exact, so
+    that the interval is the measured median's."""
     if pair.a.measurement and pair.b.measurement:
         return ratio_of(pair.b.measurement.result, pair.a.measurement.result, level)
     a, b = (
@@ -361,19 +359,18 @@ def _ratio(pair: Pair, level: float) -> Judgeable:
     return Estimate(*ends, min(a.level, b.level)), "median", []
 
 
-def judged(pair: Pair, found: Judgeable, level: float, threshold: float) -> PairResult:
-    """A pair whose ratio is known; in what else the two of it differ is not known of a
-    published number."""
+def judged(pair: Pair, found: PairRatio, level: float, threshold: float) -> PairResult:
+    """Return the result of a pair. Its `differs` is empty beside a published number."""
     a, b, across = pair
     ratio, method, turns = found
-    said, keys = verdict(ratio, level), b.keys if a.measurement else a.keys
+    outcome, keys = verdict(ratio, level), b.keys if a.measurement else a.keys
     differs: Differences = {}
     same_work: SameWork | None = None
     if a.measurement and b.measurement:
         keys = {key: value for key, value in a.keys.items() if value == b.keys.get(key)}
-        one, other = may_differ(a.measurement), may_differ(b.measurement)
-        both = {key: (one.get(key), other.get(key)) for key in one | other}
-        differs = {key: values for key, values in both.items() if values[0] != values[1]}
+        a_facts, b_facts = may_differ(a.measurement), may_differ(b.measurement)
+        facts = {key: (a_facts.get(key), b_facts.get(key)) for key in a_facts | b_facts}
+        differs = {key: values for key, values in facts.items() if values[0] != values[1]}
         same_work = _same_work(a.measurement, b.measurement)
     return PairResult(
         **estimated(ratio),
@@ -381,8 +378,8 @@ def judged(pair: Pair, found: Judgeable, level: float, threshold: float) -> Pair
         a=a.number,
         b=b.number,
         method=method,
-        verdict=said,
-        regressed=said == "slower" and ratio.value < 1 - threshold,
+        verdict=outcome,
+        regressed=outcome == "slower" and ratio.value < 1 - threshold,
         across=across,
         differs=differs,
         same_work=same_work,
@@ -390,13 +387,13 @@ def judged(pair: Pair, found: Judgeable, level: float, threshold: float) -> Pair
     )
 
 
-def _same_work(*both: Measurement) -> SameWork | None:
-    one, other = (measurement.result for measurement in both)
-    if one.config.framework == other.config.framework:
+def _same_work(*pair: Measurement) -> SameWork | None:
+    a, b = (measurement.result for measurement in pair)
+    if a.config.framework == b.config.framework:
         return None
-    verify = "" if one.imported or other.imported else command(one.config, other.config)
-    for measurement in both:
-        if found := verification_of(measurement.folder.parent, one, other):
+    verify = "" if a.imported or b.imported else command(a.config, b.config)
+    for measurement in pair:
+        if found := verification_of(measurement.folder.parent, a, b):
             verification, *sides = found
             return SameWork(
                 state="verified" if verification.agree(*sides) else "not the same",

@@ -1,4 +1,4 @@
-"""Comparisons as they are stored: of measurements that were there, and of interleaved ones.
+"""Models of comparisons of stored measurements, and of interleaved comparisons.
 
     outputs/comparisons/<name>/comparison.json    an InterleavedComparison, replaced atomically
 
@@ -25,14 +25,14 @@ from perfkit.text.format import variant_name
 
 SCHEMA_VERSION: Literal[4] = 4
 FOLDER = "comparisons"
-"""Where interleaved comparisons lie below the outputs."""
+"""Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
 TakenAs = Literal["result", "folder", "label", "published table"]
 
 
 class Named(Stored):
-    """What A or B is: a name, what it was taken for, how many measurements or published numbers
-    that are, and which files could not be read, and why."""
+    """Source A or B: its name, its kind, the number of measurements or published numbers, and
+    why files were left out."""
 
     name: str
     taken_as: TakenAs
@@ -41,9 +41,9 @@ class Named(Stored):
 
 
 class Number(Stored):
-    """A measurement of a pair, named by its id, with `n` complete ones of the `repeats` that
-    were asked for and the codes of its warnings; or a published number, named by its place,
-    which has only what is not None, `source` being where it was published."""
+    """A measurement of a pair, named by its id, with `n` complete repeats of the requested
+    `repeats` and the codes of its warnings; or a published number, named by its place, with its
+    `source`. Fields that a published number lacks are None."""
 
     name: str
     value: float
@@ -60,8 +60,8 @@ class Number(Stored):
 
 
 class SameWork(Stored):
-    """What is known of whether A's framework and B's do the same work: the time of the
-    verification, and the command that makes it; empty if one is imported."""
+    """Whether A's and B's frameworks are known to do the same work: the time of the
+    verification, and the command to verify it; empty if a measurement is imported."""
 
     state: Literal["verified", "not the same", "not verified"]
     created: str | None = None
@@ -69,14 +69,14 @@ class SameWork(Stored):
 
 
 class PairResult(Ratio):
-    """B against A, B / A.
+    """B compared with A; the ratio is B / A.
 
-    `keys` has in what both agree, `across` in what they differ that should agree, `differs` in
-    what else. `method` pairs: median of the ratios of repeat k to repeat k, the `turns`, of
-    interleaved repeats; Hodges-Lehmann: median of all ratios of a repeat to a repeat; median:
-    that of the repeats, beside a published number. `verdict` is of B, at the comparison's
-    level; `regressed`: slower, and by more than the threshold. `same_work` is None of one
-    framework, and beside a published number."""
+    `keys` are the values in which both agree, `across` the differences in keys that should
+    agree, `differs` all others. `method` pairs: median of the ratios of repeat k to repeat k,
+    the `turns`, of interleaved repeats; Hodges-Lehmann: median of the ratios of all
+    combinations of two repeats; median: median of the repeats, beside a published number.
+    `verdict` is on B, at the comparison's level; `regressed`: slower by more than the
+    threshold. `same_work` is None for a single framework and beside a published number."""
 
     keys: dict[str, Value]
     a: Number
@@ -99,16 +99,16 @@ class PairResult(Ratio):
 
     @property
     def seconds_apart(self) -> int | None:
-        """From the beginning of one measurement to that of the other."""
+        """Seconds between the starts of the two measurements."""
         if not (self.a.created and self.b.created):
             return None
-        one, other = map(datetime.fromisoformat, (self.a.created, self.b.created))
-        return abs(round((one - other).total_seconds()))
+        a, b = map(datetime.fromisoformat, (self.a.created, self.b.created))
+        return abs(round((a - b).total_seconds()))
 
 
 class Unmeasured(Stored):
-    """A measurement without a number: its failure, None if it is not finished; the `partner`
-    that has the number on the other side, and no other partner."""
+    """A measurement without a number: its failure, None if it is not finished; `partner` is the
+    measurement of the other side that has the number and no other partner."""
 
     side: Literal["A", "B"]
     name: str
@@ -117,10 +117,11 @@ class Unmeasured(Stored):
 
 
 class Comparison(Stored):
-    """B against A, the base; ratios above 1 say that B is faster. Shares are 0 to 1.
+    """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1.
 
-    `across` are the keys that were allowed to differ; alone are measurements with a number, but
-    without partner. `regressed`: a pair has, or B failed where A has a number."""
+    `across` are the keys that were allowed to differ; `alone_a` and `alone_b` are measurements
+    with a number but without a partner. `regressed`: a pair has regressed, or B failed where A
+    has a number."""
 
     schema_version: Literal[4] = SCHEMA_VERSION
     a: Named
@@ -139,13 +140,12 @@ class Comparison(Stored):
 
 
 class Variant(Stored):
-    """One variant: its name as it was typed, the parameters that it sets, and the measurement
-    that came of it.
+    """A variant: its name as typed, the parameters that it sets, and its measurement.
 
-    `number` is None without a complete repeat; `differs` is in what it differs from the base
-    that must agree: then there is no ratio. `matmul_flops_per_second` is its peak, the median
-    of its repeats'; the model's arithmetic as a share of that and of the highest peak of all
-    variants is 0 to 1."""
+    `number` is None without a complete repeat. `differs` has the differences from the base in
+    keys that must agree; with any, there is no ratio. `matmul_flops_per_second` is the median
+    peak of its repeats; `of_own_peak` and `of_highest_peak` are the model's arithmetic as a
+    share, 0 to 1, of that peak and of the highest peak of all variants."""
 
     name: str
     values: dict[str, Value]
@@ -159,10 +159,11 @@ class Variant(Stored):
 
 
 class InterleavedComparison(Stored):
-    """Variants against the first one, the base; A of the pairs is the base. Shares are 0 to 1.
+    """Variants compared with the first variant, the base, which is A of all pairs. Shares are
+    0 to 1.
 
-    `created` is when the first variant was begun, `command` what makes it again, `named` the
-    parameters that variants set, `repeats` and `level` what was asked for. `regressed`: a
+    `created` is when the first variant was started, `command` repeats the comparison, `named`
+    are the parameters that variants set, `repeats` and `level` are as requested. `regressed`: a
     variant is slower by more than the threshold."""
 
     schema_version: Literal[4] = SCHEMA_VERSION
@@ -183,14 +184,14 @@ class InterleavedComparison(Stored):
 
     @property
     def failed(self) -> list[Variant]:
-        """Variants that came to no end, or have no ratio because they did other work."""
+        """Variants that failed, or have no ratio because they did different work."""
         return [variant for variant in self.variants if variant.failure or variant.differs]
 
     @property
     def complete(self) -> bool:
         """Whether all variants have all their repeats and a ratio."""
         numbers = [variant.number for variant in self.variants]
-        return all(one and one.n == self.repeats for one in numbers) and not self.failed
+        return all(n and n.n == self.repeats for n in numbers) and not self.failed
 
     def variant_of(self, pair: PairResult) -> Variant:
         return next(variant for variant in self.variants if variant.id == pair.b.name)
@@ -211,25 +212,25 @@ class InterleavedComparison(Stored):
 
 
 def comparison_folders(outputs: Path) -> Iterator[Path]:
-    """The folders of the interleaved comparisons under `outputs`, by name."""
+    """Yield the folders of the interleaved comparisons under `outputs`, by name."""
     for path in sorted(outputs.glob(f"{FOLDER}/*/{FILE}")):
         yield path.parent
 
 
 def read_comparison(folder: Path) -> InterleavedComparison:
-    """Raises ResultError."""
+    """Read the comparison in `folder`. Raises ResultError."""
     return read_as(InterleavedComparison, folder / FILE, SCHEMA_VERSION)
 
 
 def write_comparison(folder: Path, comparison: InterleavedComparison) -> None:
-    """Raises OSError."""
+    """Replace the comparison in `folder` atomically. Raises OSError."""
     make_folder(folder)
     write_atomically(folder / FILE, comparison.model_dump_json(indent=1) + "\n")
 
 
 def comparisons_of(outputs: Path) -> dict[str, list[tuple[str, str]]]:
-    """The interleaved comparisons under `outputs` that can be read, by the measurements in
-    them: the folder below `outputs`, and the variants."""
+    """Return the readable interleaved comparisons under `outputs` by measurement id: the folder
+    below `outputs` and the names of the variants."""
     folders = comparison_folders(outputs)
     stamps = {folder: (folder / FILE).stat().st_mtime_ns for folder in folders}
     return _comparisons_of(outputs, tuple(stamps.items()))

@@ -1,5 +1,5 @@
-"""Comparisons and series as text for a terminal, as terminal.txt.j2 lays it out, in lines of 80
-columns at most."""
+"""Comparisons and series as text for a terminal, from terminal.txt.j2, in lines of at most 80
+columns."""
 
 import sys
 from collections import Counter
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).with_name("terminal.txt.j2")
 SHOWN = 10
-"""So many names of a kind are shown; the JSON has all."""
+"""Most names of a kind that are shown; the JSON has all."""
 VERDICTS: tuple[Verdict, ...] = ("faster", "slower", "no difference", "undecided")
 TITLE: dict[str, Callable[[Value], str]] = {
     "model": lambda model: MODELS[str(model)].name,
@@ -36,33 +36,32 @@ TITLE: dict[str, Callable[[Value], str]] = {
     "batch_size": lambda size: f"batch {size}",
     "input": str,
 }
-"""The keys that name a pair first, and how."""
+"""Keys that name a pair, most important first, and their text."""
 METHODS: dict[Method, str] = {
-    "pairs": "The repeats were interleaved: a ratio is the median of the ratios of repeat k to "
-    "repeat k; its interval lies between two of these, whatever their distribution.",
+    "pairs": "The repeats were interleaved: the ratio is the median of the ratios of repeat k "
+    "to repeat k; its interval lies between two of these and holds for any distribution.",
     "Hodges-Lehmann": "B / A is the median of all ratios of a repeat of B to a repeat of A "
     "(Hodges and Lehmann), not the ratio of the medians; its interval is that of the "
     "Mann-Whitney test.",
-    "median": "The published number has no interval: that of B / A is the interval of the "
-    "measured median alone. What the source does not state, such as versions, may differ.",
+    "median": "The published number has no interval: B / A has the interval of the measured "
+    "median alone. Facts that the source does not state, such as versions, may differ.",
 }
-"""How a ratio is taken, in a sentence."""
+"""How the ratio is computed."""
 LENGTHS = {"days": 86400, "h": 3600, "min": 60, "s": 0}
 
 
 def as_text(macro: str, shown: Any) -> str:
-    """All that a reader needs of a comparison, an interleaved comparison or a history."""
+    """Return a comparison, an interleaved comparison or a history as text."""
     return laid_out(TEMPLATE, macro, shown, words=sys.modules[__name__], text=format)
 
 
 def why_no_number(failure: "Failure | None") -> str:
-    """Why a measurement has no number."""
     return coded(failure) if failure else "not finished"
 
 
 def verdict_sentence(pair: "PairResult", level: float, threshold: float, a: str, b: str) -> str:
-    """The verdict on a pair, in the current language, with these names of its sides; where it
-    is undecided, with how many repeats it would not be."""
+    """Return the verdict on a pair whose sides are named `a` and `b`, in the current language.
+    If it is undecided, the sentence has the number of repeats needed."""
     code: str = "regressed" if pair.regressed else pair.verdict.replace(" ", "_")
     if code == "no_difference" and pair.interval[0] < 1 - threshold:
         code = "not_excluded"
@@ -85,7 +84,7 @@ def verdict_sentence(pair: "PairResult", level: float, threshold: float, a: str,
 
 
 def title(values: Mapping[str, Value], keys: Iterable[str] = TITLE) -> str:
-    """What these keys of a pair say, in a few words."""
+    """Return these keys of a pair as a short title."""
     return ", ".join(
         TITLE[key](values[key]) if key in TITLE else plain(f"{key} {values[key]}")
         for key in keys
@@ -94,7 +93,7 @@ def title(values: Mapping[str, Value], keys: Iterable[str] = TITLE) -> str:
 
 
 def table(pairs: "list[PairResult]") -> list[str]:
-    """A line for each of several pairs, which are named by as few keys as distinguish them."""
+    """Return a table of pairs, named by the fewest keys that distinguish them."""
 
     def kinds(keys: list[str]) -> int:
         return len({tuple(pair.keys.get(key) for key in keys) for pair in pairs})
@@ -117,11 +116,11 @@ def table(pairs: "list[PairResult]") -> list[str]:
 
 
 def known(pair: "PairResult") -> Iterator[str]:
-    """In what the two of a pair differ, and whether that they do the same work was verified."""
-    for key, both in pair.across.items():
-        yield f"across {key}: {format_pair(key, *both)}"
-    for key, both in pair.differs.items():
-        yield f"differs: {key} {format_pair(key, *both)}"
+    """Yield the differences of a pair, and whether the same work was verified."""
+    for key, values in pair.across.items():
+        yield f"across {key}: {format_pair(key, *values)}"
+    for key, values in pair.differs.items():
+        yield f"differs: {key} {format_pair(key, *values)}"
     if work := pair.same_work:
         when = f" in float32 and float64 ({work.created})" if work.created else ""
         rest = f"; {work.command}" if work.command and work.state != "verified" else ""
@@ -129,22 +128,22 @@ def known(pair: "PairResult") -> Iterator[str]:
 
 
 def facts(changes: Differences) -> str:
-    """What changed in the environment, the first two of it."""
-    found = [f"{name} {format_pair(name, *both)}" for name, both in changes.items()]
+    """Return the first two changes of the environment, and the number of others."""
+    found = [f"{name} {format_pair(name, *values)}" for name, values in changes.items()]
     more = [f"+{len(found) - 2} facts"] if found[2:] else []
     return "; ".join([*found[:2], *more]) or "no change of environment"
 
 
 def notes(comparison: "Comparison") -> Iterator[str]:
-    """What keeps the numbers from being misread: what is true of single pairs, each once for
-    all of which it is, and then of all."""
+    """Yield notes on the numbers: first those on single pairs, each once with the number of
+    pairs, then those on all pairs."""
     pairs = comparison.pairs
     found: Counter[str] = Counter()
     for pair in pairs:
         found.update(known(pair))
-        for side, one in (("A", pair.a), ("B", pair.b)):
-            if one.status == "partial":
-                found[f"{side} is partial: {one.n} of {one.repeats} repeats, as they are"] += 1
+        for name, side in (("A", pair.a), ("B", pair.b)):
+            if side.status == "partial":
+                found[f"{name} is partial: {side.n} of {side.repeats} repeats"] += 1
         if len(pairs) > 1 and pair.verdict == "undecided":
             found[verdict_sentence(pair, comparison.level, 0, "A", "B").rstrip(".")] += 1
     for note, times in found.items():
@@ -152,8 +151,8 @@ def notes(comparison: "Comparison") -> Iterator[str]:
         yield note if len(pairs) == 1 else f"{note} ({of} {len(pairs)} pairs)"
     used = {pair.method for pair in pairs}
     crossed = {key for pair in pairs for key in pair.across}
-    same = [key for key in comparison.across if key not in crossed]
-    yield from (f"across {key}: it does not differ" for key in same)
+    alike = [key for key in comparison.across if key not in crossed]
+    yield from (f"across {key}: it does not differ" for key in alike)
     yield from (note for method, note in METHODS.items() if method in used)
     apart = [pair.seconds_apart for pair in pairs if pair.method == "Hodges-Lehmann"]
     if times_apart := [seconds for seconds in apart if seconds is not None]:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from perfkit.config import parameters, resolved_path
 from perfkit.models import MODELS
-from perfkit.results.schema import Result
 from perfkit.results.store import (
     Measurement,
     ResultError,
@@ -27,20 +26,20 @@ MEASURED += ["other_load_cores", "energy_joules_per_sample"]
 COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
 COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32"]
 COLUMNS += ["nodes_differ", "input_sha256", "imported"]
-"""What `load` always has, beside a column `environment.<fact>` for each fact."""
+"""Columns that `load` always has, besides `environment.<fact>` for each fact."""
 STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
 STEP_COLUMNS += ["loss", "measured"]
 
 
 def load(outputs: str | Path) -> pd.DataFrame:
-    """One row per measurement under `outputs`; a relative path starts at the checkout.
+    """Return one row per measurement under `outputs`; a relative path starts at the checkout.
 
-    Columns are named as the parameters, plus `throughput`, `throughput_low` and
-    `throughput_high` in `unit`, `repeat_throughputs` (a tuple, one for each complete repeat),
-    what the run really did (`effective.…`) and where it was made (`environment.…`). `imported`
-    is the format of the logs that it was made of, if it was: then `effective.precision` is what
-    those say or who imported them. A cell without a value is None. Results that can't be read
-    or contradict their raw files are left out of the rows, and named in `.attrs["unreadable"]`.
+    Columns have the names of the parameters, plus `throughput`, `throughput_low` and
+    `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
+    repeat), effective settings (`effective.…`) and the environment (`environment.…`).
+    `imported` is the format of an imported measurement's logs; its `effective.precision` is as
+    stated by the logs or by hand. A cell without a value is None. Results that can't be read or
+    contradict their raw files are left out and named in `.attrs["unreadable"]`.
     Raises ResultError if there is no such folder.
     """
     unreadable: list[str] = []
@@ -50,9 +49,9 @@ def load(outputs: str | Path) -> pd.DataFrame:
 
 
 def as_frame(found: Iterable[Measurement]) -> pd.DataFrame:
-    """The rows of `load` for these measurements."""
+    """Return the frame of `load` for these measurements."""
     collects = gc.isenabled()
-    # Results have no cycles, but so many parts that the search takes a quarter of reading.
+    # Results have no cycles, but searching their many parts takes a quarter of the time.
     gc.disable()
     try:
         rows = [row_of(measurement) for measurement in found]
@@ -63,7 +62,7 @@ def as_frame(found: Iterable[Measurement]) -> pd.DataFrame:
     cells = [[row.get(name) for name in names] for row in rows]
     frame = pd.DataFrame(cells, columns=names, dtype=object)
     numbers = {*MEASURED} - {"n", "unit", "repeat_throughputs"}
-    # A copy, since pandas warns of what is added to a frame of a hundred blocks.
+    # The copy joins the frame's many blocks, about which pandas warns when a column is added.
     return frame.astype(dict.fromkeys(numbers, float)).copy()
 
 
@@ -72,11 +71,11 @@ def measurements(
     unreadable: list[str],
     check: Callable[[Measurement], list[str] | None] = check_against_raw,
 ) -> Iterator[Measurement]:
-    """The measurements under `outputs`, one at a time, in the order of their folders.
+    """Yield the measurements under `outputs` in the order of their folders.
 
-    What can't be read, or contradicts its raw files by `check`, is left out, and the reason
-    added to `unreadable`; its path starts below `outputs`. Raises ResultError if there is no
-    such folder.
+    Measurements that can't be read, or contradict their raw files by `check`, are left out, and
+    the reasons, with paths below `outputs`, are added to `unreadable`. Raises ResultError if
+    there is no such folder.
     """
     place = resolved_path(str(outputs))
     if not place.is_dir():
@@ -98,9 +97,10 @@ def measurements(
 
 
 def row_of(measurement: Measurement) -> dict[str, Any]:
-    """The row of `load` for one measurement; what it lacks is not in it."""
+    """Return the row of `load` for one measurement, without the columns it has no value for."""
     result = measurement.result
     config, number, used = result.config, result.throughput, result.effective
+    differences = {f"{k}: {v}" for node in result.nodes for k, v in node.differs.items()}
     row = {
         "id": result.id,
         "folder": measurement.folder.name,
@@ -116,7 +116,7 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
         "energy_joules_per_sample": result.energy_joules_per_sample,
         "statistic": result.protocol.statistic,
         "unit": MODELS[config.model].unit,
-        "nodes_differ": _node_differences(result),
+        "nodes_differ": "; ".join(sorted(differences)) or None,
         "input_sha256": result.input_data.sha256 if result.input_data else None,
         "imported": result.imported.format if result.imported else None,
     }
@@ -135,19 +135,11 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
     return row
 
 
-def _node_differences(result: Result) -> str | None:
-    """In what the nodes are not alike, each difference once."""
-    found = {
-        f"{fact}: {value}" for node in result.nodes for fact, value in node.differs.items()
-    }
-    return "; ".join(sorted(found)) or None
-
-
 def load_steps(folder: str | Path) -> pd.DataFrame:
-    """Every raw step of one measurement, warm-up included, one row per step and rank:
+    """Return the raw steps of one measurement, including warm-up, one row per step and rank:
     repeat, rank, step, seconds, data_wait_seconds, samples, loss, measured.
 
-    A relative path starts at the checkout. Raises ResultError for a file that is not the
+    A relative path starts at the checkout. Raises ResultError if a file does not have the
     events of a rank.
     """
     folder = resolved_path(str(folder))
@@ -180,24 +172,24 @@ def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"step {event['step']} takes {times['seconds']} s")
             step, samples = int(event["step"]), int(event["samples"])
             if step in seen or samples < 1:
-                raise ValueError(f"step {step} is there twice, or has {samples} samples")
+                raise ValueError(f"step {step} is given twice, or has {samples} samples")
             seen.add(step)
             yield {"step": step, **times, "samples": samples, "loss": losses.get(step)}
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows as dictionaries, with None for what is not there."""
+    """Return the rows as dictionaries, with None for missing values."""
     plain = frame.astype(object)
     rows: list[dict[str, Any]] = plain.where(frame.notna(), None).to_dict("records")
     return rows
 
 
 def row_order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """By what rows of `load` are sorted: batch size, then devices, then nodes."""
+    """Return the sort key of a row of `load`: batch size, then devices, then nodes."""
     return (row["batch_size"], *topology_size(row["topology"]), row["id"], row["folder"])
 
 
 def topology_size(topology: str) -> tuple[int, int]:
-    """Devices of all nodes, and nodes, of a topology `NxG`."""
+    """Return the number of devices of all nodes, and of nodes, of a topology `NxG`."""
     nodes, devices = map(int, topology.split("x"))
     return (nodes * devices, nodes)

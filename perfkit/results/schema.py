@@ -1,4 +1,4 @@
-"""Models of what is stored of a measurement: `result.json` is a Result.
+"""Models of a stored measurement: `result.json` is a Result.
 
 `docs/results.md` describes the format, `docs/result.schema.json` is Result's JSON Schema.
 """
@@ -24,11 +24,11 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Status = Literal["complete", "partial", "failed"]
 STOPPING_LEVEL = 0.98
-"""Of the interval by whose width repeats end. A rule that ends when an interval happens to be
-narrow would leave the printed one of 95 % with 92; by a wider one, it keeps 94 or more
-(benchmarks/simulations.py)."""
+"""Level of the interval whose width ends the repeats. Stopping as soon as the printed interval
+of 95 % is narrow would reduce its coverage to 92 %; with this wider interval it is at least
+94 % (benchmarks/simulations.py)."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
-"""Facts that don't make it another measurement: `suite_source` has the code's digest."""
+"""Facts that don't identify a measurement: `suite_source` has the code's digest."""
 FailureCode = Literal[
     "bad_input",
     "loss_not_finite",
@@ -50,15 +50,14 @@ FailureCode = Literal[
 
 
 class Stored(BaseModel):
-    """A part of what is stored as JSON; immutable, without unknown fields, and all its numbers
-    are finite."""
+    """A part of a stored JSON file; immutable, without unknown fields, all numbers finite."""
 
     model_config = STRICT | {"frozen": True, "allow_inf_nan": False}
 
 
 def in_utc(text: str, timespec: str) -> str:
-    """A moment in ISO 8601 as the same in UTC. Raises ValueError, also without a time zone and
-    for a year that leaves no room for later moments."""
+    """Convert a time in ISO 8601 to UTC. Raises ValueError, also if it has no time zone or its
+    year is not 1970 to 8999."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
@@ -69,7 +68,7 @@ def in_utc(text: str, timespec: str) -> str:
 
 @dataclass(frozen=True, config=STRICT)
 class Failure(Message):
-    """What ended a run before its time."""
+    """Why a run failed."""
 
     code: FailureCode
     """kind of failure"""
@@ -96,41 +95,42 @@ class Rank(Stored):
     data_wait_seconds: NonNegative
     """time of the window spent waiting for input"""
     memory_bytes: int | None = None
-    """peak memory: on a GPU, what the framework's allocator handed out from the window's begin
-    on; on a CPU, that of the process"""
+    """peak memory: on a GPU, allocated by the framework's allocator since the window's start;
+    on a CPU, of the process"""
     compute_seconds: float | None = None
-    """batches, forward and backward pass of a step without waiting for other ranks: median of
-    three after the window; None for a single rank"""
+    """time for the batches, forward and backward pass of a step without waiting for other
+    ranks: median of three after the window; None for a single rank"""
     samples_seen: int | None = None
     """samples counted in the batches, warm-up included"""
 
 
 class Peak(Stored):
-    """Highest speed of all ranks' devices together, by the framework's own product and copy."""
+    """Peak speed of all ranks' devices together, from the framework's own matrix product and
+    copy."""
 
     matmul_flops_per_second: Positive
     """a multiply-add counts as two operations"""
     copy_bytes_per_second: Positive
     """bytes read and written"""
     disturbance: Annotated[float | None, Field(ge=0, lt=1)] = None
-    """by which share the product was slower at the slower one of two times, before the training
-    and after it; None if it was measured once"""
+    """relative difference of the product's speed before and after the training, 1 - slower /
+    faster; None if it was measured once"""
 
 
 class Evaluation(Stored):
-    """Rank 0's loss and accuracy on a batch after the window, of one forward pass."""
+    """Rank 0's loss and accuracy of one forward pass after the window."""
 
     loss: float
     """as in training"""
     accuracy: float
-    """share of labels or masked words predicted"""
+    """share of labels or masked words predicted correctly"""
 
 
 class StepSeconds(Stored):
     """Summary of the window's step times over all ranks, seconds."""
 
     minimum: NonNegative
-    """the shortest step"""
+    """shortest step"""
     p25: NonNegative
     """25th percentile"""
     median: NonNegative
@@ -138,73 +138,73 @@ class StepSeconds(Stored):
     p75: NonNegative
     """75th percentile"""
     maximum: NonNegative
-    """the longest step"""
+    """longest step"""
 
 
 class TelemetrySummary(Stored):
-    """The machine in the window of a repeat, seen from outside the training; of several nodes,
-    the driver's. Figures that it does not have are None, or not in the dict."""
+    """Telemetry of the machine in a repeat's window, sampled outside the training; with several
+    nodes, the driver's. Missing values are None, or not in the dict."""
 
     samples: int
-    """samples in the window; without any, the two around it are used"""
+    """samples in the window; if none, the two around it are used"""
     cores: int
-    """usable cores; other figures of cores are of these"""
+    """usable cores, to which the other core figures refer"""
     process_cores: float
     """CPU time of the measurement's processes / seconds"""
     other_load_cores: float | None
-    """busy time of the usable cores less that of the measurement's processes / seconds;
-    includes the driver's own"""
+    """(busy time of the usable cores - CPU time of the measurement's processes) / seconds;
+    includes the driver itself"""
     steal_share: float | None
     """share of the usable cores' time that the hypervisor gave to others; None if none has been
-    counted since the machine started: some hypervisors hide it"""
+    counted since the machine started, since some hypervisors hide it"""
     clock_mhz: dict[str, tuple[float, float]]
     """device -> lowest and highest clock"""
     temperature_celsius: dict[str, float]
     """device -> highest temperature"""
     throttled: dict[str, dict[str, int]]
     """device -> reason for a lower clock -> samples with it; thermal: the CPU's count rose
-    since the sample before"""
+    since the previous sample"""
     energy_joules: dict[str, float]
     """GPU, package or memory -> energy in the window"""
     energy_joules_per_sample: float | None
-    """energy of the ranks' GPUs or, on a CPU, of all packages and memory, whoever used them
-    / samples of the ranks on this machine"""
+    """energy of the ranks' GPUs or, on a CPU, of all packages and memory, whichever process
+    used it / samples of the ranks on this machine"""
     memory_used_bytes: dict[str, int] = {}
-    """GPU -> most memory in use, by NVML: of all processes, with what CUDA and its libraries
-    take for themselves"""
+    """GPU -> highest memory in use, from NVML: of all processes, including the memory of CUDA
+    and its libraries"""
     missing: dict[str, str]
-    """figure that is missing -> reason"""
+    """missing value -> reason"""
 
 
 class Warmup(Stored):
-    """The warm-up of a repeat whose protocol leaves its length open."""
+    """The warm-up of a repeat whose protocol does not fix its length."""
 
     steps: Annotated[int, Field(ge=0)]
-    """before the window"""
+    """steps before the window"""
     seconds: NonNegative
     """from the first step to the window, on rank 0"""
     ended_by: Literal["steady", "steps", "seconds"]
-    """what ended it: steady steps, or one of the protocol's limits"""
+    """reason for its end: steady steps, or one of the protocol's limits"""
 
 
 class Repeat(Stored):
-    """One fresh run of the worker processes. Numbers are None, and no file is named, unless it
-    is complete."""
+    """One fresh run of the worker processes. Unless it is complete, numbers are None and no
+    raw files are listed."""
 
     index: Annotated[int, Field(ge=1)]
     """number, and name of its folder in repeats"""
     status: Literal["complete", "failed"]
-    """whether all ranks finished"""
+    """complete: all ranks finished"""
     failure: Failure | None = None
     """None if complete"""
     warmup: Warmup | None = None
-    """None: as many steps as the protocol has"""
+    """None if the protocol fixes the number of steps"""
     throughput: Positive | None = None
     """samples, or tokens, of all ranks in the window / the slowest rank's seconds"""
     steps_per_second: Positive | None = None
     """optimizer steps / the slowest rank's seconds"""
     step_seconds: StepSeconds | None = None
-    """of the window's steps"""
+    """times of the window's steps"""
     data_wait_share: NonNegative | None = None
     """time waiting for input / window, over all ranks; 0 to 1"""
     loss_first: float | None = None
@@ -212,27 +212,27 @@ class Repeat(Stored):
     loss_last: float | None = None
     """rank 0's loss at the last step"""
     skipped_steps: int | None = None
-    """steps of rank 0 that loss scaling skipped; None without loss scaling"""
+    """steps that loss scaling skipped on rank 0; None without loss scaling"""
     loss_scale: float | None = None
     """loss scale at the end"""
     straggler: int | None = None
-    """the rank with over 1.1 times the median compute_seconds of the others, if any"""
+    """rank whose compute_seconds exceed 1.1 times the others' median, if any"""
     evaluation: Evaluation | None = None
-    """of rank 0, after the window"""
+    """rank 0's, after the window"""
     peak: Peak | None = None
-    """of all ranks; None unless each has one"""
+    """all ranks' together; None unless each has one"""
     ranks: list[Rank] = []
     """each rank's window"""
     telemetry: TelemetrySummary | None = None
-    """None where the window is too short for it"""
+    """None if the window is too short for it"""
     nodes: list[str] = []
     """names of the nodes, if several"""
     began: str | None = None
-    """when the launcher was started, by the clock of the first node, UTC, ISO 8601"""
+    """start of the launcher by the first node's clock; UTC, ISO 8601"""
     wall_seconds: NonNegative | None = None
-    """from starting the launcher to its end"""
+    """from the start of the launcher to its end"""
     raw_files: dict[str, str] = {}
-    """raw file in its folder that the numbers are derived from -> SHA-256"""
+    """raw file in the repeat's folder from which the numbers are derived -> SHA-256"""
 
     @field_validator("began")
     @classmethod
@@ -246,10 +246,10 @@ class Repeat(Stored):
         return self
 
     def check(self, config: Config, protocol: Protocol) -> None:
-        """Raises ValueError where the numbers of a complete repeat contradict each other."""
+        """Raise ValueError if the numbers of a complete repeat contradict each other."""
         assert self.throughput and self.steps_per_second
         units, steps = units_per_sample(config), protocol.measured_steps
-        # The logs of an import have no ranks. A window may have fewer samples than asked for.
+        # Imported logs have no ranks. A window may have fewer samples than requested.
         seconds, counted = steps / self.steps_per_second, steps * config.global_batch
         if self.ranks:
             seconds = max(rank.window_seconds for rank in self.ranks)
@@ -269,26 +269,26 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 class Throughput(Stored):
-    """The number: a statistic over the complete repeats."""
+    """The throughput of a measurement: a statistic over the complete repeats."""
 
     value: Positive
-    """the number, in unit"""
+    """throughput, in unit"""
     unit: Unit
-    """the model's: samples per second, or tokens"""
+    """the model's unit: samples or tokens per second"""
     statistic: Literal["median"]
-    """of the repeats' throughputs"""
+    """statistic over the repeats' throughputs"""
     interval: tuple[float, float] | None
-    """two order statistics; None of a single repeat"""
+    """two order statistics; None for a single repeat"""
     interval_level: float | None
     """coverage achieved, 0 to 1"""
     n: Annotated[int, Field(ge=1)]
-    """repeats behind the statistic"""
+    """number of repeats"""
     steps_per_second: Positive
     """optimizer steps per second, by the same statistic"""
 
     @classmethod
     def of(cls, complete: Sequence[Repeat], unit: Unit) -> Self:
-        """The median over these repeats, all complete and at least one."""
+        """Return the median over these complete repeats, at least one."""
         values = _known(repeat.throughput for repeat in complete)
         interval = median_interval(values)
         return cls(
@@ -311,28 +311,28 @@ class Throughput(Stored):
 
 
 class Option(Stored):
-    """One option of a strategy and what became of it."""
+    """An option of a strategy and whether it was applied."""
 
     value: bool | int | float | str
-    """as the strategy sets it"""
+    """value that the strategy sets"""
     state: Literal["applied", "ignored", "missing"]
-    """what became of it"""
+    """whether it was applied"""
     how: str
-    """what applied it, or why it was not applied"""
+    """setting that applied it, or why it was not applied"""
 
 
 class Effective(Stored):
     """Effective settings of the run, read inside the workers."""
 
     precision: str
-    """from the dtypes that matrix products or layers compute in"""
+    """derived from the dtypes of matrix products or layers"""
     device: str
     """type of the device that trained: cpu, gpu, or another that Paddle has"""
     step_clock: Literal["host", "device"] | None = None
-    """what step times are read from: the device's own events, or the host's clock, on an
-    accelerator when an event was seen to have passed; None: not stored"""
+    """source of step times: the device's own events, or the host's clock, on an accelerator
+    when an event was found complete; None: not stored"""
     dtypes: dict[str, int]
-    """dtype -> matrix products, or layers, that compute in it"""
+    """dtype -> number of matrix products, or layers, that compute in it"""
     threads: dict[str, int]
     """thread pool -> threads"""
     variables: dict[str, str | None]
@@ -346,11 +346,11 @@ class Effective(Stored):
     loss_scaling: float | None
     """initial loss scale; None without loss scaling"""
     attention: str | None = None
-    """kernel that computes attention; None: the model has none"""
+    """attention kernel; None if the model has no attention"""
     strategy: dict[str, Option] = {}
     """option of the strategy -> whether it was applied"""
     settings: dict[str, str] = {}
-    """setting that makes the framework or the input fast -> its value"""
+    """performance setting of the framework or the input -> its value"""
 
 
 class InputData(Stored):
@@ -359,16 +359,16 @@ class InputData(Stored):
     samples: int
     """samples in the data set"""
     sha256: str
-    """of train_list.txt, or of the shards' names, sizes and first bytes"""
+    """digest of train_list.txt, or of the shards' names, sizes and first bytes"""
 
 
 class NodeSeen(Stored):
-    """One of several nodes, as the driver knows it."""
+    """One of several nodes, as seen by the driver."""
 
     node: int
     """number, from 0"""
     name: str
-    """number and host, for people; foreign text"""
+    """number and host, for display; untrusted text"""
     interface: str
     """network interface of the workers"""
     differs: dict[str, str]
@@ -377,43 +377,44 @@ class NodeSeen(Stored):
 
 @dataclass(frozen=True, config=STRICT)
 class Finding(Message):
-    """What was found in a log, and where."""
+    """A finding of an audit, and its place in the logs."""
 
     file: str = ""
-    """the log's name; empty for several logs"""
+    """name of the log; empty for several logs"""
     line: int | None = None
-    """None: no single line"""
+    """line number; None if it is not a single line"""
 
 
 class ImportedLog(Stored):
     """The log behind one repeat."""
 
     file: str
-    """file name, without folders; foreign text"""
+    """file name without folders; untrusted text"""
     sha256: str
-    """of the file"""
+    """digest of the file"""
     lines: tuple[int, int]
     """line numbers of the first and the last print in the window"""
     epoch: int
-    """as the log counts; steps are counted within it"""
+    """epoch, as the log counts; steps are counted within it"""
     run: int
-    """number of the training in the file, from 0"""
+    """number of the training run in the file, from 0"""
 
 
 class Imported(Stored):
-    """Origin of a measurement that another suite made, and the meaning of the printed figures,
-    as their format declares it."""
+    """Origin of another suite's measurement, and the meaning of its printed figures as declared
+    by the format."""
 
     format: str
     """name of the logs' format"""
     rate_of: Literal["device", "all"]
-    """the devices whose samples a printed rate counts"""
+    """devices whose samples a printed rate counts"""
     rate_unit: str = ""
-    """unit of a printed rate; empty: that of the model's throughput"""
+    """unit of a printed rate; empty: the model's unit of throughput"""
     covers: Literal["window", "running", "step"]
-    """steps of a print: those since the last print, all since `since` in the epoch, or one"""
+    """steps covered by a print: those since the last print, all since `since` in the epoch, or
+    a single step"""
     since: int | None = None
-    """for running, its first step"""
+    """for running, the first step"""
     step: Literal["update", "batch"]
     """a step of the log: an update, or a micro-batch"""
     counts_from: int
@@ -421,15 +422,15 @@ class Imported(Stored):
     reader: Literal["in", "apart"] | None
     """whether a step's time includes its wait for input; None if unknown"""
     source: str
-    """where this meaning is known from"""
+    """reference for this meaning"""
     basis: Literal["seconds", "own_rate", "clock"]
     """source of the window's time: printed step times, rates of the steps of each print, or the
     clock at two prints"""
     logs: list[ImportedLog]
     """one per repeat, in order"""
     facts: dict[str, Message]
-    """parameter, or environment.<fact> -> its source: a line, the file's name, or a hand, and
-    the log's own value beside it; nothing else is known"""
+    """parameter, or environment.<fact> -> its source: a line, the file's name, or given by
+    hand, with the log's own value; all other parameters and facts are unknown"""
     given: dict[str, str]
     """parameters and --options given by hand, as typed"""
     findings: list[Finding] = []
@@ -437,7 +438,7 @@ class Imported(Stored):
 
 
 def identity(environment: Mapping[str, Reading]) -> dict[str, Any]:
-    """The facts that must be alike for repeats to belong to one measurement."""
+    """Return the facts that must agree for repeats to belong to one measurement."""
     return {k: v.value for k, v in sorted(environment.items()) if k not in NOT_IDENTITY}
 
 
@@ -448,8 +449,8 @@ def identity_digest(
     data_sha256: str | None,
     imported: Imported | None = None,
 ) -> str:
-    """What the id of exactly this measurement ends in. Of a stored result, parameters that its
-    perfkit did not have are no part of it."""
+    """Return the digest at the end of a measurement's id. Parameters that did not exist when a
+    stored result was written are not part of it."""
     unstored = {*select(identifies=False)}
     parts = [
         config.model_dump(exclude=unstored, exclude_unset=True),
@@ -468,10 +469,10 @@ def measurement_id(
     data_sha256: str | None,
     imported: Imported | None = None,
 ) -> str:
-    """The id of exactly this measurement, and the name of its folder: configuration, protocol,
-    label, and a digest of all that identifies it, so that only repeats of one and the same
-    measurement ever come together."""
-    # As they are read back: every field is set.
+    """Return the id of a measurement, which is the name of its folder: configuration, protocol,
+    label, and a digest of everything that identifies it, so that only repeats of the same
+    measurement share a folder."""
+    # Validated again, so that every field is set, as in a stored result.
     config = Config.model_validate(config.model_dump())
     protocol = Protocol.model_validate(protocol.model_dump())
     digest = identity_digest(config, protocol, environment, data_sha256, imported)
@@ -489,18 +490,19 @@ class Result(Stored):
     id: str
     """name of its folder"""
     created: str
-    """when it was started, or imported; UTC, ISO 8601"""
+    """when it was started or imported; UTC, ISO 8601"""
     status: Status
-    """complete: all repeats that the protocol asks for (with interval_target, as many as that
-    or budget leave); partial: some, or still running; failed: none"""
+    """complete: all repeats of the protocol (with interval_target, as many as that or budget
+    require); partial: some, or still running; failed: none"""
     failure: Failure | None = None
-    """what ended the last run; None if nothing"""
+    """why the last run failed; None if it did not"""
     config: Config
     """the work, with every parameter set"""
     protocol: Protocol
-    """how it is measured"""
+    """how the work is measured"""
     environment: dict[str, Reading]
-    """facts by name, with the versions of the workers' packages; of several nodes, of node 0"""
+    """facts by name, including versions of the workers' packages; node 0's if there are several
+    nodes"""
     effective: Effective | None = None
     """None before a worker has reported it, or if imported"""
     input_data: InputData | None = None
@@ -508,7 +510,7 @@ class Result(Stored):
     nodes: list[NodeSeen] = []
     """empty for a single node"""
     repeats: list[Repeat] = []
-    """in their order, failed ones too"""
+    """in order, including failed repeats"""
     throughput: Throughput | None = None
     """None without a complete repeat"""
     imported: Imported | None = None
@@ -543,38 +545,37 @@ class Result(Stored):
 
     @property
     def derived_status(self) -> Status:
-        """The status as the repeats have it."""
+        """The status that follows from the repeats."""
         if self.ended_by:
             return "complete"
         return "partial" if self.complete_repeats or not self.failure else "failed"
 
     @property
     def derived_throughput(self) -> Throughput | None:
-        """The number as the complete repeats have it."""
+        """The throughput that follows from the complete repeats."""
         complete, unit = self.complete_repeats, MODELS[self.config.model].unit
         return Throughput.of(complete, unit) if complete else None
 
     @property
     def id_is_derived(self) -> bool:
-        """Whether the id ends in the digest of all that identifies the measurement. That of the
-        data is not known before they are examined."""
+        """Whether the id ends in the digest of everything that identifies the measurement. The
+        data's digest is unknown until the data are examined."""
         data = self.input_data.sha256 if self.input_data else None
         if data is None and self.config.input != "synthetic" and not self.imported:
             return not self.complete_repeats
-        asked = self.config, self.protocol, self.environment
-        return self.id.endswith(f"-{identity_digest(*asked, data, self.imported)}")
+        parts = self.config, self.protocol, self.environment, data, self.imported
+        return self.id.endswith(f"-{identity_digest(*parts)}")
 
     @property
     def is_fake(self) -> bool:
-        """Whether the fake accelerator of the tests trained, on which nothing is measured."""
+        """Whether the tests' fake accelerator trained, so that the numbers mean nothing."""
         gpus = self.fact("gpus") if self.config.device == "gpu" else None
-        return any(
-            name.lower().startswith("fake") for name in (self.config.device, *(gpus or ()))
-        )
+        names = (self.config.device, *(gpus or ()))
+        return any(name.lower().startswith("fake") for name in names)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The values of all parameters; None for those that an imported log does not have."""
+        """The values of all parameters; None for those that an imported log does not state."""
         values = parameter_values(self.config, self.protocol)
         if self.imported:
             known = {*self.imported.facts, *PROTOCOL_PARAMETERS, "label"}
@@ -582,39 +583,39 @@ class Result(Stored):
         return values
 
     def fact(self, name: str) -> Any:
-        """A fact of the environment; None where it was not read."""
+        """Return a fact of the environment; None if it was not read."""
         reading = self.environment.get(name)
         return reading.value if reading else None
 
     @property
     def data_wait_share(self) -> float | None:
-        """The largest share of a complete repeat's window spent waiting for input."""
+        """The highest data_wait_share of a complete repeat."""
         return max(_known(r.data_wait_share for r in self.complete_repeats), default=None)
 
     @property
     def telemetry(self) -> list[TelemetrySummary]:
-        """Those of the complete repeats that have them."""
+        """Telemetry of the complete repeats that have it."""
         return [r.telemetry for r in self.complete_repeats if r.telemetry]
 
     @property
     def other_load_cores(self) -> float | None:
-        """The highest other load of a complete repeat."""
+        """The highest other_load_cores of a complete repeat."""
         return max(_known(t.other_load_cores for t in self.telemetry), default=None)
 
     @property
     def energy_joules_per_sample(self) -> float | None:
-        """The median of the complete repeats that have it."""
+        """The median over the complete repeats that have it."""
         energies = _known(t.energy_joules_per_sample for t in self.telemetry)
         return median(energies) if energies else None
 
     def warmup_steps(self, repeat: Repeat) -> int:
-        """Steps of a repeat before its window; at most, if it has not come to that."""
+        """Return the steps of a repeat before its window; the limit if it did not reach it."""
         if repeat.warmup:
             return repeat.warmup.steps
         return self.protocol.warmup_limit or self.protocol.warmup_steps
 
     def steps(self, repeat: Repeat) -> int:
-        """Steps of a complete repeat, warm-up included."""
+        """Return the steps of a complete repeat, including warm-up."""
         return self.warmup_steps(repeat) + self.protocol.measured_steps
 
     @property
@@ -623,12 +624,12 @@ class Result(Stored):
 
     @property
     def throughputs(self) -> list[float]:
-        """Those of the complete repeats."""
+        """Throughputs of the complete repeats."""
         return _known(repeat.throughput for repeat in self.complete_repeats)
 
     @property
     def ended_by(self) -> Literal["repeats", "interval", "budget"] | None:
-        """The part of the protocol by which no repeat is missing; None while one is."""
+        """The rule of the protocol that ended the repeats; None while repeats are missing."""
         protocol, complete = self.protocol, self.complete_repeats
         if len(complete) == protocol.repeats:
             return "repeats"

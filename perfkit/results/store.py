@@ -19,25 +19,24 @@ from pydantic_core import from_json
 from perfkit.results.schema import SCHEMA_VERSION, Result
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
-"""Names of files of a measurement."""
+"""File names in a measurement's folder."""
 RESERVE_BYTES = 64 * 1024
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""What a write fails with for want of room: on the disk, or in the user's share of it."""
+"""Errors of a write without space: on the disk, or in the user's quota."""
 BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE)
-"""What it fails with where the disk is broken, or was taken away: a disk with errors is
-remounted for reading only, a file server forgets its files."""
+"""Errors of a write to a broken or removed disk: a disk with errors is remounted read-only, a
+file server loses its file handles."""
 MOST_BYTES = 512 * 2**20
-"""No stored file is larger."""
 MOST_DIGITS = 16
-"""Of a whole number in a stored file: more than a float has."""
+"""Most digits of an integer in a stored file, more than a float has."""
 PARTIAL = ".partial"
-"""How the name of a file ends that is being written."""
+"""Suffix of a file that is being written."""
 Events = list[dict[str, Any]]
 """The raw events of one rank."""
 
 
 class ResultError(ValueError):
-    """A stored file can't be read as what it should be; the message names file and reason."""
+    """A stored file can't be read as the expected type; the message names file and reason."""
 
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -49,11 +48,11 @@ class Store:
 
     outputs/<id>/result.json                 the measurement (Result), replaced atomically
     outputs/<id>/repeats/<k>/rank<r>.jsonl   raw events of one rank, appended as they happen
-    outputs/<id>/repeats/<k>/telemetry.jsonl samples of the machine meanwhile
-    outputs/<id>/repeats/<k>/windows.jsonl   instead of both: what an imported log prints
-    outputs/<id>/logs/<k>-<name>.log         what a worker or the launcher printed
+    outputs/<id>/repeats/<k>/telemetry.jsonl telemetry samples during the repeat
+    outputs/<id>/repeats/<k>/windows.jsonl   instead of both: the prints of an imported log
+    outputs/<id>/logs/<k>-<name>.log         output of a worker or the launcher
     outputs/<id>/notebook.ipynb, report.html its notebook with outputs, and its page in English
-    outputs/<id>/.lock, .reserve             held while it is measured; room for a last write
+    outputs/<id>/.lock, .reserve             held while measuring; disk space for a last write
     """
 
     folder: Path
@@ -94,47 +93,46 @@ class Store:
         return self.raw_folder(repeat) / "windows.jsonl"
 
     def raw_files(self) -> list[Path]:
-        """All raw files that are there, in the order of the repeats."""
+        """Return all existing raw files in the order of the repeats."""
         paths = self.folder.glob("repeats/*/*.jsonl")
         return sorted(paths, key=lambda path: _in_order(path.parent.name, path.name))
 
     def log_files(self) -> list[Path]:
-        """All logs that are there, in the order of the repeats."""
+        """Return all existing logs in the order of the repeats."""
         paths = self.log_folder.glob("*.log")
         return sorted(paths, key=lambda path: _in_order(path.name.split("-")[0], path.name))
 
 
 def _in_order(repeat: str, name: str) -> tuple[int, str]:
-    """Repeat 2 before 10."""
+    """Return a sort key with repeat 2 before 10."""
     return (int(repeat) if repeat.isdigit() else 0, name)
 
 
 def steady_file(raw_folder: Path) -> Path:
-    """The file by which the driver tells the workers that their steps are steady."""
+    """Return the file that the driver creates when the workers' steps are steady."""
     return raw_folder / ".steady"
 
 
 def rank_file(raw_folder: Path, rank: int) -> Path:
-    """The raw file of a rank in the folder that workers write into."""
+    """Return the raw file of a rank in the folder that workers write to."""
     return raw_folder / f"rank{rank}.jsonl"
 
 
 @dataclass(frozen=True)
 class Measurement(Store):
-    """A stored measurement: its folder and what `result.json` in it says."""
+    """A stored measurement: its folder and the contents of `result.json`."""
 
     result: Result
 
     @classmethod
     def read(cls, folder: Path) -> "Measurement":
-        """The measurement in `folder`. Raises ResultError if there is none to be read, or it
-        lies in a folder of another name."""
+        """Read the measurement in `folder`. Raises ResultError if it can't be read, or if the
+        folder's name is not its id."""
         path = Store(folder).result_file
         result = read_result(path)
         if result.id != folder.name:
             raise ResultError(
-                f"{path}: its id is {result.id[:80]!r}; a measurement lies in a folder of that "
-                "name, once"
+                f"{path}: its id is {result.id[:80]!r}, which must be the name of its folder"
             )
         return cls(folder, result)
 
@@ -145,13 +143,13 @@ class Measurement(Store):
 
 
 def read_result(path: Path) -> Result:
-    """The Result in `path`. Raises ResultError for anything that is not exactly one."""
+    """Read the Result in `path`. Raises ResultError if the content is anything else."""
     return read_as(Result, path, SCHEMA_VERSION)
 
 
 def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
-    """What is stored in `path`, as `model` of that version has it. Raises ResultError for
-    anything that is not exactly one."""
+    """Read `path` as `model` of that version. Raises ResultError if the content is anything
+    else."""
     try:
         text = read_file(path)
         _check_version(text, schema_version)
@@ -171,8 +169,8 @@ def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
 
 
 def _check_version(text: bytes, readable: int) -> None:
-    """Raises ValueError for another version, a key that is given twice, or a whole number that
-    nothing can be reckoned with."""
+    """Check the version. Raises ValueError for another version, a duplicate key, or an integer
+    of too many digits."""
     content = json.loads(text, object_pairs_hook=_without_doubles, parse_int=_whole)
     version = content.get("schema_version") if isinstance(content, dict) else None
     if type(version) is not int or version != readable:
@@ -198,8 +196,8 @@ def _whole(digits: str) -> int:
 
 
 def open_stored(path: Path, most: int = MOST_BYTES) -> BinaryIO:
-    """A stored file for reading, which may come from anywhere: a regular one of so many bytes
-    at most. No link is followed, and no pipe or device opened. Raises OSError."""
+    """Open an untrusted stored file for reading: a regular file of at most `most` bytes. Links,
+    pipes and devices are not opened. Raises OSError."""
     why, status = "", path.lstat()
     if stat.S_ISLNK(status.st_mode):
         why = "a link, which is not followed"
@@ -209,25 +207,25 @@ def open_stored(path: Path, most: int = MOST_BYTES) -> BinaryIO:
         why = f"over {most / 2**20:g} MiB, too large"
     if why:
         raise OSError(errno.EINVAL, why, str(path))
-    # It may have become something else since.
+    # The file may have been replaced since.
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a stored file. Raises OSError as `open_stored` does."""
+    """Return the bytes of a stored file. Raises OSError as `open_stored` does."""
     with open_stored(path, most) as stream:
         return stream.read(most)
 
 
 def refuse_links(folder: Path) -> None:
-    """Raises OSError for a folder that a link leads to, to which nothing is written: what is
-    stored may come from anywhere, and so may the links in it."""
+    """Raise OSError if the path of a folder to write to contains a link: stored folders are
+    untrusted, and so are links in them."""
     if os.path.realpath(folder) != os.path.abspath(folder):  # noqa: PTH100
         raise OSError(errno.ELOOP, "a link leads there, which is not followed", str(folder))
 
 
 def make_folder(folder: Path) -> None:
-    """Make sure that there is such a folder, with those above it. Raises OSError."""
+    """Create a folder and its parents if they don't exist. Raises OSError."""
     refuse_links(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -235,8 +233,8 @@ def make_folder(folder: Path) -> None:
 def write_result(folder: Path, result: Result) -> None:
     """Replace `folder/result.json` atomically, with a reserve file beside it.
 
-    Raises OSError if there is no room for both. The reserve is given up then, so that a last
-    word, `write_last_result`, can still be written.
+    Raises OSError if there is no space for both. The reserve is then deleted, so that
+    `write_last_result` still has space.
     """
     reserve = Store(folder).reserve_file
     try:
@@ -249,14 +247,14 @@ def write_result(folder: Path, result: Result) -> None:
 
 
 def write_last_result(folder: Path, result: Result) -> None:
-    """Replace `folder/result.json` atomically, reserve or not. Raises OSError."""
+    """Replace `folder/result.json` atomically, without a reserve. Raises OSError."""
     write_atomically(Store(folder).result_file, result.model_dump_json(indent=1))
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`: a reader sees the old file or the new one, never a part.
 
-    Raises OSError, which names the file, also where a link leads to its folder.
+    Raises OSError, which names the file, also if the path of its folder contains a link.
     """
     refuse_links(path.parent)
     temporary = ""
@@ -272,30 +270,30 @@ def write_atomically(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         if isinstance(error, OSError):
-            # A write that fails does not name the file, unlike an open.
+            # Unlike open, a failed write does not name the file.
             error.filename = str(path)
         raise
 
 
 def read_raw_files(folder: Path) -> dict[str, bytes]:
-    """Name -> content of each raw file of a repeat. Raises OSError."""
+    """Return name -> content of a repeat's raw files. Raises OSError."""
     return {path.name: read_file(path) for path in sorted(folder.glob("*.jsonl"))}
 
 
 def raw_digests(raw_files: Mapping[str, bytes]) -> dict[str, str]:
-    """Name -> SHA-256 of each raw file."""
+    """Return name -> SHA-256 of each raw file."""
     return {name: hashlib.sha256(content).hexdigest() for name, content in raw_files.items()}
 
 
 def read_events(path: Path) -> Events:
-    """The raw events of one rank, by `parse_events`. Raises OSError and ResultError."""
+    """Return the raw events of one rank, by `parse_events`. Raises OSError and ResultError."""
     return parse_events(read_file(path), path)
 
 
 def parse_events(content: bytes, path: Path) -> Events:
-    """The raw events in the content of `path`. A last line that is cut off, by a kill or a full
-    disk, is left out; any other line that is no JSON object raises ResultError with its number.
-    """
+    """Return the raw events in the content of `path`. A truncated last line, after a kill or on
+    a full disk, is left out. Raises ResultError, with the line number, for any other line that
+    is not a JSON object."""
     lines = content.split(b"\n")[:-1]
     with contextlib.suppress(ValueError):
         # Parsing all lines at once takes a third of the time.
@@ -315,8 +313,8 @@ def parse_events(content: bytes, path: Path) -> Events:
 
 
 def folders(outputs: Path) -> Iterator[Path]:
-    """The measurement folders under `outputs`, by name; also those that can't be looked into,
-    as whoever reads them says. Raises OSError."""
+    """Yield the measurement folders under `outputs` by name, including inaccessible ones, which
+    their reader reports. Raises OSError."""
     for folder in sorted(outputs.iterdir()) if outputs.is_dir() else ():
         try:
             Store(folder).result_file.lstat()

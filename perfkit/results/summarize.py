@@ -1,8 +1,8 @@
-"""The numbers of a repeat from the raw events of its ranks, or of an imported one from what its
-log prints of its steps, and the check that they follow.
+"""The numbers of a repeat from the raw events of its ranks or from the prints of an imported
+log, and the check of stored numbers against these.
 
-A window of a log is a JSON object: the steps that a print tells of and none before it does, as
-`perfkit.logs.log.WINDOW` has them, with None for what is not printed.
+A window of a log is a JSON object with the columns of `perfkit.logs.log.WINDOW`: the steps that
+a print covers and no earlier print does; None for values that are not printed.
 """
 
 import os
@@ -32,7 +32,7 @@ Basis = Literal["seconds", "own_rate", "clock"]
 SAMPLES = ("samples/s", "sequences/s")
 FIELDS = ["line", "rank", "first", "last", "seconds"]
 FIELDS += ["reader", "rate", "own_rate", "loss", "at"]
-"""The columns of perfkit.logs.log.WINDOW that are kept."""
+"""Columns of perfkit.logs.log.WINDOW that are stored."""
 
 
 def summarize_windows(
@@ -42,49 +42,44 @@ def summarize_windows(
     imported: Imported,
     windows: Sequence[Window],
 ) -> Repeat:
-    """The numbers of a repeat. Of several ranks that print, the slowest one's time counts;
-    those that don't print took as long, for the ranks of a step wait for each other.
+    """Return the numbers of an imported repeat. If several ranks print, the slowest rank's time
+    counts; silent ranks took as long, since the ranks of a step wait for each other.
 
-    Raises ValueError where the windows do not cover the protocol's steps.
+    Raises ValueError if the windows do not cover the protocol's steps.
     """
     steps = protocol.warmup_steps + 1, protocol.steps
     seconds, waits = [], []
-    for some in by_rank(windows):
-        if not (inside := covering(some, *steps, imported.basis)):
+    for rank in by_rank(windows):
+        if not (inside := covering(rank, *steps, imported.basis)):
             raise ValueError(f"no print ends at step {steps[0] - 1}, or none at {steps[1]}")
         if imported.basis == "clock":
             seconds.append(inside[-1]["at"] - inside[0]["at"])
             if seconds[-1] <= 0:
-                raise ValueError("the log's clock does not go on in the window")
+                raise ValueError("the log's clock does not advance in the window")
             continue
         seconds.append(fsum(_seconds(window, config, imported) for window in inside))
         waits += [window["reader"] for window in inside]
-    known = bool(waits) and None not in waits
+    share = -1.0 if None in waits or not waits else fsum(waits) / fsum(seconds)
     samples = protocol.measured_steps * device_samples(config, imported) * config.ranks
     return Repeat(
         index=index,
         status="complete",
         throughput=samples * units_per_sample(config) / max(seconds),
         steps_per_second=samples / config.global_batch / max(seconds),
-        data_wait_share=_share(fsum(waits), fsum(seconds)) if known else None,
+        # Printed waits and times may contradict each other.
+        data_wait_share=share if 0 <= share <= 1 else None,
     )
 
 
-def _share(waits: float, time: float) -> float | None:
-    """None where printed waits and times contradict each other."""
-    return waits / time if 0 <= waits <= time else None
-
-
 def by_rank(windows: Sequence[Window]) -> list[list[Window]]:
-    """The windows of each rank that prints."""
+    """Return the windows of each rank that prints."""
     ordered = sorted(windows, key=lambda window: window["rank"])
-    return [list(some) for _rank, some in groupby(ordered, lambda window: window["rank"])]
+    return [list(group) for _rank, group in groupby(ordered, lambda window: window["rank"])]
 
 
 def covering(windows: Sequence[Window], first: int, last: int, basis: Basis) -> list[Window]:
-    """Those of one rank's windows that tell of the steps `first` to `last`, all of these and
-    no others; by the clock, the prints at whose moments these begin and end. Empty if there
-    are none."""
+    """Return one rank's windows that cover exactly the steps `first` to `last`; by the clock,
+    the prints at the beginning and the end of these steps. Empty if there are none."""
     if basis == "clock":
         ends = {w["last"]: w for w in windows if w["at"] is not None}
         pair = [ends[step] for step in (first - 1, last) if step in ends]
@@ -97,7 +92,7 @@ def covering(windows: Sequence[Window], first: int, last: int, basis: Basis) -> 
 
 
 def _seconds(window: Window, config: Config, imported: Imported) -> float:
-    """What the steps of one window took."""
+    """Return the time that the steps of a window took."""
     if imported.basis == "seconds":
         wait = window["reader"] if imported.reader == "apart" else None
         return float(window["seconds"] + (wait or 0.0))
@@ -106,13 +101,13 @@ def _seconds(window: Window, config: Config, imported: Imported) -> float:
 
 
 def device_samples(config: Config, imported: Imported) -> int:
-    """Samples of one device in a step as the log counts steps."""
+    """Return the samples of one device in a step, as the log counts steps."""
     per_update = config.samples_per_step
     return per_update if imported.step == "update" else per_update // config.accumulate
 
 
 def rated_samples(config: Config, imported: Imported) -> int:
-    """The samples of such a step that a printed rate counts, or the tokens."""
+    """Return the samples or tokens of a step that a printed rate counts."""
     devices = 1 if imported.rate_of == "device" else config.ranks
     units = 1 if imported.rate_unit in SAMPLES else units_per_sample(config)
     return device_samples(config, imported) * devices * units
@@ -120,7 +115,7 @@ def rated_samples(config: Config, imported: Imported) -> int:
 
 STRAGGLING = 1.1
 NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files"}
-"""Fields of a repeat that its raw files don't have."""
+"""Fields of a repeat that don't follow from its raw files."""
 
 
 def summarize(
@@ -132,9 +127,9 @@ def summarize(
     *,
     units: int = 1,
 ) -> Repeat:
-    """The numbers of a repeat whose ranks all finished, from the events of each rank and of its
-    telemetry file, which may be empty; it took `seconds` in all. A sample counts so many units
-    of the throughput."""
+    """Return the numbers of a repeat whose ranks all finished, from the events of each rank and
+    of the telemetry file, if there is one. It took `seconds` in total; a sample counts as
+    `units` of the throughput."""
     named = [{event["event"]: event for event in rank} for rank in events]
     warmup = None
     if protocol.warmup_limit is not None:
@@ -162,7 +157,7 @@ def summarize(
     waits = sum(rank.data_wait_seconds for rank in ranks)
     first = named[0]
     window, evaluation = first["window"], first.get("evaluation", {"missing": ""})
-    # Raw files from before there was telemetry have no `began`.
+    # Raw files that predate telemetry have no `began`.
     began = window.get("began", 0.0)
     return Repeat(
         index=index,
@@ -188,7 +183,7 @@ def summarize(
 
 
 def _straggler(compute_seconds: list[float]) -> int | None:
-    """The rank that computes STRAGGLING times as long as the others' median, if one does."""
+    """Return the rank whose time exceeds STRAGGLING times the others' median, if any."""
     slowest = compute_seconds.index(max(compute_seconds))
     others = compute_seconds[:slowest] + compute_seconds[slowest + 1 :]
     straggles = others and compute_seconds[slowest] > STRAGGLING * median(others)
@@ -196,26 +191,26 @@ def _straggler(compute_seconds: list[float]) -> int | None:
 
 
 def _peak(events: Sequence[Events]) -> Peak | None:
-    """The peaks of all ranks' devices together, from each rank's events; None unless all of
-    them have one."""
+    """Return the peak of all ranks' devices together from each rank's events; None unless every
+    rank has one."""
     times = [[e for e in rank if "missing" not in e] for rank in events]
     if not all(times):
         return None
     name = "matmul_flops_per_second"
-    both = [sum(e[name] for e in some) for some in zip(*times, strict=False)]
+    sums = [sum(e[name] for e in ranks) for ranks in zip(*times, strict=False)]
     return Peak(
         matmul_flops_per_second=sum(max(e[name] for e in rank) for rank in times),
         copy_bytes_per_second=sum(max(e["copy_bytes_per_second"] for e in r) for r in times),
-        disturbance=1 - min(both) / max(both) if len(both) > 1 else None,
+        disturbance=1 - min(sums) / max(sums) if len(sums) > 1 else None,
     )
 
 
 def check_against_raw(measurement: Measurement) -> list[str] | None:
-    """Where the result contradicts itself or its raw files: a line if its id is not that of
-    what it states, and one for each complete repeat whose raw files are missing, can't be read,
-    were changed, or give other numbers than the result has. None where the raw files are
-    elsewhere: of hosts where people start the workers, only the first has them, and a
-    result.json that was copied without its folder has none."""
+    """Return where the result contradicts itself or its raw files: a line if its id does not
+    follow from its contents, and one for each complete repeat whose raw files are missing,
+    unreadable, changed, or give other numbers. None if the raw files are elsewhere: with
+    manually started workers, only the first host has them, and a result.json copied without its
+    folder has none."""
     result, problems = measurement.result, []
     if not result.id_is_derived:
         problems.append("id: not that of configuration, protocol, environment and data")
@@ -250,8 +245,8 @@ def check_against_raw(measurement: Measurement) -> list[str] | None:
 def _derive_again(
     measurement: Measurement, repeat: Repeat, raw_files: Mapping[str, bytes]
 ) -> Repeat:
-    """The repeat as its raw files give it. Raises OSError, ResultError, and whatever comes of
-    files that are not those of a finished repeat."""
+    """Derive a repeat from its raw files. Raises OSError, ResultError, and any error that files
+    of an unfinished repeat cause."""
     result, index = measurement.result, repeat.index
 
     def events_in(path: Path) -> Events:

@@ -1,5 +1,5 @@
-"""What the machine did in the window of a repeat: pure functions on the samples that
-`system.telemetry` wrote down."""
+"""Summary of the telemetry in a repeat's window: pure functions on the samples that
+`system.telemetry` recorded."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from typing import Any
 from perfkit.results.schema import TelemetrySummary
 
 SAMPLING_SECONDS = 0.5
-"""Between two samples."""
+"""Interval between two samples."""
 Sample = dict[str, Any]
 """A `sample` event of a telemetry file."""
 Series = list[tuple[float, Any]]
-"""Moment and value of a figure in each sample that has it."""
+"""Time and value of a metric in each sample that has it."""
 
 
 def summarize_telemetry(
     events: Sequence[Sample], began: float, seconds: float, trained: Sequence[int]
 ) -> TelemetrySummary | None:
-    """The machine in the window of `seconds` that began when the monotonic clock read `began`;
-    None unless the measurement's processes were seen both before and after it.
+    """Summarize the window of `seconds` that began when the monotonic clock read `began`; None
+    unless the measurement's processes were sampled both before and after it.
 
-    `events` are the lines of a telemetry file, `trained` the samples that each rank has trained
-    on in the window. A counter's value where the window begins or ends lies on the straight
-    line between the samples around that moment.
+    `events` are the lines of a telemetry file, `trained` the samples that each rank trained on
+    in the window. Counters are interpolated linearly at the beginning and the end of the
+    window.
     """
     if not events:
         return None
@@ -48,7 +48,7 @@ def summarize_telemetry(
         return None
     missing = dict(begin["missing"])
     if steal is not None and not around[-1]["steal_seconds"]:
-        # A hypervisor that hides it looks the same as none.
+        # A hypervisor that hides steal time looks the same as no steal time.
         steal, missing["steal_time"] = None, "none was counted since the machine started"
     wraps = begin["energy_wraps_joules"]
     energy = {
@@ -61,7 +61,7 @@ def summarize_telemetry(
         samples=len(within),
         cores=begin["cores"],
         process_cores=own / seconds,
-        # Two ways to count: where there is no other load, the difference may be below zero.
+        # The two counters differ in method, so without other load the difference may be < 0.
         other_load_cores=None if busy is None else max(0.0, busy - own) / seconds,
         steal_share=None if steal is None else steal / seconds / begin["cores"],
         clock_mhz={device: (min(values), max(values)) for device, values in clocks.items()},
@@ -77,7 +77,7 @@ def summarize_telemetry(
 
 
 def _at(moment: float, series: Series) -> float | None:
-    """A counter's value at `moment`, between two of its samples; None outside of them."""
+    """Return a counter's value at `moment`, interpolated; None outside its samples."""
     for (earlier, low), (later, high) in pairwise(series):
         if earlier <= moment <= later:
             return float(low + (high - low) * (moment - earlier) / (later - earlier))
@@ -97,8 +97,8 @@ def _values(field: str, samples: list[Sample]) -> dict[str, list[Any]]:
 
 
 def _unwrapped(series: Series, wrap: float | None) -> Series:
-    """A counter that begins at 0 again after `wrap`, as if it went on; nothing of a counter
-    that fell and has no `wrap`: its driver was loaded anew."""
+    """Return a counter that restarts from 0 after `wrap` as a continuous one; empty if it fell
+    and has no `wrap`: its driver was reloaded."""
     passed, unwrapped = 0.0, series[:1]
     for (_, low), (moment, high) in pairwise(series):
         if high < low and wrap is None:
@@ -109,7 +109,8 @@ def _unwrapped(series: Series, wrap: float | None) -> Series:
 
 
 def _throttled(around: list[Sample], seen: list[Sample]) -> dict[str, dict[str, int]]:
-    """Device -> reason -> samples that showed it: GPUs name it, a CPU's count has risen."""
+    """Return device -> reason -> samples with it. GPUs name the reason; for a CPU, the count
+    has risen since the previous sample."""
     throttled = {
         device: dict(Counter(reason for reasons in values for reason in reasons))
         for device, values in _values("throttled", seen).items()
@@ -123,7 +124,8 @@ def _throttled(around: list[Sample], seen: list[Sample]) -> dict[str, dict[str, 
 def _per_sample(
     energy: dict[str, float], begin: Sample, trained: Sequence[int]
 ) -> float | None:
-    """Joules of the devices that compute: the ranks' GPUs, or else all packages and memory."""
+    """Return the joules per sample of the devices that compute: the ranks' GPUs, or on a CPU
+    all packages and memory; None if a GPU has none."""
     if begin["device"] != "cpu":
         energy = {name: joules for name, joules in energy.items() if name.startswith("gpu")}
         if len(energy) < begin["ranks"]:
