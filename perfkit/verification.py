@@ -280,7 +280,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
 @contextmanager
 def _shared_folder(folder: Path) -> Iterator[Path]:
     """Make a temporary folder below `folder` for the traces, locked while in use. Unlocked
-    ones, left by killed verifications, are removed first."""
+    folders, left by killed verifications, are removed first."""
     for lock in folder.glob(f"{TRACES}*/{LOCK}"):
         with suppress(Timeout), FileLock(lock, timeout=0):
             shutil.rmtree(lock.parent, ignore_errors=True)

@@ -156,7 +156,7 @@ class TelemetrySummary(Stored):
     includes the driver itself"""
     steal_share: float | None
     """share of the usable cores' time that the hypervisor gave to others; None if none has been
-    counted since the machine started, since some hypervisors hide it"""
+    counted since the machine started, because some hypervisors hide it"""
     clock_mhz: dict[str, tuple[float, float]]
     """device -> lowest and highest clock"""
     temperature_celsius: dict[str, float]
@@ -501,8 +501,7 @@ class Result(Stored):
     protocol: Protocol
     """how the work is measured"""
     environment: dict[str, Reading]
-    """facts by name, including versions of the workers' packages; node 0's if there are several
-    nodes"""
+    """facts of node 0 by name, including versions of the workers' packages"""
     effective: Effective | None = None
     """None before a worker has reported it, or if imported"""
     input_data: InputData | None = None
