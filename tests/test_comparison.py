@@ -406,7 +406,7 @@ def test_few_repeats_beside_a_published_number_are_undecided(tmp_path):
     write_all(tmp_path, measured([2600.0] * 5, **FLEETX))
     found = perfkit.compare("fleetx-resnet50", tmp_path, across=["statistic"])
     assert found.pairs[0].verdict == "undecided"
-    assert "n=5 repeats reach 93.75 % at most, n=6 would do" in str(found)
+    assert "n=5 repeats reach at most 93.75 %; n=6 is enough" in str(found)
 
 
 def test_a_published_number_is_compared_with_measurements_in_its_place_only(kept):

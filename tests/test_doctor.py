@@ -83,7 +83,7 @@ def test_two_nodes_that_are_alike_and_reach_each_other_are_well(pair, small):
 def test_a_node_that_does_not_come_is_named(pair, small):
     ((said, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
     assert status == 1
-    assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not come within" in said
+    assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not connect" in said
 
 
 def test_a_port_of_the_workers_that_is_taken_is_named(pair, small):

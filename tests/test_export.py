@@ -193,7 +193,7 @@ def test_the_command_writes_a_file_per_repeat_or_prints_them(measurement, tmp_pa
     files = [deep / f"{measurement.folder.name}-{k}.mlperf.txt" for k in (1, 2)]
     assert {*deep.iterdir()} == {*files}
     done = command(measurement.folder, "--as", "mlperf", "--to", "-")
-    assert " repeats of 1 measurement as mlperf: the output" in done.stderr
+    assert " repeats of 1 measurement as mlperf: stdout" in done.stderr
     assert done.stdout == "".join(file.read_text() for file in files)
 
 
@@ -211,11 +211,11 @@ def test_the_command_refuses_what_it_cannot_read_or_write(measurement, tmp_path)
     for words, why in (
         (
             (tmp_path / "nothing", "--as", "mlperf"),
-            "neither a measurement nor a folder of some",
+            "contains no measurement",
         ),
         (
             (measurement.folder, "--as", "mlperf", "--to", tmp_path / "file"),
-            f"{tmp_path / 'file'}: File exists; name another one",
+            f"{tmp_path / 'file'}: File exists; use another path",
         ),
         ((measurement.folder, "--as", "xml"), "'dllogger', 'mlperf', 'optimum', 'otava'"),
     ):

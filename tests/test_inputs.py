@@ -270,10 +270,10 @@ def test_the_samples_command_makes_a_data_set_and_knows_it_again(
     assert code == 0 and f"32 sequences of {told}" in output
     found = {file: file.read_bytes() for file in (tmp_path / "s").iterdir()}
     code, output = run(*command, 32, *options)
-    assert code == 0 and f"has its 32 sequences of {told.partition(',')[0]} already" in output
+    assert code == 0 and f"already has 32 sequences of {told.partition(',')[0]}" in output
     for count, other in ((33, options), *((32, other) for other in others)):
         code, output = run(*command, count, *other)
-        assert code == 2 and "holds another data set" in output
+        assert code == 2 and "contains another data set" in output
     assert {file: file.read_bytes() for file in (tmp_path / "s").iterdir()} == found
 
 

@@ -206,7 +206,7 @@ def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypa
 
     monkeypatch.setattr("perfkit.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")
-    assert done.exit_code == 1 and "the same command goes on" in done.stderr
+    assert done.exit_code == 1 and "the same command continues" in done.stderr
     comparison = stored(tmp_path / "outputs")
     assert len(comparison.pairs[0].turns) == 1 and "interrupted" in page(tmp_path / "outputs")
 
@@ -259,9 +259,9 @@ def test_repeats_that_can_not_decide_at_the_level_are_refused_with_those_that_ca
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["a"], "two names are compared"),
+        (["a"], "give two names"),
         (["a", "b", "-p", "batch_size", "2"], "-p is for --live"),
-        (["--live", "resnet50", "seed=1", "seed=2", "--across", "seed"], "are not for --live"),
+        (["--live", "resnet50", "seed=1", "seed=2", "--across", "seed"], "with --live"),
         (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
     ],
 )
@@ -375,7 +375,7 @@ def test_a_drift_that_slows_both_sides_leaves_the_ratio_right_that_a_plain_compa
     assert stored.ratios == pair.ratios and stored.regressed
     assert "The repeats were interleaved" in told and "Hodges" not in told
     few, told = plain(base, made(tmp_path, slower[:5], "few", 10))
-    assert few.method == "pairs" and "n=5 pairs reach 93.75 % at most, 6 would do" in told
+    assert few.method == "pairs" and "n=5 pairs reach at most 93.75 %; 6 pairs" in told
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_the_verdict_is_that_of_the_interval_of_the_pairs_ratios(tmp_path, ratio
     (pair,) = found.pairs
     assert pair.verdict == said
     assert pair.interval == pytest.approx((min(ratios), max(ratios)))
-    enough = "n=5 pairs reach 93.75 % at most, 6 would do"
+    enough = "n=5 pairs reach at most 93.75 %; 6 pairs are enough"
     assert (enough in words(found)) == (said == "undecided")
 
 

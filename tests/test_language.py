@@ -149,7 +149,7 @@ def test_a_language_is_spoken_within_its_block_only():
     assert language.current() == "en"
     assert (told(1), told(2)) == ("%(num)d warning", "%(num)d warnings")
     with pytest.raises(
-        ValueError, match="'fr' is no language of this report; it is 'en' or 'zh'"
+        ValueError, match="'fr' is not a language of this report; use 'en' or 'zh'"
     ):
         language.set_language("fr")
 

@@ -321,7 +321,7 @@ def test_a_missing_node_is_named_at_the_timeout(pair, request_of):
     end(driver)
     failure = result_of(request).failure
     assert failure.code == "node_timeout"
-    who = f"node 1 ({pair.nodes[1].address}) did not come within 5 s"
+    who = f"node 1 ({pair.nodes[1].address}) did not connect within 5 s"
     assert sentence(failure) == who
     assert wait_until_empty(pair.nodes)
 
@@ -432,7 +432,7 @@ def test_requests_that_differ_between_nodes_are_reported(pair, request_of, tmp_p
     failure = result_of(first).failure
     assert failure.code == "nodes_differ"
     assert sentence(failure) == (
-        f"batch_size: 2 asked for here, 3 on node 1 ({pair.nodes[1].address})"
+        f"batch_size: 2 requested here, 3 on node 1 ({pair.nodes[1].address})"
     )
 
 
@@ -732,7 +732,7 @@ def test_the_first_difference_between_nodes_is_reported(by_mpirun):
         for hello in (HELLO | {"node": 0, "source": "other"}, HELLO):
             stack.enter_context(node(by_mpirun, hello))
             poll(by_mpirun, 2)
-        with pytest.raises(NodeError, match=r"this perfkit differs from the one on node 0"):
+        with pytest.raises(NodeError, match=r"perfkit differs from perfkit on node 0"):
             by_mpirun.wait_for_nodes(lambda _text: None)
 
 

@@ -405,7 +405,7 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
 @pytest.mark.parametrize(
     ("expected", "change"),
     [
-        ("no cell has it", lambda source: source.replace('perfkit.plan("resnet50"', "f(")),
+        ("no cell does", lambda source: source.replace('perfkit.plan("resnet50"', "f(")),
         ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
         ("'resnet5' is not", lambda source: source.replace("resnet50", "resnet5")),
         ("to plain values", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
@@ -484,7 +484,7 @@ def test_an_interrupted_run_prints_one_sentence(tmp_path, monkeypatch):
     done = cli("run", "resnet50", *as_options(request(tmp_path)))
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == (
-        "Interrupted; finished repeats are kept, and the same command goes on."
+        "Interrupted; finished repeats are kept, and the same command continues."
     )
 
 

@@ -328,7 +328,7 @@ def test_a_file_instead_of_a_folder_is_reported(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, ["samples", str(tmp_path / "taken" / "in")])
     assert done.exit_code == 2
     *_progress, line = done.stderr.splitlines()
-    assert line.endswith(": Not a directory; name another one")
+    assert line.endswith(": Not a directory; use another path")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def change(path, old, new):
 
 def test_the_page_confirms_numbers_that_match_the_raw_files(measurement):
     assert check_against_raw(measurement) == []
-    expected = "of the 2 repeats were derived from their raw files again"
+    expected = "of the 2 repeats were recomputed from their raw files"
     assert expected in raw_section(measurement)
 
 

@@ -213,7 +213,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
     process.send_signal(signal.SIGINT)
     _out, output = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert "the same command goes on from here" in output
+    assert "the same command continues" in output
     deadline = time.monotonic() + 10
     while worker_processes() and time.monotonic() < deadline:
         time.sleep(0.1)

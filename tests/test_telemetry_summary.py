@@ -214,7 +214,7 @@ def test_the_page_states_the_scope_of_energy_also_in_chinese(tmp_path):
 
 
 def test_the_page_of_a_measurement_without_telemetry_says_so(tmp_path):
-    assert shown(tmp_path / "m", None, None).startswith("The machine was not sampled")
+    assert shown(tmp_path / "m", None, None).startswith("No sample was taken")
 
 
 BUSY = [sys.executable, "-c", "while True: pass"]

@@ -1,10 +1,10 @@
-"""`perfkit …`: thin commands over the modules that do the work.
+"""The command `perfkit`.
 
 measure.py   run, sweep, doctor, samples, manifest, report
-notebook.py  a model's notebook, read and run through papermill
+notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history, verify, diagnose
 logs.py      audit, import, export
-options.py   options and output that several commands share
+options.py   shared options and output
 """
 
 import errno
@@ -21,16 +21,16 @@ from perfkit.request import RequestError
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 UNUSABLE |= {errno.ENAMETOOLONG, errno.ELOOP}
-"""Errors of files and folders that a request named."""
+"""Errors caused by a path in the request."""
 
 
 class Commands(click.Group):
-    """Commands in the order of use. What is wrong with a request or a machine is reported in a
-    sentence and by the exit status, without a stack. `-p NAME=VALUE` means `-p NAME VALUE`; the
-    words as they were typed are the context's `obj`."""
+    """Commands in the order of use. Errors of a request or a machine are reported by a sentence
+    and the exit status, without a stack trace. `-p NAME=VALUE` means `-p NAME VALUE`; the
+    context's `obj` has the arguments as typed."""
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        # click cuts a summary off where its line ends.
+        # click would truncate summaries to one line.
         rows = [(n, c.get_short_help_str(limit=200)) for n, c in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -56,14 +56,14 @@ class Commands(click.Group):
             from perfkit.results.store import NO_ROOM
 
             if error.errno in UNUSABLE and error.filename:
-                fail(f"{portable(str(error.filename))}: {error.strerror}; name another one", 2)
+                fail(f"{portable(str(error.filename))}: {error.strerror}; use another path", 2)
             if error.errno in NO_ROOM:
-                room = "What was measured is kept. Make room, and try again."
-                fail(f"disk_full: {portable(str(error))}\n{room}", 1)
+                advice = "Finished repeats are kept. Free disk space and try again."
+                fail(f"disk_full: {portable(str(error))}\n{advice}", 1)
             if not error.filename:
                 raise
-            # The disk fails, or a folder was removed meanwhile.
-            fail(f"{portable(str(error))}\nWhat was stored is kept.", 1)
+            # A failing disk, or a folder removed during the run.
+            fail(f"{portable(str(error))}\nStored results are kept.", 1)
 
 
 @click.group(
@@ -76,7 +76,6 @@ def main() -> None:
     """Reproducible reports on deep-learning training throughput."""
 
 
-for command in (run, sweep, report, compare, history, verify, diagnose, audit, import_, export):
-    main.add_command(command)
-for command in (doctor, samples, manifest):
+COMMANDS = [run, sweep, report, compare, history, verify, diagnose, audit, import_, export]
+for command in [*COMMANDS, doctor, samples, manifest]:
     main.add_command(command)

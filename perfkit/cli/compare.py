@@ -12,15 +12,15 @@ from perfkit.request import RequestError
 from perfkit.request.plan import plan
 
 
-@options.command(failure="a regression")
+@options.command(failure="regression")
 @click.argument("names", nargs=-1, required=True, metavar="A B | --live MODEL VARIANT VARIANT…")
 @click.option(
-    "--live", is_flag=True, help="Measure the variants now, their repeats interleaved."
+    "--live", is_flag=True, help="Measure the variants now, with interleaved repeats."
 )
 @options.PARAMETERS
-@click.option("--across", multiple=True, metavar="KEY", help="Compare though this differs.")
-@options.percent("--threshold", 2, "How much slower a regression is.")
-@options.percent("--level", 95, "The level of interval and verdict.", low=50)
+@click.option("--across", multiple=True, metavar="KEY", help="Ignore a difference in KEY.")
+@options.percent("--threshold", 2, "Slowdown above which B has regressed.")
+@options.percent("--level", 95, "Confidence level of interval and verdict.", low=50)
 @options.OUTPUTS
 @options.JSON_FILE
 def compare(
@@ -34,38 +34,38 @@ def compare(
 ) -> None:
     """Report whether B is faster than A: ratio, exact interval, verdict.
 
-    A is the base: a ratio of throughputs B / A above 1 means that B is faster. A and B are the
-    first of these that exists:
+    A is the base: a ratio of throughputs B / A above 1 means that B is faster. A and B are
+    resolved in this order:
 
     \b
-      label:NAME     the measurements under --outputs with this label;
-                     label: alone, those without one
-      a file         a result.json, whatever it is called
-      a folder       of one measurement, or of many
+      label:NAME     measurements under --outputs with this label;
+                     label: alone selects measurements without a label
+      a file         a result.json, under any name
+      a folder       of one or several measurements
       a table        published numbers: fleetx-resnet50, dlperf-resnet50 …
       NAME           the same as label:NAME
 
-    Measurements are compared that agree in work, protocol, precision, threads, input and
-    hardware; versions, driver and label may differ. A regression, with exit status 1: B is
-    slower at the level and by more than the threshold, or failed where A has a number.
+    Compares measurements that agree in work, protocol, precision, threads, input and hardware;
+    versions, driver and label may differ. B has regressed, with exit status 1, if it is slower
+    at the confidence level and by more than the threshold, or failed where A has a number.
 
-    With --live, measures MODEL in all VARIANTs, the first being the base, with their repeats
-    interleaved, A B B A: NAME=VALUE, several joined by commas; -p gives what they share. The
-    same command continues after an interruption; -p label NAME measures anew.
+    With --live, measures MODEL in all VARIANTs with interleaved repeats, A B B A; the first is
+    the base. A VARIANT is NAME=VALUE, or several joined by commas; -p sets parameters of all
+    variants. The same command continues after an interruption; -p label NAME measures anew.
 
     \b
-      perfkit compare --live resnet50 framework=paddle framework=torch -p device cpu
+      perfkit compare --live bert framework=paddle framework=torch -p device cpu
     """
     from perfkit.comparison import ComparisonError
     from perfkit.comparison import compare as compared
 
     if live:
         if across or outputs != resolved_path("outputs"):
-            problem = "--across, --outputs: are not for --live, whose variants say what differs"
-            raise RequestError([f"{problem}; -p outputs_dir FOLDER"])
+            problem = "--across, --outputs: not valid with --live; use -p outputs_dir FOLDER"
+            raise RequestError([problem])
         _compare_live(names, values, file, **shares)
     if values or len(names) != 2:
-        raise ComparisonError(["two names are compared, A and B; -p is for --live"])
+        raise ComparisonError(["give two names, A and B; -p is for --live"])
     a, b = (p if resolved_path(p := typed_path(name)).exists() else name for name in names)
     found = compared(a, b, across=across, outputs=outputs, **shares)
     options.print_result(found, file)
@@ -75,7 +75,7 @@ def compare(
 def _compare_live(
     names: tuple[str, ...], shared: dict[str, Any], file: str | None, **shares: float
 ) -> None:
-    """Measure the variants, interleaved, and exit with the status of their comparison."""
+    """Measure the variants with interleaved repeats; exit with the comparison's status."""
     from perfkit.comparison.interleaved import measure_interleaved, plan_interleaved
     from perfkit.comparison.stored import read_comparison
     from perfkit.report.site import publish_comparison
@@ -101,20 +101,20 @@ def _compare_live(
     raise SystemExit(comparison.regressed or not comparison.complete)
 
 
-@options.command(failure="with --check, a series regressed")
+@options.command(failure="regression found with --check")
 @click.argument("outputs", nargs=-1)
-@click.option("--check", is_flag=True, help="Exit with 1 if a series' newest level is lower.")
-@options.percent("--threshold", 2, "How much lower a regression is.")
-@options.percent("--level", 5, "Probability of a false change.", low=0.01, high=50)
+@click.option("--check", is_flag=True, help="Exit with 1 if a series has regressed.")
+@options.percent("--threshold", 2, "Drop above which a series has regressed.")
+@options.percent("--level", 5, "Probability of a false change in a series.", low=0.01, high=50)
 @options.JSON_FILE
 def history(
     outputs: tuple[str, ...], check: bool, threshold: float, level: float, file: str | None
 ) -> None:
     """Show how the throughput of each configuration changed over time.
 
-    OUTPUTS is one folder or several. A series is one configuration, measured at least three
-    times: on other days, with other versions, under other labels. Changes of its level are
-    tested with the repeats on both sides, and changes of the environment there are named.
+    OUTPUTS is one or several folders. A series is one configuration, measured at least three
+    times: on different days, with other versions or labels. Changes of its level are tested
+    with the repeats on both sides and listed with changes of the environment.
     """
     import pandas as pd
 
@@ -126,27 +126,27 @@ def history(
         if len(outputs) > 1:
             frame["folder"] = f"{folder.rstrip('/')}/" + frame["folder"]
         frames.append(frame)
-    # A measurement that was copied into several folders counts once.
+    # Copies of a measurement in several folders count once.
     measurements = pd.concat(frames, ignore_index=True).drop_duplicates(["id", "created"])
     found = history_of(measurements, level, threshold)
     options.print_result(found, file)
     raise SystemExit(check and found.regressed)
 
 
-@options.command(failure="not the same work")
+@options.command(failure="different work")
 @options.MODEL
 @click.option(
     "--frameworks",
     metavar="A,B,…",
-    help="What to compare, the base first, as in paddle,torch:static:NCHW (execution, layout) "
-    "or mxnet:.venv-mxnet/bin/python (interpreter); without it, all that are installed.",
+    help="Frameworks, the base first, such as paddle,torch:static:NCHW (execution, layout) or "
+    "mxnet:.venv-mxnet/bin/python (interpreter); default: all installed frameworks.",
 )
 @options.PARAMETERS
 def verify(model: str, frameworks: str | None, values: options.Values) -> None:
-    """Report whether frameworks do the same work when they train MODEL.
+    """Report whether frameworks do the same work when training MODEL.
 
-    Each trains on the CPU in a process of its own, on the same batch and from the same weights.
-    Compares names and shapes of the parameters, multiply-adds, losses, gradients and updates,
+    Each framework trains on the CPU in its own process, on the same batch and from the same
+    weights. Compares parameter names and shapes, multiply-adds, losses, gradients and updates,
     in float64 and float32. Pages and comparisons show the result where it applies.
     """
     from perfkit.verification import sides, text
@@ -163,12 +163,12 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
 @options.MODEL
 @options.PARAMETERS
 def diagnose(model: str, values: options.Values) -> None:
-    """Report what limits MODEL: its input, its arithmetic, or both.
+    """Report what limits MODEL: input, computation, or both.
 
-    Takes the parameters of `perfkit run`. Measures both together, compute alone (synthetic
-    input), the input alone with more and fewer threads, and the parts of a step by the
-    framework's profiler. Existing measurements are reused, and named. The page of the
-    measurement shows the diagnosis too.
+    Takes the parameters of `perfkit run`. Measures training with its input, computation alone
+    (synthetic input), input alone with more and fewer threads, and the parts of a step with the
+    framework's profiler. Existing measurements are reused and listed. The measurement's page
+    shows the diagnosis too.
     """
     from perfkit.diagnosis import diagnose as diagnosed
     from perfkit.diagnosis import diagnosis_lines

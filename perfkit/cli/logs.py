@@ -15,19 +15,20 @@ FORMAT_REGEX = click.option(
     "--format-regex",
     "regex",
     metavar="REGEX",
-    help="Read logs of another format: matches a printed line; the groups are in "
-    "docs/reference/formats.md, as in '<step> .* <rate> img/s'.",
+    help="Printed line of another log format, such as '<step> .* <rate> img/s'; "
+    "docs/reference/formats.md lists the groups.",
 )
 FORMAT_OPTIONS = click.option(
     "--format-options",
     "semantics",
     default="",
+    show_default=False,
     metavar="NAME=VALUE…",
-    help="What these mean, as in 'rate_of=all covers=window unit=images/s'.",
+    help="Meaning of the groups, such as 'rate_of=all covers=window unit=images/s'.",
 )
 
 
-@options.command(failure="a claim is not reproduced or no file readable")
+@options.command(failure="claim not reproduced, or no readable file")
 @click.argument(
     "paths", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path)
 )
@@ -36,13 +37,13 @@ FORMAT_OPTIONS = click.option(
     "tables",
     multiple=True,
     metavar="TABLE",
-    help="Compare with a published table, such as paddle-resnet50-report; many times.",
+    help="Compare with a published table, such as paddle-resnet50-report; repeatable.",
 )
-@click.option("--claim", metavar="NUMBER", help="Compare one log with this, to its digits.")
-@options.percent("--tolerance", 0, "How far from a claim a figure may be; 0: to its digits.")
+@click.option("--claim", metavar="NUMBER", help="Compare one log with NUMBER, to its digits.")
+@options.percent("--tolerance", 0, "Allowed difference from a claim; 0: equal digits.")
 @FORMAT_REGEX
 @FORMAT_OPTIONS
-@click.option("--label", metavar="NAME", help="Keep it as a page, audits/NAME/report.html.")
+@click.option("--label", metavar="NAME", help="Write a page, audits/NAME/report.html.")
 @options.OUTPUTS
 @options.JSON_FILE
 @click.pass_context
@@ -60,11 +61,11 @@ def audit(
 ) -> None:
     """Recompute throughputs from training logs of other suites.
 
-    Each FILE is a log, or a folder of logs, in one of the formats of docs/reference/formats.md,
-    also packed by gzip or xz. Computes every statistic that suites use, over the protocol's
-    steps 21 to 120, over all steps and over the steady ones: samples / time is the throughput,
-    the others may have been published. A claim is reproduced if a figure is the same to its
-    digits. Findings name file and line. A folder in DLPerf's layout gives DLPerf's summary too.
+    FILE is a log or a folder of logs, plain or compressed by gzip or xz, in a format of
+    docs/reference/formats.md. Computes every statistic that suites use, over the protocol's
+    steps 21 to 120, all steps and the steady steps. Samples / time is the throughput; other
+    statistics may have been published. A claim is reproduced if a statistic has its digits.
+    Findings name file and line. A folder in DLPerf's layout gives DLPerf's summary too.
 
     \b
       perfkit audit train.log --claim 10984.436
@@ -77,7 +78,7 @@ def audit(
     from perfkit.text.terminal import plain
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
-        raise RequestError([f"--label {label}: 40 letters, digits, _ and - at most"])
+        raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
     words = ["perfkit", *context.find_root().obj]
     sizes = {path: path.stat().st_size for path in files_of(paths)}
     with click.progressbar(length=sum(sizes.values()), label="Logs", file=sys.stderr) as bar:
@@ -93,7 +94,7 @@ def audit(
         )
     options.print_result(found, file, audit_text(found))
     if label:
-        # Not before: what pages are made with takes more memory than reading a large log.
+        # Imported only now: writing pages takes more memory than reading a large log.
         from perfkit.logs.audit import FOLDER, write_audit
         from perfkit.report.site import publish_audit
 
@@ -123,12 +124,12 @@ def import_(
     semantics: str,
     outputs: Path,
 ) -> None:
-    """Turn LOGs of another suite into a measurement.
+    """Import LOGs of another suite as a measurement.
 
-    Several logs of one configuration become its repeats. -p gives what the logs do not say: the
+    Several logs of one configuration become its repeats. -p sets what the logs do not state:
     parameters of `perfkit run`, and facts such as environment.gpus "Tesla V100-SXM2-32GB". The
-    number is that of steps 21 to 120, or of the nearest steps that the logs' prints allow; -p
-    warmup_steps and -p measured_steps choose others.
+    throughput covers steps 21 to 120, or the nearest steps that the logs' prints allow;
+    -p warmup_steps and -p measured_steps choose other steps.
     """
     from perfkit.logs.formats import user_format
     from perfkit.logs.importing import import_logs
@@ -155,7 +156,7 @@ def import_(
     click.echo(measurement.page_file)
 
 
-@options.command(failure="something was left out")
+@options.command(failure="measurements left out")
 @click.argument(
     "measurements",
     default="outputs",
@@ -167,15 +168,15 @@ def import_(
     "form",
     required=True,
     type=click.Choice(["dllogger", "mlperf", "optimum", "otava"]),
-    help="The format.",
+    help="Format of the files.",
 )
-@click.option("--to", metavar="FOLDER", help="Where the files go; - for the output.")
+@click.option("--to", metavar="FOLDER", help="Folder of the files; - for stdout.")
 def export(measurements: Path, form: str, to: str | None) -> None:
     """Write measurements in the formats of other tools.
 
-    MEASUREMENT is the folder of one, FOLDER one with many. Writes a file for each complete
-    repeat, of the raw steps, beside each measurement, in `exported`; as otava, a CSV for each
-    series of FOLDER and their otava.yaml, in FOLDER/history/otava, for Apache Otava:
+    MEASUREMENT is the folder of a measurement, FOLDER a folder of measurements. Writes the raw
+    steps of each complete repeat to a file in the measurement's subfolder `exported`. otava:
+    writes a CSV per series and otava.yaml to FOLDER/history/otava, for Apache Otava:
     OTAVA_CONFIG=otava.yaml otava analyze TEST.
     """
     from perfkit.logs.export import FOLDER, ExportError, export, texts
@@ -184,13 +185,13 @@ def export(measurements: Path, form: str, to: str | None) -> None:
     target = resolved_path(typed_path(to)) if to and to != "-" else None
     if form == "otava":
         if to == "-":
-            raise RequestError(["--to: otava has several files; name a folder"])
+            raise RequestError(["--to: otava writes several files; give a folder"])
         _export_series(measurements, target or measurements / "history" / "otava")
         return
     single = Store(measurements).result_file.is_file()
     found = [measurements] if single else list(folders(measurements))
     if not found:
-        raise RequestError([f"{measurements}: neither a measurement nor a folder of some"])
+        raise RequestError([f"{measurements}: contains no measurement"])
     files, left_out = 0, 0
     for folder in found:
         try:
@@ -205,7 +206,7 @@ def export(measurements: Path, form: str, to: str | None) -> None:
             options.print_error(f"left out: {error}")
             left_out += 1
     beside = measurements / FOLDER if single else measurements / "*" / FOLDER
-    place = "the output" if to == "-" else target or beside
+    place = "stdout" if to == "-" else target or beside
     count = len(found) - left_out
     summary = f"{files} repeats of {count} measurement{'s' * (count != 1)} as {form}: {place}"
     click.echo(summary, err=to == "-")
@@ -213,7 +214,7 @@ def export(measurements: Path, form: str, to: str | None) -> None:
 
 
 def _export_series(outputs: Path, folder: Path) -> None:
-    """Write every series for Apache Otava."""
+    """Write all series under `outputs` for Apache Otava."""
     from perfkit.comparison.history import history
     from perfkit.logs.export import otava_files
     from perfkit.results.store import make_folder, write_atomically

@@ -21,15 +21,15 @@ LENGTHS = {n: m.default_sequence_length for n, m in MODELS.items() if m.sample =
 @click.argument("model", metavar="|".join([*MODELS, "NOTEBOOK"]))
 @options.PARAMETERS
 def run(model: str, values: options.Values) -> None:
-    """Measure MODEL through its notebook, and write its page.
+    """Measure MODEL by running its notebook, and write its page.
 
-    The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, with the request
-    checked first. NOTEBOOK is the path of your copy of such a notebook: cells that you added to
-    it are on the page too.
+    The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, but the request is
+    checked first. NOTEBOOK is the path of your copy of such a notebook; its page includes cells
+    that you added.
     """
     source = source_of(model)
     planned = plan(source.model, source.values | values)
-    # Imported only now: reading the environment takes longer than refusing a request.
+    # Imported only now, so that invalid requests fail fast.
     from perfkit.driver.connection import shared_secret
     from perfkit.driver.measure import is_complete, measurement_folder
     from perfkit.report.measurement import number_words, warning_words, write_measurement
@@ -39,15 +39,15 @@ def run(model: str, values: options.Values) -> None:
 
     config = planned.config
     by_hand = config.launcher == "manual"
-    # A secret is asked for here: the kernel has no terminal, and its outputs are stored.
+    # Ask for the secret here: the kernel has no terminal, and its outputs are stored.
     if by_hand and (node := own_index(config.host_list)):
-        # The first host measures; this one's workers train, and it is given the result.
+        # The first host measures; this host only runs workers and receives the result.
         shared_secret(config.host_list, node)
         click.echo(f"Serving {config.host_list[0]}", err=True)
         with tempfile.TemporaryDirectory() as scratch:
             _end_with(*execute(source.path, Path(scratch) / "papermill.ipynb", values))
         click.echo(
-            f"The result is below {config.outputs_dir}; its raw steps are on the first host"
+            f"The result is in {config.outputs_dir}; the raw steps are on the first host"
         )
         return
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
@@ -55,8 +55,8 @@ def run(model: str, values: options.Values) -> None:
     store = Store(folder)
     make_folder(store.log_folder)
     if is_complete(folder):
-        click.echo(f"Measured already: {folder.name}", err=True)
-        click.echo("Shown again. To measure again, give a label: -p label NAME", err=True)
+        click.echo(f"Already measured: {folder.name}", err=True)
+        click.echo("To measure again, set a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
         if by_hand:
@@ -64,14 +64,14 @@ def run(model: str, values: options.Values) -> None:
     executed = store.log_folder / "papermill.ipynb"
     name, message = execute(source.path, executed, values)
     if name != RequestError.__name__ and store.result_file.exists():
-        # The page with the user's own cells; or the kernel may have died before it wrote it.
+        # Write the page with the user's cells, or after the kernel died before writing it.
         if name or source.own:
             own = executed if source.own else None
             write_measurement(Measurement.read(folder), executed=own)
-        message += f"\nThe page, with all that was measured: {store.page_file}"
+        message += f"\nPage with the finished repeats: {store.page_file}"
     _end_with(name, message)
     if not is_complete(folder):
-        options.fail(f"{source.path}: its cells left no complete result in {folder}", 1)
+        options.fail(f"{source.path}: the notebook left no complete result in {folder}", 1)
     measurement = Measurement.read(folder)
     click.echo(number_words(measurement.result), err=True)
     warned = warning_words(measurement)
@@ -80,7 +80,7 @@ def run(model: str, values: options.Values) -> None:
 
 
 def _end_with(error: str, message: str) -> None:
-    """Exit with the status that fits the notebook's error; go on if there is none."""
+    """Exit with the status of the notebook's error; return if there is none."""
     if error:
         options.fail(message, 2 if error == RequestError.__name__ else 1)
 
@@ -92,18 +92,18 @@ def _end_with(error: str, message: str) -> None:
     "--profile",
     default="local",
     metavar="NAME",
-    help="Who runs the jobs: local, slurm, kubernetes, or a folder of your own.",
+    help="Where jobs run: local, slurm, kubernetes, or the folder of your own profile.",
 )
 @click.option(
-    "-n", "--dry-run", is_flag=True, help="List all, what can't run here, and how long."
+    "-n", "--dry-run", is_flag=True, help="List jobs, estimated times, and what can't run here."
 )
 def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> None:
-    """Measure every configuration that FILE names.
+    """Measure every configuration in FILE.
 
-    FILE is one of parameters/ or your own (docs/clusters.md). -p gives what all configurations
-    share: -p data_dir /data/imagenet. What is measured already is left as it is: after an
-    interruption, a kill or a power cut the same command goes on. A configuration that fails
-    does not end the sweep; its command is printed. outputs/index.html is kept up to date.
+    FILE is in parameters/, or your own (docs/clusters.md). -p sets parameters of all
+    configurations, such as -p data_dir /data/imagenet. Finished measurements are kept: after an
+    interruption, a kill or a power cut, the same command continues. A failed configuration does
+    not end the sweep; its command is printed. outputs/index.html is kept up to date.
     """
     from rich.console import Console
 
@@ -132,14 +132,14 @@ def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> No
     raise SystemExit(1 if failed else 0)
 
 
-@options.command(failure="a check failed")
+@options.command(failure="failed check")
 @click.argument("model", metavar="|".join(MODELS), default="resnet50")
 @options.PARAMETERS
 def doctor(model: str, values: options.Values) -> None:
-    """Check what would keep a measurement of MODEL from running.
+    """Check whether a measurement of MODEL can run.
 
-    Takes the parameters of `perfkit run`. Checks versions, data and disk space; with nodes,
-    that all of them connect, are alike and reach each other.
+    Takes the parameters of `perfkit run`. Checks versions, data and disk space; with several
+    nodes, also that all nodes connect, are alike and reach each other.
     """
     planned = plan(model, values)
     from perfkit.driver.doctor import examine_plan
@@ -160,22 +160,22 @@ def doctor(model: str, values: options.Values) -> None:
     "--for", "model", default="resnet50", type=click.Choice([*MODELS]), help="The model."
 )
 @click.option(
-    "--count", type=click.IntRange(1, 100_000), help="Without it, 512 images or 2048 sequences."
+    "--count", type=click.IntRange(1, 100_000), help="Default: 512 images or 2048 sequences."
 )
 @click.option(
     "--sequence-length",
     type=click.IntRange(16, 1024),
-    help="Tokens per sequence; without it, "
+    help="Tokens per sequence; default: "
     + ", ".join(f"{n} for {name}" for name, n in LENGTHS.items()),
 )
 def samples(
     folder: str | None, model: str, count: int | None, sequence_length: int | None
 ) -> None:
-    """Make sample data in FOLDER: images, sequences or tokens.
+    """Create sample data in FOLDER: images, sequences or tokens.
 
-    JPEG files, for bert an HDF5 shard, for gpt a file of tokens. The same bytes every time; the
-    text of sequences and tokens is that of the Python release. Without FOLDER: data/samples,
-    data/sequences for bert, data/tokens for gpt.
+    Creates JPEG files; for bert, an HDF5 shard; for gpt, a token file. The bytes are the same
+    every time; sequences and tokens are text of the Python release. FOLDER defaults to
+    data/samples, data/sequences (bert) or data/tokens (gpt).
     """
     from perfkit.inputs import InputError
     from perfkit.inputs.data_set import data_set, digest
@@ -205,39 +205,39 @@ def samples(
     except InputError:
         same = False
     if not same:
-        raise RequestError([f"FOLDER: {path} holds another data set; name an empty folder"])
-    click.echo(f"{portable(str(path))} has its {found} already")
+        raise RequestError([f"FOLDER: {path} contains another data set; use an empty folder"])
+    click.echo(f"{portable(str(path))} already has {found}")
 
 
 @options.command()
 @options.MODEL
 @options.PARAMETERS
-@click.option("--image", required=True, help="The container image, with perfkit installed.")
-@click.option("--claim", required=True, help="The PersistentVolumeClaim for all pods (RWX).")
-@click.option("--mount", default="/shared", help="Where it is mounted; results: MOUNT/outputs.")
+@click.option("--image", required=True, help="Container image with perfkit installed.")
+@click.option("--claim", required=True, help="PersistentVolumeClaim (RWX) of all pods.")
+@click.option("--mount", default="/shared", help="Mount path; results: MOUNT/outputs.")
 def manifest(model: str, values: options.Values, image: str, claim: str, mount: str) -> None:
     """Print the Kubernetes objects that measure MODEL on several nodes.
 
-    For `kubectl apply -f -`: a Job with a pod on each node, a Service, and a Secret that lets
-    the pods in, so the output is not for others. Needs nodes and, unless on the CPU, gpus.
+    For `kubectl apply -f -`: a Job with a pod per node, a Service, and a Secret for the pods;
+    do not share the output. Requires the parameters nodes and, except on the CPU, gpus.
     """
     from perfkit.driver.manifest import manifest as text_of
 
     name, text = text_of(model, values, image=image, claim=claim, mount=mount)
     click.echo(text)
     selector = f"app.kubernetes.io/instance={name}"
-    click.echo(f"Follow it: kubectl logs --follow --prefix --selector {selector}", err=True)
-    click.echo(f"Remove it: kubectl delete job,service,secret --selector {selector}", err=True)
+    click.echo(f"Logs: kubectl logs --follow --prefix --selector {selector}", err=True)
+    click.echo(f"Remove: kubectl delete job,service,secret --selector {selector}", err=True)
 
 
 @options.command()
 @click.argument("outputs", default="outputs", callback=options.from_here)
 def report(outputs: Path) -> None:
-    """Write all pages under OUTPUTS again, from stored results alone."""
+    """Rewrite all pages under OUTPUTS from stored results."""
     from perfkit.report.site import parts, write_site
 
     if not outputs.is_dir():
-        raise RequestError([f"OUTPUTS: no folder {outputs}; measure first: make report"])
+        raise RequestError([f"OUTPUTS: {outputs} does not exist; measure first: make report"])
     with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
         index, left_out = write_site(outputs, bar.update)
     for reason in left_out:

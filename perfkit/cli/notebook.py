@@ -1,4 +1,4 @@
-"""A model's notebook: what it measures, and its run through papermill."""
+"""Reads a model's notebook and runs it through papermill."""
 
 import ast
 import re
@@ -15,13 +15,13 @@ from perfkit.models import MODELS
 from perfkit.request import RequestError
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
-"""The call of `perfkit.plan` in a cell, with the model's name."""
-INTERRUPTED = "Interrupted; finished repeats are kept, and the same command goes on."
+"""A cell's call of `perfkit.plan`; the group is the model's name."""
+INTERRUPTED = "Interrupted; finished repeats are kept, and the same command continues."
 
 
 class Source(NamedTuple):
-    """A notebook that measures `model`, and the values in its parameters cell; `own` if it is
-    not the suite's."""
+    """A notebook that measures `model`, with the values of its parameters cell. `own` is true
+    for a user's notebook."""
 
     path: Path
     model: str
@@ -30,13 +30,14 @@ class Source(NamedTuple):
 
 
 def source_of(model: str) -> Source:
-    """The notebook of a model, or the notebook at this path. Raises RequestError."""
+    """Return the notebook of a model, or the notebook at a path. Raises RequestError if it
+    can't be read, does not plan exactly one model, or has parameters other than literals."""
     import nbformat
 
-    suites = ROOT / "notebooks" / f"{model}.ipynb"
-    path = suites if model in MODELS else Path(model).expanduser().absolute()
+    suite_path = ROOT / "notebooks" / f"{model}.ipynb"
+    path = suite_path if model in MODELS else Path(model).expanduser().absolute()
     if path.suffix != ".ipynb":
-        # `plan` refuses it, as the misspelt name of a model.
+        # `plan` reports the misspelt model.
         return Source(path, model, {}, own=True)
     try:
         notebook = nbformat.read(path, as_version=4)
@@ -47,8 +48,8 @@ def source_of(model: str) -> Source:
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     models = [*dict.fromkeys(name for c in cells for name in PLAN_CALL.findall(c.source))]
     if len(models) != 1:
-        found = f"cells plan several: {', '.join(models)}" if models else "no cell has it"
-        needed = f'needs one perfkit.plan("MODEL", globals()), MODEL of {", ".join(MODELS)}'
+        found = f"it plans several: {', '.join(models)}" if models else "no cell does"
+        needed = f'must call perfkit.plan("MODEL", globals()) for one of {", ".join(MODELS)}'
         raise RequestError([f"{model}: {needed}; {found}"])
     values: dict[str, Any] = {}
     tagged = [c.source for c in cells if "parameters" in c.metadata.get("tags", [])]
@@ -57,14 +58,14 @@ def source_of(model: str) -> Source:
             if isinstance(line, ast.Assign):
                 values[ast.unparse(line.targets[0])] = ast.literal_eval(line.value)
     except (SyntaxError, ValueError) as error:
-        problem = "the cell of parameters may only set names to plain values"
+        problem = "the parameters cell may only assign literals"
         raise RequestError([f"{path}: {problem}: {error}"]) from None
     own = path.resolve() != ROOT / "notebooks" / f"{models[0]}.ipynb"
     return Source(path, models[0], values, own)
 
 
 def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str, str]:
-    """Run the notebook through papermill; name and message of its error, empty if none."""
+    """Run a notebook through papermill; return name and message of its error, or empty text."""
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
@@ -73,17 +74,17 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
 
     # Papermill would follow a link.
     executed.unlink(missing_ok=True)
-    usual = signal.getsignal(signal.SIGINT)
+    previous = signal.getsignal(signal.SIGINT)
 
     def interrupt(*_: object) -> None:
-        # A second one ends papermill, and the kernel with it.
-        signal.signal(signal.SIGINT, usual)
+        # A second interrupt ends papermill and the kernel.
+        signal.signal(signal.SIGINT, previous)
         for kernel in psutil.Process().children():
             kernel.send_signal(signal.SIGINT)
 
     def handle_interrupts(**_: object) -> None:
-        # Once the kernel takes them: else papermill hangs up on it in the middle of an answer.
-        if usual is signal.default_int_handler:
+        # Not before the kernel handles interrupts: papermill would drop it in mid-reply.
+        if previous is signal.default_int_handler:
             signal.signal(signal.SIGINT, interrupt)
 
     try:
@@ -92,20 +93,18 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
             executed,
             values,
             progress_bar=False,
-            # Where the kernel writes its progress, which the notebook then keeps once.
+            # Shows the kernel's progress; the notebook keeps only its last state.
             stdout_file=sys.stderr if sys.stderr.isatty() else None,
             coalesce_streams=True,
             on_cell_execute=handle_interrupts,
-            # Else the kernel gets another SIGINT at its end: one that has just answered an
-            # interrupt prints a stack for it.
+            # Without it the kernel gets another SIGINT at its end, and prints a stack trace.
             shutdown_kernel="immediate",
         )
     except (
         PapermillExecutionError,
         DeadKernelError,
         KeyboardInterrupt,
-        # The folder was removed meanwhile; papermill says which.
-        FileNotFoundError,
+        FileNotFoundError,  # the folder was removed during the run; papermill names it
     ) as error:
         name = getattr(error, "ename", type(error).__name__)
         text = getattr(error, "evalue", str(error))
@@ -116,7 +115,7 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
         }
         return name, known.get(name, text)
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, previous)
         if executed.exists():
             write_atomically(executed, portable(read_file(executed).decode()))
     return "", ""

@@ -1,4 +1,4 @@
-"""Options, arguments and output that several commands share."""
+"""Options, arguments and output shared by several commands."""
 
 import textwrap
 from collections.abc import Callable
@@ -17,16 +17,16 @@ from perfkit.request.plan import typed
 if TYPE_CHECKING:
     import pandas as pd
 
-STOPPED = "Interrupted; the same command goes on from here."
-TOO_LITTLE_MEMORY = "out_of_memory: perfkit itself may use too little (ulimit -v)"
-"""Instead of Python's own error, which has no text."""
+STOPPED = "Interrupted; the same command continues."
+TOO_LITTLE_MEMORY = "out_of_memory: the memory limit of perfkit is too low (ulimit -v)"
+"""Replaces Python's MemoryError, which has no text."""
 
 Values = dict[str, Any]
-"""Parameters by name, each with the type that it has in the notebooks."""
+"""Parameters by name, typed as in the notebooks."""
 
 
 def separated(arguments: list[str]) -> list[str]:
-    """The arguments with `-p NAME=VALUE` as `-p NAME VALUE`."""
+    """Return the arguments with each `-p NAME=VALUE` split into `-p NAME VALUE`."""
     found: list[str] = []
     for argument in arguments:
         found += argument.split("=", 1) if found[-1:] == ["-p"] else [argument]
@@ -34,25 +34,25 @@ def separated(arguments: list[str]) -> list[str]:
 
 
 def from_here(context: click.Context, option: click.Parameter, value: str) -> Path:
-    """A click callback: a folder that was typed starts in the working directory, a default at
-    the checkout."""
+    """click callback: resolve a typed folder from the working directory, a default from the
+    checkout."""
     typed = context.get_parameter_source(option.name or "") == ParameterSource.COMMANDLINE
     return resolved_path(typed_path(value) if typed else value)
 
 
-def exit_statuses(failure: str = "a run failed") -> str:
-    return f"\b\nExit status: 0 done, 1 {failure}, 2 the request was wrong."
+def exit_statuses(failure: str = "failure") -> str:
+    return f"Exit status: 0 success; 1 {failure}; 2 invalid request."
 
 
 def command(name: str | None = None, **statuses: str) -> Callable[..., Any]:
-    """A command whose help ends with its exit statuses; `failure` is the meaning of 1."""
+    """Return a click command whose help ends with exit statuses; `failure` is that of 1."""
     return click.command(name, epilog=exit_statuses(**statuses))
 
 
 def percent(
     flag: str, default: float, meaning: str, low: float = 0, high: float = 100
 ) -> Callable[..., Any]:
-    """An option of a percentage, from `low` to below `high`, as a share of 1."""
+    """Return a percentage option from `low` to below `high`; its value is a fraction of 1."""
     return click.option(
         flag,
         type=click.FloatRange(low, high, max_open=True),
@@ -64,7 +64,7 @@ def percent(
 
 
 def parameters_option(type_of: Callable[[str, str], Any]) -> Callable[..., Any]:
-    """`-p NAME VALUE`, many times, as a dict of values as `type_of` makes them."""
+    """Return the repeatable option `-p NAME VALUE`; its value is a dict, typed by `type_of`."""
     return click.option(
         "-p",
         "values",
@@ -72,7 +72,7 @@ def parameters_option(type_of: Callable[[str, str], Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="NAME VALUE",
         callback=lambda _context, _option, given: {n: type_of(n, v) for n, v in given},
-        help="Set a parameter, as NAME VALUE or NAME=VALUE; may be given many times.",
+        help="Set a parameter, also as NAME=VALUE; repeatable.",
     )
 
 
@@ -83,15 +83,15 @@ OUTPUTS = click.option(
     default="outputs",
     metavar="FOLDER",
     callback=from_here,
-    help="The folder of measurements and pages.",
+    help="Folder of measurements and pages.",
 )
 JSON_FILE = click.option(
-    "--json", "file", metavar="FILE", help="Write all of it as JSON too; - for the output."
+    "--json", "file", metavar="FILE", help="Also write the result as JSON; - for stdout."
 )
 
 
 def print_error(problem: object) -> None:
-    """Print a problem, in which names and text of files may be: as text and no more."""
+    """Print a problem, which may have foreign text, without control characters."""
     from perfkit.text.terminal import printable
 
     click.echo(printable(str(problem)), err=True)
@@ -104,7 +104,7 @@ def fail(problem: object, status: int) -> NoReturn:
 
 
 def load(outputs: str | Path) -> "pd.DataFrame":
-    """The measurements under `outputs`, of which those left out are printed. Raises
+    """Return the measurements under `outputs`, and print why files were left out. Raises
     RequestError if there is no such folder."""
     from perfkit.results.frames import load
     from perfkit.results.store import ResultError
@@ -120,13 +120,12 @@ def load(outputs: str | Path) -> "pd.DataFrame":
 
 
 def print_step(text: str) -> None:
-    """Print what is being done now."""
+    """Print the current step of a command."""
     click.echo(f"{text} …", err=True)
 
 
 def print_result(found: BaseModel, file: str | None, text: str | None = None) -> None:
-    """Print a result, as `text` or by itself, and write it as JSON where `--json` asks for
-    that."""
+    """Print a result, as `text` or its own string; write its JSON to `file`, `-` for stdout."""
     from perfkit.results.store import write_atomically
 
     content = found.model_dump_json(indent=1)
@@ -141,9 +140,9 @@ def print_result(found: BaseModel, file: str | None, text: str | None = None) ->
 
 
 def parameter_list() -> str:
-    """The parameters, one a line, for `perfkit run --help`."""
+    """Return a paragraph per parameter, for `perfkit run --help`."""
     wrapper = textwrap.TextWrapper(76, "  ", "      ", break_on_hyphens=False)
-    lines = ["\b", "Parameters, as in the notebook:"]
+    lines = ["\b", "Parameters of the notebook:"]
     for name, (default, meaning) in parameters().items():
         lines += wrapper.wrap(f"{name}={default!r}: {meaning}")
     return "\n".join(lines)

@@ -1,14 +1,14 @@
-"""What notebooks and pages show. Reads results; the numbers are computed elsewhere.
+"""Sections of notebooks and pages. This package reads results; it computes no numbers.
 
-section.py      text, tables and figures that need nothing but a notebook viewer
-style.py        how charts look
-pages.py        a notebook with its outputs, as a page
-measurement.py  the sections of a measurement's page, with the charts of its raw steps
-comparison.py   the sections of the pages of interleaved comparisons and of series
-audit.py        the sections of an audit's page
-summary.py      the sections of the summary
-published.py    the sections of the page of published tables
-site.py         writes pages: one, or all of an outputs folder with their index
+section.py      text, tables and figures as outputs of a notebook cell
+style.py        style of the charts
+pages.py        HTML pages from notebooks
+measurement.py  sections of a measurement's page, with the charts of its raw steps
+comparison.py   sections of the pages of interleaved comparisons and of the history
+audit.py        sections of an audit's page
+summary.py      sections of the summary
+published.py    sections of the page of published tables
+site.py         writes one page, or all pages of an outputs folder with their index
 """
 
 from dataclasses import replace
@@ -33,15 +33,15 @@ _NAMES = {
     "site": "publish publish_summary publish_published publish_history publish_comparison "
     "publish_audit",
 }
-"""What notebooks call, by its module."""
+"""Module -> names that notebooks use."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["set_language", *_HOME]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: a page of one measurement needs no published tables. The section
-    that a function returns knows in which folder its page is: links start there."""
+    """Import the name on first use: a measurement's page needs no published tables. Sections
+    get the folder of their page, to which links are relative."""
     if name not in _HOME:
         raise AttributeError(f"module 'perfkit.report' has no attribute {name!r}")
     found = getattr(import_module(f"perfkit.report.{_HOME[name]}"), name)

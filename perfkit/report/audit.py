@@ -1,4 +1,4 @@
-"""The sections of an audit's page; each raises ResultError for a folder without one."""
+"""Sections of an audit's page. Each raises ResultError for a folder without an audit."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,12 +18,12 @@ from perfkit.text import format
 from perfkit.text.language import gettext as _
 
 MOST_ROWS = 12
-"""So many waterfalls are drawn at most, those with the greatest differences."""
+"""Waterfalls that are drawn at most: those with the largest differences."""
 _text = partial(render, "audit")
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
-    """The page's title, and when the audit was made."""
+    """Return the page's title and the time of the audit."""
     audit = _read(folder)
     return _("Audit: %(label)s") % {"label": audit.label}, format.minute(audit.created)
 
@@ -33,7 +33,7 @@ def _read(folder: str | Path) -> Audit:
 
 
 def audit_headline(folder: str | Path) -> Section:
-    """How many claimed numbers are reproduced, and how far samples / time is from each."""
+    """Counts of claims by state, and the difference of samples / time from each claim."""
     audit = _read(folder)
     text = _text("headline", audit, get_args(State))
     known = [c for c in audit.claims if c.framework and c.reference_difference is not None]
@@ -41,7 +41,7 @@ def audit_headline(folder: str | Path) -> Section:
 
 
 def _differences(claims: list[Claim]) -> Section:
-    """How far samples / time of a log is from its claim: a dot each, coloured by framework."""
+    """Chart of samples / time relative to claims: a dot per claim, coloured by framework."""
     import seaborn
 
     places = [f"{(c.gpu or '–').split('-')[0]} · {c.precision} · {c.topology}" for c in claims]
@@ -58,8 +58,8 @@ def _differences(claims: list[Claim]) -> Section:
 
 
 def audit_waterfall(folder: str | Path) -> Section:
-    """From each published number to the throughput over all steady steps; of logs without a
-    claim, from the protocol's steps to the steady ones."""
+    """Stages from each published number to the throughput over all steady steps; for a log
+    without a claim, from the protocol's steps to the steady steps."""
     audit = _read(folder)
     found = {_label(c): c.waterfall for c in audit.claims if len(c.waterfall) > 1}
     claimed, names = {c.log for c in audit.claims}, wording.short_names(audit.logs)
@@ -79,15 +79,15 @@ def _label(claim: Claim) -> str:
 
 
 def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
-    """A row for each number: how far each stage is from the first, in percent."""
+    """Chart with a row per number: the difference of each stage from the first, in percent."""
     import seaborn
 
     names = {stage: wording.label("stage", stage) for stage in get_args(Stage)}
     points = pd.DataFrame(
         [
-            (label, names[one.stage], 100 * (one.value / stages[0].value - 1))
+            (label, names[stage.stage], 100 * (stage.value / stages[0].value - 1))
             for label, stages in found.items()
-            for one in stages
+            for stage in stages
         ],
         columns=["label", "stage", "share"],
     )
@@ -111,17 +111,17 @@ def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
 
 
 def audit_claims(folder: str | Path) -> Section:
-    """Each claimed number beside its recomputation; then those without a log."""
+    """Each claimed number with its recomputation, then claims without a log."""
     audit = _read(folder)
     return _text("claims", audit, {log.name: k for k, log in enumerate(audit.logs, 1)})
 
 
 def audit_findings(folder: str | Path) -> Section:
-    """What was noticed in several logs together, then by file and line."""
+    """Findings about several logs together, then findings by file and line."""
     audit = _read(folder)
     return _text("findings", audit, {log.name: PurePath(log.name).name for log in audit.logs})
 
 
 def audit_logs(folder: str | Path) -> Section:
-    """Each log with its facts and all its figures; the command of the audit."""
+    """The facts and figures of each log, and the command of the audit."""
     return _text("logs", _read(folder))

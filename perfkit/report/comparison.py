@@ -1,5 +1,5 @@
-"""The sections of an interleaved comparison's page, each of which raises ResultError without
-one, and of the page of series over time."""
+"""Sections of the history's page and of an interleaved comparison's page. The latter raise
+ResultError for a folder without a comparison."""
 
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ _text = partial(render, "comparison")
 
 
 def comparison_facts(folder: str | Path) -> tuple[str, str]:
-    """The page's title; when the comparison was made and, if there is a pair, on what."""
+    """Return the page's title, and the time of the comparison with its device if known."""
     _outputs, c = _read(folder)
     words, made = [MODELS[c.model].short_name], [format.minute(c.created)]
     for keys in (pair.keys for pair in c.pairs[:1]):
@@ -42,7 +42,7 @@ def comparison_facts(folder: str | Path) -> tuple[str, str]:
 
 
 def comparison_headline(folder: str | Path) -> Section:
-    """Each variant against the base, in a sentence and in a forest plot, or what went wrong."""
+    """The verdict on each variant, a forest plot of the ratios, and failures."""
     _outputs, c = _read(folder)
     text = _text("headline", c, comparison_facts(folder)[0], verdict_sentence)
     variants = [(c.variant_of(pair), pair) for pair in c.pairs]
@@ -52,40 +52,40 @@ def comparison_headline(folder: str | Path) -> Section:
 
 
 def comparison_variants(folder: str | Path) -> Section:
-    """Throughput, shares of the measured peaks and warnings of each variant."""
+    """Throughput, shares of the measured peaks and warnings per variant."""
     outputs, c = _read(folder)
     pages = [variant.id for variant in c.variants if has_page(outputs / variant.id)]
     return _text("variants", c, pages)
 
 
 def comparison_pairs(folder: str | Path) -> Section:
-    """Work equivalence, agreement with the results, every pair, differences, the command."""
+    """Work equivalence, agreement with the results, all pairs, differences, the command."""
     outputs, c = _read(folder)
     return _text("pairs", c, disagreements(c, outputs))
 
 
 def _read(folder: str | Path) -> tuple[Path, InterleavedComparison]:
-    """The folder of outputs, and the comparison in this folder of it."""
+    """Return the folder of outputs, and the comparison stored in `folder`."""
     place = resolved_path(str(folder))
     return place.parent.parent, read_comparison(place)
 
 
 MOST_CHARTS = 20
-"""Series whose charts are drawn, those measured last; the table has all."""
+"""Series whose charts are drawn; the table lists all series."""
 MOST_TICKS = 12
 LEAST_HEIGHT = 0.02
-"""Of the space above and below the points, in median throughputs."""
+"""Least margin above and below the points, in median throughputs."""
 _history = partial(render, "history")
 
 
 def history_overview(summary: Summary) -> Section:
-    """Which series regressed, and a table of all: the newest throughput, its ratio to the
-    measurement before, and the last change of level."""
+    """The series that regressed, and a table of all series: newest throughput, ratio to the
+    previous measurement, last change of level."""
     return _history("overview", summary.history, RECENT)
 
 
 def history_series(summary: Summary) -> Section:
-    """A chart and the changes of each series. The series that regressed come first."""
+    """A chart and the changes of each series, series that regressed first."""
     section = Section()
     ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
     for series in ordered[:MOST_CHARTS]:
@@ -96,8 +96,8 @@ def history_series(summary: Summary) -> Section:
 
 
 def chart(series: Series) -> Figure:
-    """Throughput of each measurement with its interval, in the order of time; a line for each
-    level, with the ratio to the level before; a dotted line where the environment changed."""
+    """Chart of a series in chronological order: throughputs with intervals, a line per level
+    with its ratio to the previous level, a dotted line at changes of the environment."""
     count, colour = len(series.points), COLOURS[series.framework]
     points = pd.DataFrame(
         {
@@ -112,7 +112,7 @@ def chart(series: Series) -> Figure:
     )
     names = [point.created[:10] for point in series.points]
     if len({*names}) < count:
-        # What tells several measurements of a day apart.
+        # Dates alone are ambiguous: several measurements were made on the same day.
         names = [plain(point.label) or minute(point.created) for point in series.points]
     with new_figure(8, 3.2) as (figure, (axes,)):
         estimates(axes, points, "x", "throughput", series.framework)
@@ -128,7 +128,8 @@ def chart(series: Series) -> Figure:
         for first, last in series.levels:
             level = values[first : last + 1].median()
             axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
-        # Not from 0: a change of a few percent must be seen. Noise must not fill the chart.
+        # The axis does not start at 0: a change of a few percent must be visible. The least
+        # margin keeps noise from filling the chart.
         low, high, middle = axes.dataLim.y0, axes.dataLim.y1, values.median()
         margin = max(0.25 * (high - low), LEAST_HEIGHT * middle)
         axes.set_ylim(low - margin, high + margin)

@@ -1,4 +1,4 @@
-"""The sections of a measurement's page. Their text is in templates/measurement.html.j2."""
+"""Sections of a measurement's page; templates/measurement.html.j2 has their text."""
 
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -38,21 +38,21 @@ from perfkit.text.language import gettext_noop as later
 from perfkit.text.messages import coded
 
 MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
-"""Of a chart: to compute them takes longer than to draw it."""
+"""Margins of a chart. Computing them would take longer than drawing the chart."""
 MOST_RANKS = 8
-"""Of more ranks, the fastest and the slowest are drawn."""
+"""With more ranks, only the fastest and the slowest rank are drawn."""
 SHADE: dict[str, Any] = {"color": style.FAINT, "alpha": 0.2, "linewidth": 0}
 
 
 class Steps(NamedTuple):
-    """The charts of the raw steps, empty without any, and what was checked."""
+    """Charts of the raw steps (empty if there are no raw steps) and results of the checks."""
 
     charts: Section
     checks: Checks
 
 
 def read_steps(measurement: Measurement) -> Steps:
-    """The raw steps, read once for all sections and languages of a page."""
+    """Read the raw steps, once for all sections and languages of a page."""
     paths = [measurement.result_file, *measurement.raw_files()]
     files = [path.stat() for path in paths]
     stamps = tuple((file.st_mtime_ns, file.st_size) for file in files)
@@ -70,13 +70,13 @@ def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
 
 
 def _warmups(steps: pd.DataFrame) -> "pd.Series[int]":
-    """The last step of each repeat's warm-up; only of repeats that have one."""
+    """Last warm-up step of each repeat that has a warm-up."""
     return steps[~steps["measured"]].groupby("repeat")["step"].max()
 
 
 def _overlaid(steps: pd.DataFrame, colour: str) -> Section:
-    """All repeats overlaid: the slowest rank's seconds by step, and their median. A step is
-    shaded the more, the more repeats have it in their warm-up."""
+    """Chart of all repeats overlaid: the slowest rank's seconds by step, and their median. The
+    shade of a step grows with the share of repeats that have it in their warm-up."""
     slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
     seconds, waits = slowest["seconds"].unstack(), slowest["data_wait_seconds"].unstack()
     x = seconds.index.to_numpy()
@@ -106,9 +106,9 @@ def _overlaid(steps: pd.DataFrame, colour: str) -> Section:
 
 
 def _each(steps: pd.DataFrame, colour: str) -> Section:
-    """A row for each repeat, on one scale: a line per rank or, of many, of the fastest and the
-    slowest; data wait; warm-up shaded. Drawn without axes, since a site has thousands of
-    these."""
+    """Chart with a row per repeat, on one scale: a line per rank (with many ranks, only the
+    fastest and the slowest), data wait, shaded warm-up. Drawn without axes, which would be
+    slow for the thousands of charts of a site."""
     if steps["rank"].nunique() > MOST_RANKS:
         by_step = steps.groupby(["repeat", "step"], as_index=False)
         steps = pd.concat([by_step.max(), by_step.min().assign(rank=-1)])
@@ -123,7 +123,7 @@ def _each(steps: pd.DataFrame, colour: str) -> Section:
     rows = [[(first, row), (last, row)] for row in range(len(repeats))]
     with style.chart_style():
         figure = Figure(figsize=(9, 0.5 * (len(repeats) + 1)))
-        # Steps and rows to shares of the figure, whose margins have the labels.
+        # From steps and rows to shares of the figure; the labels are in its margins.
         scale = Affine2D().translate(-first, 0.6)
         scale.scale(0.86 / max(last - first, 1), 1 / (len(repeats) + 1)).translate(0.07, 0)
         place: dict[str, Any] = {"transform": scale + figure.transFigure}
@@ -149,20 +149,19 @@ _text = partial(pages.render, "measurement")
 
 
 class MeasurementError(RuntimeError):
-    """A measurement is not complete; the message says why and what to type next."""
+    """The measurement is not complete; the message gives the reason and the next command."""
 
     def _render_traceback_(self) -> list[str]:
         return str(self).splitlines()
 
 
 def plan(plan: Plan) -> Section:
-    """What will be measured, before it runs."""
+    """The configuration and protocol of a planned measurement."""
     return _text("plan", plan.config, plan.protocol)
 
 
 def headline(measurement: Measurement) -> Section:
-    """Three tiles: the throughput, what limits it, and whether it can be trusted; then what
-    went wrong, and the pages that the measurement belongs to."""
+    """Three tiles (throughput, limit, trust), the failure if any, and related pages."""
     result, found = measurement.result, read_steps(measurement).checks
     diagnosis, _problem = _diagnosis(measurement)
     return _text(
@@ -178,7 +177,7 @@ def headline(measurement: Measurement) -> Section:
 
 
 def _diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:
-    """The diagnosis, if there is one; why it can't be read."""
+    """Return the diagnosis, None without one, and why it can't be read."""
     try:
         return read_diagnosis(measurement.folder), ""
     except ResultError as error:
@@ -186,7 +185,7 @@ def _diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:
 
 
 def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
-    """Names and addresses of the pages that this one belongs to."""
+    """Return names and addresses of related pages."""
     outputs, own = measurement.folder.parent, measurement.result.id
     found = [
         (_("Interleaved comparison: %(name)s") % {"name": name}, folder)
@@ -205,7 +204,7 @@ def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tupl
 
 
 def step_times(measurement: Measurement) -> Section:
-    """Every step: all repeats overlaid, then one after another, and where they are steady."""
+    """Charts of all steps, repeats overlaid and one by one, and the steady state."""
     result, steps = measurement.result, read_steps(measurement)
     if not steps.charts.parts:
         return _text("no_steps", result, steps.checks.problem)
@@ -215,18 +214,18 @@ def step_times(measurement: Measurement) -> Section:
 
 
 def warnings(measurement: Measurement) -> Section:
-    """The warnings with their sentences, the worst first, and what was checked."""
+    """The warnings, worst first, and the checks that were made."""
     result, found = measurement.result, read_steps(measurement).checks
     in_logs = [
-        (one.code, f"{one.file}{f', {one.line}' if one.line else ''}: {found_in_log(one)}")
-        for one in (result.imported.findings if result.imported else ())
+        (note.code, f"{note.file}{f', {note.line}' if note.line else ''}: {found_in_log(note)}")
+        for note in (result.imported.findings if result.imported else ())
     ]
     checked = checked_aspects(result, found.profiles)
     return _text("warnings", result, found.warnings, checked, FEWEST_STEPS, in_logs)
 
 
 def repeats(measurement: Measurement) -> Section:
-    """The repeats and, of several ranks, the ranks."""
+    """Tables of the repeats and, with several ranks, of the ranks."""
     result = measurement.result
     every = [rank for repeat in result.complete_repeats for rank in repeat.ranks]
     numbers = sorted({rank.rank for rank in every})
@@ -235,7 +234,7 @@ def repeats(measurement: Measurement) -> Section:
 
 
 def limits(measurement: Measurement) -> Section:
-    """What limits the throughput: the diagnosis, and the share of the peaks."""
+    """The diagnosis, and the shares of the measured peak and the datasheet's peak."""
     result, c = measurement.result, measurement.result.config
     found, problem = _diagnosis(measurement)
     sheet, diagnose = datasheet(result), ""
@@ -260,7 +259,7 @@ def telemetry(measurement: Measurement) -> Section:
 
 
 def work_equivalence(measurement: Measurement) -> Section:
-    """With which other frameworks this one was verified to do the same work."""
+    """Results of work verification against other frameworks."""
     result, unreadable = measurement.result, list[str]()
     found = verification.comparisons_of(measurement.folder.parent, result, unreadable)
     verify = "" if result.imported else verification.command(result.config)
@@ -268,8 +267,8 @@ def work_equivalence(measurement: Measurement) -> Section:
 
 
 def parameters(measurement: Measurement) -> Section:
-    """The command that runs it again, and every parameter with its meaning; of an imported
-    measurement what is known, and from where."""
+    """The command that repeats the measurement, and every parameter with its meaning; for an
+    imported measurement, the known values and their sources."""
     result, c = measurement.result, measurement.result.config
     known = result.parameters | {"model": c.model}
     known |= {f"environment.{fact}": result.fact(fact) for fact in result.environment}
@@ -289,30 +288,30 @@ def parameters(measurement: Measurement) -> Section:
 
 
 def effective_settings(measurement: Measurement) -> Section:
-    """What the run really did, as read inside the workers."""
+    """Effective settings as read inside the workers."""
     code = presets.code(measurement.result.config.strategy)
     return _text("settings", measurement.result, code)
 
 
 def environment(measurement: Measurement) -> Section:
-    """Hardware, driver and versions, with the reason for what could not be read."""
+    """Hardware, driver and versions, with reasons for facts that could not be read."""
     readings = measurement.result.environment
     missing: dict[str, list[str]] = {}
     for name, reading in readings.items():
         if reading.missing:
             missing.setdefault(reading.missing, []).append(format.fact_name(name))
-    known = {name: one.value for name, one in readings.items() if not one.missing}
+    known = {name: fact.value for name, fact in readings.items() if not fact.missing}
     shown = _text("environment", known, missing)
     return folded(_("%(count)d facts") % {"count": len(readings)}, shown)
 
 
 def method(measurement: Measurement) -> Section:
-    """How the number came about."""
+    """How the throughput is measured, or derived from imported logs."""
     return _text("method", measurement.result)
 
 
 def raw_files(measurement: Measurement) -> Section:
-    """Links to the result and the raw files, and whether the numbers follow from them."""
+    """Links to the result and the raw files, and the check of one against the other."""
     folder, problems = measurement.folder, read_steps(measurement).checks.disagreements
     files = [measurement.result_file, *measurement.raw_files(), *measurement.log_files()]
     files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{EVIDENCE}/*/*.jsonl")])
@@ -322,7 +321,7 @@ def raw_files(measurement: Measurement) -> Section:
 
 
 def number_words(result: Result) -> str:
-    """The throughput of a complete measurement with its unit and interval."""
+    """Return the throughput of a complete measurement with its unit and interval."""
     found = result.throughput
     assert found
     words = f"{format.number(found.value)} {found.unit}, "
@@ -335,7 +334,7 @@ def number_words(result: Result) -> str:
 
 
 def warning_words(measurement: Measurement) -> str:
-    """How many warnings there are, and their codes, the worst first."""
+    """Return the number of warnings and their codes, worst first."""
     codes = [warning.code for warning in read_steps(measurement).checks.warnings]
     if not codes:
         return _("no warnings")
@@ -346,14 +345,14 @@ def warning_words(measurement: Measurement) -> str:
 
 
 def outcome(measurement: Measurement) -> Section:
-    """The last output of a model notebook, which `papermill --log-output` prints: number,
-    interval, warnings and page. Raises MeasurementError if the measurement is not complete."""
+    """The last output of a model notebook, which `papermill --log-output` prints: throughput,
+    interval, warnings, page. Raises MeasurementError if the measurement is not complete."""
     result, kept = measurement.result, len(measurement.result.complete_repeats)
     if result.status != "complete":
-        reason = coded(result.failure) if result.failure else "it is not finished"
-        done = f"{kept} of {result.protocol.repeats} repeats are kept; the same command goes on"
+        reason = coded(result.failure) if result.failure else "not finished"
+        done = f"{kept} of {result.protocol.repeats} repeats are kept"
         logs = f"Logs: {config.portable(str(measurement.folder / 'logs'))}"
-        advice = f"{done}. {logs}" if kept else logs
+        advice = f"{done}; the same command continues. {logs}" if kept else logs
         raise MeasurementError(f"{result.id} {result.status}: {reason}\n{advice}")
     page = config.portable(str(measurement.page_file))
     link = Markup('<a href="report.html">%s</a>') % page
@@ -364,9 +363,9 @@ def outcome(measurement: Measurement) -> Section:
 def write_measurement(
     measurement: Measurement, *, notebook: bool = False, executed: Path | None = None
 ) -> None:
-    """Write the measurement's page in every language and, if asked for, notebook.ipynb with
-    its outputs. `executed` is a notebook of the user's own after its run: it becomes
-    notebook.ipynb, and its cells are on the page too."""
+    """Write the measurement's page in every language and, with `notebook`, notebook.ipynb with
+    its outputs. `executed` is an executed notebook of the user's: it becomes notebook.ipynb,
+    and its cells are on the page too."""
     result, folder = measurement.result, measurement.folder
     if executed:
         pages.keep_own_notebook(executed, folder)

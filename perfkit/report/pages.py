@@ -1,9 +1,8 @@
-"""A page is the notebook's headings, text and outputs, with nbconvert's filters.
+"""HTML pages from the headings, text and outputs of notebooks, with nbconvert's filters.
 
-The cells tagged `show` of the suite's notebooks are evaluated from what is stored, without a
-kernel, so that a page comes out the same right after the measurement, after a crash, or on
-another machine years later. A notebook of the user's own has cells besides, whose outputs are
-taken from its last run.
+Cells tagged `show` in the suite's notebooks are evaluated from stored results, without a
+kernel: a page is the same right after the measurement, after a crash, and on another machine
+years later. A user's notebook may have more cells; their outputs are those of its last run.
 """
 
 import base64
@@ -43,18 +42,18 @@ TAGS = (
     "a abbr b blockquote br caption code dd details div dl dt em h1 h2 h3 h4 hr i li ol p pre "
     "small span strong sub summary sup table tbody td th thead tr ul"
 )
-"""Elements that an output of a cell of the user's own may have."""
+"""HTML elements allowed in outputs of a user's cells."""
 ATTRIBUTES = {"a": ["href"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan"]}
 ALIGNED = re.compile(f'(<t[dh]) style="(?:{LEFT}|({RIGHT}))"')
-"""A table's cell in a notebook, where it has no style sheet."""
+"""A table cell with the inline style that it needs in a notebook, without a style sheet."""
 UNSEEN = re.compile(r"<(style|script)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 OWN = "perfkit_own"
-"""The metadata of a stored notebook of the user's own."""
+"""Metadata key that marks a stored notebook as the user's."""
 HEAD_LENGTH = 4096
-"""How far into a page the warnings in its head are looked for, in bytes."""
+"""Bytes at the start of a page that are searched for the warnings in its head."""
 WARNINGS_IN_HEAD = re.compile(r'<meta name="warnings" content="([\w ]*)">')
 INDENT_OR_COMMENT = re.compile(r"^ *(//.*\n|\n)?", re.MULTILINE)
-"""What each page's style and scripts have for readers of the source alone."""
+"""Parts of style and scripts that serve only readers of the source."""
 STYLE, SCRIPT, INDEX_SCRIPT = (
     INDENT_OR_COMMENT.sub("", (Path(__file__).parent / "templates" / name).read_text("utf-8"))
     for name in ("style.css", "script.js", "index.js")
@@ -67,7 +66,7 @@ POLICY = (
     f"default-src 'none'; style-src 'unsafe-inline'; script-src {DIGESTS}; "
     "img-src data:; base-uri 'none'; form-action 'none'"
 )
-"""The policy allows the style and the very scripts that pages have in them, and no request."""
+"""Content-Security-Policy: inline style, the pages' own scripts by digest, no requests."""
 TEMPLATES = Environment(
     loader=PackageLoader("perfkit.report"),
     extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
@@ -81,30 +80,30 @@ TEMPLATES.policies["ext.i18n.trimmed"] = True
 TEMPLATES.filters |= {"translated": language.gettext, "variant_name": format.variant_name}
 TEMPLATES.filters |= {"markdown2html": markdown2html, "strip_ansi": strip_ansi}
 PLANNED: set[Path] = set()
-"""The folders that will have a page when the whole site is written."""
+"""Folders that will have a page when the whole site is written."""
 
 
 def render(template: str, macro: str, *values: Any, **named: Any) -> Section:
-    """What the macro of templates/<template>.html.j2 makes of these values."""
+    """Render a macro of templates/<template>.html.j2 with these values."""
     module = TEMPLATES.get_template(f"{template}.html.j2").module
     return markup(getattr(module, macro)(*values, **named))
 
 
 def has_page(folder: Path) -> bool:
-    """Whether the folder has a page in the current language or, while the whole site is
-    written, will have it, so that others may link to it."""
+    """Whether the folder has a page in the current language, or will have one at the end of
+    `write_site`."""
     return folder in PLANNED or (folder / file_name("report")).exists()
 
 
 def page_address(outputs: Path, folder: str) -> str:
-    """The address of the page in `folder` below `outputs` from the page in another; empty if
-    there is none."""
+    """Return the address of the page in `folder` below `outputs`, relative to the page in a
+    sibling folder; empty if there is no page."""
     return f"../{quote(folder)}/{file_name('report')}" if has_page(outputs / folder) else ""
 
 
 def page_warnings(page: Path) -> list[str] | None:
-    """The codes of the warnings on a measurement's page, the worst first, as they are stored in
-    its head: to judge the steps again takes all raw files. None where they are unknown."""
+    """Return the warning codes stored in the head of a measurement's page, worst first; None if
+    unknown. Deriving them from the raw files again would be slow."""
     try:
         with open_stored(page) as stream:
             found = WARNINGS_IN_HEAD.search(stream.read(HEAD_LENGTH).decode(errors="replace"))
@@ -119,7 +118,7 @@ FUNCTIONS = (
     *(messages.coded, messages.sentence, messages.severity, messages.worst_first),
     *(page_address, page_warnings),
 )
-"""What templates call by its name."""
+"""Functions that templates call by name."""
 TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     "COLOURS": COLOURS,
     "INK": INK,
@@ -143,26 +142,26 @@ TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
 
 @cache
 def suite_notebook(name: str) -> NotebookNode:
-    """notebooks/<name>.ipynb of the checkout."""
+    """Read notebooks/<name>.ipynb of the checkout."""
     return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
 
 
 def keep_own_notebook(executed: Path, folder: Path) -> None:
-    """Keep a notebook of the user's own, after its run, as the source of the page there."""
+    """Store a user's executed notebook as the source of the page in `folder`."""
     notebook = nbformat.read(executed, as_version=4)
     notebook.metadata[OWN] = True
     write_atomically(folder / NOTEBOOK, nbformat.writes(notebook))
 
 
 def source_notebook(folder: Path, name: str) -> NotebookNode:
-    """The notebook of the page in the folder: notebooks/<name>.ipynb or, if that in the folder
-    is the user's own, that one, its outputs without scripts and the like. Of its cells only
-    those of the suite's notebook are tagged `show`, and may be evaluated: it may come from
-    anywhere."""
+    """Return the notebook that is the source of the page in `folder`: the user's notebook
+    stored there, its outputs sanitized, or else notebooks/<name>.ipynb. A user's notebook may
+    come from anywhere, so only cells with the source of a suite's cell keep the tag `show`,
+    which has them evaluated."""
     suite = suite_notebook(name)
     try:
         text = read_file(folder / NOTEBOOK).decode()
-        # To read it as a notebook takes longer than all the rest of a page.
+        # Parsing the notebook would take longer than the rest of the page.
         if f'"{OWN}"' not in text:
             return suite
         notebook = nbformat.reads(text, as_version=4)
@@ -176,7 +175,7 @@ def source_notebook(folder: Path, name: str) -> NotebookNode:
             cell.metadata["tags"] = [tag for tag in _tags(cell) if tag != "show"]
         for output in cell.get("outputs", []):
             if html := output.get("data", {}).get("text/html"):
-                # The sanitizer takes the elements away, and would leave what is in them.
+                # The sanitizer would remove these elements but leave their content.
                 output.data["text/html"] = re.sub(UNSEEN, "", html)
     sanitizer = SanitizeHTML(enabled=True, strip=True, tags=TAGS.split(), attributes=ATTRIBUTES)
     return sanitizer.preprocess(notebook, {})[0]
@@ -196,11 +195,11 @@ def write_notebook(
     keep: bool,
     **page: Any,
 ) -> None:
-    """Write the page of a notebook by `write_page`, inputs hidden, in the current language.
+    """Write the page of a notebook by `write_page`, without inputs, in the current language.
 
-    Its show cells, each an expression over `names`, have their outputs; other cells keep
-    theirs. `heading` takes the place of the first heading. To `keep` it is to write it into the
-    folder too, with these parameters, its figures as PNG."""
+    Cells tagged `show`, each an expression over `names`, are evaluated; other cells keep their
+    outputs. `heading` replaces the first heading. With `keep`, also writes the notebook into
+    the folder, with these parameters and its figures as PNG."""
     cells = []
     for cell in notebook.cells:
         copy, tags = NotebookNode(cell), _tags(cell)
@@ -214,7 +213,7 @@ def write_notebook(
             copy.source = "\n".join(f"{name} = {v!r}" for name, v in parameters.items())
         elif "show" in tags:
             section = eval(compile(cell.source, "show", "eval"), {"report": report, **names})
-            copy.outputs = [nbformat.from_dict(one) for one in section.outputs(png=keep)]
+            copy.outputs = [nbformat.from_dict(shown) for shown in section.outputs(png=keep)]
         cells.append(copy)
     content = TEMPLATES.get_template("notebook.html.j2").render(cells=cells)
     by_style_sheet = ALIGNED.sub(
@@ -223,7 +222,7 @@ def write_notebook(
     if keep:
         for output in (output for cell in cells for output in cell.get("outputs", [])):
             if "image/png" in output.data:
-                # Viewers show either, and no SVG in a notebook that is not trusted.
+                # Viewers show no SVG in untrusted notebooks.
                 del output.data["image/svg+xml"]
         kept = NotebookNode(notebook | {"cells": cells})
         write_atomically(folder / NOTEBOOK, nbformat.writes(kept))
@@ -239,10 +238,10 @@ def write_page(
     files: Sequence[str] = (),
     **page: Any,
 ) -> None:
-    """Write HTML as report.html, in the current language, into `folder`, which lies below
-    `outputs`. `here` is its place among the site's pages. It links to those of the `files` that
-    exist. `page` has more for layout.html.j2: its title, when and on what it was `made`, and
-    `facts` for the page's head, by name."""
+    """Write HTML as report.html, in the current language, into `folder` below `outputs`.
+    `here` is the page's entry in the site's navigation. The page links to the `files` that
+    exist. `page` has further variables of layout.html.j2: `title`, `made` (time and devices)
+    and `facts` (meta elements by name)."""
     text = TEMPLATES.get_template("layout.html.j2").render(
         page,
         stem="report",
@@ -256,7 +255,7 @@ def write_page(
 
 
 def write_unreadable(folder: Path, outputs: Path, reason: str) -> None:
-    """Put the reason in the place of the pages that a result had while it could be read."""
+    """Replace existing pages of a result that can no longer be read by the reason."""
     for code in language.LANGUAGES:
         if (folder / file_name("report", code)).exists():
             with language.in_language(code):

@@ -1,4 +1,4 @@
-"""The page of published tables: as their sources lay them out, with what the numbers show."""
+"""Sections of the page of published tables: tables in their sources' layout, and charts."""
 
 from functools import partial
 from textwrap import fill
@@ -21,36 +21,36 @@ from perfkit.text.language import gettext as _
 
 VALUES = ("throughput", "throughput_low", "throughput_high", "repeat_throughputs")
 LEAD = 1.01
-"""The least ratio to the next framework that makes one the fastest."""
+"""Least ratio to the second framework at which a framework counts as the fastest."""
 _text = partial(render, "published")
 
 
 def published_tables(summary: Any) -> Section:
-    """A section for each source, with the `measurements` of the summary in their places."""
+    """The tables of each source, with the summary's measurements in matching cells."""
     every, outputs = cells_of(published()), summary.outputs
     found = match(every, records(summary.measurements.sort_values("created", ascending=False)))
     rows = [c | labels(c) | {"matches": [m for m in found if m.cell is c]} for c in every]
     shown = _text("introduction")
-    for source, some in pd.DataFrame(rows).groupby("source", sort=False):
-        is_run, measured = some["table"] == RUNS, some["matches"].astype(bool)
-        not_run = some["printed"][~is_run & ~measured].count()
-        counts = (some["printed"].count(), not_run, sum(some["status"] == "not_published"))
-        shown += _text("source", source, SHAPES[some["table"].iloc[0]].url, *counts)
-        for (table, part), cells in some.groupby(["table", "part"], sort=False):
+    for source, listed in pd.DataFrame(rows).groupby("source", sort=False):
+        is_run, measured = listed["table"] == RUNS, listed["matches"].astype(bool)
+        not_run = listed["printed"][~is_run & ~measured].count()
+        counts = (listed["printed"].count(), not_run, sum(listed["status"] == "not_published"))
+        shown += _text("source", source, SHAPES[listed["table"].iloc[0]].url, *counts)
+        for (table, part), cells in listed.groupby(["table", "part"], sort=False):
             model = cells["model"].iloc[0]
             caption = f"{MODELS[PARAMETER.get(model, model)].short_name}, {part}"
             facts = {key: stated(cells, key) for key in ("gpu", "input", "statistic")}
             laid_out = (cells.to_dict("records"), caption, SHAPES[table].corner, facts)
-            section = _text("part", *laid_out, outputs) + charts(cells, some[is_run])
+            section = _text("part", *laid_out, outputs) + charts(cells, listed[is_run])
             shown += folded(_("Single runs"), section) if table == RUNS else section
-        if beside := some["matches"].sum():
-            words = _("Measurements beside these numbers: %(count)d") % {"count": len(beside)}
+        if beside := listed["matches"].sum():
+            words = _("Measurements matching these numbers: %(count)d") % {"count": len(beside)}
             shown += folded(words, _text("beside", beside, outputs))
     return shown
 
 
 def charts(cells: pd.DataFrame, runs: pd.DataFrame) -> Section:
-    """What the numbers of a part of a table show, with the source's single `runs`."""
+    """Charts and findings of a part of a table, with the source's single `runs`."""
     draw = CHARTS.get(SHAPES[cells["table"].iloc[0]].chart, ())
     if not draw:
         return Section()
@@ -61,7 +61,7 @@ def charts(cells: pd.DataFrame, runs: pd.DataFrame) -> Section:
 
 
 def batches(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
-    """Throughput by batch size, a line for each topology; returns where it is highest."""
+    """Draw throughput by batch size, a line per topology; return a sentence on the highest."""
     cells, sizes = cells.sort_values("gpus"), sorted({*cells["batch_per_gpu"]})
     lines(axes, cells, "topology", _("topology"), x="batch_per_gpu", y="throughput")
     best = cells.loc[cells["throughput"].idxmax()]
@@ -75,8 +75,8 @@ def batches(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
 
 
 def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Efficiency by topology, with single runs as dots; 100 % are the fewest GPUs of a line.
-    Returns what the most GPUs give at best."""
+    """Draw scaling efficiency by topology, with single runs as dots; 100 % is the efficiency on
+    the fewest GPUs of a line. Return a sentence on the best scaling to the most GPUs."""
     line = "name" if cells["name"].nunique() > 1 else "batch_per_gpu"
     legend = _("framework") if line == "name" else _("batch per device")
     cells = cells[cells["note"] != NO_BASE].sort_values([line, "gpus", "nodes"])
@@ -101,15 +101,16 @@ def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 
 def frameworks(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
-    """Throughput per GPU by row, with what was measured on that GPU in that precision.
-    Returns in how many rows a framework is the fastest at the row's batch size."""
+    """Draw throughput per GPU by row, with measurements on the same GPU in the same precision.
+    Return a sentence on the number of rows in which each framework is the fastest at the row's
+    batch size."""
     rows, names = list(cells["row"].unique()), list(cells["name"].unique())
     lanes = cells["row"].map(rows.index) + 0.7 * cells["name"].map(names.index) / len(names)
     cells = cells.assign(x=cells["throughput"] / cells["gpus"], y=lanes - 0.25)
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 7}
     for cell in cells.to_dict("records"):
         axes.annotate(cell["marks"], (cell["x"], cell["y"]), (-6, -3), **place)
-        for row in [one.row for one in cell["matches"] if one.ratio and one.is_like]:
+        for row in [found.row for found in cell["matches"] if found.ratio and found.is_like]:
             values = {key: [np.array(row[key], float) / cell["gpus"]] for key in VALUES}
             point = {"name": cell["name"], "y": cell["y"] + 0.35 / len(names)} | values
             label = _("%(framework)s, measured") % {"framework": cell["name"]}
@@ -129,4 +130,4 @@ def frameworks(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
 
 
 CHARTS = {"batch": (batches, scaling), "scaling": (scaling,), "frameworks": (frameworks,)}
-"""The charts of a layout's kind; of other kinds there are none."""
+"""Kind of a table's layout -> its charts; other kinds have no chart."""

@@ -1,8 +1,8 @@
-"""What a notebook cell shows: text, tables and figures that need nothing but a notebook viewer.
+"""Outputs of a notebook cell: text, tables and figures.
 
-JupyterLab, VS Code, GitHub and nbconvert show MIME bundles, and have none of a page's styles.
-So a figure brings its own colours, as SVG and as PNG for viewers that show no SVG, and a cell
-of a table its own alignment: JupyterLab removes `style` elements from untrusted notebooks.
+JupyterLab, VS Code, GitHub and nbconvert show MIME bundles without a page's style sheet, and
+JupyterLab removes `style` elements from untrusted notebooks. So figures have their own colours,
+as SVG and as PNG for viewers without SVG, and table cells have inline alignment.
 """
 
 import base64
@@ -38,13 +38,13 @@ SEVERITY_MARKS = {
 NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
 LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
 NUMBER = re.compile(r"([■▲●] )?[+–-]?[\d.,]+|–|$")
-"""How the text of a cell begins that is aligned to the right, a mark before it."""
+"""Start of a cell's text, after an optional mark, that aligns the cell to the right."""
 TAG = re.compile("<[^>]*>")
 
 
 @dataclass(frozen=True)
 class Html:
-    """Text and tables as HTML, in which foreign text is escaped already."""
+    """Text and tables as HTML in which foreign text is already escaped."""
 
     html: str
     metadata: ClassVar[dict[str, Any]] = {}
@@ -61,8 +61,8 @@ class Html:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure. `alt` says what it shows; `folded` is the heading below which a page folds it.
-    Its texts are translated when it is shown, so that it is drawn once for all languages."""
+    """A figure with its alternative text; pages fold it below the heading `folded`, if any. Its
+    texts are translated when it is shown, so that it is drawn once for all languages."""
 
     figure: Figure
     alt: str
@@ -92,7 +92,7 @@ class Picture:
         with chart_style():
             self.figure.savefig(stream, format="svg", metadata=nothing)
         text = stream.getvalue()
-        # Comments repeat texts, which are foreign.
+        # Comments repeat foreign text, unescaped.
         text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
         text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
         return re.sub(r"\s*\n\s*", " ", text)
@@ -109,7 +109,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """The outputs of a cell, in order. Displays itself in a notebook. Links start at
+    """Outputs of a cell, in order; displays itself in a notebook. Links are relative to
     `page_folder`."""
 
     parts: tuple[Html | Picture, ...] = ()
@@ -128,13 +128,13 @@ class Section:
             display(bundle, raw=True, metadata=part.metadata)
 
     def outputs(self, *, png: bool) -> list[dict[str, Any]]:
-        """The parts as outputs of a cell. With `png`, all that a notebook viewer may need."""
+        """Return the parts as outputs of a cell; `png` adds formats for other viewers."""
         kind = {"output_type": "display_data"}
         return [kind | {"data": p.bundle(png=png), "metadata": p.metadata} for p in self.parts]
 
     @property
     def html(self) -> str:
-        """All of it as one piece of HTML."""
+        """HTML of all parts."""
         return "\n".join(next(iter(part.bundle(png=False).values())) for part in self.parts)
 
     def __repr__(self) -> str:
@@ -142,18 +142,19 @@ class Section:
 
 
 def _from_here(html: str, page_folder: Path) -> str:
-    """The page's links from the folder of the notebook that runs. Outside the checkout they
-    stay: JupyterLab could not follow them, and they would have this machine's paths in them."""
+    """Make links relative to the working directory, which is the running notebook's folder.
+    Links outside the checkout stay: JupyterLab could not follow them, and they would contain
+    paths of this machine."""
     here = Path.cwd()
     if not (page_folder.is_relative_to(ROOT) and here.is_relative_to(ROOT)):
         return html
-    way = quote(os.path.relpath(page_folder, here))
-    return re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{way}/", html)
+    base = quote(os.path.relpath(page_folder, here))
+    return re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", html)
 
 
 def markup(html: str) -> Section:
-    """A section of HTML that is safe: foreign text in it is escaped already. Its notes have
-    their style with them."""
+    """Return a section of safe HTML, in which foreign text is already escaped. Notes get an
+    inline style."""
     text = str(html).strip().replace('class="note"', NOTE)
     return Section((Html(text),)) if text else Section()
 
@@ -163,7 +164,7 @@ def picture(figure: Figure, alt: str) -> Section:
 
 
 def folded(heading: str, section: Section) -> Section:
-    """The section below a heading that opens it; figures are folded on pages alone."""
+    """Return the section folded below a heading. Figures are folded on pages only."""
     html = "\n".join(part.html for part in section.parts if isinstance(part, Html))
     pictures = [replace(p, folded=heading) for p in section.parts if isinstance(p, Picture)]
     text = f"<details><summary>{escape(heading)}</summary>{html}</details>"
@@ -171,7 +172,7 @@ def folded(heading: str, section: Section) -> Section:
 
 
 def severity_mark(severity: str | None) -> Markup:
-    """A mark whose shape and colour tell the severity of a warning."""
+    """Return a mark whose shape and colour show the severity of a warning."""
     shape, colour = SEVERITY_MARKS[severity]
     return Markup('<span style="color: %s">%s</span>') % (colour, shape)
 
@@ -179,11 +180,11 @@ def severity_mark(severity: str | None) -> Markup:
 def table(
     rows: Iterable[Any], headings: Mapping[str, str] | Iterable[Any], caption: str = ""
 ) -> Section:
-    """A table with a row per item and a column per heading; nothing without a row.
+    """Return a table with a row per item and a column per heading; empty without rows.
 
-    None is a dash, and columns of empty text are left out. Where `headings` are by field
-    (dotted name), the items are stored objects, whose values are formatted by the unit in the
-    field's name; nothing for None. Texts are foreign but for those that are Markup; columns of
+    None is shown as a dash; columns of empty text are left out. If `headings` is a mapping by
+    field (dotted name), the items are stored objects: their values are formatted by the unit in
+    the field's name, and None is empty text. Text is escaped unless it is Markup. Columns of
     numbers are aligned to the right."""
     if isinstance(headings, Mapping):
         rows = [[_formatted(row, field) for field in headings] for row in rows]

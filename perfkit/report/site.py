@@ -1,5 +1,5 @@
-"""Writes pages: of one measurement, comparison or audit, or all of an outputs folder with their
-index, results.csv and results.json."""
+"""Writes the page of a measurement, comparison or audit, or all pages of an outputs folder with
+their index, results.csv and results.json."""
 
 import os
 import signal
@@ -41,19 +41,19 @@ STORED: dict[str, tuple[Callable[[Path], Iterable[Path]], Callable[[Path], Any]]
     "comparison": (comparison_folders, read_comparison),
     "audit": (audit_folders, read_audit),
 }
-"""What has a page besides measurements: where below the outputs, and how it is read."""
+"""Stored kinds with a page, besides measurements -> functions that list and read them."""
 SUMMARY_PAGES = ("summary", "published", "history")
 FILES = ["comparison.json", "audit.json", NOTEBOOK, "../results.csv", "../results.json"]
-"""What all these pages link to, where it is."""
+"""Files that pages other than a measurement's link to, if they exist."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a text begins that a spreadsheet takes for a formula."""
+"""First characters of text that a spreadsheet would take for a formula."""
 
 
 def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, list[str]]:
-    """Write every page under `outputs`, and call `progress` with 1 for each of the `parts`.
-    Returns the index's path, and why anything was left out, as summary and index say too."""
+    """Write every page under `outputs`; call `progress(1)` after each of the `parts`. Return
+    the path of the index, and the reasons why files were left out."""
     jobs = _jobs(outputs)
-    # Pages link to others that are written later, all of them to the summary.
+    # Pages link to pages that are written later, such as the summary.
     planned = [folder for _kind, folder in jobs] + [outputs / name for name in SUMMARY_PAGES]
     workers = len(os.sched_getaffinity(0))
     broken: list[str] = []
@@ -75,14 +75,14 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
 
 
 def _begin(planned: list[Path]) -> None:
-    """In each process: it ends with the one that writes the site, which an interrupt ends."""
+    """Initialize a pool process: it ends with its parent, which alone handles interrupts."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pages.PLANNED.update(planned)
 
 
 def parts(outputs: Path) -> int:
-    """How many parts write_site has to write."""
+    """Return the number of parts that write_site writes."""
     return len(_jobs(outputs)) + len(LANGUAGES)
 
 
@@ -94,9 +94,9 @@ def _jobs(outputs: Path) -> list[tuple[str, Path]]:
 def _write_one(
     outputs: Path, kind: str, folder: Path
 ) -> tuple[list[str], dict[str, list[str] | None]]:
-    """Write the page of what is stored in `folder`. If that can't be read, the reason is on its
-    page, and in the index. Returns any other reason why there is no page, and of a measurement
-    by its folder in what it contradicts its raw files."""
+    """Write the page of the result in `folder`; if the result can't be read, the page gives the
+    reason. Return other reasons for a missing page, and for a measurement, by folder name, its
+    disagreements with the raw files."""
     try:
         if kind == "measurement":
             measurement = Measurement.read(folder)
@@ -106,7 +106,7 @@ def _write_one(
             _write(kind, folder, language)
     except ResultError as error:
         pages.write_unreadable(folder, outputs, str(error).replace(f"{outputs}/", ""))
-    # A result from elsewhere may be odd in unforeseen ways; the others' pages are written.
+    # A foreign result may fail in unforeseen ways; the other pages must be written.
     except Exception as error:
         reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
         return [f"{folder.name}: its page could not be written ({reason})"], {}
@@ -114,28 +114,29 @@ def _write_one(
 
 
 class _Found(NamedTuple):
-    """The measurements as `perfkit.load` gives them and, without their repeats, one by one."""
+    """All measurements as a DataFrame of `perfkit.load`, and as objects without repeats."""
 
     frame: pd.DataFrame
     rows: list[Measurement]
 
 
 def _read(outputs: Path, checked: Mapping[str, list[str] | None]) -> _Found:
-    """All measurements, read once; those in `checked` are not held against their raw files
-    again."""
+    """Read all measurements once. `checked` has known disagreements with raw files by folder
+    name; other measurements are checked."""
     found: list[Measurement] = []
     unreadable: list[str] = []
 
-    def check(one: Measurement) -> list[str] | None:
-        name = one.folder.name
-        return checked[name] if name in checked else check_against_raw(one)
+    def check(measurement: Measurement) -> list[str] | None:
+        name = measurement.folder.name
+        return checked[name] if name in checked else check_against_raw(measurement)
 
-    def kept() -> Iterator[Measurement]:
-        for one in measurements(outputs, unreadable, check):
-            found.append(replace(one, result=one.result.model_copy(update={"repeats": []})))
-            yield one
+    def collected() -> Iterator[Measurement]:
+        for measurement in measurements(outputs, unreadable, check):
+            small = measurement.result.model_copy(update={"repeats": []})
+            found.append(replace(measurement, result=small))
+            yield measurement
 
-    frame = as_frame(kept())
+    frame = as_frame(collected())
     frame.attrs["unreadable"] = unreadable
     return _Found(frame, found)
 
@@ -147,8 +148,8 @@ def write_summary(summary: Summary, language: str) -> None:
 
 
 def _write(kind: str, shown: Summary | Path, language: str, keep: bool = False) -> None:
-    """Write the page of the notebook `kind` about a summary or what is stored in a folder; to
-    `keep`, the notebook too."""
+    """Write the page of the notebook `kind` for a summary or a stored folder; with `keep`,
+    the notebook too."""
     outputs, folder = _places(kind, shown)
     make_folder(folder)
     with in_language(language):
@@ -156,7 +157,7 @@ def _write(kind: str, shown: Summary | Path, language: str, keep: bool = False) 
         names: dict[str, Any] = {"folder": folder}
         values = {"folder": portable(str(folder))}
         if isinstance(shown, Summary):
-            # A copy: what the summary has worked out may be in another language.
+            # A copy, since cached properties of the summary may be in another language.
             names, values = {"summary": replace(shown)}, {"outputs_dir": portable(str(outputs))}
         page: dict[str, Any] = {"here": kind, "title": title, "made": made, "files": FILES}
         notebook, values = pages.suite_notebook(kind), values | {"lang": language}
@@ -166,14 +167,14 @@ def _write(kind: str, shown: Summary | Path, language: str, keep: bool = False) 
 
 
 def _places(kind: str, shown: Summary | Path) -> tuple[Path, Path]:
-    """The folder of outputs, and the page's in it."""
+    """Return the folder of outputs, and the page's folder."""
     if isinstance(shown, Summary):
         return shown.outputs, shown.outputs / kind
     return shown.parent.parent, shown
 
 
 def _facts(kind: str, shown: Any) -> tuple[str, str]:
-    """The page's title, and when and on what it was made."""
+    """Return the page's title, and the time and devices of its measurements."""
     if kind in STORED:
         known = {"comparison": comparison.comparison_facts, "audit": audit.audit_facts}
         return known[kind](shown)
@@ -188,8 +189,8 @@ def _facts(kind: str, shown: Any) -> tuple[str, str]:
 
 
 def write_index(outputs: Path, broken: Sequence[str] = (), found: _Found | None = None) -> Path:
-    """Write the index in every language, by model, newest measurement first; returns the path
-    of the English index. It names what can't be read, and what is `broken` besides."""
+    """Write the index in every language: measurements by model, newest first, and reasons for
+    unreadable files, with `broken` in addition. Return the path of the English index."""
     frame, rows = found or _read(outputs, {})
     rows.sort(key=lambda row: (row.result.created, row.folder.name), reverse=True)
     other, reasons = _stored(outputs)
@@ -215,8 +216,8 @@ def write_index(outputs: Path, broken: Sequence[str] = (), found: _Found | None 
 
 
 def _stored(outputs: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The interleaved comparisons and the audits, by kind and folder, and why others can't be
-    read."""
+    """Return interleaved comparisons and audits by kind and folder, and reasons for unreadable
+    ones."""
     reasons: list[str] = []
     found = {
         kind: read_all(places(outputs), read, outputs, reasons)
@@ -226,10 +227,8 @@ def _stored(outputs: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
-    """Write results.csv and results.json: all of frames.load, a row for each measurement.
-
-    In the CSV a text that a spreadsheet would take for a formula has an apostrophe before it.
-    """
+    """Write results.csv and results.json, with all columns of frames.load and a row per
+    measurement. In the CSV, an apostrophe precedes text that looks like a formula."""
     records = frame.to_json(orient="records", indent=1, double_precision=15)
     write_atomically(outputs / "results.json", records)
     tame = frame.map(lambda v: f"'{v}" if isinstance(v, str) and v.startswith(FORMULA) else v)
@@ -238,8 +237,8 @@ def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
 
 
 def publish(measurement: Measurement) -> Section:
-    """Write the measurement's page, results.csv, results.json and the index; then raise
-    MeasurementError if it is not complete, so that papermill ends non-zero too."""
+    """Write the measurement's page, results.csv, results.json and the index. Raises
+    MeasurementError if the measurement is not complete, so that papermill fails."""
     outputs = measurement.folder.parent
     write_measurement(measurement, notebook=True)
     found = _read(outputs, {})
@@ -249,9 +248,9 @@ def publish(measurement: Measurement) -> Section:
 
 
 def _publish(kind: str, of: Summary | str | Path) -> Section:
-    """Write page and notebook of a summary or of the folder of a comparison or an audit (a
-    relative path starts at the checkout), the pages of what it compares, and the index. Raises
-    ResultError."""
+    """Write page and notebook of a summary, or of the folder of a comparison or an audit
+    (relative paths start at the checkout), the pages of compared measurements, and the index.
+    Raises ResultError if the folder can't be read."""
     shown = of if isinstance(of, Summary) else resolved_path(str(of))
     outputs, folder = _places(kind, shown)
     for variant in read_comparison(folder).variants if kind == "comparison" else ():

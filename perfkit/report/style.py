@@ -1,4 +1,4 @@
-"""How charts look, wherever they are shown."""
+"""Style of charts, in notebooks and on pages."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -28,19 +28,19 @@ LOOKS = {
     "MXNet": ("#7a5cc0", "v"),
     "OneFlow": ("#3f8fa8", "P"),
 }
-"""The colour and the marker of each framework; they stay apart in greyscale too."""
+"""Colour and marker of each framework; distinguishable in greyscale too."""
 COLOURS = {name: colour for name, (colour, _marker) in LOOKS.items()}
 MARKERS = {name: marker for name, (_colour, marker) in LOOKS.items()}
 SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
-"""From light to dark, for lines that are in an order."""
+"""Light to dark, for ordered lines."""
 STYLE = Path(__file__).parent / "chart.mplstyle"
 HEADROOM = 1.1
-"""The top of an axis, in highest values."""
+"""Top of an axis relative to the highest value."""
 
 
 @cache
 def _font() -> str:
-    """The name of a font with Latin and Chinese, brought by the zhplot package."""
+    """Register zhplot's font with Latin and Chinese characters, and return its name."""
     path = str(distribution("zhplot").locate_file("zhplot/fonts/NotoSansSC-Regular.ttf"))
     fontManager.addfont(path)
     return str(FontProperties(fname=path).get_name())
@@ -48,15 +48,15 @@ def _font() -> str:
 
 @cache
 def _settings() -> dict[str, Any]:
-    # seaborn's style of this name, without the time that it takes to import seaborn and SciPy.
+    # matplotlib's copy of seaborn's style avoids the slow import of seaborn and SciPy.
     seaborns = matplotlib.style.library["seaborn-v0_8-whitegrid"]
     own = matplotlib.rc_params_from_file(STYLE, use_default_template=False)
-    # Viewers draw the texts in a font of theirs, none of which is wider than the first.
+    # Viewers substitute fonts of their own; none is wider than DejaVu Sans.
     return {**seaborns, **own, "font.family": ["DejaVu Sans", _font(), "sans-serif"]}
 
 
 def chart_style() -> AbstractContextManager[None]:
-    """The suite's style, within a block."""
+    """Apply the suite's style within a block."""
     return matplotlib.rc_context(_settings())
 
 
@@ -64,21 +64,20 @@ def chart_style() -> AbstractContextManager[None]:
 def new_figure(
     width: float, height: float, columns: int = 1, rows: int = 1, layout: Any = "constrained"
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """An empty figure of these inches and its axes, row by row, in the suite's style. `layout`
-    is matplotlib's."""
+    """Yield an empty figure of `width` x `height` inches and its axes, row by row, in the
+    suite's style. `layout` is matplotlib's."""
     with chart_style():
         figure = Figure(figsize=(width, height), layout=layout)
         yield figure, [*figure.subplots(rows, columns, squeeze=False).flat]
 
 
 def from_zero(axes: Axes, highest: float, axis: str = "y") -> None:
-    """Let the axis begin at 0 and end above the highest value."""
+    """Start the axis at 0 and end it above the highest value."""
     getattr(axes, f"set_{axis}lim")(0, highest * HEADROOM or 1)
 
 
 class Dots(NamedTuple):
-    """A row of a dot plot: a dot for each run, their middle and its interval, and words at the
-    right."""
+    """A row of a dot plot: a dot per run, the middle with its interval, text at the right."""
 
     label: str
     runs: Sequence[float]
@@ -89,8 +88,8 @@ class Dots(NamedTuple):
 
 
 def dot_plot(rows: Sequence[Dots], label: str) -> Figure:
-    """Runs on a logarithmic axis of this label with a line at 1, the first run of a row at the
-    top."""
+    """Return a chart of runs on a logarithmic axis with a line at 1; in a row, the first run is
+    at the top."""
     with new_figure(8, 0.7 + 0.5 * len(rows)) as (figure, (axes,)):
         for y, row in enumerate(rows):
             colour, marker = LOOKS.get(row.framework, (ACCENT, "o"))
@@ -113,8 +112,8 @@ def dot_plot(rows: Sequence[Dots], label: str) -> Figure:
 
 
 def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figure:
-    """The ratios of an interleaved comparison as a dot plot: of each row's name, variant and
-    pair with the base the ratio, its interval, the pairs of repeats and the verdict."""
+    """Return a dot plot of ratios of interleaved comparisons, with interval and verdict. A row
+    is a name, a variant, and the variant's pair with the base."""
     found = []
     for name, side, pair in rows:
         sure = interval(*pair.interval) if len(pair.ratios) > 1 else "–"
@@ -125,9 +124,9 @@ def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figur
 
 
 def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) -> None:
-    """A line through `points` for each value of `hue`, ordered as those are first met: in the
-    framework's colour and marker or, for other values, in shades. `look` is that of
-    seaborn.lineplot, x and y at least. The legend is at the right."""
+    """Draw a line through `points` for each value of `hue`, in order of first appearance: with
+    colour and marker of a framework, or in shades for other values. `look` has arguments of
+    seaborn.lineplot, at least x and y. The legend is at the right."""
     import seaborn
 
     names = list(points[hue].astype(str).unique())
@@ -143,16 +142,16 @@ def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) 
 def estimates(
     axes: Axes, points: pd.DataFrame, place: str, value: str, label: str, axis: str = "y"
 ) -> None:
-    """Values of a framework with their intervals and repeats along the axis: the columns
-    `value`, `value`_low, `value`_high and repeat_`value`s over `place`. Where the label is not
-    the framework's `name`, they are hollow, and dotted lines join them along y alone."""
+    """Draw a framework's values with intervals and repeats along the axis: the columns `value`,
+    `value`_low, `value`_high and repeat_`value`s over `place`. If the label is not the
+    framework's `name`, markers are hollow, joined by dotted lines along y only."""
     name, other = points["name"].iloc[0], "x" if axis == "y" else "y"
     middle, *ends = points[[value, f"{value}_low", f"{value}_high"]].astype(float).to_numpy().T
     known = axes.get_legend_handles_labels()[1]
     look: dict[str, Any] = {"color": COLOURS[name], "marker": MARKERS[name], "capsize": 3}
     if label != name:
         look |= {"markerfacecolor": "white", "linestyle": ":" if axis == "y" else "none"}
-    # The median of all ratios lies in its interval, the ratio of the medians nearly always.
+    # The median ratio always lies in its interval, the ratio of medians nearly always.
     bars = [(middle - ends[0]).clip(0), (ends[1] - middle).clip(0)]
     at = {other: points[place], axis: middle, f"{axis}err": bars}
     axes.errorbar(**at, label=None if label in known else label, **look)

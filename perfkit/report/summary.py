@@ -1,4 +1,4 @@
-"""The sections of the summary: which is fastest, by how much, how sure, and what limits it."""
+"""Sections of the summary: rankings, ratios with intervals, scaling, bottlenecks."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -43,14 +43,14 @@ PARTS = {
     gettext_noop("data wait"): style.WAIT,
     gettext_noop("host wait for input"): "#5c3a10",
 }
-"""The parts of a step in their order and their colours, which differ in lightness too."""
+"""Parts of a step, in order -> colours, which differ in lightness too."""
 _text = partial(render, "summary")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the sections show: the measurements (perfkit.load) under `outputs`, interleaved
-    comparisons by name, diagnoses by their measurement's folder, and why files are left out."""
+    """Data of the sections: measurements (perfkit.load) under `outputs`, interleaved
+    comparisons by name, diagnoses by folder of the measurement, reasons for files left out."""
 
     outputs: Path
     measurements: pd.DataFrame
@@ -60,8 +60,8 @@ class Summary:
 
     @classmethod
     def read(cls, outputs: str | Path, known: pd.DataFrame | None = None) -> "Summary":
-        """Read all that is under `outputs`, but for the measurements if they are `known`; a
-        relative path starts at the checkout. Raises ResultError if there is no such folder."""
+        """Read all results under `outputs`; `known` replaces reading the measurements. Relative
+        paths start at the checkout. Raises ResultError if the folder does not exist."""
         place = config.resolved_path(str(outputs))
         frame = load(outputs) if known is None else known
         unreadable = [*frame.attrs["unreadable"]]
@@ -76,35 +76,35 @@ class Summary:
 
     @property
     def folder(self) -> Path:
-        """Where the page is."""
+        """The page's folder."""
         return self.outputs / "summary"
 
     @property
     def newest(self) -> list[tuple[str, stored.InterleavedComparison]]:
-        """The comparisons by name, the newest first."""
-        return sorted(self.comparisons.items(), key=lambda one: one[1].created, reverse=True)
+        """Names and comparisons, newest first."""
+        return sorted(self.comparisons.items(), key=lambda item: item[1].created, reverse=True)
 
     @cached_property
     def placed(self) -> pd.DataFrame:
-        """The measurements with the block and the row of the table that they belong to."""
+        """The measurements with their block and row of the table."""
         return blocks.placed(self.measurements, self.comparisons.values())
 
     @cached_property
     def history(self) -> series.History:
-        """The series among the measurements, with the points at which their level changes."""
+        """The series among the measurements, with their change points."""
         return series.history(self.measurements)
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """The measurement that is shown of each row and framework, in the tables' order."""
+        """The measurement shown for each row and framework, in the tables' order."""
         return blocks.cells(self.placed)
 
 
 def read_all(
     folders: Iterable[Path], read: Callable[[Path], Any], outputs: Path, unreadable: list[str]
 ) -> dict[str, Any]:
-    """What can be read of these folders below `outputs`, by name; why another can't is added to
-    `unreadable`."""
+    """Read these folders below `outputs`; return the results by folder name and append reasons
+    for unreadable folders to `unreadable`."""
     found = {}
     for folder in folders:
         try:
@@ -115,17 +115,16 @@ def read_all(
 
 
 def fastest(summary: Summary) -> Section:
-    """Throughput by framework, with its interval and its ratio to Paddle, in a table for each
-    hardware, protocol and set of versions; above them the fastest framework of each row that an
-    interleaved comparison covers."""
+    """The fastest framework of each row covered by an interleaved comparison; then a table per
+    hardware, protocol and set of versions: throughputs with intervals and ratios to Paddle."""
     cells = summary.cells
     ranked = rankings(cells, [comparison for _name, comparison in summary.newest])
     shown = cells[cells["row"].isin(cells["row"].unique()[:MOST_ROWS])]
     tables = []
-    for caption, some in blocks.captioned(shown):
-        names = [name for name in blocks.NAMES if name in {*some["name"]}]
-        rows = groupby(records(some), itemgetter("row"))
-        by_name = [{one["name"]: one for one in row} for _number, row in rows]
+    for caption, block in blocks.captioned(shown):
+        names = [name for name in blocks.NAMES if name in {*block["name"]}]
+        rows = groupby(records(block), itemgetter("row"))
+        by_name = [{cell["name"]: cell for cell in row} for _number, row in rows]
         tables.append((caption, names, by_name))
     return _text(
         "fastest",
@@ -140,8 +139,8 @@ def fastest(summary: Summary) -> Section:
 
 
 def _answers(cells: pd.DataFrame, ranked: Mapping[int, Ranking]) -> dict[str, Ranking]:
-    """The rankings by the title of their rows, which has topology, input, setup and device
-    where rows differ in nothing else; of the same title that of the first block."""
+    """Return rankings by row title, which has topology, input, setup and device only where
+    rows differ in nothing else. Of rankings with the same title, the first block's is kept."""
     frame = cells[cells["row"].isin(ranked)].drop_duplicates("row")
     frame = frame.assign(on=[format.device_name(row) for row in records(frame)])
     first, more = blocks.ROW[1:4], [*blocks.ROW[4:], "on"]
@@ -154,12 +153,12 @@ def _answers(cells: pd.DataFrame, ranked: Mapping[int, Ranking]) -> dict[str, Ra
 
 
 def ratios(summary: Summary) -> Section:
-    """Each variant of each interleaved comparison over the base, with interval and pairs."""
+    """The ratio of each variant to the base in all interleaved comparisons, with intervals."""
     every = []
     for name, c in summary.newest:
         for pair in c.pairs:
-            both = map(format.variant_name, [c.variant_of(pair), c.base])
-            every.append((name, c, pair, " / ".join(both)))
+            names = map(format.variant_name, [c.variant_of(pair), c.base])
+            every.append((name, c, pair, " / ".join(names)))
     text = _text("ratios", every, MOST_BARS, summary.outputs)
     if not every:
         return text
@@ -172,12 +171,12 @@ def ratios(summary: Summary) -> Section:
 
 
 def _charts(points: pd.DataFrame, vary: str, heading: str, x: str, y: str) -> Section:
-    """A figure for each block. A panel has the rows that agree in all but `vary`: `y` over `x`,
-    a line for each framework and source."""
+    """A figure per block, a panel per group of rows that differ only in `vary`: `y` over `x`, a
+    line per framework and source."""
     keys, section = [key for key in blocks.ROW if key != vary], Section()
     numbers = blocks.numbered(points, keys)
-    for caption, some in blocks.captioned(points[numbers < MOST_PANELS]):
-        panels = [panel for _key, panel in some.groupby(keys, sort=False)]
+    for caption, block in blocks.captioned(points[numbers < MOST_PANELS]):
+        panels = [panel for _key, panel in block.groupby(keys, sort=False)]
         columns, rows = min(len(panels), 3), ceil(len(panels) / 3)
         size = (3.4 * columns + 0.4, 2.8 * rows + 0.2)
         with style.new_figure(*size, columns, rows) as (figure, places):
@@ -203,15 +202,15 @@ def _charts(points: pd.DataFrame, vary: str, heading: str, x: str, y: str) -> Se
 
 
 def _compare_to_ideal(axes: Axes, panel: pd.DataFrame) -> None:
-    """Make the axis one of speed-ups, on which the ideal is a straight line. Draw the ideal and
-    write the efficiency at each measured point, unless the processes share the cores."""
+    """Make the y axis logarithmic, so that the ideal speed-up is a straight line. Unless the
+    processes share cores, draw the ideal, and the efficiency at each measured point."""
     if not panel["shares_cores"].any():
         panel = panel.sort_values("devices")
         devices = panel["devices"].astype(float)
         axes.plot(devices, devices / devices.min(), "--", color=style.IDEAL, label=_("ideal"))
-        for one in records(panel[(panel["source"] == "") & (devices > devices.min())]):
-            share, at = format.percent(one["efficiency"], 2), (one["devices"], one["speedup"])
-            below, colour = (4, -9 * (one["order"] + 1)), style.COLOURS[one["name"]]
+        for row in records(panel[(panel["source"] == "") & (devices > devices.min())]):
+            share, at = format.percent(row["efficiency"], 2), (row["devices"], row["speedup"])
+            below, colour = (4, -9 * (row["order"] + 1)), style.COLOURS[row["name"]]
             axes.annotate(share, at, below, textcoords="offset points", color=colour, size=7)
     ends = (axes.dataLim.y0 / style.HEADROOM, axes.dataLim.y1 * style.HEADROOM)
     axes.set(yscale="log", ylabel=_("speed-up"), ylim=ends)
@@ -220,7 +219,7 @@ def _compare_to_ideal(axes: Axes, panel: pd.DataFrame) -> None:
 
 
 def throughput_by_batch(summary: Summary) -> Section:
-    """Throughput over batch size, or the command that measures several batch sizes."""
+    """Throughput by batch size, or the command that measures several batch sizes."""
     points = blocks.varying(summary.cells, "batch_size").assign(source="")
     if points.empty:
         return _text("one_batch")
@@ -228,7 +227,7 @@ def throughput_by_batch(summary: Summary) -> Section:
 
 
 def scaling(summary: Summary) -> Section:
-    """Speed-up over the fewest devices, beside the ideal and the published speed-up."""
+    """Speed-up over the fewest devices, with the ideal and published speed-ups."""
     points = speedups(summary.cells)
     if points.empty:
         return _text("scaling", [], PANEL, 0)
@@ -238,19 +237,19 @@ def scaling(summary: Summary) -> Section:
 
 
 def bottlenecks(summary: Summary) -> Section:
-    """What limits each diagnosed measurement: the parts of its step, and the verdict."""
+    """The verdict and the parts of a step of each diagnosed measurement."""
     every = summary.placed[summary.placed["folder"].isin([*summary.diagnoses])]
     rows = [
-        (blocks.title(one, ["name", *blocks.ROW[1:]]), one, summary.diagnoses[one["folder"]])
-        for one in records(every.head(MOST_BARS))
+        (blocks.title(row, ["name", *blocks.ROW[1:]]), row, summary.diagnoses[row["folder"]])
+        for row in records(every.head(MOST_BARS))
     ]
     text = _text("bottlenecks", rows, len(every) - len(rows), summary.outputs)
     if not rows:
         return text
-    names = [f"{format.shortened(n, 60)}\n{_(VERDICTS[d.verdict])}" for n, _one, d in rows]
+    names = [f"{format.shortened(n, 60)}\n{_(VERDICTS[d.verdict])}" for n, _row, d in rows]
     shares = [
-        found.step_parts.shares(one["data_wait_share"] or 0, one["device"])
-        for _name, one, found in rows
+        diagnosis.step_parts.shares(row["data_wait_share"] or 0, row["device"])
+        for _name, row, diagnosis in rows
     ]
     parts = pd.DataFrame(shares, names)
     parts = parts.reindex(columns=PARTS).dropna(axis="columns", how="all").fillna(0.0)
@@ -271,12 +270,12 @@ def bottlenecks(summary: Summary) -> Section:
 
 
 def beside_published(summary: Summary) -> Section:
-    """The published numbers beside the measurements of the same work, with the differences."""
+    """Published numbers with measurements of the same work, and the differences."""
     measured = records(summary.cells[summary.cells["measured"]])
-    found = [one for one in match(cells_of(published()), measured) if one.ratio]
+    found = [pair for pair in match(cells_of(published()), measured) if pair.ratio]
     return _text("beside_published", found, MOST_ROWS, summary.outputs)
 
 
 def left_out(summary: Summary) -> Section:
-    """The files that could not be read, each with the reason."""
+    """Reasons for files that could not be read."""
     return _text("left_out", summary.unreadable)

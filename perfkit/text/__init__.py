@@ -1,7 +1,7 @@
-"""How results are worded, for terminals, notebooks and pages.
+"""Wording of results for terminals, notebooks and pages.
 
-language.py  the current language, and gettext
-messages.py  the sentence and the severity of each warning code
+language.py  current language and gettext
+messages.py  sentences of message codes, severities of warnings
 format.py    numbers, names and commands as text
-terminal.py  lines of a terminal
+terminal.py  text wrapped for a terminal
 """

@@ -1,4 +1,4 @@
-"""Numbers, names and commands as text for a reader."""
+"""Numbers, names and commands as text."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ SPELLINGS = {
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """`value` to that many significant digits, trailing zeros kept; a dash for None."""
+    """Return `value` with `digits` significant digits, trailing zeros kept; a dash for None."""
     if value is None or not isfinite(value):
         return "–" if value is None else str(value)
     if round(abs(value)) >= 10 ** (digits - 1):
@@ -32,16 +32,16 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    """A share of 1 in percent; a dash for None."""
+    """Return a fraction in percent; a dash for None."""
     if share is None:
         return "–"
-    # Not 1e+02 %: whole percents are all written out.
+    # All digits of whole percents are significant: "100 %", not "1e+02 %".
     return f"{share * 100:.{max(digits, len(f'{abs(share) * 100:.0f}'))}g} %"
 
 
 def peak_share(shares: Sequence[float | None]) -> str:
-    """The median share of the measured peak. Over 100 % in any repeat, that it is unreliable:
-    such a peak is none."""
+    """Return the median share of the measured peak, or "unreliable" if any repeat exceeds
+    100 %."""
     known = [share for share in shares if share is not None]
     if max(known, default=0) > 1:
         return _("unreliable, over 100 %")
@@ -49,30 +49,31 @@ def peak_share(shares: Sequence[float | None]) -> str:
 
 
 def spread(values: Iterable[float | None], unit: float = 1) -> str:
-    """The lowest and the highest of the known values, in units; nothing without any."""
+    """Return the range of the known values, divided by `unit`; empty without values."""
     known = [value / unit for value in values if value is not None]
     return interval(min(known), max(known), 3) if known else ""
 
 
 def changes(shares: Iterable[float]) -> str:
-    """Relative differences with their signs."""
+    """Return relative differences in percent, with signs."""
     return ", ".join(f"{'+' if share > 0 else ''}{percent(share, 2)}" for share in shares)
 
 
 def interval(low: float | None, high: float | None, digits: int = 4) -> str:
-    """Both ends of an interval; a dash if there is none."""
+    """Return both ends of an interval; a dash without an interval."""
     return "–" if low is None else f"{number(low, digits)} – {number(high, digits)}"
 
 
 def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
-    """An interval with its level and the number of repeats, or that there is none."""
+    """Return an interval with its level and the number of repeats, or "no interval"."""
     if low is None:
         return _("no interval (n=1)")
     return f"{interval(low, high)} ({percent(level, 4)}, n={n})"
 
 
 def stored_value(field: str, value: Any) -> str:
-    """A stored value, by its type and the unit in the field's name; nothing for None."""
+    """Return a stored value as text, by its type and the unit in the field's name; empty for
+    None."""
     text = "" if value is None else str(value)
     match value:
         case bool():
@@ -91,7 +92,7 @@ def stored_value(field: str, value: Any) -> str:
 
 
 def minute(time: str) -> str:
-    """An ISO 8601 time in UTC, to the minute."""
+    """Return an ISO 8601 time in UTC to the minute."""
     return f"{time[:16].replace('T', ' ')} UTC"
 
 
@@ -102,38 +103,37 @@ def made(times: Iterable[str], devices: Iterable[str]) -> str:
 
 
 def fact_name(name: str) -> str:
-    """The name of a fact of the environment: `driver_cuda` is "driver CUDA"."""
+    """Return the name of a fact of the environment: "driver CUDA" for `driver_cuda`."""
     return _(" ".join(SPELLINGS.get(word, word) for word in name.split("_")))
 
 
 def one_line(value: Any) -> str:
-    """A value as text on one line; a dash if there is none."""
+    """Return a value as text on one line; a dash for an empty value."""
     return "–" if value in (None, "") else " ".join(str(value).split())
 
 
 def shortened(value: Any, longest: int = 40) -> str:
-    """A value on one line of so many characters, for where there is little room."""
+    """Return a value on one line of at most `longest` characters."""
     text = one_line(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def column_value(column: str, value: Any) -> str:
-    """The value of a column of `perfkit.load` in a few words, beside what it is the value of
-    where that is not clear."""
+    """Return a value of a column of `perfkit.load`, with the column's name where the value
+    alone is unclear."""
     if column == "imported":
         return _("imported from %(format)s") % {"format": value}
     if column in ("environment.gpus", "environment.cpu"):
         parts = Counter(shortened(part.split(",")[0]) for part in str(value).split("; "))
-        alone = parts.total() == 1
-        return ", ".join(part if alone else f"{n} × {part}" for part, n in parts.items())
+        single = parts.total() == 1
+        return ", ".join(part if single else f"{n} × {part}" for part, n in parts.items())
     kind, _dot, name = column.rpartition(".")
     heading = fact_name(name) if kind == "environment" else column.replace(".", " ")
     return f"{heading} {shortened(value)}"
 
 
 def device_name(row: Mapping[str, Any]) -> str:
-    """The GPU or the CPU that a row of `perfkit.load` was measured on; of other devices, their
-    type."""
+    """Return the GPU or CPU in a row of `perfkit.load`; for other devices, their type."""
     if row["device"] not in ("cpu", "gpu"):
         return str(row["device"]).upper()
     gpu = row["device"] == "gpu"
@@ -143,14 +143,14 @@ def device_name(row: Mapping[str, Any]) -> str:
 
 
 def device(result: Result) -> str:
-    """The GPU or the CPU that trained."""
+    """Return the name of the GPU or CPU that trained."""
     facts = {f"environment.{name}": result.fact(name) for name in ("gpus", "cpu")}
     return device_name({"device": result.config.device} | facts)
 
 
 def traits(c: config.Config) -> list[str]:
-    """What sets a configuration apart from others of its model, framework, precision, batch
-    size, topology and input."""
+    """Return settings that differ from the default, apart from model, framework, precision,
+    batch size, topology and input."""
     usual = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
     named = (c.execution, c.strategy, c.layout, c.optimizer)
     words = [str(value) for value in named if value not in usual]
@@ -165,13 +165,13 @@ def traits(c: config.Config) -> list[str]:
 
 
 def protocol_name(protocol: config.Protocol) -> str:
-    """Its name, and whether any of its values was changed."""
+    """Return the protocol's name, marked if any of its values was changed."""
     changed = config.Protocol.named(protocol.name) != protocol
     return _("%(name)s, changed") % {"name": protocol.name} if changed else protocol.name
 
 
 def precision(result: Result) -> str:
-    """The precision that was really used and, if another one was requested, that too."""
+    """Return the effective precision, with the requested precision if that differs."""
     requested = result.config.precision
     used = result.effective.precision if result.effective else requested
     if used == requested:
@@ -180,7 +180,7 @@ def precision(result: Result) -> str:
 
 
 def title(result: Result) -> str:
-    """The configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
+    """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
     c = result.config
     batch = _("batch %(size)s") % {"size": c.batch_size}
     words = [MODELS[c.model].short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
@@ -189,8 +189,8 @@ def title(result: Result) -> str:
 
 
 def variant_name(side: Any) -> str:
-    """A variant of an interleaved comparison: PyTorch for framework=torch, MXNet (.venv-mxnet)
-    for one in an environment of its own; any other as it was typed."""
+    """Return the name of a variant of an interleaved comparison: "PyTorch" for framework=torch,
+    "MXNet (.venv-mxnet)" with an interpreter of its own; other variants as typed."""
     values = dict(side.values)
     framework = FRAMEWORK_NAMES.get(str(values.pop("framework", None)))
     python = values.pop("python", None)
@@ -205,7 +205,7 @@ def framework_version(result: Result) -> str:
 
 
 def command(result: Result) -> str:
-    """The command that makes this measurement again, whatever the machine would choose."""
+    """Return the command that repeats the measurement with the same settings on any machine."""
     c = result.config
     if imported := result.imported:
         logs = [log.file for log in imported.logs]

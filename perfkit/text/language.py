@@ -1,8 +1,7 @@
-"""The current language, and its catalogue.
+"""The current language and its catalogue.
 
-English text is the key; `languages/<language>.po` has its translation, for notebooks,
-templates and charts alike. Text from elsewhere in a result (facts, labels, the details of
-failures) is shown as it is.
+`languages/<language>.po` translates the English text of notebooks, templates and charts.
+Foreign text in results (facts, labels, details of failures) is not translated.
 """
 
 import gettext as standard
@@ -22,7 +21,7 @@ def set_language(language: str) -> None:
     """Show everything in `language`, a key of LANGUAGES, from now on."""
     if language not in LANGUAGES:
         known = " or ".join(map(repr, LANGUAGES))
-        raise ValueError(f"lang: {language!r} is no language of this report; it is {known}")
+        raise ValueError(f"lang: {language!r} is not a language of this report; use {known}")
     _current[-1] = language
 
 
@@ -42,12 +41,12 @@ def current() -> str:
 
 
 def gettext(text: str) -> str:
-    # A catalogue has its own header under the empty text.
+    # The empty text is the key of the catalogue's header.
     return _translation(current()).gettext(text) if text else ""
 
 
 def gettext_noop(text: str) -> str:
-    """Marks a text for translation that is translated later, when it is shown."""
+    """Mark a text that is translated when it is shown."""
     return text
 
 
@@ -59,7 +58,7 @@ def ngettext(singular: str, plural: str, count: int) -> str:
 def _translation(language: str) -> standard.NullTranslations:
     if language == "en":
         return standard.NullTranslations()
-    # Nothing but another language needs Babel, which a machine without a network may not have.
+    # Babel is needed only here; a machine without a network may not have it.
     from babel.messages.mofile import write_mo
     from babel.messages.pofile import read_po
 
@@ -71,7 +70,7 @@ def _translation(language: str) -> standard.NullTranslations:
 
 
 def file_name(stem: str, language: str = "") -> str:
-    """The name of a page in that language or else the current one: `report.html` in English,
-    `report.zh.html` in Chinese."""
+    """Return a page's file name in `language` (default: the current language): `report.html` in
+    English, `report.zh.html` in Chinese."""
     language = language or current()
     return f"{stem}.html" if language == "en" else f"{stem}.{language}.html"

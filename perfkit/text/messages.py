@@ -1,4 +1,4 @@
-"""The sentences of messages, looked up by code when they are shown, in the current language."""
+"""Sentences of messages: looked up by code when shown, in the current language."""
 
 import re
 import tomllib
@@ -13,8 +13,8 @@ from perfkit.text.language import gettext
 from perfkit.text.terminal import plain
 
 Sentence = str | list[str]
-"""A text with parameters as `%(name)s`, or fragments of it, each shown if all its parameters
-are there."""
+"""A text with parameters as `%(name)s`, or a list of fragments; a fragment is shown if all its
+parameters are known."""
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -22,13 +22,13 @@ def _read(name: str) -> dict[str, Any]:
 
 
 WARNINGS: dict[str, dict[str, str]] = _read("warnings.toml")
-"""Warning code -> `severity` ("error" or "caution") and `sentence`, the worst first."""
+"""Warning code -> `severity` ("error" or "caution") and `sentence`, worst first."""
 FAILURES: dict[str, list[str]] = _read("failures.toml")
 """Failure code -> fragments of its sentence."""
 COMPARISON: dict[str, str] = _read("comparison.toml")
-"""What a comparison says of a pair, by code."""
+"""Verdict code of a pair -> its sentence."""
 DIAGNOSIS: dict[str, str] = _read("diagnosis.toml")
-"""What a diagnosis says, by code."""
+"""Code in a diagnosis -> its sentence."""
 SEVERITIES = ("error", "caution")
 FORMATTERS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("share", "share_limit"), percent),
@@ -38,36 +38,36 @@ FORMATTERS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("here", "there"), repr),
     "port": str,
 }
-"""Name of a parameter -> its text, where the type alone does not say it."""
+"""Name of a parameter -> its formatter, if the value's type does not determine the format."""
 
 
 def worst_first(codes: Iterable[str]) -> list[str]:
-    """Known warning codes in the order of WARNINGS, then the others."""
+    """Return known warning codes in the order of WARNINGS, then the others."""
     order = list(WARNINGS)
     return sorted(codes, key=lambda code: order.index(code) if code in order else len(order))
 
 
 def severity(codes: Iterable[str]) -> str | None:
-    """The highest severity among these warning codes; None without a warning."""
+    """Return the highest severity of these warning codes; None without a code."""
     found = {WARNINGS.get(code, {}).get("severity", "caution") for code in codes}
     return next((level for level in SEVERITIES if level in found), None)
 
 
 def sentence(message: Message) -> str:
-    """The sentence of a failure or a warning in the current language."""
-    known = isinstance(message, Failure)
-    text = FAILURES[message.code] if known else WARNINGS[message.code]["sentence"]
+    """Return the sentence of a failure or a warning in the current language."""
+    failed = isinstance(message, Failure)
+    text = FAILURES[message.code] if failed else WARNINGS[message.code]["sentence"]
     shown = {name: _formatted(name, value) for name, value in message.params.items()}
     return filled(text, shown)
 
 
 def coded(failure: Failure) -> str:
-    """Code and sentence of a failure, on one line: "timeout: repeat 1 took over 9 s"."""
+    """Return code and sentence of a failure on one line: "timeout: repeat 1 took over 9 s"."""
     return f"{failure.code}: {plain(sentence(failure))}"
 
 
 def filled(text: Sentence, shown: dict[str, str]) -> str:
-    """A sentence in the current language, with these parameters."""
+    """Return a sentence in the current language with the formatted parameters `shown`."""
     if isinstance(text, str):
         return gettext(text) % shown
     parts = [part for part in text if shown.keys() >= {*re.findall(r"%\((\w+)\)", part)}]

@@ -1,4 +1,4 @@
-"""Text as lines of a terminal."""
+"""Text and tables wrapped for a terminal."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ WIDTH = 80
 
 
 def wrapped(line: str, indent: str = "") -> str:
-    """`line` in lines of WIDTH, at `indent`; words longer than that stay whole."""
+    """Wrap `line` at WIDTH with `indent`; long words stay whole."""
     return textwrap.fill(
         line,
         WIDTH,
@@ -27,8 +27,8 @@ def tabulated(
     left: Sequence[str] = (),
     folded: int = 1,
 ) -> list[str]:
-    """The rows as a table in lines of at most WIDTH, without colours: the first columns folded,
-    the others to the right but for those with a heading in `left`."""
+    """Return lines of a table of at most WIDTH characters, without colours. The first `folded`
+    columns wrap; the others are aligned to the right, except headings in `left`."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -46,8 +46,8 @@ def tabulated(
 
 
 def laid_out(file: Path, macro: str, shown: Any, **names: Any) -> str:
-    """What `macro` of a template makes of `shown`. Templates have the filters `wrapped`,
-    `number` and `percent`, and these `names`."""
+    """Render `macro` of a template with `shown`. The template has the filters `wrapped`,
+    `number` and `percent`, and the globals `names`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from perfkit.text.format import number, percent
@@ -65,12 +65,12 @@ def laid_out(file: Path, macro: str, shown: Any, **names: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Foreign text on one line, without what would steer the terminal."""
+    """Return foreign text on one line, without control characters."""
     return printable(" ".join(text.split()))
 
 
 def printable(text: str) -> str:
-    """Text with its lines, without what would steer the terminal."""
+    """Return text with its line breaks, but without other control characters."""
     return "".join(
-        one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text
+        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
     )

@@ -1,5 +1,5 @@
 "use strict";
-// Sorting and filtering, both kept in the address: #filter=…&model=…&sort=…
+// Sorting and filtering; the address keeps both: #filter=…&model=…&sort=…
 
 for (const controls of document.querySelectorAll("[data-controls]")) {
   const table = document.getElementById(controls.dataset.controls);
@@ -24,8 +24,8 @@ for (const controls of document.querySelectorAll("[data-controls]")) {
       row.hidden = !chosen || !wanted.every((word) => matches(texts[i], word));
     });
     const shown = rows.filter((row) => !row.hidden).length;
-    const told = shown ? status.dataset.shown : status.dataset.none;
-    status.textContent = told.replace("{shown}", shown).replace("{all}", rows.length);
+    const message = shown ? status.dataset.shown : status.dataset.none;
+    status.textContent = message.replace("{shown}", shown).replace("{all}", rows.length);
     for (const heading of table.querySelectorAll("tr.group")) {
       const members = [...heading.parentElement.rows].slice(1);
       heading.hidden = members.every((row) => row.hidden);
@@ -81,8 +81,8 @@ for (const controls of document.querySelectorAll("[data-controls]")) {
     show();
   };
 
-  // Without a "=" it is a part of the page, as #audits: the rows stay, and so do the words for
-  // them in the address, for a reload and for the other language.
+  // A fragment without "=" is a section, such as #audits: rows and address keep their state, for
+  // a reload and for the other language.
   const restore = () => {
     const fragment = location.hash.slice(1);
     if (!fragment || fragment.includes("=")) {
@@ -132,7 +132,7 @@ for (const controls of document.querySelectorAll("[data-controls]")) {
   restore();
 }
 
-// The other language shows the same rows.
+// The page in the other language shows the same rows.
 for (const link of document.querySelectorAll(".languages a")) {
   link.addEventListener("click", () => { link.hash = location.hash; });
 }

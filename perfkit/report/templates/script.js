@@ -1,5 +1,5 @@
 "use strict";
-// Pages are whole without this. It adds downloads and copies to every page.
+// Pages are complete without this script. It adds buttons for downloads and copies.
 
 const words = JSON.parse(document.querySelector("main").dataset.words);
 
@@ -14,7 +14,7 @@ const button = (label, action, className = "tool") => {
 
 // Copying and downloading
 
-// The old command asks nobody, also on a page from disk; the clipboard's own may ask or refuse.
+// execCommand needs no permission, even on a page from disk; navigator.clipboard may be refused.
 const copy = async (text, pressed) => {
   const area = document.createElement("textarea");
   area.value = text;
@@ -53,7 +53,7 @@ const textOf = (cell) => {
   return plain(clone.textContent);
 };
 
-// The text of a cell by the names of its parts; "" is the name of what has none.
+// Text of a cell by the names of its parts; "" is the key of text outside named parts.
 const partsOf = (cell) => {
   const clone = cell.cloneNode(true);
   const parts = { "": "" };
@@ -66,7 +66,7 @@ const partsOf = (cell) => {
   return parts;
 };
 
-// The shown rows of a table as texts, cells over several rows or columns repeated.
+// Text of a table's visible rows; cells that span several rows or columns are repeated.
 const grid = (table, read = textOf) => {
   const rows = [...table.rows].filter((row) => !row.hidden && !row.classList.contains("group"));
   const texts = rows.map(() => []);
@@ -84,13 +84,13 @@ const grid = (table, read = textOf) => {
   return texts;
 };
 
-// A text that a spreadsheet would take for a formula has an apostrophe before it.
+// An apostrophe precedes text that a spreadsheet would take for a formula.
 const csvCell = (text) => {
   const tame = /^[=+\-@\t\r]/.test(text) && !/^[+-]?[\d.,]+( %)?$/.test(text) ? `'${text}` : text;
   return /[",\n]/.test(tame) ? `"${tame.replaceAll('"', '""')}"` : tame;
 };
-// Lines of a cell that are named, as its interval, have columns of their own. The mark at the
-// beginning tells a spreadsheet that it is UTF-8.
+// Named parts of a cell, such as its interval, become columns. A byte order mark tells
+// spreadsheets that the text is UTF-8.
 const csv = (table) => {
   const [head, ...rows] = grid(table, partsOf);
   const names = head.map((_, x) => [...new Set(rows.flatMap((row) => Object.keys(row[x])))]);
