@@ -15,7 +15,7 @@ FORMAT_REGEX = click.option(
     "--format-regex",
     "regex",
     metavar="REGEX",
-    help="Printed line of another log format, such as '<step> .* <rate> img/s'; "
+    help="Regex of a printed line in another log format, such as '<step> .* <rate> img/s'; "
     "docs/reference/formats.md lists the groups.",
 )
 FORMAT_OPTIONS = click.option(
