@@ -123,7 +123,7 @@ def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differ
         "median of 3 runs; each the mean of steps 21-120; "
         "published: median of 7 runs; each the mean of steps 21-120",
     ]
-    not_run = re.findall(r"of which not run: (\d+)", page_of(section).get_text())
+    not_run = re.findall(r"of which not measured: (\d+)", page_of(section).get_text())
     # DLPerf's 36 single runs match no measurement.
     assert not_run == ["25", "44", "10", "77", "36"]
 
