@@ -31,14 +31,14 @@ def files_of(room: str) -> list[Path]:
     return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{room}.py"]
 
 
-def test_every_room_stands_on_the_page():
+def test_the_page_lists_every_package():
     there = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     there |= {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
     assert there == {*ROOMS}
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_what_the_page_says_and_only_from_rooms_above_it(room):
+def test_a_package_imports_only_packages_listed_above_it(room):
     modules = {name for file in files_of(room) for name in imported(file)}
     found = {name.split(".")[1] for name in modules if name.startswith("perfkit.")} - {room}
     assert found == ROOMS[room]
@@ -46,7 +46,7 @@ def test_a_room_imports_what_the_page_says_and_only_from_rooms_above_it(room):
     assert found <= {*above}
 
 
-def test_only_what_runs_in_workers_imports_a_framework():
+def test_only_worker_code_imports_a_framework():
     importers = {
         str(file.relative_to(PACKAGE))
         for file in PACKAGE.rglob("*.py")
@@ -58,7 +58,7 @@ def test_only_what_runs_in_workers_imports_a_framework():
     assert importers and all(workers.fullmatch(name) for name in importers)
 
 
-def test_every_module_is_named_where_its_room_begins():
+def test_package_docstrings_list_every_module():
     """A room with several modules says in its first lines what each is for."""
     for folder in PACKAGE.glob("*/__init__.py"):
         named = {*re.findall(r"^([a-z0-9_]+\.py) ", folder.read_text(), re.MULTILINE)}

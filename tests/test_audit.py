@@ -97,7 +97,7 @@ def codes(found):
 # Figures.
 
 
-def test_samples_over_time_is_of_the_steps_that_the_protocol_asks_for():
+def test_samples_over_time_covers_the_protocols_steps():
     seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
     figures = by_way(Figures(log(windows(15, seconds=seconds))))
     right = figures["samples/time", "protocol"]
@@ -113,7 +113,7 @@ def test_samples_over_time_is_of_the_steps_that_the_protocol_asks_for():
     rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=40),
     each=st.integers(1, 12),
 )
-def test_every_statistic_is_what_it_is_by_definition(rates, each):
+def test_every_statistic_matches_its_definition(rates, each):
     figures = Figures(log(windows(len(rates), each, rate=rates), rate_of="all"))
     by = by_way(figures)
     expected = {
@@ -133,7 +133,7 @@ def test_every_statistic_is_what_it_is_by_definition(rates, each):
     assert [one.skipped for one in figures.skipping] == [*range(1, len(rates))]
 
 
-def test_rates_over_windows_of_different_length_are_weighted_with_their_steps():
+def test_rates_of_windows_are_weighted_by_their_steps():
     rows = windows(2, rate=[100.0, 50.0])
     rows["first"], rows["last"] = [1, 11], [10, 40]
     figures = by_way(Figures(log(rows)))
@@ -142,7 +142,7 @@ def test_rates_over_windows_of_different_length_are_weighted_with_their_steps():
     assert figures["harmonic mean", "all"].per_device == pytest.approx(2 / (1 / 100 + 1 / 50))
 
 
-def test_the_first_epoch_that_has_all_the_steps_is_taken_or_else_the_one_with_most():
+def test_the_first_epoch_with_all_steps_or_the_longest_is_used():
     short, long = windows(6, seconds=2.0), windows(13, seconds=4.0, epoch=1)
     right = by_way(Figures(log(short, long)))["samples/time", "protocol"]
     assert (right.first, right.last, right.per_device) == (21, 120, 640.0)
@@ -152,7 +152,7 @@ def test_the_first_epoch_that_has_all_the_steps_is_taken_or_else_the_one_with_mo
     assert (right.first, right.last, right.steps, right.per_device) == (21, 70, 50, 640.0)
 
 
-def test_what_a_log_does_not_tell_is_not_made_up():
+def test_unknown_facts_are_not_guessed():
     one = log(windows(rate=100.0, seconds=2.0), facts={})
     figures = by_way(Figures(one))
     assert figures["mean of rates", "all"].throughput is None
@@ -164,14 +164,14 @@ def test_what_a_log_does_not_tell_is_not_made_up():
     assert ("samples/time", "protocol") not in late
 
 
-def test_the_clock_of_the_prints_gives_dlperfs_figure():
+def test_timestamps_give_dlperfs_figure():
     rows = windows(15, at=1000.0 + 3.5 * np.arange(15))
     clock = by_way(Figures(log(rows)))["clock", "protocol"]
     assert (clock.first, clock.last, clock.steps) == (21, 120, 100)
     assert clock.throughput == pytest.approx(8 * 256 / (35 / 100))
 
 
-def test_a_figure_says_how_far_the_rounding_of_what_is_printed_may_move_it():
+def test_a_figure_has_the_rounding_error_of_the_printed_digits():
     true = 0.187163
     printed = round(true, 5)
     rows = windows(12, seconds=10 * printed)
@@ -182,7 +182,7 @@ def test_a_figure_says_how_far_the_rounding_of_what_is_printed_may_move_it():
     assert half_unit(np.array([1.25, 3.5])) == pytest.approx(0.005)
 
 
-def test_the_epochs_of_a_figure_are_counted_over_restarts_too():
+def test_epochs_are_counted_across_restarts():
     rows = [windows(4, rate=1.0, run=run, epoch=epoch) for run in (0, 1) for epoch in (0, 1)]
     figures = by_way(Figures(log(*rows)))
     assert figures["mean of rates", "all"].epochs == 4
@@ -190,14 +190,14 @@ def test_the_epochs_of_a_figure_are_counted_over_restarts_too():
     assert (warm.epochs, warm.prints) == (4, 12)
 
 
-def test_of_several_ranks_that_print_most_steps_the_slowest_is_taken():
+def test_the_slowest_of_the_ranks_with_most_steps_is_used():
     some = [windows(count, seconds=2.0 * rank, rank=rank) for rank, count in ((1, 12), (2, 12))]
     figures = Figures(log(windows(9, seconds=9.0, rank=3), *some))
     assert figures.rank == 2
     assert by_way(figures)["samples/time", "all"].per_device == 640.0
 
 
-def test_waiting_for_input_is_a_share_of_the_time_with_it():
+def test_data_wait_is_a_share_of_the_time_including_it():
     rows = windows(12, seconds=2.0, reader=0.5)
     assert Figures(log(rows)).input_share == pytest.approx(0.25)
     assert Figures(log(rows, reader="apart")).input_share == pytest.approx(0.2)
@@ -206,13 +206,13 @@ def test_waiting_for_input_is_a_share_of_the_time_with_it():
     assert Figures(log(contradicting)).input_share is None
 
 
-def test_waits_of_which_nothing_tells_whether_they_are_in_the_times_give_no_time():
+def test_ambiguous_data_waits_give_no_step_time():
     rows = windows(12, seconds=2.0, reader=1.0, rate=256 * 10 / 3.0)
     figures = by_way(Figures(log(rows, reader=None)))
     assert figures["samples/time", "all"].per_device == pytest.approx(256 * 10 / 3.0)
 
 
-def test_a_bert_that_does_not_tell_whether_it_accumulates_gives_no_time_by_its_clock():
+def test_timestamps_of_sequences_need_the_accumulation():
     rows = windows(12, at=np.arange(12.0))
     told = {name: FACTS[name] for name in ("ranks", "batch_size")}
     assert Figures(log(rows, facts=told | {"unit": "sequences/s"})).shown == []
@@ -222,7 +222,7 @@ def test_a_bert_that_does_not_tell_whether_it_accumulates_gives_no_time_by_its_c
 # Claims.
 
 
-def test_the_simplest_statistic_that_gives_the_claimed_digits_comes_first():
+def test_the_simplest_matching_statistic_comes_first():
     rows = windows(12, rate=[10.0, *[300.125] * 11])
     claim = claimed("300.125", log(rows, facts=FACTS | {"ranks": 1}))
     ways = [(one.figure.statistic, one.figure.period) for one in claim.explanations]
@@ -231,7 +231,7 @@ def test_the_simplest_statistic_that_gives_the_claimed_digits_comes_first():
     assert ("samples/time", "protocol") in ways and ways[-1][0] == "mean after skipping"
 
 
-def test_a_mean_without_a_warm_up_of_prints_is_found_with_how_many():
+def test_a_mean_that_skips_warm_up_prints_is_found():
     rates = 370 + np.array([31.5, 12.25, 7.75, 5.5, 4.125, 3.0, 2.5, 2.25, 2.0, 1.9, 1.8, 1.7])
     text = f"{8 * rates[4:].mean():.3f}"
     claim = claimed(text, log(windows(12, rate=rates), covers="running", since=5))
@@ -241,7 +241,7 @@ def test_a_mean_without_a_warm_up_of_prints_is_found_with_how_many():
     assert claim.chance < 0.1
 
 
-def test_a_claim_that_nothing_gives_is_told_with_what_is_closest():
+def test_an_unexplained_claim_reports_the_closest_figure():
     claim = claimed("2500", log(windows(12, rate=300.0)))
     assert claim.state == "not reproduced" and claim.explanations == []
     assert claim.difference == pytest.approx(2400 / 2500 - 1)
@@ -250,7 +250,7 @@ def test_a_claim_that_nothing_gives_is_told_with_what_is_closest():
     assert claimed("2500", log()).state == "no number"
 
 
-def test_a_claim_by_another_count_of_devices_than_the_logs_is_not_reproduced():
+def test_a_claim_for_another_device_count_is_not_reproduced():
     claim = claimed("4812.5", log(windows(12, rate=300.78125)))
     best = claim.explanations[0]
     assert best.devices == 16 and best.value == pytest.approx(4812.5)
@@ -259,7 +259,7 @@ def test_a_claim_by_another_count_of_devices_than_the_logs_is_not_reproduced():
     assert claimed("4812.5", untold).state == "reproduced"
 
 
-def test_a_truncated_number_is_reproduced_and_says_so():
+def test_a_truncated_number_is_reproduced_with_a_finding():
     told = [ReportedFigure("sequences", 995.8885333, "995.8885333", 9, "samples/s")]
     one = log(told=told, rate_of="all")
     claim = claimed("995.88", one)
@@ -271,13 +271,13 @@ def test_a_truncated_number_is_reproduced_and_says_so():
     assert claimed("995.87", one).state == "not reproduced"
 
 
-def test_what_explains_a_claim_is_shown_to_its_digits():
+def test_explanations_are_shown_with_the_claims_digits():
     claim = claimed("339.4", log(windows(8, rate=339.4325), rate_of="all"))
     shown = {wording.explained_value(claim, one) for one in claim.explanations}
     assert shown == {"339.4"}
 
 
-def test_the_waterfall_goes_from_the_claim_to_the_steady_steps():
+def test_the_waterfall_leads_from_the_claim_to_steady_steps():
     one = log(COLD)
     steady = by_way(Figures(one))["samples/time", "steady"]
     assert steady.throughput == pytest.approx(8 * 256 / 0.125) and steady.epochs == 6
@@ -287,7 +287,7 @@ def test_the_waterfall_goes_from_the_claim_to_the_steady_steps():
     assert steady.difference == pytest.approx(0.14 / 0.125 - 1)
 
 
-def test_few_digits_agree_easily_and_that_is_told():
+def test_a_claim_with_few_digits_may_match_by_chance():
     rates = np.linspace(300, 306, 40)
     many = claimed("2424", log(windows(40, rate=rates)))
     assert many.chance > 0.2 and "by_chance" in codes(many.findings)
@@ -295,7 +295,7 @@ def test_few_digits_agree_easily_and_that_is_told():
     assert few.chance < 0.1 and "by_chance" not in codes(few.findings)
 
 
-def test_a_highest_print_is_told_beside_samples_over_time():
+def test_a_claim_of_the_highest_print_is_a_finding():
     rates = [*[300.0] * 11, 330.25]
     claim = claimed("2642", log(windows(12, rate=rates)))
     assert claim.explanations[0].figure.statistic in ("last print", "maximum")
@@ -304,7 +304,7 @@ def test_a_highest_print_is_told_beside_samples_over_time():
     assert -0.1 < claim.reference_difference < -0.05
 
 
-def test_the_logs_own_figure_explains_a_claim_first():
+def test_the_logs_own_figure_is_the_first_explanation():
     told = [ReportedFigure("train_throughput", 2400.037, "2400.037", 99, "samples/s")]
     claim = claimed("2400.04", log(windows(12, rate=2400.04), told=told, rate_of="all"))
     assert claim.explanations[0].figure.line == 99
@@ -324,7 +324,7 @@ def place(cells, **facts):
     return [cell["printed"] for cell in found if not differs(one, cell)]
 
 
-def test_a_log_stands_in_the_cell_of_its_facts(cells):
+def test_a_log_is_matched_to_the_cells_of_its_facts(cells):
     assert place(cells, gpu="V100") == ["3019.361"]
     assert place(cells) == ["3019.361", "5333.558"]
     assert place(cells, precision="pure_fp16", gpu="A100") == ["17587.654"]
@@ -343,7 +343,7 @@ def standing(cells, one):
     return [c for c in claims_of_tables(mine, [recomputed(one)], 0.0) if c.log]
 
 
-def test_a_log_of_another_batch_stands_at_a_place_only_if_it_gives_the_number(cells):
+def test_another_batch_size_matches_only_if_the_number_does(cells):
     facts = FACTS | {"framework": "mxnet", "batch_size": 128}
     given, other = (
         standing(cells, log(facts=facts, name="V100/x", told=[told], rate_of="all"))
@@ -358,7 +358,7 @@ def test_a_log_of_another_batch_stands_at_a_place_only_if_it_gives_the_number(ce
     assert other == []
 
 
-def test_float16_is_taken_for_mixed_precision_where_it_gives_the_number(cells):
+def test_float16_matches_mixed_precision_if_the_number_does(cells):
     facts = FACTS | {"framework": "mxnet", "precision": "pure_fp16"}
     one = log(windows(rate=10336.0), facts=facts, name="V100/x", rate_of="all")
     (claim,) = standing(cells, one)
@@ -369,9 +369,7 @@ def test_float16_is_taken_for_mixed_precision_where_it_gives_the_number(cells):
 @pytest.mark.parametrize(
     ("rate", "texts"), [(3019.361 / 8, ["3019.361"]), (300.0, ["3019.361", "5333.558"])]
 )
-def test_a_log_that_may_be_of_several_numbers_stands_where_it_gives_the_number(
-    cells, rate, texts
-):
+def test_an_ambiguous_log_is_matched_by_its_number(cells, rate, texts):
     found = standing(cells, log(windows(rate=rate)))
     assert all("ambiguous" in codes(claim.findings) for claim in found)
     assert [claim.text for claim in found] == texts
@@ -419,7 +417,7 @@ COLD = np.concatenate(
         ("restarts", windows(run=[0] * 6 + [1] * 6), {"count": 1}),
     ],
 )
-def test_what_is_odd_is_told_with_its_figures(name, rows, figures):
+def test_findings_have_their_figures(name, rows, figures):
     found = seen(log(rows))
     assert found[name].file == "x.log"
     for key, value in figures.items():
@@ -427,7 +425,7 @@ def test_what_is_odd_is_told_with_its_figures(name, rows, figures):
     assert wording.sentence(found[name])
 
 
-def test_lines_are_told_where_a_finding_has_one():
+def test_findings_have_line_numbers():
     rows = windows(accuracy=[0.1, 0.1, -0.5, *[0.1] * 9], loss=[*FALLING[:8], *[np.inf] * 4])
     found = seen(log(rows))
     assert found["negative_accuracy"].line == 3 and found["loss_not_finite"].line == 9
@@ -435,12 +433,12 @@ def test_lines_are_told_where_a_finding_has_one():
     assert noted.line == 7 and wording.sentence(noted) == "3 NUL bytes were left out."
 
 
-def test_a_sound_log_has_no_finding():
+def test_a_sound_log_has_no_findings():
     rows = windows(14, seconds=2.0, rate=1280.0, reader=0.01, loss=np.linspace(7, 6, 14))
     assert seen(log(rows)) == {}
 
 
-def test_a_log_with_its_own_figures_alone_says_so():
+def test_a_log_without_prints_is_a_finding():
     told = [ReportedFigure("training_sequences_per_second", 639.16, "639.16", 9, "samples/s")]
     one = log(told=told)
     assert [*seen(one)] == ["no_prints"]
@@ -453,7 +451,7 @@ def finding_of(name, *logs, claims=()):
     return [f.params for f in together(some, [*claims]) if f.code == name]
 
 
-def test_one_file_under_two_names_and_losses_that_begin_alike_are_told():
+def test_duplicate_files_and_equal_losses_are_findings():
     rows = windows(loss=FALLING)
     one, other = log(rows, name="a"), log(rows, name="b")
     assert finding_of("same_file", one, other) == [{"files": ["a", "b"]}]
@@ -462,7 +460,7 @@ def test_one_file_under_two_names_and_losses_that_begin_alike_are_told():
     assert [f["files"] for f in finding_of("same_losses", one, other, third)] == [["a", "c"]]
 
 
-def test_super_linear_scaling_is_told():
+def test_super_linear_scaling_is_a_finding():
     alone = log(windows(13, seconds=2.0), facts=FACTS | {"devices": 1, "ranks": 1}, name="1")
     eight = log(windows(13, seconds=1.9), name="8")
     (found,) = finding_of("super_linear", alone, eight)
@@ -472,7 +470,7 @@ def test_super_linear_scaling_is_told():
     assert finding_of("super_linear", alone, slower) == []
 
 
-def test_different_statistics_on_the_two_sides_of_a_speed_up_are_told(cells):
+def test_a_speed_up_of_different_statistics_is_a_finding(cells):
     sides = [c for c in cells if c["table"] == "paddle-resnet50-report"][0:5:4]
     values = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
     texts = [(f"{values.mean():.4f}", 1), (f"{8 * values[2:].mean():.4f}", 8)]
@@ -489,7 +487,7 @@ def test_different_statistics_on_the_two_sides_of_a_speed_up_are_told(cells):
     assert finding_of("one_for_two", claims=alike)[0]["places"] == ["1 devices", "elsewhere"]
 
 
-def test_every_finding_has_its_sentence():
+def test_every_finding_has_a_sentence():
     folder = ROOT / "perfkit/logs"
     named = {
         code
@@ -502,14 +500,14 @@ def test_every_finding_has_its_sentence():
 @pytest.mark.parametrize(
     ("text", "rate"), [("250", 250.32), ("25.31", 25.31), ("1.1e4", 10988.1)]
 )
-def test_a_claim_of_few_digits_is_taken_to_these(text, rate):
+def test_a_claim_is_compared_at_its_precision(text, rate):
     facts = FACTS | {"ranks": 1}
     told = [ReportedFigure("total images/sec", rate, str(rate), 9, "samples/s")]
     one = log(windows(12, rate=rate), facts=facts, told=told)
     assert claimed(text, one).state == "reproduced"
 
 
-def test_only_logs_that_name_model_and_batch_are_sides_of_a_speed_up():
+def test_scaling_needs_model_and_batch_size():
     def sides(*lacking):
         facts = {name: value for name, value in FACTS.items() if name not in lacking}
         logs = [
@@ -533,7 +531,7 @@ def seed_cases():
         yield Case(model="r50", case=f"{nodes}n{devices}g", batch_size=128, speeds=speeds)
 
 
-def test_dlperfs_summary_of_its_published_runs_is_the_one_that_it_published():
+def test_dlperfs_published_summary_is_reproduced():
     cases = [*seed_cases()]
     told = dlperf.summary(cases, "mean")["r50"]
     published = {
@@ -565,14 +563,14 @@ def test_dlperfs_summary_of_its_published_runs_is_the_one_that_it_published():
     assert middle["average_speed"] == 2621.2
 
 
-def test_without_a_run_on_one_device_or_with_none_of_any_speed_there_is_no_speed_up():
+def test_a_speed_up_needs_a_nonzero_run_on_one_device():
     others = [case for case in seed_cases() if case.case != "1n1g"]
     still = Case(model="r50", case="1n1g", batch_size=128, speeds={1: 0.001})
     for cases in (others, [still, *others]):
         assert dlperf.summary(cases, "mean")["r50"]["1n8g"]["speedup"] is None
 
 
-def test_dlperfs_layout_is_found_by_path_for_any_number_of_nodes():
+def test_dlperfs_layout_is_recognized_by_path():
     rows = windows(13, at=1000.0 + 3.5 * np.arange(13))
     some = [
         recomputed(log(rows, name=f"logs/{case}/r50_b128_fp32_{run}.log"))[0]
@@ -587,7 +585,7 @@ def test_dlperfs_layout_is_found_by_path_for_any_number_of_nodes():
     assert models == ["r50_b128_amp", "r50_b128_fp32"]
 
 
-def test_logs_given_by_relative_and_absolute_paths_are_named_in_short(tmp_path, monkeypatch):
+def test_relative_and_absolute_paths_get_short_names(tmp_path, monkeypatch):
     for folder in ("a", "b"):
         written(tmp_path / folder, "x.log")
     monkeypatch.chdir(tmp_path)
@@ -616,7 +614,7 @@ def run(*words):
 COSTS = 0.65 + 0.05 * np.exp(-np.arange(140) / 5)
 
 
-def test_the_command_prints_every_figure_within_80_columns(tmp_path, monkeypatch):
+def test_audit_output_fits_80_columns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run(written(Path("logs")))
     exact = 8 * 256 * 100 / COSTS[20:120].sum()
@@ -630,7 +628,7 @@ def test_the_command_prints_every_figure_within_80_columns(tmp_path, monkeypatch
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_a_claim_that_the_log_gives_ends_with_0_and_another_with_1(tmp_path):
+def test_audit_exits_with_0_only_for_a_reproduced_claim(tmp_path):
     path = written(tmp_path)
     rates = [BATCH / COSTS[4:step].mean() for step in range(10, 141, 10)]
     text = f"{8 * np.mean(rates[5:]):.3f}"
@@ -642,7 +640,7 @@ def test_a_claim_that_the_log_gives_ends_with_0_and_another_with_1(tmp_path):
     assert run(path, "--claim", "395.5", "--tolerance", "5").exit_code == 0
 
 
-def test_a_published_table_is_compared_cell_by_cell_and_told_as_json(tmp_path, monkeypatch):
+def test_a_published_table_is_compared_cell_by_cell(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(Path("V100"))
     written(Path("V100"), "PaddleClas_ResNet50_bs256_fp32_DP_N1C1_log")
@@ -658,7 +656,7 @@ def test_a_published_table_is_compared_cell_by_cell_and_told_as_json(tmp_path, m
     assert json.loads(again.stdout)["logs"][0]["figures"] and "2 logs" in again.stderr
 
 
-def test_a_file_that_cant_be_read_is_named_and_the_others_go_on(tmp_path):
+def test_unreadable_files_are_named_and_the_others_audited(tmp_path):
     good = written(tmp_path)
     (tmp_path / "empty").touch()
     (tmp_path / "other").write_bytes(b"nothing\x1b[2J that is known\n" * 3)
@@ -684,7 +682,7 @@ def test_a_file_that_cant_be_read_is_named_and_the_others_go_on(tmp_path):
         (["empty"], "no file in"),
     ],
 )
-def test_a_wrong_request_is_refused_with_what_is_allowed(words, why, tmp_path, monkeypatch):
+def test_an_invalid_request_is_explained(words, why, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     paths = [] if words[0] == "empty" else [written(tmp_path / "logs")]
@@ -693,19 +691,19 @@ def test_a_wrong_request_is_refused_with_what_is_allowed(words, why, tmp_path, m
     assert why in " ".join(done.stderr.split())
 
 
-def test_a_claim_is_of_one_log(tmp_path):
+def test_a_claim_needs_exactly_one_log(tmp_path):
     done = run(written(tmp_path, "a_log"), written(tmp_path, "b_log"), "--claim", "300")
     assert done.exit_code == 2 and "needs one readable log, got 2" in " ".join(
         done.stderr.split()
     )
 
 
-def test_a_name_that_would_steer_the_terminal_is_shown_as_text(tmp_path):
+def test_control_characters_in_a_name_are_escaped(tmp_path):
     done = run(written(tmp_path, "log\x1b[31m[bold]\x07_bs256"))
     assert not RULER.search(done.stdout) and "[bold]" in done.stdout
 
 
-def test_a_folder_in_dlperfs_layout_gives_its_summary(tmp_path):
+def test_a_folder_in_dlperfs_layout_prints_its_summary(tmp_path):
     for case, cost in (("1n1g", 0.35), ("1n8g", 0.4)):
         for number in (1, 2):
             path = tmp_path / case / f"r50_b128_fp32_{number}.log"
@@ -746,7 +744,7 @@ def page(folder, language="en"):
     return unescape((folder / name).read_text())
 
 
-def test_an_audit_is_kept_as_a_page_in_both_languages_that_the_index_links_to(kept):
+def test_an_audit_is_stored_as_linked_pages_in_both_languages(kept):
     found = read_audit(kept)
     assert found.command.startswith("perfkit audit ") and "--label paddle" in found.command
     english, chinese = page(kept), page(kept, "zh")
@@ -760,7 +758,7 @@ def test_an_audit_is_kept_as_a_page_in_both_languages_that_the_index_links_to(ke
         assert 'href="audits/paddle/report' in (kept.parent.parent / name).read_text()
 
 
-def test_the_site_is_written_again_from_the_audits_alone(kept, without_summary):
+def test_the_site_is_rebuilt_from_stored_audits(kept, without_summary):
     before = page(kept).partition("<main")[2]
     (kept / "report.html").unlink()
     found = read_audit(kept)
@@ -780,7 +778,7 @@ def test_the_site_is_written_again_from_the_audits_alone(kept, without_summary):
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_notebook_of_an_audit_runs_as_papermill_runs_it(kept, tmp_path):
+def test_the_audit_notebook_runs_with_papermill(kept, tmp_path):
     out = tmp_path / "out.ipynb"
     source = ROOT / "notebooks" / "audit.ipynb"
     command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", kept]

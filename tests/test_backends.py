@@ -96,16 +96,14 @@ def training():
 
 
 @of(models=MODELS)
-def test_a_seed_gives_the_same_losses_also_where_the_training_is_looked_at(
-    training, framework, model
-):
+def test_a_seed_gives_the_same_losses_even_with_inspection(training, framework, model):
     found = training(framework, model)
     assert found.looked_at == found.again
     assert found.other != found.again[0]
 
 
 @of(models=MODELS)
-def test_the_loss_falls_on_a_batch_that_stays_the_same(training, framework, model):
+def test_the_loss_falls_on_a_repeated_batch(training, framework, model):
     found = training(framework, model)
     assert found.losses[-1] < 0.9 * found.losses[0]
     assert np.isfinite(found.losses).all()
@@ -114,13 +112,13 @@ def test_the_loss_falls_on_a_batch_that_stays_the_same(training, framework, mode
 
 
 @of(models=MODELS)
-def test_counted_multiply_adds_are_those_of_the_arithmetic(training, side, model):
+def test_counted_multiply_adds_match_the_formula(training, side, model):
     counted = training(side.framework, model).multiply_adds
     assert counted == 2 * multiply_adds(side.config(model))
 
 
 @of(models=MODELS)
-def test_what_really_runs_is_told(training, side, model):
+def test_effective_settings_are_reported(training, side, model):
     trained = training(side.framework, model)
     found = trained.effective
     assert (found["precision"], {*found["dtypes"]}) == ("fp32", {"float32"})
@@ -136,7 +134,7 @@ def test_what_really_runs_is_told(training, side, model):
 
 
 @of("torch", "jax", "tensorflow", models=MODELS)
-def test_first_weights_have_the_names_shapes_and_spread_of_paddles(training, framework, model):
+def test_initial_weights_match_paddles_names_shapes_and_spread(training, framework, model):
     ours, theirs = training(framework, model).first, training("paddle", model).first
     assert {n: a.shape for n, a in ours.items()} == {n: a.shape for n, a in theirs.items()}
     for name, expected in theirs.items():
@@ -161,7 +159,7 @@ def test_first_weights_have_the_names_shapes_and_spread_of_paddles(training, fra
         ("jax", "bert", "bf16"),
     ],
 )
-def test_a_lower_precision_is_what_products_compute_in_also_on_a_cpu(side, model, precision):
+def test_products_run_in_the_lower_precision_on_a_cpu(side, model, precision):
     assert precision in FRAMEWORKS[side.framework].cpu_precisions
     trainer, batch = side.trainer(model, precision=precision), side.batch(model)
     found = trainer.effective(batch)
@@ -173,7 +171,7 @@ def test_a_lower_precision_is_what_products_compute_in_also_on_a_cpu(side, model
 
 
 @of("torch", "tensorflow")
-def test_a_step_whose_gradients_overflow_is_left_out_counted_and_halves_the_scale(side):
+def test_an_overflow_skips_the_step_and_halves_the_loss_scale(side):
     trainer = side.trainer("vgg16", precision="amp")
     images, labels = side.arrays("vgg16")
     step(trainer, side.tensors((images, labels)))
@@ -231,7 +229,7 @@ def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
 
 
 @of(models=["vgg16", "bert", "gpt"])
-def test_accumulated_micro_batches_are_one_step_on_the_joined_batch(side, doubles, model):
+def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubles, model):
     """Without batch norm, which sees micro-batches one by one."""
     weights, found = None, []
     for accumulate in (1, 2):
@@ -255,7 +253,7 @@ def test_accumulated_micro_batches_are_one_step_on_the_joined_batch(side, double
 
 
 @of(models=["vgg16", "bert"])
-def test_weights_of_one_trainer_make_another_compute_the_same(side, model):
+def test_loaded_weights_give_the_same_loss_and_gradients(side, model):
     first, second = (side.trainer(model, seed=seed) for seed in (0, 1))
     batch, weights = side.batch(model), first.weights()
     kept = {name: array.copy() for name, array in weights.items()}
@@ -277,7 +275,7 @@ def test_weights_of_one_trainer_make_another_compute_the_same(side, model):
 
 
 @of()
-def test_weights_of_another_network_are_refused_and_nothing_is_changed(side):
+def test_weights_of_another_network_are_rejected_without_changes(side):
     trainer = side.trainer("vgg16")
     before = trainer.weights()
     assert before["features.0.weight"].shape == (16, 3, 3, 3)
@@ -291,7 +289,7 @@ def test_weights_of_another_network_are_refused_and_nothing_is_changed(side):
 
 
 @of(models=["vgg16", "bert"])
-def test_dropout_changes_the_loss_from_pass_to_pass_until_nothing_is_dropped(side, model):
+def test_dropout_changes_the_loss_until_it_is_disabled(side, model):
     trainer, batch = side.trainer(model), side.batch(model)
     assert float(trainer.backward(batch)) != float(trainer.backward(batch))
     trainer.disable_dropout()
@@ -299,7 +297,7 @@ def test_dropout_changes_the_loss_from_pass_to_pass_until_nothing_is_dropped(sid
 
 
 @of()
-def test_places_without_a_masked_word_do_not_count_in_loss_and_accuracy(side):
+def test_padding_does_not_count_in_loss_and_accuracy(side):
     trainer = side.trainer("bert")
     trainer.disable_dropout()
     *tokens, positions, labels, next_sentence = side.arrays("bert")
@@ -316,7 +314,7 @@ def test_places_without_a_masked_word_do_not_count_in_loss_and_accuracy(side):
 
 
 @of()
-def test_arrays_of_numpy_and_of_dali_are_taken_as_they_are(side):
+def test_numpy_and_dali_arrays_become_equal_tensors(side):
     dali = pytest.importorskip("nvidia.dali.tensors")
     images = np.random.default_rng(0).standard_normal((2, 8, 8, 3), np.float32)
     labels = np.asarray([[3], [999]], np.int64)
@@ -332,7 +330,7 @@ def test_arrays_of_numpy_and_of_dali_are_taken_as_they_are(side):
 
 
 @of("torch", "tensorflow")
-def test_a_data_loader_gives_batches_in_the_order_of_the_indices(side):
+def test_a_data_loader_keeps_the_order_of_the_indices(side):
     samples = [(np.full(3, n * n, np.float32), np.array([n])) for n in range(12)]
     indices = [[5, 2], [0, 7], [1, 1], [11, 3]]
     batches = side.backend.data_loader(samples, iter(indices), 2)
@@ -342,7 +340,7 @@ def test_a_data_loader_gives_batches_in_the_order_of_the_indices(side):
 
 
 @of()
-def test_peaks_are_measured_by_products_and_copies(side):
+def test_peak_workloads_run(side):
     workloads = side.backend.Workloads(side.config())
     assert tuple(workloads.matmul(64)().shape) == (64, 64)
     workloads.copy(2**20)()

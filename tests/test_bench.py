@@ -75,7 +75,7 @@ SLOW = [pytest.param(f.__name__, marks=pytest.mark.slow) for f in figures.FIGURE
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("name", ["timer", *SLOW[1:]])
-def test_every_figure_runs_at_its_smallest_size_by_the_script(name, tmp_path):
+def test_every_benchmark_runs_at_its_smallest_size(name, tmp_path):
     list(make_images(tmp_path / "samples", 64))
     command = [sys.executable, SCRIPT, name, "--outputs", tmp_path]
     streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
@@ -106,11 +106,11 @@ def test_a_kill_at_a_random_moment_leaves_nothing():
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("name", ["bare_gpt", "faults", "kills", "torch_variants"])
-def test_every_other_script_finds_what_it_imports(name):
+def test_the_other_scripts_import(name):
     importlib.import_module(name)
 
 
-def test_what_a_number_follows_from_is_stored_beside_it(made):
+def test_numbers_are_stored_with_their_runs(made):
     stored = read_figures(made)
     (step,) = stored["timer"].numbers
     assert (step.value, step.interval, step.interval_level, step.n) == (2, (1, 4), 0.75, 3)
@@ -120,7 +120,7 @@ def test_what_a_number_follows_from_is_stored_beside_it(made):
     assert stored["timer"].about == "What a step costs, said in two lines."
 
 
-def test_a_failure_is_stored_and_the_others_are_made(tmp_path, monkeypatch, capsys):
+def test_a_failure_is_stored_and_the_other_benchmarks_run(tmp_path, monkeypatch, capsys):
     """One figure alone replaces its own entry only."""
     assert start(monkeypatch, tmp_path) == "Failed: falls"
     before = read_figures(tmp_path)
@@ -133,13 +133,13 @@ def test_a_failure_is_stored_and_the_others_are_made(tmp_path, monkeypatch, caps
     assert [after[name] == before[name] for name in after] == [True, False, True]
 
 
-def test_a_figure_that_was_made_before_an_interruption_is_kept(tmp_path, monkeypatch):
+def test_an_interruption_keeps_finished_figures(tmp_path, monkeypatch):
     ended = start(monkeypatch, tmp_path, known=(timer, interrupts, ratio))
     assert ended == "Failed: interrupts (interrupted)"
     assert [*read_figures(tmp_path)] == ["timer"] and "each step" in shown(tmp_path)
 
 
-def test_a_wrong_name_or_variable_is_refused(tmp_path, capsys, monkeypatch):
+def test_unknown_names_and_invalid_variables_are_rejected(tmp_path, capsys, monkeypatch):
     assert start(monkeypatch, tmp_path, "timr") == 2
     assert "no such figure: timr; there are: falls, timer, ratio" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
@@ -148,7 +148,7 @@ def test_a_wrong_name_or_variable_is_refused(tmp_path, capsys, monkeypatch):
         runner.counts("SIZES")
 
 
-def test_an_unreadable_file_is_refused_first_and_stays(made, monkeypatch, capsys):
+def test_an_unreadable_figures_file_is_rejected_and_kept(made, monkeypatch, capsys):
     figures_file(made).write_text("{")
     assert start(monkeypatch, made, "timer") == 2
     told = capsys.readouterr().err
@@ -175,18 +175,18 @@ def test_the_last_line_of_a_failed_command_is_the_reason():
         ('"seconds"', '"more": 1, "seconds"', "Extra inputs are not permitted"),
     ],
 )
-def test_malformed_figures_are_refused_by_name(made, old, new, told):
+def test_malformed_figures_are_rejected_with_the_file_name(made, old, new, told):
     spoil(made, old, new)
     with pytest.raises(ResultError, match=rf"figures\.json: .*{re.escape(told)}"):
         read_figures(made)
 
 
-def test_what_is_stored_of_a_number_is_derived_from_its_runs_again(made):
+def test_statistics_are_recomputed_from_the_stored_runs(made):
     spoil(made, '"value": 2.0', '"value": 1.0')
     assert read_figures(made)["timer"].numbers[0].value == 2.0
 
 
-def test_the_index_links_the_page_if_there_is_one_and_the_page_links_only_what_is_there(made):
+def test_index_and_page_link_only_existing_files(made):
     indexes = [made / file_name("index", language) for language in LANGUAGES]
     write_index(made)
     assert not any('href="bench/' in index.read_text() for index in indexes)
@@ -209,7 +209,7 @@ def test_foreign_text_is_escaped_and_another_environment_named(made):
     assert text.count("Environment differs") == text.count("below: CPU &lt;script") == 1
 
 
-def test_the_dot_plot_has_a_dot_for_each_run_and_a_line_where_both_sides_are_equal():
+def test_the_dot_plot_has_every_run_and_a_line_at_equality():
     values = Number.of_values("far", [4.0, 4.0, 8.0], "s")
     (axes,) = page.run_plot([*ratio(), values]).axes
     runs = [[*line.get_xdata()] for line in axes.lines]
@@ -220,6 +220,6 @@ def test_the_dot_plot_has_a_dot_for_each_run_and_a_line_where_both_sides_are_equ
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "most"), [("result", 60), ("raw", 40), ("parameters", 300)])
-def test_no_changed_file_ends_a_command_without_a_sentence_or_makes_it_hang(target, most):
+def test_corrupted_files_cause_no_crash_without_a_message_and_no_hang(target, most):
     tried, findings, _count = fuzz.fuzz(target, 120, 7, most)
     assert tried and findings == []

@@ -37,14 +37,14 @@ def found(*events, exited_at=None, idle_seconds=(0, 0), **changes):
     return told.code, sentence(told)
 
 
-def test_a_named_cause_comes_before_a_peers_lost_connection():
+def test_a_specific_error_outranks_a_peers_lost_connection():
     memory = reported("too big", "out_of_memory")
     told = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory))
     assert told == ("out_of_memory", f"{NAMES[1]}: too big")
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_rank_killed_at_the_same_look_as_its_aborted_peer_is_the_one_that_left_no_words(
+def test_of_two_ranks_seen_dead_at_once_the_silent_one_is_named(
     killed,
 ):
     logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
@@ -52,7 +52,7 @@ def test_a_rank_killed_at_the_same_look_as_its_aborted_peer_is_the_one_that_left
     assert told[0] == "worker_died" and told[1].startswith(f"{NAMES[killed]} {DIED} 3")
 
 
-def test_a_rank_that_was_gone_first_comes_before_a_peer_that_complains():
+def test_a_rank_that_exited_first_outranks_its_complaining_peer():
     complains = came_to(3, 4, CONNECTION_LOST)
     assert found(complains, came_to(3, 4), exited_at={1: 5.0, 0: 5.4}) == (
         "worker_died",
@@ -60,7 +60,7 @@ def test_a_rank_that_was_gone_first_comes_before_a_peer_that_complains():
     )
 
 
-def test_a_rank_that_raises_is_named_though_its_peer_is_aborted():
+def test_a_raising_rank_outranks_its_aborted_peer():
     raised = came_to(3, 3, reported("KeyError: 'planted'"))
     logs = {"rank0": "FatalError: `Process abort signal`"}
     told = found(came_to(3, 4), raised, exited_at={0: 5.0, 1: 5.0}, logs=logs)
@@ -69,9 +69,7 @@ def test_a_rank_that_raises_is_named_though_its_peer_is_aborted():
 
 @pytest.mark.parametrize("reports", [True, False])
 @pytest.mark.parametrize("ended_by_launcher_at", [5.1, 6.5])
-def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(
-    reports, ended_by_launcher_at
-):
+def test_the_stalled_rank_is_named_not_the_one_that_gave_up(reports, ended_by_launcher_at):
     patient = came_to(3, 4, *([CONNECTION_LOST] if reports else []))
     exited_at = {0: 5.0, 1: ended_by_launcher_at}
     told = found(patient, came_to(3, 3), exited_at=exited_at, idle_seconds=(30, 31))
@@ -79,13 +77,13 @@ def test_a_rank_that_the_others_gave_up_on_is_named_not_the_one_that_gave_up(
     assert told[1].startswith(f"{NAMES[1]} stalled after step 3; then {NAMES[0]}")
 
 
-def test_a_rank_that_is_behind_for_a_moment_has_not_stalled():
+def test_a_rank_behind_for_a_moment_has_not_stalled():
     exited_at, idle_seconds = {0: 5.0, 1: 6.5}, (0.3, 0.3)
     told = found(came_to(3, 4), came_to(3, 3), exited_at=exited_at, idle_seconds=idle_seconds)
     assert told[1].startswith(f"{NAMES[0]} {DIED} 3")
 
 
-def test_what_is_known_of_node_or_machine_comes_before_what_ranks_make_of_it():
+def test_node_and_machine_errors_outrank_rank_errors():
     lost = failure("node_lost", node="node 1 (b)", detail="it closed the connection")
     told = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=lost)
     assert told == ("node_lost", sentence(lost))
@@ -96,13 +94,13 @@ def test_what_is_known_of_node_or_machine_comes_before_what_ranks_make_of_it():
         assert found(came_to(3), came_to(3), exited_at={1: 5.0}, **changes)[0] == code
 
 
-def test_ranks_that_ended_well_are_not_blamed():
+def test_ranks_that_ended_normally_are_not_blamed():
     well = came_to(9, 9, {"event": "end"})
     told = found(well, came_to(9, 9), exited_at={0: 5.0, 1: 5.2})
     assert told[1].startswith(f"{NAMES[1]} {DIED} 9")
 
 
-def test_workers_that_never_came_to_a_first_word_are_told_with_their_last_lines():
+def test_workers_without_events_are_reported_with_their_last_lines():
     assert found([], [], logs={"launcher": "the first\nthe\nlast\nlines"}) == (
         "worker_died",
         "one of 2 workers exited without reporting an error; "
@@ -133,9 +131,7 @@ def test_workers_that_never_came_to_a_first_word_are_told_with_their_last_lines(
         ),
     ],
 )
-def test_at_a_time_out_the_rank_that_is_waited_for_is_named_as_far_as_that_can_be_seen(
-    events, nodes, told
-):
+def test_a_timeout_names_the_ranks_furthest_behind(events, nodes, told):
     behind = failure("timeout", repeat=1, seconds=20, **furthest_behind(events, nodes))
     assert sentence(behind) == f"repeat 1 took over 20 s; {told}"
 
@@ -149,7 +145,7 @@ def test_at_a_time_out_the_rank_that_is_waited_for_is_named_as_far_as_that_can_b
         (errno.EROFS, "io_error"),
     ],
 )
-def test_a_worker_that_could_not_write_its_failure_is_heard_by_its_log(number, code):
+def test_an_unwritten_worker_failure_is_read_from_its_log(number, code):
     """For another file, or in its user's share: there may be free bytes on the disk."""
     error = OSError(number, os.strerror(number), "rank0.jsonl")
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
@@ -158,6 +154,6 @@ def test_a_worker_that_could_not_write_its_failure_is_heard_by_its_log(number, c
     assert worker.classify(error)[0] == unwritten(error).code == code
 
 
-def test_a_driver_that_cannot_write_for_another_reason_says_which():
+def test_driver_write_errors_have_their_own_codes():
     assert unwritten(OSError(errno.EACCES, "Permission denied", "x")).code == "io_error"
     assert unwritten(OSError(errno.ENOMEM, "Cannot allocate memory")).code == "out_of_memory"

@@ -38,14 +38,14 @@ class Machine:
 
 
 @pytest.mark.parametrize("flops_per_second", [1e10, 2e11, 1e15])
-def test_the_peaks_are_the_devices_speed_however_calls_are_disturbed(flops_per_second):
+def test_peaks_are_the_devices_speed_despite_disturbances(flops_per_second):
     machine = Machine(flops_per_second, 2.5e10)
     found = measure_peak(machine, CpuDevice(machine.clock), machine.clock)
     assert found["matmul_flops_per_second"] == pytest.approx(flops_per_second)
     assert found["copy_bytes_per_second"] == pytest.approx(2.5e10)
 
 
-def test_matrices_grow_until_a_call_is_long_enough_and_no_further():
+def test_matrices_grow_only_until_a_call_is_long_enough():
     slow, fast = Machine(1e10, 1e10), Machine(1e16, 1e10)
     for machine in (slow, fast):
         measure_peak(machine, CpuDevice(machine.clock), machine.clock)
@@ -53,7 +53,7 @@ def test_matrices_grow_until_a_call_is_long_enough_and_no_further():
     assert max(fast.sizes) == LARGEST
 
 
-def test_it_takes_about_as_long_as_it_should():
+def test_measuring_peaks_takes_the_intended_time():
     machine = Machine(1e11, 1e10)
     measure_peak(machine, CpuDevice(machine.clock), machine.clock)
     assert machine.now < 4 * MEASURING_SECONDS + 4 * 2 * COPIED_BYTES / 1e10
@@ -72,7 +72,7 @@ class Waited(CpuDevice):
         self.before = self.machine.calls
 
 
-def test_a_synchronization_is_no_part_of_the_peak_of_a_fast_device():
+def test_synchronization_does_not_lower_a_fast_devices_peak():
     machine = Machine(8e14, 3e12)
     device = Waited(machine)
     found = measure_peak(machine, device, machine.clock)
@@ -91,7 +91,7 @@ def test_a_long_call_is_timed_alone():
     assert found["copy_bytes_per_second"] == pytest.approx(5e9, rel=1e-3)
 
 
-def test_an_asynchronous_device_is_waited_for():
+def test_an_asynchronous_device_is_synchronized():
     class Asynchronous(CpuDevice):
         """Calls only hand work over; the time passes in synchronize."""
 

@@ -13,7 +13,7 @@ ORDER = ["run", "sweep", "report", "compare", "history", "verify", "diagnose", "
 ORDER += ["import", "export", "doctor", "samples", "manifest"]
 
 
-def test_help_lists_the_commands_in_the_order_of_use_and_cuts_no_summary_off():
+def test_help_lists_the_commands_in_order_with_whole_summaries():
     text = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout
     listed = text.partition("Commands:")[2].partition("Exit status")[0]
     assert re.findall(r"^  (\w+)", listed, re.M) == ORDER
@@ -23,7 +23,7 @@ def test_help_lists_the_commands_in_the_order_of_use_and_cuts_no_summary_off():
 
 
 @pytest.mark.parametrize("name", main.commands)
-def test_every_command_and_option_has_help_and_stands_in_getting_started(name):
+def test_every_command_and_option_is_documented(name):
     command = main.commands[name]
     options = [option for option in command.params if isinstance(option, click.Option)]
     assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0

@@ -85,7 +85,7 @@ def command(*words):
 # The ratio and its interval.
 
 
-def test_estimate_and_interval_are_those_of_the_textbook():
+def test_estimate_and_interval_match_the_textbook():
     # Permeability of the membrane, Hollander, Wolfe and Chicken, example 4.1; a shift there
     # is a factor here. R's wilcox.test(x, y, conf.int = TRUE) gives the same.
     x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]
@@ -103,7 +103,7 @@ def test_estimate_and_interval_are_those_of_the_textbook():
         (10, 10, 24, 0.9567),
     ],
 )
-def test_the_interval_lies_between_the_order_statistics_of_the_tables(m, n, k, level):
+def test_interval_ends_are_the_tabulated_order_statistics(m, n, k, level):
     # Powers of 2 whose pairwise ratios are all different, so that their order tells k.
     values = [2.0**i for i in range(m)]
     base = [2.0 ** (i / (m + 1) / 2) for i in range(n)]
@@ -113,7 +113,7 @@ def test_the_interval_lies_between_the_order_statistics_of_the_tables(m, n, k, l
     assert found.level == pytest.approx(level, abs=5e-5)
 
 
-def test_the_interval_excludes_1_exactly_where_the_exact_test_rejects():
+def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
     chance = random.Random(7)
     said = []
     for _simulation in range(300):
@@ -127,7 +127,7 @@ def test_the_interval_excludes_1_exactly_where_the_exact_test_rejects():
     assert 50 < sum(said) < 250
 
 
-def test_the_ratio_turned_over_is_that_of_the_sides_turned_over():
+def test_swapping_the_sides_inverts_ratio_and_interval():
     found = ratio_interval([3.0, 4.0, 5.5, 7.0], BASE)
     other = ratio_interval(BASE, [3.0, 4.0, 5.5, 7.0])
     turned = (1 / other.value, 1 / other.high, 1 / other.low)
@@ -135,7 +135,7 @@ def test_the_ratio_turned_over_is_that_of_the_sides_turned_over():
 
 
 @pytest.mark.parametrize(("m", "n", "level"), [(1, 1, 0.0), (1, 7, 0.75), (3, 3, 0.9)])
-def test_too_few_repeats_give_the_range_and_the_level_that_it_has(m, n, level):
+def test_too_few_repeats_give_the_range_with_its_level(m, n, level):
     base = [*BASE[:3], 98.0, 97.0, 96.0, 95.0]
     found = ratio_interval(times(1.5, base[:m]), base[:n])
     assert found.level == pytest.approx(level)
@@ -146,7 +146,7 @@ def test_too_few_repeats_give_the_range_and_the_level_that_it_has(m, n, level):
     ("low", "high", "said"),
     [(1.001, 1.1, "faster"), (0.9, 0.999, "slower"), (0.9, 1.1, "no difference")],
 )
-def test_the_verdict_is_whether_the_shown_interval_has_1_in_it(low, high, said):
+def test_the_verdict_depends_on_whether_the_interval_contains_1(low, high, said):
     assert verdict(Estimate(1.0, low, high, 0.96), 0.95) == said
 
 
@@ -155,24 +155,24 @@ def test_the_verdict_is_whether_the_shown_interval_has_1_in_it(low, high, said):
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
 @pytest.mark.parametrize("n", simulations.REPEATS)
-def test_a_against_a_is_called_different_in_6_percent_at_most(noise, n):
+def test_identical_variants_differ_in_at_most_6_percent(noise, n):
     assert 0 < simulations.called_different(noise, n, simulations=3000) <= 0.06
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.005, 0.01])
-def test_interleaved_repeats_raise_no_false_alarms_on_a_machine_that_drifts(drift):
+def test_interleaving_raises_no_false_alarms_under_drift(drift):
     assert simulations.drifting(drift, simulations=3000) <= 0.05
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
 @pytest.mark.parametrize("shift", [0.97, 1.03])
-def test_3_percent_is_found_in_90_of_100_with_7_repeats_of_half_a_percent(noise, shift):
+def test_7_repeats_detect_3_percent_with_90_percent_power(noise, shift):
     assert simulations.called_different(noise, 7, shift, simulations=1000) >= 0.9
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
 @pytest.mark.parametrize(("m", "n"), [(5, 7), (7, 7)])
-def test_the_ratio_is_covered_as_often_as_the_level_says(noise, m, n):
+def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
     covered, printed = simulations.ratio_coverage(noise, m, n, simulations=10_000)
     assert abs(covered - printed) <= 0.01
 
@@ -190,7 +190,7 @@ def test_the_ratio_is_covered_as_often_as_the_level_says(noise, m, n):
         (BASE[:3], times(0.5, BASE[:3]), 0.02, "undecided", False),
     ],
 )
-def test_a_b_that_is_slower_for_sure_and_beyond_the_threshold_is_a_regression(
+def test_a_regression_is_significant_and_beyond_the_threshold(
     compare, base, values, threshold, verdict, regressed
 ):
     found = compare([measured(base)], [measured(values)], threshold=threshold)
@@ -216,7 +216,7 @@ def test_a_b_that_is_slower_for_sure_and_beyond_the_threshold_is_a_regression(
         ("seed", {"seed": 1}, "0 | 1"),
     ],
 )
-def test_what_differs_is_refused_with_both_values_unless_across_it(sides, key, changes, values):
+def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, values):
     both = sides([measured(BASE)], [measured(times(1.1), **changes)])
     told = refused(*both)
     assert f"{key}: {values}" in told and told.endswith(f"say so: --across {key}")
@@ -225,13 +225,13 @@ def test_what_differs_is_refused_with_both_values_unless_across_it(sides, key, c
     assert f"across {key}: {values}" in str(found) and found.pairs[0].verdict == "faster"
 
 
-def test_all_that_differs_is_told_at_once_and_one_across_is_not_enough(sides):
+def test_all_differences_are_reported_together(sides):
     both = sides([measured(BASE)], [measured(BASE, batch_size=8, layout="NHWC")])
     told = refused(*both, across=["layout"])
     assert "batch_size: 32 | 8" in told and "--across layout --across batch_size" in told
 
 
-def test_another_data_set_is_not_crossed_by_crossing_the_input(sides):
+def test_across_input_does_not_allow_another_data_set(sides):
     data = InputData(samples=512, sha256="1" * 64)
     other = measured(BASE, input="dataloader").model_copy(update={"input_data": data})
     told = refused(*sides([measured(BASE)], [other]), across=["input"])
@@ -247,14 +247,14 @@ def test_another_data_set_is_not_crossed_by_crossing_the_input(sides):
         ({"timeout": 7}, None),
     ],
 )
-def test_software_and_label_may_differ_and_are_told(compare, changes, told):
+def test_software_and_labels_may_differ_and_are_reported(compare, changes, told):
     found = compare([measured(BASE)], [measured(times(1.01), **changes)])
     assert found.pairs[0].across == {}
     lines = [line for line in str(found).splitlines() if line.startswith("differs")]
     assert lines == ([told] if told else [])
 
 
-def test_another_setting_of_the_framework_is_told_and_refuses_nothing(compare):
+def test_framework_settings_may_differ_and_are_reported(compare):
     both = [measured(BASE), measured(BASE)]
     for number, optimizer in enumerate(("fused", "foreach")):
         update = {"settings": {"optimizer": optimizer}}
@@ -264,14 +264,14 @@ def test_another_setting_of_the_framework_is_told_and_refuses_nothing(compare):
     assert pair.differs == {"settings.optimizer": ("fused", "foreach")} and not pair.across
 
 
-def test_every_fact_of_the_environment_is_hardware_or_known_to_be_software():
+def test_every_fact_is_hardware_or_software():
     software = {"os", "kernel", "driver", "driver_cuda", "python", "paddle", "paddle_commit"}
     software |= {"cuda", "cudnn", "nccl", "dali", "h5py", "pillow", "variables", "numpy"}
     software |= {"suite", "suite_source", "suite_commit", "suite_modified"}
     assert {*FACTS, "data_disk"} - {*HARDWARE} == software
 
 
-def test_every_parameter_must_agree_or_is_known_not_to_define_the_work():
+def test_every_parameter_is_a_key_or_does_not_define_the_work():
     elsewhere = {"label", "launcher", "hosts", "data_dir", "timeout", "port", "outputs_dir"}
     # Its packages' versions are what differs.
     elsewhere |= {"python"}
@@ -280,14 +280,14 @@ def test_every_parameter_must_agree_or_is_known_not_to_define_the_work():
     assert work <= {*KEYS} and not elsewhere & {*KEYS} and "topology" in KEYS
 
 
-def test_long_values_are_shown_from_where_they_differ(sides):
+def test_long_values_are_shown_where_they_differ(sides):
     matrix = "GPU0 X NV1 NV2 NV1 SYS SYS SYS SYS " * 3
     facts = [{"gpu_topology": matrix + end} for end in ("PIX", "NODE")]
     told = refused(*sides(*([measured(BASE, facts=one)] for one in facts)))
     assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", told)
 
 
-def test_sets_are_paired_by_what_must_agree_and_the_rest_is_named(compare):
+def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     ones = [measured(times(size), batch_size=size) for size in (4, 8, 16)]
     others = [measured(times(1.0001 * size), batch_size=size) for size in (8, 32)]
     found = compare(ones, [measured(times(0.9 * 16), batch_size=16), *others])
@@ -301,7 +301,7 @@ def test_sets_are_paired_by_what_must_agree_and_the_rest_is_named(compare):
     assert told in str(found)
 
 
-def test_two_with_the_same_keys_are_refused_and_both_named(sides):
+def test_ambiguous_matches_are_rejected_and_named(sides):
     ones = [measured(BASE, label=label) for label in ("monday", "tuesday")]
     told = refused(*sides(ones, [measured(BASE)]))
     assert "matches 2 measurements in A" in told
@@ -312,7 +312,7 @@ def test_a_measurement_is_not_compared_with_itself(files):
     assert "the same measurement" in refused(files[0], files[0])
 
 
-def test_samples_of_another_unit_are_not_compared_across_the_model(sides):
+def test_different_units_are_never_compared(sides):
     across = ["model", "optimizer", "input", "input_sha256", "layout", "image_size"]
     across += ["sequence_length"]
     bert = measured(BASE, model="bert", input="synthetic", optimizer=None)
@@ -320,7 +320,7 @@ def test_samples_of_another_unit_are_not_compared_across_the_model(sides):
     assert re.search(r"in images/s, [^ ]* in sequences/s", told)
 
 
-def test_a_failed_measurement_is_refused_with_its_code_on_one_line(sides):
+def test_a_failed_measurement_is_rejected_with_its_failure_code(sides):
     failure = Failed("worker_error", {"detail": "Traceback:\n  no room"})
     failed = measured([]).model_copy(update={"failure": failure})
     told = refused(*sides([measured(BASE)], [failed]))
@@ -328,7 +328,7 @@ def test_a_failed_measurement_is_refused_with_its_code_on_one_line(sides):
     assert "B resnet50-fp32-1x1-b32-0-" in told
 
 
-def test_a_failure_where_the_base_has_a_number_is_a_regression(compare):
+def test_a_new_failure_is_a_regression(compare):
     ones = [measured(BASE, batch_size=size) for size in (4, 8)]
     found = compare(ones, [measured(times(1.1), batch_size=4), measured([], batch_size=8)])
     assert found.regressed and not found.pairs[0].regressed
@@ -336,20 +336,20 @@ def test_a_failure_where_the_base_has_a_number_is_a_regression(compare):
     assert "out_of_memory: no room; A has the number" in words(found)
 
 
-def test_a_failure_of_other_work_is_no_regression_unless_across_it(compare):
+def test_a_failure_of_other_work_is_a_regression_only_with_across(compare):
     ones = [measured(BASE), measured(BASE, batch_size=4)]
     others = [measured(times(1.1), batch_size=4), measured([], precision="amp")]
     assert not compare(ones, others).regressed
     assert compare([], [], across=["precision"]).regressed
 
 
-def test_a_failure_that_the_base_had_too_is_named_and_no_regression(compare):
+def test_a_failure_in_both_is_named_and_no_regression(compare):
     some = [measured(BASE, batch_size=4), measured([], batch_size=8)]
     found = compare(some, [measured(times(1.01), batch_size=4), some[1]])
     assert not found.regressed and [one.side for one in found.failed] == ["A", "B"]
 
 
-def test_a_partial_measurement_is_compared_as_it_is_and_how_far_apart_is_told(compare):
+def test_partial_measurements_are_compared_and_their_distance_reported(compare):
     later = {"status": "partial", "created": "2026-01-04T05:00:00+00:00"}
     partial = measured(times(1.1)).model_copy(update=later)
     protocol = partial.protocol.model_copy(update={"repeats": 7})
@@ -362,7 +362,7 @@ def test_a_partial_measurement_is_compared_as_it_is_and_how_far_apart_is_told(co
 # Against a published table.
 
 
-def test_a_measurement_is_compared_with_the_published_number_of_its_place(tmp_path):
+def test_a_measurement_is_compared_with_its_published_number(tmp_path):
     write_all(tmp_path, measured(times(1.1, [2506.47] * 7), **FLEETX))
     found = perfkit.compare("fleetx-resnet50", tmp_path)
     (pair,) = found.pairs
@@ -374,7 +374,7 @@ def test_a_measurement_is_compared_with_the_published_number_of_its_place(tmp_pa
     assert len(found.alone_a) == 25
 
 
-def test_a_published_number_may_be_judged_too(tmp_path):
+def test_a_published_number_may_be_b(tmp_path):
     values = [2000.0, 2010.0, 2020.0, 2030.0, 2040.0, 2050.0, 2060.0]
     write_all(tmp_path, measured(values, **FLEETX))
     (pair,) = perfkit.compare(tmp_path, "fleetx-resnet50").pairs
@@ -393,23 +393,21 @@ H100 = "NVIDIA H100 80GB HBM3"
         ("strategy", {"strategy": "none"}, "fleetx-fp32 | none"),
     ],
 )
-def test_what_differs_from_the_published_is_refused_unless_across_it(
-    tmp_path, key, changes, values
-):
+def test_differences_from_published_are_rejected_unless_allowed(tmp_path, key, changes, values):
     write_all(tmp_path, measured([2600.0] * 7, **FLEETX | changes))
     assert f"{key}: {values}" in refused("fleetx-resnet50", tmp_path)
     (pair,) = perfkit.compare("fleetx-resnet50", tmp_path, across=[key]).pairs
     assert [*pair.across] == [key]
 
 
-def test_few_repeats_beside_a_published_number_are_undecided(tmp_path):
+def test_few_repeats_against_a_published_number_are_undecided(tmp_path):
     write_all(tmp_path, measured([2600.0] * 5, **FLEETX))
     found = perfkit.compare("fleetx-resnet50", tmp_path, across=["statistic"])
     assert found.pairs[0].verdict == "undecided"
     assert "n=5 repeats reach at most 93.75 %; n=6 is enough" in str(found)
 
 
-def test_a_published_number_is_compared_with_measurements_in_its_place_only(kept):
+def test_a_published_number_is_compared_only_with_its_configuration(kept):
     told = refused(kept, "fleetx-resnet50", across=["device"])
     assert "in its place only" in told and "device: cpu | gpu" in told
     assert "both published" in refused("fleetx-resnet50", "dlperf-resnet50")
@@ -431,13 +429,13 @@ def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
     assert [one.a.taken_as for one in found] == taken
 
 
-def test_no_label_is_a_label_too(tmp_path):
+def test_the_empty_label_can_be_named(tmp_path):
     write_all(tmp_path, measured(BASE), measured(times(1.1), label="new"))
     found = perfkit.compare("label:", "label:new", outputs=tmp_path)
     assert found.pairs[0].verdict == "faster"
 
 
-def test_a_path_comes_before_a_table_and_a_table_before_a_label(tmp_path, monkeypatch):
+def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monkeypatch):
     labelled = measured(BASE, label="fleetx-vgg16")
     outputs = write_all(tmp_path / "outputs", labelled, measured(times(1.1), label="new"))
     assert "in its place only" in refused("fleetx-vgg16", "new", outputs=outputs)
@@ -449,9 +447,7 @@ def test_a_path_comes_before_a_table_and_a_table_before_a_label(tmp_path, monkey
     assert found.a.taken_as == "folder"
 
 
-def test_a_name_of_nothing_is_told_with_what_was_looked_for_and_what_there_is(
-    kept, files, tmp_path
-):
+def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path):
     told = refused("fleetx-resnet5", "label:nwe", outputs=kept)
     assert f"A: no file or folder {ROOT / 'fleetx-resnet5'}" in told
     assert "did you mean 'fleetx-resnet50'?" in told
@@ -465,7 +461,7 @@ def test_a_name_of_nothing_is_told_with_what_was_looked_for_and_what_there_is(
     assert "not JSON, perhaps cut off" in refused(tmp_path / "cut.json", files[0])
 
 
-def test_what_can_not_be_read_among_many_is_left_out_and_named(kept, tmp_path):
+def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
     outputs = shutil.copytree(kept, tmp_path / "outputs")
     (outputs / "bad").mkdir()
     (outputs / "bad" / "result.json").write_text("{")
@@ -482,14 +478,14 @@ def test_what_can_not_be_read_among_many_is_left_out_and_named(kept, tmp_path):
         ("nodes", "its key is topology"),
     ],
 )
-def test_a_key_that_can_not_be_crossed_is_told(files, key, told):
+def test_an_invalid_across_key_is_explained(files, key, told):
     assert told in refused(*files, across=[key])
 
 
 # The command.
 
 
-def test_the_command_ends_with_1_on_a_regression_and_with_0_without(files):
+def test_compare_exits_with_1_only_for_a_regression(files):
     done = command(*files)
     assert (done.exit_code, done.stderr) == (1, "")
     assert "B is 3 % slower than A, at 95 %; a regression: more than 2 %." in done.stdout
@@ -497,7 +493,7 @@ def test_the_command_ends_with_1_on_a_regression_and_with_0_without(files):
     assert command(*reversed(files)).exit_code == 0
 
 
-def test_the_command_ends_with_2_if_it_refuses(files, tmp_path):
+def test_compare_exits_with_2_for_an_invalid_request(files, tmp_path):
     done = command(files[0], "nothing")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Not compared.")
@@ -507,7 +503,7 @@ def test_the_command_ends_with_2_if_it_refuses(files, tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-def test_the_text_fits_80_columns_and_tells_what_does_not_differ(compare):
+def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
     ones, others = (
         [measured(times(f), batch_size=size) for size in (4, 128)] for f in (1.0, 1.1)
     )
@@ -518,7 +514,7 @@ def test_the_text_fits_80_columns_and_tells_what_does_not_differ(compare):
     assert max(map(len, lines)) <= 80
 
 
-def test_the_json_has_all_of_it(files, tmp_path):
+def test_the_json_holds_the_whole_comparison(files, tmp_path):
     path = tmp_path / "comparison.json"
     assert command(*files, "--json", path).exit_code == 1
     found = Comparison.model_validate_json(path.read_text())
@@ -528,7 +524,7 @@ def test_the_json_has_all_of_it(files, tmp_path):
     assert "B is 3 % slower" in done.stderr
 
 
-def test_a_result_that_would_steer_the_terminal_does_not(tmp_path):
+def test_control_characters_in_results_are_escaped(tmp_path):
     evil = {"facts": {"paddle": "3\x1b[2J\x1b]0;x\x07"}}
     results = {"a": measured(BASE), "b": measured(times(1.1), **evil)}
     both = [keep(tmp_path / f"{n}\x1b[31m", result).folder for n, result in results.items()]
@@ -536,7 +532,7 @@ def test_a_result_that_would_steer_the_terminal_does_not(tmp_path):
     assert done.exit_code == 0 and "\x1b" not in done.output + done.stderr
 
 
-def test_a_result_that_contradicts_its_raw_files_is_refused(kept, tmp_path):
+def test_a_result_contradicting_its_raw_files_is_rejected(kept, tmp_path):
     """Also where it agrees with itself."""
     outputs = shutil.copytree(kept, tmp_path / "outputs")
     folders = sorted(outputs.iterdir())

@@ -42,7 +42,7 @@ from perfkit.statistics import Estimate
         ((0.80, 0.78, 0.82, 0.96), 1900.0, "mixed"),
     ],
 )
-def test_what_limits_follows_from_the_parts(ratio, alone, limit):
+def test_the_verdict_follows_from_ratio_and_input_rate(ratio, alone, limit):
     assert verdict(Estimate(*ratio), 100.0, alone) == limit
 
 
@@ -53,7 +53,7 @@ STALLS = ([0.5] * 20 + [4.0]) * 5
 @pytest.mark.parametrize(
     ("intervals", "depth"), [([0.5] * 100, 1), (STALLS, 4), ([1.1] * 200, None)]
 )
-def test_a_depth_covers_stalls_but_no_input_that_is_slower_than_training(intervals, depth):
+def test_a_queue_depth_covers_stalls_but_not_a_slow_input(intervals, depth):
     assert needed_depth(intervals, 1.0) == depth
 
 
@@ -82,7 +82,7 @@ def made(**changes):
     return Diagnosis(**values | changes)
 
 
-def test_enough_is_the_smallest_setting_that_is_faster_than_training_with_headroom():
+def test_enough_is_the_smallest_setting_with_headroom():
     assert made().enough.count == 16
     assert made(synthetic=1000.0).enough is None
 
@@ -96,9 +96,7 @@ def test_enough_is_the_smallest_setting_that_is_faster_than_training_with_headro
         (lambda text: json.dumps(json.loads(text) | {"input_alone": []}), "input_alone"),
     ],
 )
-def test_a_diagnosis_that_can_not_be_read_is_a_named_error_and_told_on_the_page(
-    tmp_path, change, why
-):
+def test_an_unreadable_diagnosis_is_an_error_shown_on_the_page(tmp_path, change, why):
     folder = stored(tmp_path / "m").folder
     assert read_diagnosis(folder) is None
     (folder / FILE).write_text(made().model_dump_json())
@@ -110,7 +108,7 @@ def test_a_diagnosis_that_can_not_be_read_is_a_named_error_and_told_on_the_page(
     assert "The diagnosis can't be read" in page and why in page and "<b>fine" not in page
 
 
-def test_every_verdict_is_said_with_what_would_help(tmp_path):
+def test_every_verdict_has_its_own_advice(tmp_path):
     config = measured([1.0], processes=2).config
     said = {
         verdict: " ".join(diagnosis_lines(made(verdict=verdict), config).values())
@@ -151,7 +149,7 @@ def run(parameters, capsys):
     return ended.value.code, capsys.readouterr()
 
 
-def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(
+def test_a_real_diagnosis_is_complete_and_shown_on_the_page(
     measured_before, small, tmp_path, capsys
 ):
     shutil.copytree(measured_before, tmp_path / "outputs")
@@ -177,7 +175,7 @@ def test_a_real_diagnosis_has_all_its_parts_and_stands_on_the_page(
     assert (tmp_path / "outputs" / found.synthetic_id / "result.json").exists()
 
 
-def test_synthetic_input_and_several_nodes_are_refused(small, capsys):
+def test_synthetic_input_and_several_nodes_are_rejected(small, capsys):
     status, printed = run(small(input="synthetic"), capsys)
     assert status == 2
     assert "input: a diagnosis compares an input with synthetic" in printed.err
@@ -186,7 +184,7 @@ def test_synthetic_input_and_several_nodes_are_refused(small, capsys):
         diagnose(planned.config.model_copy(update={"nodes": 2}), planned.protocol, print)
 
 
-def test_a_part_that_fails_is_told_with_its_code_and_leaves_no_diagnosis(
+def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
     measured_before, small, plant, tmp_path, capsys
 ):
     shutil.copytree(measured_before, tmp_path / "outputs")

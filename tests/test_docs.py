@@ -31,11 +31,11 @@ MENTIONED = re.findall(r"`((?:perfkit|make) [a-z][^`]*)`", "".join(PROSE.values(
 
 
 @pytest.mark.parametrize("path", reference.pages(), ids=str)
-def test_a_reference_page_is_the_output_of_the_code(path):
+def test_reference_pages_are_up_to_date(path):
     assert path.read_text() == reference.pages()[path], "refresh it: make docs"
 
 
-def test_parameters_public_names_and_fields_are_described():
+def test_parameters_public_names_and_fields_are_documented():
     assert all(reference.meaning(name) for name in perfkit.config.parameters())
     assert all(getattr(perfkit, name).__doc__ for name in perfkit.__all__)
     for model in reference.models(Result.model_json_schema()).values():
@@ -54,7 +54,7 @@ def assert_parameters(pairs):
 
 
 @pytest.mark.parametrize("words", [*filter(None, LINES)], ids=shlex.join)
-def test_a_command_of_a_document_parses_and_its_files_exist(words, tmp_path, monkeypatch):
+def test_documented_commands_parse_and_their_files_exist(words, tmp_path, monkeypatch):
     assert [w for w in words if re.match(FOLDERS, w) and not (ROOT / w).exists()] == []
     (tmp_path / "train.log").touch()
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_a_command_of_a_document_parses_and_its_files_exist(words, tmp_path, mon
 
 
 @pytest.mark.parametrize("text", MENTIONED)
-def test_a_command_in_a_sentence_has_these_options(text):
+def test_commands_in_prose_have_valid_options(text):
     program, name, *rest = text.split()
     if program == "make":
         assert f"\n{name}:" in MAKEFILE
@@ -85,7 +85,7 @@ def test_a_command_in_a_sentence_has_these_options(text):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_paths_modules_and_tests_on_a_page_exist(page):
+def test_links_paths_modules_and_tests_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", PROSE[page]):
         place, _, anchor = target.partition("#")
         path = (page.parent / place).resolve() if place else page

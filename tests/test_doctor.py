@@ -22,7 +22,7 @@ def checks(model="resnet50", **given):
     return {c.subject: c for c in examine_plan(perfkit.plan(model, given))}
 
 
-def test_a_machine_where_all_is_well_is_said_to_be_so(small):
+def test_a_healthy_machine_passes(small):
     done = CliRunner().invoke(main, ["doctor", *as_options(small(input="dali"))])
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -32,12 +32,12 @@ def test_a_machine_where_all_is_well_is_said_to_be_so(small):
     assert any(line.startswith("-     nccl: ") for line in lines)
 
 
-def test_a_wrong_request_ends_with_2():
+def test_an_invalid_request_exits_with_2():
     done = CliRunner().invoke(main, ["doctor", "-p", "batch_size", "0"])
     assert done.exit_code == 2 and "batch_size" in done.stderr
 
 
-def test_data_that_cannot_be_read_is_told_with_file_and_line(small, samples, tmp_path):
+def test_unreadable_data_is_reported_with_file_and_line(small, samples, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train_list.txt").write_text("train/none.jpeg 0\n")
     found = checks(**small(input="dali", data_dir=str(tmp_path / "data")))
@@ -45,7 +45,7 @@ def test_data_that_cannot_be_read_is_told_with_file_and_line(small, samples, tmp
     assert "train_list.txt:1: no such file" in found["data"].seen
 
 
-def test_too_little_shared_memory_for_the_dataloader_is_told(small, monkeypatch):
+def test_too_little_shared_memory_is_reported(small, monkeypatch):
     request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
     needed = 2 * 8 * 256 * 3 * 224 * 224 * 4 // 2**20
 
@@ -72,7 +72,7 @@ def examined(pair, parameters, count, before=()):
     return [(driver.communicate(timeout=60)[0], driver.returncode) for driver in drivers]
 
 
-def test_two_nodes_that_are_alike_and_reach_each_other_are_well(pair, small):
+def test_two_equal_connected_nodes_pass(pair, small):
     (first, status), (second, other_status) = examined(pair, small(input="dali"), 2)
     assert (status, other_status) == (0, 0), first
     assert f"ok    node 1 ({pair.nodes[1].address}): there, by interface wire" in first
@@ -80,13 +80,13 @@ def test_two_nodes_that_are_alike_and_reach_each_other_are_well(pair, small):
     assert f"this is node 1; {pair.nodes[0].address} says what was found" in second
 
 
-def test_a_node_that_does_not_come_is_named(pair, small):
+def test_a_missing_node_is_named(pair, small):
     ((said, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
     assert status == 1
     assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not connect" in said
 
 
-def test_a_port_of_the_workers_that_is_taken_is_named(pair, small):
+def test_a_taken_worker_port_is_named(pair, small):
     address = pair.nodes[0].address
     listen = f"import socket, sys; taken = socket.create_server(({address!r}, 29951))"
     words = [sys.executable, "-c", f"{listen}; print(flush=True); sys.stdin.read()"]
@@ -99,7 +99,7 @@ def test_a_port_of_the_workers_that_is_taken_is_named(pair, small):
     assert f"FAIL  port taken: port 29951 of {address} on node 0" in " ".join(said.split("\n"))
 
 
-def test_nodes_that_cannot_reach_each_other_are_named(pair, small):
+def test_unreachable_nodes_are_named(pair, small):
     """Node 1 takes no connection of others, as behind a firewall."""
     if not shutil.which("nft"):
         pytest.skip("nft is not installed")

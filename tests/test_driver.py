@@ -136,7 +136,7 @@ synthetic.batches = batches
 """
 
 
-def test_a_short_batch_in_the_window_counts_as_what_it_is(plant, measure, fake_trainer):
+def test_a_short_batch_counts_its_own_samples(plant, measure, fake_trainer):
     plant(SHORT)
     measurement = measure(input="synthetic")
     (repeat,) = measurement.result.repeats
@@ -146,7 +146,7 @@ def test_a_short_batch_in_the_window_counts_as_what_it_is(plant, measure, fake_t
     assert "fewer_samples" in [one.code for one in check(measurement).warnings]
 
 
-def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(measure):
+def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
     measurement = measure(repeats=2)
     result = measurement.result
     assert result.status == "complete"
@@ -181,9 +181,7 @@ def test_a_measurement_is_stored_with_raw_steps_effective_precision_and_number(m
     assert frame.loc[0, "batch_size"] == 2
 
 
-def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement(
-    measure, fake_trainer
-):
+def test_only_missing_repeats_run_again_unless_the_label_is_new(measure, fake_trainer):
     first = measure(input="synthetic", repeats=2)
     kept = first.rank_file(1, 0).read_bytes()
     forget_repeats(first.folder, after=1)
@@ -199,7 +197,7 @@ def test_only_missing_repeats_are_run_again_and_a_label_starts_a_new_measurement
     assert third.result.repeats[0].wall_seconds != first.result.repeats[0].wall_seconds
 
 
-def test_a_peak_that_can_not_be_measured_costs_no_repeat(measure, fake_trainer):
+def test_an_unmeasurable_peak_fails_no_repeat(measure, fake_trainer):
     measurement = measure(input="synthetic")
     assert measurement.result.status == "complete"
     assert measurement.result.repeats[0].peak is None
@@ -209,13 +207,13 @@ def test_a_peak_that_can_not_be_measured_costs_no_repeat(measure, fake_trainer):
     assert check_against_raw(measurement) == []
 
 
-def test_a_loss_that_comes_to_nothing_with_the_last_step_is_told():
+def test_a_nan_loss_after_the_last_step_is_an_error():
     ruined = SimpleNamespace(evaluate=lambda _batch: (float("nan"), 0.0))
     with pytest.raises(LossNotFiniteError, match="after the last step"):
         try_measure(lambda: evaluate(ruined, ()))
 
 
-def test_a_trainer_of_known_step_time_is_measured_within_half_a_percent(measure, monkeypatch):
+def test_a_known_step_time_is_measured_within_half_a_percent(measure, monkeypatch):
     monkeypatch.setattr(launch, "launcher_command", launcher_command(4))
     measurement = measure(input="synthetic", measured_steps=20)
     log = (measurement.folder / "logs" / "1-launcher.log").read_text()
@@ -226,7 +224,7 @@ def test_a_trainer_of_known_step_time_is_measured_within_half_a_percent(measure,
     )
 
 
-def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure, fake_trainer):
+def test_auto_repeats_end_at_the_target_interval_or_budget(measure, fake_trainer):
     narrow = measure(repeats="auto", interval_target=0.9, input="synthetic", measured_steps=300)
     assert (narrow.result.status, narrow.result.ended_by) == ("complete", "interval")
     # Seven are the fewest whose range is an interval of 98 %.
@@ -240,7 +238,7 @@ def test_repeats_end_once_the_interval_is_narrow_or_the_budget_spent(measure, fa
         measure(repeats=2, interval_target=0.5, input="synthetic")
 
 
-def test_a_complete_measurement_is_not_run_again_and_does_not_need_its_data(
+def test_a_complete_measurement_is_reused_without_its_data(
     measure, fake_trainer, samples, tmp_path
 ):
     data = tmp_path / "data"
@@ -250,9 +248,7 @@ def test_a_complete_measurement_is_not_run_again_and_does_not_need_its_data(
     assert measure(data_dir=str(data)).result == first.result
 
 
-def test_a_terminal_that_is_closed_does_not_stop_the_measurement(
-    measure, fake_trainer, monkeypatch
-):
+def test_a_closed_terminal_does_not_stop_the_measurement(measure, fake_trainer, monkeypatch):
     class Closed(io.StringIO):
         def isatty(self):
             return True
@@ -282,7 +278,7 @@ def test_the_dataloader_leaves_nothing_in_shared_memory(measure, plant):
     wait_for(lambda: orphaned_segments() <= before, 15)
 
 
-def test_two_processes_train_together_and_the_slowest_window_counts(measure):
+def test_throughput_of_two_processes_uses_the_slowest_window(measure):
     result = measure(processes=2, input="synthetic").result
     assert result.status == "complete", result.failure
     (repeat,) = result.repeats
@@ -308,7 +304,7 @@ def test_two_processes_train_together_and_the_slowest_window_counts(measure):
     ],
     ids=["nan", "killed", "hung", "raises"],
 )
-def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_process(
+def test_a_failed_worker_keeps_finished_repeats_and_leaves_no_process(
     measure, begun, plant, worker_processes, tmp_path, fault, code, told
 ):
     before = begun(tmp_path / "outputs")
@@ -327,7 +323,7 @@ def test_a_failing_worker_is_told_by_status_and_leaves_what_was_measured_and_no_
 
 
 @pytest.mark.parametrize("kind", ["dali", "dataloader"])
-def test_a_bad_file_behind_its_header_is_told_with_file_and_line(
+def test_a_corrupt_image_is_reported_with_file_and_line(
     measure, request, samples, tmp_path, kind
 ):
     if kind == "dali":  # which needs no framework
@@ -341,7 +337,7 @@ def test_a_bad_file_behind_its_header_is_told_with_file_and_line(
     assert "train_list.txt:6: " in sentence(result.failure)
 
 
-def test_bad_input_is_told_before_any_worker_starts(measure, samples, tmp_path):
+def test_missing_input_is_reported_before_any_worker_starts(measure, samples, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(samples, data)
     (data / "train/s05/s05_5.jpeg").unlink()
@@ -351,7 +347,7 @@ def test_bad_input_is_told_before_any_worker_starts(measure, samples, tmp_path):
     assert not (measurement.folder / "repeats").exists()
 
 
-def test_kill_minus_9_of_the_driver_leaves_no_process_no_scratch_and_nothing_is_lost(
+def test_sigkill_of_the_driver_leaves_no_process_and_no_scratch(
     small, tmp_path, worker_processes
 ):
     outputs, scratch = tmp_path / "outputs", tmp_path / "scratch"
@@ -367,7 +363,7 @@ def test_kill_minus_9_of_the_driver_leaves_no_process_no_scratch_and_nothing_is_
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_driver_that_was_stopped_during_the_window_is_told_by_telemetry_gap(small, tmp_path):
+def test_a_driver_stopped_during_the_window_gets_telemetry_gap(small, tmp_path):
     parameters = small(input="synthetic", measured_steps=100)
     command = [sys.executable, "-c", faked(10) + DRIVER, json.dumps(parameters)]
     with subprocess.Popen(command) as driver:
@@ -383,7 +379,7 @@ def test_a_driver_that_was_stopped_during_the_window_is_told_by_telemetry_gap(sm
 
 
 @pytest.mark.slow
-def test_a_rank_that_the_others_gave_up_waiting_for_is_named(measure, plant, worker_processes):
+def test_a_stalled_rank_is_named(measure, plant, worker_processes):
     # gloo itself gives up after half a minute, and the rank that waited reports that.
     plant(AT_BATCHES.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))
     failure = measure(input="synthetic", processes=2, measured_steps=50).result.failure
@@ -408,7 +404,7 @@ def segments(scratch):
 
 
 @pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_kill_minus_9_of_the_supervisor_leaves_no_process_no_scratch_and_no_shared_memory(
+def test_sigkill_of_the_supervisor_leaves_nothing(
     small, tmp_path, monkeypatch, worker_processes, framework
 ):
     # A socket there would have a path of more than 107 bytes.
@@ -428,9 +424,7 @@ def test_kill_minus_9_of_the_supervisor_leaves_no_process_no_scratch_and_no_shar
     assert not list(scratch.glob("perfkit-*"))
 
 
-def test_what_is_left_where_driver_and_supervisor_are_killed_goes_with_the_next_start(
-    small, tmp_path, worker_processes
-):
+def test_the_next_start_cleans_up_after_killed_drivers(small, tmp_path, worker_processes):
     outputs, scratch = tmp_path / "outputs", tmp_path / "scratch"
     driver, _log = start_driver(small(input="dataloader", measured_steps=4000))
     wait_for(lambda: started_steps(outputs))
@@ -450,7 +444,7 @@ def test_what_is_left_where_driver_and_supervisor_are_killed_goes_with_the_next_
     assert not list(scratch.glob("perfkit-*"))
 
 
-def test_shared_memory_of_a_process_that_got_a_workers_number_stays():
+def test_shared_memory_of_a_reused_process_id_is_kept():
     segment = Path(f"/dev/shm/torch_{os.getpid()}_of_a_test")
     segment.touch()
     try:
@@ -462,7 +456,7 @@ def test_shared_memory_of_a_process_that_got_a_workers_number_stays():
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_worker_that_starts_after_driver_and_supervisor_were_killed_ends(tmp_path):
+def test_a_worker_started_after_the_driver_died_exits(tmp_path):
     code = "import sys; from perfkit.system.scratch import register; from pathlib import Path\n"
     code += "register(Path(sys.argv[1])); print('begun')"
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -474,7 +468,7 @@ def test_a_worker_that_starts_after_driver_and_supervisor_were_killed_ends(tmp_p
     os.close(held)
 
 
-def test_while_a_worker_runs_no_file_of_the_launcher_has_the_environment(
+def test_no_launcher_file_holds_the_environment_while_a_worker_runs(
     small, tmp_path, worker_processes, monkeypatch
 ):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2-in-the-environment")
@@ -488,7 +482,7 @@ def test_while_a_worker_runs_no_file_of_the_launcher_has_the_environment(
     driver.wait(30)
 
 
-def test_an_interrupt_keeps_what_was_measured_and_leaves_no_process(
+def test_an_interrupt_keeps_finished_steps_and_leaves_no_process(
     small, tmp_path, worker_processes
 ):
     outputs = tmp_path / "outputs"
@@ -502,7 +496,7 @@ def test_an_interrupt_keeps_what_was_measured_and_leaves_no_process(
     assert gone(worker_processes)
 
 
-def test_a_result_that_cannot_be_read_is_not_overwritten(measure, fake_trainer):
+def test_an_unreadable_result_is_not_overwritten(measure, fake_trainer):
     folder = measure(input="synthetic").folder
     (folder / "result.json").write_text('{"cut off')
     with pytest.raises(perfkit.RequestError, match=r"result\.json: not JSON.*label"):
@@ -510,9 +504,7 @@ def test_a_result_that_cannot_be_read_is_not_overwritten(measure, fake_trainer):
     assert (folder / "result.json").read_text() == '{"cut off'
 
 
-def test_results_hold_no_home_path_no_host_name_and_no_secret(
-    measure, samples, monkeypatch, tmp_path
-):
+def test_results_hold_no_home_path_and_no_secret(measure, samples, monkeypatch, tmp_path):
     home = tmp_path / "somebody-private"
     shutil.copytree(samples, home / "data")
     monkeypatch.setenv("SECRET_TOKEN", "hunter2-in-the-environment")

@@ -25,13 +25,13 @@ def environment():
     return read_environment("paddle", Path("/"))
 
 
-def test_every_fact_has_a_value_or_says_why_not(environment):
+def test_every_fact_has_a_value_or_a_reason(environment):
     for name, reading in environment.items():
         assert (reading.value is None) != (reading.missing is None), name
         assert reading.missing != "", name
 
 
-def test_the_tables_of_the_published_suites_are_covered(environment):
+def test_the_facts_of_the_published_tables_are_covered(environment):
     wanted = "cpu memory os driver cuda cudnn nccl dali paddle paddle_commit gpus interconnect"
     wanted += " gpu_topology data_disk python suite_commit suite_modified"
     assert set(wanted.split()) <= set(environment)
@@ -54,12 +54,12 @@ def test_no_host_name_secret_or_home_path_is_read(monkeypatch):
     assert os.uname().nodename not in re.findall(r"[\w.-]+", text)
 
 
-def test_another_setting_of_the_libraries_is_another_measurement(environment, monkeypatch):
+def test_library_settings_change_the_identity(environment, monkeypatch):
     monkeypatch.setenv("FLAGS_cudnn_deterministic", "1")
     assert identity(read_environment("paddle", Path("/"))) != identity(environment)
 
 
-def test_a_reader_that_fails_gives_its_reason(monkeypatch):
+def test_a_failed_reader_gives_its_reason(monkeypatch):
     def fail(error):
         raise error
 
@@ -72,7 +72,7 @@ def test_a_reader_that_fails_gives_its_reason(monkeypatch):
     assert facts["memory"].missing == "/proc/nothing: No such file"
 
 
-def test_identity_ignores_the_commit_but_not_the_source_that_measures(environment):
+def test_identity_includes_the_measuring_source_but_no_commit(environment):
     facts = identity(environment)
     assert "suite_source" in facts
     assert "suite_commit" not in facts
@@ -93,7 +93,7 @@ def change(path, old, new):
     path.write_text(text.replace(old, new, 1))
 
 
-def test_a_comment_a_docstring_or_a_page_makes_no_other_measurement(package):
+def test_comments_docstrings_and_pages_do_not_change_the_identity(package):
     before, everywhere = suite_source(), package_source()
     loop = package / "worker" / "loop.py"
     loop.write_text(f"# A comment.\n{loop.read_text()}")
@@ -108,12 +108,12 @@ def test_a_comment_a_docstring_or_a_page_makes_no_other_measurement(package):
 
 
 @pytest.mark.parametrize("room", MEASURING)
-def test_a_statement_that_a_number_depends_on_makes_another_measurement(package, room):
+def test_measuring_code_changes_the_identity(package, room):
     before = suite_source()
     path = sorted((package / room).rglob("[a-z]*.py"))[-1]
     path.write_text(f"{path.read_text()}\nADDED = 1\n")
     assert suite_source() != before
 
 
-def test_a_folder_that_does_not_exist_yet_still_tells_its_disk(tmp_path):
+def test_the_disk_of_a_missing_folder_is_known(tmp_path):
     assert read_environment("paddle", tmp_path / "not" / "yet")["data_disk"].value

@@ -24,9 +24,7 @@ from perfkit.sweep.progress import (
         (40.0, [(10.0, 9.0), (20.0, 7.0)], 8.0),
     ],
 )
-def test_more_work_takes_longer_on_a_line_and_alike_or_slower_work_its_mean(
-    work, samples, seconds
-):
+def test_times_are_predicted_by_a_rising_line_or_the_mean(work, samples, seconds):
     assert predicted(work, samples) == pytest.approx(seconds)
 
 
@@ -39,7 +37,7 @@ def status(result, outputs=None):
     return JobStatus(job, "done", Measurement.read(folder))
 
 
-def test_what_is_left_is_the_missing_repeats_at_their_pace_and_the_notebooks(tmp_path):
+def test_time_left_is_that_of_missing_repeats_and_notebooks(tmp_path):
     done = status(measured([40.0, 50.0, 60.0], protocol="quick"), tmp_path)
     open_ = status(measured([4.0], protocol="quick", seed=1))
     assert [repeats_left(one) for one in (done, open_)] == [0, 1]
@@ -50,7 +48,7 @@ def test_what_is_left_is_the_missing_repeats_at_their_pace_and_the_notebooks(tmp
     assert seconds_left([bert], [done, bert]) is None
 
 
-def test_of_repeats_that_end_by_themselves_none_is_left_and_a_budget_bounds_the_rest(tmp_path):
+def test_a_budget_bounds_the_time_left_of_auto_repeats(tmp_path):
     auto = {"repeats": 100, "interval_target": 0.02, "budget": 60}
     result = measured([100.0] * 7)
     ended = result.model_copy(update={"protocol": result.protocol.model_copy(update=auto)})
@@ -63,5 +61,5 @@ def test_of_repeats_that_end_by_themselves_none_is_left_and_a_budget_bounds_the_
     ("seconds", "words"),
     [(0, "0 s"), (99.4, "99 s"), (150, "2 min"), (5940, "99 min"), (12_000, "3 h 20 min")],
 )
-def test_a_duration_is_said_as_a_person_would(seconds, words):
+def test_durations_are_readable(seconds, words):
     assert duration(seconds) == words

@@ -29,7 +29,7 @@ def committed():
     return [ROOT / line for line in listed.stdout.splitlines()]
 
 
-def test_the_examples_have_three_batch_sizes_two_inputs_and_two_processes(measurements):
+def test_the_examples_vary_batch_size_input_and_processes(measurements):
     assert measurements["batch_size"].nunique() >= 3
     assert measurements["input"].nunique() >= 2
     assert {1, 2} <= set(measurements["processes"])
@@ -37,7 +37,7 @@ def test_the_examples_have_three_batch_sizes_two_inputs_and_two_processes(measur
     assert not measurements.attrs["unreadable"]
 
 
-def test_the_examples_compare_frameworks_in_turn_that_were_verified_to_do_the_same_work():
+def test_the_examples_interleave_frameworks_verified_to_do_the_same_work():
     comparisons = [read_comparison(place) for place in (EXAMPLES / "comparisons").iterdir()]
     assert {comparison.model for comparison in comparisons} == {*MODELS}
     for comparison in comparisons:
@@ -47,7 +47,7 @@ def test_the_examples_compare_frameworks_in_turn_that_were_verified_to_do_the_sa
         assert not any(pair.out_of_turn for pair in comparison.pairs)
 
 
-def test_the_examples_have_every_raw_step_from_which_their_numbers_follow(measurements):
+def test_the_examples_have_all_raw_steps_behind_their_numbers(measurements):
     for row in measurements.itertuples():
         steps = perfkit.load_steps(EXAMPLES / row.folder)
         expected = row.repeats * row.processes * (row.warmup_steps + row.measured_steps)
@@ -55,11 +55,11 @@ def test_the_examples_have_every_raw_step_from_which_their_numbers_follow(measur
         assert check_against_raw(Measurement.read(EXAMPLES / row.folder)) == []
 
 
-def test_the_examples_were_measured_by_a_commit_without_changes(measurements):
+def test_the_examples_were_measured_by_a_clean_commit(measurements):
     assert set(measurements["environment.suite_modified"]) == {False}
 
 
-def test_the_examples_are_small_and_name_no_place_of_the_machine_that_made_them():
+def test_the_examples_are_small_and_hold_no_local_paths():
     assert sum(path.stat().st_size for path in committed()) < 8_000_000
     for path in committed():
         content = path.read_bytes()
@@ -67,7 +67,7 @@ def test_the_examples_are_small_and_name_no_place_of_the_machine_that_made_them(
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_examples_pages_are_what_the_code_writes_now(tmp_path):
+def test_the_examples_pages_are_up_to_date(tmp_path):
     copy = tmp_path / "examples"
     shutil.copytree(EXAMPLES, copy)
     write_site(copy, print)

@@ -36,7 +36,7 @@ def read_json(line, prefix):
     return json.loads(line.removeprefix(prefix))
 
 
-def test_dllogger_lines_tell_all_that_an_import_asks_for(measurement, tmp_path):
+def test_dllogger_files_import_without_further_facts(measurement, tmp_path):
     files = export(measurement, "dllogger")
     names = [f"{measurement.folder.name}-{index}.dllogger.json" for index in (1, 2)]
     assert [file.name for file in files] == names
@@ -53,7 +53,7 @@ def test_dllogger_lines_tell_all_that_an_import_asks_for(measurement, tmp_path):
         export(again, "mlperf")
 
 
-def test_tokens_of_what_is_exported_are_counted_by_audit_and_import(tmp_path):
+def test_audit_and_import_count_exported_tokens(tmp_path):
     wanted = {"processes": 2, "batch_size": 4, "warmup_steps": 1, "measured_steps": 4}
     wanted |= {"model": "gpt", "sequence_length": 64, "input": "synthetic"}
     wanted |= {"image_size": None, "layout": None, "optimizer": "adamw"}
@@ -74,7 +74,7 @@ def test_tokens_of_what_is_exported_are_counted_by_audit_and_import(tmp_path):
         import_logs([file], {}, tmp_path / "without")
 
 
-def test_optimum_reports_become_the_repeats_of_a_measurement(measurement, tmp_path):
+def test_optimum_reports_import_as_repeats(measurement, tmp_path):
     given = {"model": "resnet50", "framework": "paddle", "precision": "fp32", "nodes": "1"}
     given |= {"batch_size": "4", "accumulate": "1", "input": "dali", "processes": "2"}
     given |= {"warmup_steps": "1", "measured_steps": "4"}
@@ -83,7 +83,7 @@ def test_optimum_reports_become_the_repeats_of_a_measurement(measurement, tmp_pa
     assert again.throughput.value == pytest.approx(ours.value, rel=1e-12)
 
 
-def test_mlperf_lines_pass_that_projects_own_parser(measurement):
+def test_mlperf_lines_pass_mlperfs_parser(measurement):
     parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser")
     for file in export(measurement, "mlperf"):
         for ruleset in ("0.7.0", "3.1.0", "6.1.0"):
@@ -95,7 +95,7 @@ def test_mlperf_lines_pass_that_projects_own_parser(measurement):
         assert keys.index("run_start") < keys.index("block_start")
 
 
-def test_mlperf_lines_tell_the_window_and_each_steps_throughput(measurement, tmp_path):
+def test_mlperf_lines_hold_the_window_and_step_throughputs(measurement, tmp_path):
     file = export(measurement, "mlperf")[0]
     events = [read_json(line, ":::MLLOG ") for line in file.read_text().splitlines()]
     values = {event["key"]: event["value"] for event in events}
@@ -109,7 +109,7 @@ def test_mlperf_lines_tell_the_window_and_each_steps_throughput(measurement, tmp
         import_logs([file], {}, tmp_path / "again")
 
 
-def test_dllogger_lines_are_as_dllogger_writes_them(measurement):
+def test_dllogger_lines_have_dlloggers_format(measurement):
     records = [
         read_json(line, "DLLL ")
         for line in export(measurement, "dllogger")[0].read_text().splitlines()
@@ -130,7 +130,7 @@ def test_dllogger_lines_are_as_dllogger_writes_them(measurement):
     assert logs[1]["data"]["train.loss"] == 9.0
 
 
-def test_an_optimum_report_has_the_fields_of_that_tool(measurement):
+def test_an_optimum_report_has_optimums_fields(measurement):
     report = json.loads(export(measurement, "optimum")[0].read_text())
     assert list(report) == ["overall", "warmup", "train"]
     latency = report["train"]["latency"]
@@ -144,7 +144,7 @@ def test_an_optimum_report_has_the_fields_of_that_tool(measurement):
     assert report["train"]["memory"]["max_ram"] == 2e-6
 
 
-def test_without_a_warm_up_nothing_is_said_of_it(tmp_path):
+def test_an_export_without_warm_up_omits_it(tmp_path):
     result = measured([1.0], processes=1, batch_size=4, warmup_steps=0, measured_steps=3)
     events = [[rank_events([0.5, 0.5, 0.5], 4, 3)]]
     bare = with_raw_files(tmp_path / "bare", result, events)
@@ -155,7 +155,7 @@ def test_without_a_warm_up_nothing_is_said_of_it(tmp_path):
     assert sum(key.startswith('"block_start"') for key in keys) == 1
 
 
-def test_numbers_that_do_not_follow_from_the_raw_steps_are_not_exported(measurement):
+def test_numbers_contradicting_their_raw_steps_are_not_exported(measurement):
     raw = measurement.rank_file(2, 1)
     raw.write_text(raw.read_text().replace('"samples": 16', '"samples": 17'))
     for form in EXPORTERS:
@@ -166,7 +166,7 @@ def test_numbers_that_do_not_follow_from_the_raw_steps_are_not_exported(measurem
     assert not (measurement.folder / "exported").exists()
 
 
-def test_a_file_appears_whole_or_not_at_all(measurement, monkeypatch):
+def test_export_writes_atomically(measurement, monkeypatch):
     def files():
         return {file: file.read_bytes() for file in (measurement.folder / "exported").iterdir()}
 
@@ -185,7 +185,7 @@ def command(*words):
     return CliRunner().invoke(main, ["export", *map(str, words)])
 
 
-def test_the_command_writes_a_file_per_repeat_or_prints_them(measurement, tmp_path):
+def test_export_writes_or_prints_a_file_per_repeat(measurement, tmp_path):
     deep = tmp_path / "there" / "deep"
     done = command(measurement.folder, "--as", "mlperf", "--to", deep)
     assert done.exit_code == 0, done.output
@@ -197,7 +197,7 @@ def test_the_command_writes_a_file_per_repeat_or_prints_them(measurement, tmp_pa
     assert done.stdout == "".join(file.read_text() for file in files)
 
 
-def test_the_command_exports_a_folder_and_names_what_it_leaves_out(measurement):
+def test_export_of_a_folder_names_left_out_measurements(measurement):
     outputs = measurement.folder.parent
     write_all(outputs, measured([]))
     done = command(outputs, "--as", "optimum")
@@ -206,7 +206,7 @@ def test_the_command_exports_a_folder_and_names_what_it_leaves_out(measurement):
     assert re.match(r"left out: resnet50-fp32-1x1-b32-0-\w+: no complete", done.stderr)
 
 
-def test_the_command_refuses_what_it_cannot_read_or_write(measurement, tmp_path):
+def test_export_rejects_unreadable_and_unwritable_paths(measurement, tmp_path):
     (tmp_path / "file").write_text("")
     for words, why in (
         (

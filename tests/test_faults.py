@@ -102,9 +102,7 @@ def outcome(measure, outputs):
 
 
 @pytest.mark.parametrize("what", ["pages", pytest.param("files", marks=pytest.mark.slow)])
-def test_a_disk_full_at_any_write_of_a_measurement_is_told_and_costs_nothing_else(
-    fake_measure, disk, what
-):
+def test_a_full_disk_at_any_write_of_a_measurement_is_reported(fake_measure, disk, what):
     outputs = disk.path / "outputs"
     earlier = fake_measure(outputs, label="earlier").folder
     kept = contents(earlier)
@@ -126,7 +124,7 @@ def test_a_disk_full_at_any_write_of_a_measurement_is_told_and_costs_nothing_els
     assert {"raised", "failed", "partial"} < {*seen}
 
 
-def test_a_disk_full_at_any_write_of_a_page_leaves_the_old_one_or_the_new(fake_measure, disk):
+def test_a_full_disk_at_any_write_leaves_the_old_or_the_new_page(fake_measure, disk):
     measurement = fake_measure(disk.path / "outputs")
     outputs = measurement.folder.parent
     before, written = contents(outputs), []
@@ -150,7 +148,7 @@ def test_a_disk_full_at_any_write_of_a_page_leaves_the_old_one_or_the_new(fake_m
 
 
 @pytest.mark.parametrize("pages", [0, 30])
-def test_perfkit_run_on_a_full_disk_ends_with_1_and_says_so(request_of, plant, disk, pages):
+def test_perfkit_run_on_a_full_disk_exits_with_1(request_of, plant, disk, pages):
     plant(planted(0.1))
     outputs = disk.path / "outputs"
     outputs.mkdir()
@@ -161,7 +159,7 @@ def test_perfkit_run_on_a_full_disk_ends_with_1_and_says_so(request_of, plant, d
 
 
 @pytest.mark.slow
-def test_a_disk_that_fails_at_any_write_of_the_driver_is_told_and_costs_nothing_else(
+def test_a_write_error_at_any_write_of_the_driver_is_reported(
     fake_measure, tmp_path, monkeypatch
 ):
     """A fault injected below the store's one writer."""
@@ -194,9 +192,7 @@ def test_a_disk_that_fails_at_any_write_of_the_driver_is_told_and_costs_nothing_
     assert "raised" in seen
 
 
-def test_a_folder_that_is_removed_during_a_run_ends_it_with_a_sentence(
-    request_of, plant, tmp_path
-):
+def test_an_outputs_folder_removed_during_a_run_is_reported(request_of, plant, tmp_path):
     plant(planted(0.3))
     outputs = tmp_path / "outputs"
     command = [Path(sys.executable).with_name("perfkit"), "run", "resnet50"]
@@ -243,7 +239,7 @@ def taken_port():
         ("port_taken", "", {"nodes": 2, "launcher": "manual"}),
     ],
 )
-def test_a_fault_ends_perfkit_run_with_1_and_a_code_of_its_own_and_nothing_else_changes(
+def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
     earlier, request_of, plant, taken_port, tmp_path, code, fault, changes
 ):
     outputs = tmp_path / "outputs"
@@ -268,9 +264,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_a_code_of_its_own_and_nothing_else_
 
 
 @pytest.mark.usefixtures("processes")
-def test_of_two_that_start_the_same_measurement_at_one_moment_one_measures(
-    request_of, tmp_path
-):
+def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
     """In every other race the second one starts within a second. Four races, or RACES of them:
     RACES=100 pytest tests/test_faults.py -k one_moment --timeout 1800"""
     seed = random.randrange(10**6)
@@ -331,7 +325,7 @@ def entering(group, command):
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_worker_that_the_kernel_kills_for_memory_is_named_and_one_killed_beside_it_is_not(
+def test_only_an_oom_killed_worker_is_out_of_memory(
     request_of, plant, memory_group, tmp_path, killed
 ):
     eat = [sys.executable, "-c", EAT]
@@ -363,9 +357,7 @@ time.sleep = lambda seconds: select.select([], [], [], seconds)
 """ + AT_BATCHES.format(fault="print('it is', time.time(), flush=True); time.sleep(0.02)")
 
 
-def test_the_wall_clock_set_by_an_hour_during_a_run_changes_nothing(
-    request_of, plant, tmp_path
-):
+def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, tmp_path):
     """Of driver, launcher and workers, forward and then back; the monotonic clock goes on, as
     it does on a machine whose clock is set."""
     if not FAKETIME:

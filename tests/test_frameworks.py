@@ -40,14 +40,14 @@ def command(framework, place=None, **changes):
     )
 
 
-def test_every_framework_is_described_or_only_imported():
+def test_every_framework_is_supported_or_only_imported():
     known = {*choices("framework")}
     assert known - {*NAMES} == {"oneflow"}
     assert known > {*NAMES}
 
 
 @pytest.mark.parametrize("framework", ["oneflow", "caffe", None, 7, []])
-def test_a_framework_that_perfkit_cannot_run_is_refused_beside_all_else(framework):
+def test_an_unknown_framework_is_rejected_with_all_other_problems(framework):
     wanted = {"framework": framework, "precision": "fp8", "device": "cpu"}
     with pytest.raises(RequestError) as refused:
         plan("resnet50", wanted)
@@ -57,7 +57,7 @@ def test_a_framework_that_perfkit_cannot_run_is_refused_beside_all_else(framewor
     assert about_precision.startswith("precision: 'fp8' is not available")
 
 
-def test_what_a_framework_takes_are_values_that_the_parameters_have():
+def test_frameworks_support_only_allowed_parameter_values():
     for framework in FRAMEWORKS.values():
         for name, values in framework.supports.items():
             assert {*values} <= {*choices(name)}
@@ -72,9 +72,7 @@ def test_what_a_framework_takes_are_values_that_the_parameters_have():
         ("tensorflow", "NHWC", "dynamic", "dataloader"),
     ],
 )
-def test_what_is_left_open_is_filled_in_as_the_framework_is_run_best(
-    framework, layout, execution, source, tmp_path
-):
+def test_defaults_depend_on_the_framework(framework, layout, execution, source, tmp_path):
     if not FRAMEWORKS[framework].version:
         pytest.skip("not installed")
     images = planned(framework)
@@ -95,7 +93,7 @@ def test_what_is_left_open_is_filled_in_as_the_framework_is_run_best(
         ("npu", "amp", "NCHW"),
     ],
 )
-def test_paddle_takes_the_layout_of_tensor_cores_on_a_gpu(device, precision, layout):
+def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, layout):
     given = {"model": "resnet50", "device": device, "precision": precision}
     assert resolve(given, 1).layout == layout
     assert resolve(given | {"layout": "NCHW"}, 1).layout == "NCHW"
@@ -120,14 +118,14 @@ def test_paddle_takes_the_layout_of_tensor_cores_on_a_gpu(device, precision, lay
         ("mxnet", {"precision": "bf16"}, "precision: 'bf16' is not for"),
     ],
 )
-def test_what_a_framework_does_not_do_is_refused_with_what_it_does(
+def test_unsupported_values_are_rejected_with_the_supported_ones(
     monkeypatch, framework, given, told
 ):
     monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["0"])
     assert any(told in problem for problem in problems(framework, **given))
 
 
-def test_a_framework_that_is_not_installed_is_named_with_what_installs_it(monkeypatch):
+def test_a_missing_framework_is_named_with_the_install_command(monkeypatch):
     monkeypatch.setattr("perfkit.system.software._installed", lambda name: name != "torch")
     assert problems("torch") == [
         "framework: PyTorch is not installed; to install it: pip install -e '.[torch]'"
@@ -135,13 +133,13 @@ def test_a_framework_that_is_not_installed_is_named_with_what_installs_it(monkey
     assert planned("paddle").framework == "paddle"
 
 
-def test_torchrun_starts_a_process_for_each_device_and_none_again():
+def test_torchrun_starts_one_process_per_device_without_restarts():
     words = command("torch", processes=2)
     told = dict(pairwise(words))
     assert (told["--nproc-per-node"], told["--max-restarts"], words[-1]) == ("2", "0", "worker")
 
 
-def test_torchrun_is_told_where_several_nodes_meet_and_which_this_is():
+def test_torchrun_gets_the_rendezvous_and_the_node_rank():
     words = command("torch", NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500"), nodes=2)
     told = dict(pairwise(words))
     assert (told["--nnodes"], told["--node-rank"]) == ("2", "1")
@@ -159,7 +157,7 @@ def test_torchrun_is_told_where_several_nodes_meet_and_which_this_is():
         ("mxnet", {"OMP_NUM_THREADS": "4"}),
     ],
 )
-def test_each_framework_gets_the_settings_that_make_it_fast_on_a_cpu(framework, settings):
+def test_each_framework_gets_its_cpu_settings(framework, settings):
     config = resolve(
         {"model": "resnet50", "framework": framework, "device": "cpu", "processes": 2}
     )
@@ -171,7 +169,7 @@ def test_each_framework_gets_the_settings_that_make_it_fast_on_a_cpu(framework, 
 
 
 @pytest.mark.parametrize("framework", NAMES)
-def test_the_environment_has_the_facts_of_the_framework_that_trains_and_of_no_other(framework):
+def test_the_environment_has_only_the_training_frameworks_facts(framework):
     facts = {*read_environment(framework, Path("/"))}
     others = {fact for name in NAMES for fact in FRAMEWORKS[name].facts} - {
         *FRAMEWORKS[framework].facts
@@ -186,7 +184,7 @@ def test_versions_are_those_of_the_installed_packages():
     assert FRAMEWORKS["jax"].version == version("jax")
 
 
-def test_a_build_without_cuda_has_no_cuda_version(tmp_path, monkeypatch):
+def test_version_constants_are_read_without_import(tmp_path, monkeypatch):
     (tmp_path / "made_up").mkdir()
     (tmp_path / "made_up" / "__init__.py").touch()
     text = "a = '1.2'\nb: str | None = None\nc = 'False'\nd: str = '12.6'\ne = len('x')\n"
@@ -197,7 +195,7 @@ def test_a_build_without_cuda_has_no_cuda_version(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("processes")
-def test_asking_for_a_framework_imports_none():
+def test_planning_imports_no_framework():
     code = (
         "import sys; from perfkit import plan\n"
         "from perfkit.frameworks import FRAMEWORKS\n"

@@ -30,7 +30,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(side, rate):
     assert not np.array_equal(kept, run.dropout(ones, rate))
 
 
-def test_batch_norm_keeps_the_statistics_that_paddle_keeps(side):
+def test_batch_norm_matches_paddles_output_and_statistics(side):
     images = np.random.default_rng(0).standard_normal((4, 5, 6, 3), np.float32) * 3 + 1
     layer = paddle.nn.BatchNorm2D(3, data_format="NHWC")
     expected = layer(paddle.to_tensor(images)).numpy()
@@ -43,7 +43,7 @@ def test_batch_norm_keeps_the_statistics_that_paddle_keeps(side):
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 14])
-def test_features_are_averaged_as_paddle_does(side, size):
+def test_average_pooling_matches_paddle(side, size):
     features = np.random.default_rng(0).standard_normal((1, size, size, 2), np.float32)
     pool = paddle.nn.AdaptiveAvgPool2D(7)
     expected = pool(paddle.to_tensor(features.transpose(0, 3, 1, 2))).numpy()
@@ -53,9 +53,7 @@ def test_features_are_averaged_as_paddle_does(side, size):
 
 @pytest.mark.parametrize(("size", "stride", "padding"), [(3, 2, 1), (2, 2, 0)])
 @pytest.mark.parametrize("pixels", [8, 7])
-def test_a_pool_takes_the_largest_and_gives_it_the_gradient_as_paddle_does(
-    side, size, stride, padding, pixels
-):
+def test_max_pooling_and_its_gradient_match_paddle(side, size, stride, padding, pixels):
     # Small integers: many are equal.
     values = np.random.default_rng(0).integers(0, 3, (2, 3, pixels, pixels)).astype(np.float32)
     theirs = paddle.to_tensor(values, stop_gradient=False)
@@ -84,7 +82,7 @@ def last(images):
 
 
 @pytest.mark.parametrize("approximate", [False, True])
-def test_gelu_is_exact_to_float64(side, approximate):
+def test_gelu_is_exact_in_float64(side, approximate):
     x = np.linspace(-4, 4, 81)
     exact = [0.5 * value * (1 + math.erf(value / math.sqrt(2))) for value in x]
     by_tanh = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -93,7 +91,7 @@ def test_gelu_is_exact_to_float64(side, approximate):
     assert np.asarray(y) == pytest.approx(by_tanh if approximate else exact, abs=1e-14)
 
 
-def test_what_xla_turned_into_a_product_of_float32_is_none_of_bfloat16():
+def test_products_converted_by_xla_count_as_float32():
     assert factor_dtypes(
         "%a = bf16[2,2]{1,0} parameter(0)\n"
         "%b = f32[2,2]{1,0} convert(%a)\n"
@@ -110,7 +108,7 @@ def late(array):
 
 
 @pytest.mark.slow
-def test_a_step_of_jax_is_done_when_its_call_returns_even_if_its_batch_was_not(monkeypatch):
+def test_a_jax_step_is_complete_when_its_call_returns(monkeypatch):
     """The clock of CpuDevice is right only then; JAX's default is to return before."""
     replace_sizes(monkeypatch.setattr)
     of_jax = side_of("jax")
@@ -134,7 +132,7 @@ def test_a_step_of_jax_is_done_when_its_call_returns_even_if_its_batch_was_not(m
     assert trainer.threads() in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
 
 
-def test_a_batch_is_copied_and_a_peaks_work_is_done_when_jax_hands_them_out():
+def test_jax_batches_and_peak_workloads_are_ready_on_return():
     of_jax, images = side_of("jax"), np.ones((64, 224, 224, 3), np.float32)
     # Not where JAX would take the memory as it is.
     shifted = np.empty(images.nbytes + 64, np.uint8)[1:][: images.nbytes].view(np.float32)

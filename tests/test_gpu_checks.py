@@ -147,19 +147,19 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("judge", "facts"), [(judge, facts) for judge, *facts in FINE])
-def test_facts_of_a_gpu_that_works_pass(judge, facts):
+def test_facts_of_a_working_gpu_pass(judge, facts):
     wrong, seen = judge(*facts)
     assert (wrong, bool(seen)) == ("", True)
 
 
 @pytest.mark.parametrize(("said", "judge", "facts"), [(s, j, facts) for s, j, *facts in WRONG])
-def test_facts_of_a_gpu_that_does_not_are_told(said, judge, facts):
+def test_facts_of_a_faulty_gpu_are_reported(said, judge, facts):
     wrong, seen = judge(*facts)
     assert said in wrong
     assert seen
 
 
-def test_every_check_is_judged_here_both_ways_and_every_probe_is_needed():
+def test_every_check_is_tested_both_ways_and_every_probe_used():
     judges = {check.judge for check in checks.CHECKS}
     assert judges == {judge for judge, *_ in FINE} == {judge for _, judge, *_ in WRONG}
     needed = {name for check in checks.CHECKS for name in check.needs}
@@ -167,7 +167,7 @@ def test_every_check_is_judged_here_both_ways_and_every_probe_is_needed():
     assert needed - {*run.PROBES} == {"out of memory", "killed", "measurement"}
 
 
-def test_what_a_framework_does_not_report_is_no_success():
+def test_an_unreported_fact_is_no_success():
     with pytest.raises(checks.NotCheckedError, match="PyTorch alone"):
         checks.no_synchronization(training(synchronized=None))
 
@@ -189,9 +189,7 @@ class OtherMachine:
         return {"fp32": training(), "amp": training("amp"), "bf16": training("bf16")}[name]
 
 
-def test_each_check_has_a_line_and_a_row_whatever_becomes_of_its_probe(
-    tmp_path, capsys, monkeypatch
-):
+def test_each_check_has_a_line_and_a_row_even_if_its_probe_fails(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run.gpus, "visible_names", lambda: ["H100 & co, 80 GiB"])
     wanted = ("precision and TF32 are as asked", "BERT trains", "DALI gives its CPU")
     chosen = tuple(c for c in run.CHECKS if c.name.startswith(wanted))
@@ -217,7 +215,7 @@ def command(*words, **named):
 
 
 @pytest.mark.usefixtures("processes")
-def test_without_a_gpu_it_is_skipped_with_a_reason():
+def test_without_a_gpu_the_checks_are_skipped_with_a_reason():
     done = command(timeout=60)
     assert (done.returncode, done.stdout) == (0, "skipped: NVML shows no GPU here\n")
 
@@ -228,7 +226,7 @@ IMPORTED += " typing_extensions typing_inspection"
 
 
 @pytest.mark.usefixtures("processes")
-def test_it_imports_nothing_that_has_to_be_installed_but_a_few_wheels():
+def test_the_checks_import_only_a_few_installed_packages():
     code = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -254,7 +252,7 @@ def machine(tmp_path):
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("name", ["fp32", "overflow", "device"])
-def test_a_probe_on_a_cpu_has_the_facts_that_its_checks_judge(machine, name):
+def test_a_cpu_probe_has_the_facts_of_its_checks(machine, name):
     pytest.importorskip("torch")
     facts = machine.facts(name)
     judged = [c for c in checks.CHECKS if c.needs == (name,) and c.on_cpu]
@@ -268,14 +266,14 @@ def test_a_probe_on_a_cpu_has_the_facts_that_its_checks_judge(machine, name):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_probe_that_ends_without_facts_is_told_with_its_last_line(machine, monkeypatch):
+def test_a_failed_probe_is_reported_with_its_last_line(machine, monkeypatch):
     monkeypatch.setitem(run.PROBES, "fp32", ("no such task", {}))
     with pytest.raises(run.ProbeError, match="ended with status 1: KeyError: 'no such task'"):
         machine.facts("fp32")
 
 
 @pytest.mark.usefixtures("processes")
-def test_processes_that_stay_are_seen(machine, monkeypatch):
+def test_remaining_processes_are_detected(machine, monkeypatch):
     monkeypatch.setattr(run, "SECONDS_TO_END", 0.5)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as staying:
         found = machine.left_over(0, [psutil.Process(staying.pid)])
@@ -292,13 +290,13 @@ def test_a_killed_driver_leaves_no_process(machine):
     assert checks.killed(found)[0] == ""
 
 
-def test_memory_that_stays_in_use_is_waited_for(machine, monkeypatch):
+def test_freeing_memory_is_waited_for(machine, monkeypatch):
     used = iter([9 * GIB, 5 * GIB, 0])
     monkeypatch.setattr(run.Machine, "used_bytes", lambda _self: next(used))
     assert machine.left_over(0, [])["kept_bytes"] == 0
 
 
-def test_the_window_alone_is_watched_for_synchronizations():
+def test_synchronizations_are_forbidden_only_in_the_window():
     modes = []
     torch = SimpleNamespace(cuda=SimpleNamespace(set_sync_debug_mode=modes.append))
     waited = []

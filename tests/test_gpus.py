@@ -43,7 +43,7 @@ def three_gpus(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_of_the_topology_the_rows_of_the_visible_gpus_are_kept(three_gpus, monkeypatch):
+def test_topology_keeps_the_rows_of_visible_gpus(three_gpus, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     head, *rows = topology(MATRIX).splitlines()
     assert head == "\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
@@ -53,7 +53,7 @@ def test_of_the_topology_the_rows_of_the_visible_gpus_are_kept(three_gpus, monke
     ]
 
 
-def test_the_cores_near_a_gpu_are_those_of_nvmls_words(three_gpus, monkeypatch):
+def test_near_cores_are_decoded_from_nvmls_mask(three_gpus, monkeypatch):
     assert near_cores(0) == {0, 1, 2, 64, 65}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     assert near_cores(0) == {127}
@@ -68,14 +68,12 @@ def bound(monkeypatch):
     return seen
 
 
-def test_a_rank_runs_on_those_of_its_cores_that_are_near_its_gpu(three_gpus, bound):
+def test_a_rank_runs_on_its_cores_near_its_gpu(three_gpus, bound):
     assert run_near(1) == "cores 1-2"
     assert bound == [{1, 2}]
 
 
-def test_a_rank_runs_on_all_its_cores_where_none_is_near_or_nvml_does_not_tell(
-    three_gpus, bound, monkeypatch
-):
+def test_a_rank_runs_on_all_cores_if_none_is_known_to_be_near(three_gpus, bound, monkeypatch):
     assert run_near(2) == "all cores: none of them is near the GPU"
     assert run_near(3).startswith("all cores: IndexError")
 
@@ -87,7 +85,7 @@ def test_a_rank_runs_on_all_its_cores_where_none_is_near_or_nvml_does_not_tell(
     assert bound == []
 
 
-def test_this_very_process_is_bound_by_the_kernel(three_gpus, monkeypatch):
+def test_the_kernel_binds_this_process(three_gpus, monkeypatch):
     before = os.sched_getaffinity(0)
     monkeypatch.setattr(gpus, "near_cores", lambda _index: {min(before)})
     try:

@@ -41,16 +41,16 @@ def history_of(tmp_path, *results, **options):
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
-def test_noise_alone_changes_no_level(noise):
+def test_noise_alone_is_no_change(noise):
     assert simulations.false_changes(noise, simulations=25) <= 0.05
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
-def test_a_fall_by_three_times_the_noise_is_found_within_two_measurements(noise):
+def test_a_drop_of_three_times_the_noise_is_found_within_two_measurements(noise):
     assert simulations.found_changes(noise, simulations=20) >= 0.9
 
 
-def test_several_changes_are_found_where_they_are():
+def test_several_changes_are_located():
     random = Random(1)
     levels = [100.0] * 6 + [90.0] * 5 + [105.0] * 8
     found = segment([[random.gauss(level, 0.5) for _ in range(7)] for level in levels])
@@ -59,7 +59,7 @@ def test_several_changes_are_found_where_they_are():
     assert found.test_level == pytest.approx(0.05 / (20 * 19 * 18 / 6))
 
 
-def test_repeats_that_are_too_few_show_no_change_however_large():
+def test_too_few_repeats_show_no_change():
     assert segment([[100.0], [100.1], [50.0]]).change_points == []
 
 
@@ -67,7 +67,7 @@ def test_equal_throughputs_are_no_change():
     assert segment([[100.0] * 7] * 10).change_points == []
 
 
-def test_a_series_joins_versions_and_labels_but_not_configurations_or_hardware(tmp_path):
+def test_a_series_joins_versions_but_not_configurations_or_hardware(tmp_path):
     facts = [{"paddle": "3.2.0"}, {"paddle": "3.3.0"}, {"paddle": "3.3.1"}]
     found = history_of(
         tmp_path,
@@ -82,7 +82,7 @@ def test_a_series_joins_versions_and_labels_but_not_configurations_or_hardware(t
     assert all(len(one.points) == 3 for one in found.series)
 
 
-def test_a_series_joins_environments_of_workers(tmp_path):
+def test_a_series_joins_worker_environments(tmp_path):
     facts = [{"paddle": "2.6.2"}] * 5 + [{"paddle": "3.3.1"}] * 5
     results = series([100] * 10, facts=facts)
     paths = [".venv-paddle2/bin/python"] * 5 + [None] * 5
@@ -94,7 +94,7 @@ def test_a_series_joins_environments_of_workers(tmp_path):
     assert found.points[5].changes == {"paddle": ("2.6.2", "3.3.1")}
 
 
-def test_a_change_names_what_changed_in_the_environment_there(tmp_path):
+def test_a_change_names_the_environment_changes(tmp_path):
     facts = [{"paddle": "3.2.0"}] * 5 + [{"paddle": "3.3.1"}] * 5
     (found,) = history_of(tmp_path, *series([100] * 5 + [94] * 5, facts=facts)).series
     (change,) = found.changes
@@ -113,19 +113,17 @@ def test_a_change_names_what_changed_in_the_environment_there(tmp_path):
         ([100] * 9, False),
     ],
 )
-def test_a_series_regressed_if_its_newest_two_measurements_began_a_lower_level(
-    tmp_path, levels, regressed
-):
+def test_a_regression_is_a_drop_within_the_last_two_measurements(tmp_path, levels, regressed):
     found = history_of(tmp_path, *series(levels))
     assert found.regressed == found.series[0].regressed == regressed
 
 
-def test_a_fall_within_the_threshold_is_a_change_but_no_regression(tmp_path):
+def test_a_drop_within_the_threshold_is_no_regression(tmp_path):
     (found,) = history_of(tmp_path, *series([100] * 8 + [97] * 2), threshold=0.05).series
     assert found.changes and not found.regressed
 
 
-def test_the_newest_measurement_is_judged_against_the_one_before(tmp_path):
+def test_the_newest_measurement_is_compared_with_the_previous_one(tmp_path):
     (found,) = history_of(tmp_path, *series([100] * 3 + [90])).series
     assert found.newest.verdict == "slower"
     assert found.newest.interval[0] < 0.9 < found.newest.interval[1]
@@ -135,7 +133,7 @@ def run(*arguments):
     return CliRunner().invoke(main, ["history", *map(str, arguments)])
 
 
-def test_check_ends_with_1_for_a_regression_and_the_text_fits_in_80_columns(tmp_path):
+def test_check_exits_with_1_for_a_regression(tmp_path):
     outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94]))
     assert run(outputs).exit_code == 0
     checked = run(outputs, "--check")
@@ -145,7 +143,7 @@ def test_check_ends_with_1_for_a_regression_and_the_text_fits_in_80_columns(tmp_
     assert run(outputs, "--check", "--threshold", "10").exit_code == 0
 
 
-def test_json_has_what_the_text_says(tmp_path):
+def test_the_json_file_holds_points_and_changes(tmp_path):
     outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94]))
     file = tmp_path / "history.json"
     assert run(outputs, "--json", file).exit_code == 0
@@ -154,7 +152,7 @@ def test_json_has_what_the_text_says(tmp_path):
     assert content["series"][0]["changes"][0]["start"] == 8
 
 
-def test_series_are_exported_with_the_configuration_that_apache_otava_reads(tmp_path):
+def test_series_are_exported_for_apache_otava(tmp_path):
     outputs = write_all(
         tmp_path / "outputs", *series([100] * 4), *series([50] * 3, model="vgg16")
     )
@@ -169,13 +167,13 @@ def test_series_are_exported_with_the_configuration_that_apache_otava_reads(tmp_
         assert frame["time"].is_monotonic_increasing and len(frame) in (3, 4)
 
 
-def test_a_folder_without_a_series_says_what_it_takes(tmp_path):
+def test_a_folder_without_series_says_what_is_needed(tmp_path):
     assert "measured three times" in run(write_all(tmp_path / "outputs", *series([1.0]))).output
     missing = run(tmp_path / "nowhere")
     assert missing.exit_code == 2 and "no folder" in missing.output
 
 
-def test_a_series_may_lie_in_several_folders_and_a_copy_counts_once(tmp_path):
+def test_a_series_may_span_folders_and_copies_count_once(tmp_path):
     first = write_all(tmp_path / "first", *series([100] * 8 + [94]))
     second = tmp_path / "second"
     folders = sorted(path.parent for path in first.glob("*/result.json"))
@@ -190,7 +188,7 @@ def test_a_series_may_lie_in_several_folders_and_a_copy_counts_once(tmp_path):
     assert in_first == [True] + [False] * 4 + [True] * 4
 
 
-def test_a_result_that_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_result_is_named(tmp_path):
     outputs = write_all(tmp_path / "outputs", *series([100] * 3))
     (outputs / "broken").mkdir()
     (outputs / "broken" / "result.json").write_text("{")
@@ -199,7 +197,7 @@ def test_a_result_that_cannot_be_read_is_named(tmp_path):
     assert "left out: broken" in done.stderr and "1 series" in done.stdout
 
 
-def test_the_page_shows_each_series_with_its_changes_and_foreign_names_as_text(tmp_path):
+def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path):
     facts = [{"paddle": "1"}] * 8 + [{"paddle": "<b>\x1b[31m"}]
     outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94], facts=facts))
     write_summary(Summary.read(outputs), "en")

@@ -93,7 +93,7 @@ def refused(act, *logs, **given):
     return error.value.problems
 
 
-def test_a_log_becomes_a_measurement_of_the_steps_of_the_protocol(log, imported):
+def test_a_log_becomes_a_measurement_of_the_protocols_steps(log, imported):
     slow_at_first = [5.0, 5.0, *[0.5] * 10, 9.0]
     result = imported(log(step_seconds=slow_at_first)).result
     assert (result.protocol.warmup_steps, result.protocol.measured_steps) == (20, 100)
@@ -105,7 +105,7 @@ def test_a_log_becomes_a_measurement_of_the_steps_of_the_protocol(log, imported)
     assert result.imported.logs[0].lines == (3, 12)
 
 
-def test_logs_that_are_given_together_are_the_repeats_of_one_measurement(log, imported):
+def test_logs_become_the_repeats_of_one_measurement(log, imported):
     paths = [log(f"{k}.log", step_seconds=1 / k) for k in (4, 1, 2)]
     result = imported(*paths).result
     assert [repeat.throughput for repeat in result.repeats] == pytest.approx([1024, 256, 512])
@@ -114,7 +114,7 @@ def test_logs_that_are_given_together_are_the_repeats_of_one_measurement(log, im
     assert [one.file for one in result.imported.logs] == ["4.log", "1.log", "2.log"]
 
 
-def test_all_that_lacks_is_said_at_once_with_what_to_type(log, tmp_path):
+def test_all_missing_facts_are_reported_with_the_options_to_type(log, tmp_path):
     untold = dict.fromkeys([*FACTS, "device"])
     problems = refused(
         partial(importing.import_logs, given={}, outputs=tmp_path), [log(facts=untold)]
@@ -138,9 +138,7 @@ def test_all_that_lacks_is_said_at_once_with_what_to_type(log, tmp_path):
     assert not list(tmp_path.glob("*/result.json"))
 
 
-def test_who_says_what_is_kept_and_what_is_given_takes_the_place_of_what_a_log_tells(
-    log, imported
-):
+def test_given_facts_override_the_log_and_sources_are_kept(log, imported):
     result = imported(log(), batch_size=64).result
     assert result.config.batch_size == 64
     facts = {name: sentence(by) for name, by in result.imported.facts.items()}
@@ -157,7 +155,7 @@ def test_who_says_what_is_kept_and_what_is_given_takes_the_place_of_what_a_log_t
         ({}, {"device": "cpu"}, ("cpu", 0, 8, "1x8")),
     ],
 )
-def test_what_trained_follows_from_what_is_known(log, imported, facts, given, trained):
+def test_devices_and_topology_follow_from_the_facts(log, imported, facts, given, trained):
     result = imported(log(facts=facts), **given).result
     config = result.config
     assert (config.device, config.gpus, config.processes, config.topology) == trained
@@ -181,7 +179,7 @@ def test_what_trained_follows_from_what_is_known(log, imported, facts, given, tr
         ({"measured_steps": 0}, "measured_steps: 0 is out of range"),
     ],
 )
-def test_what_is_given_wrong_is_refused(log, imported, given, told):
+def test_invalid_given_facts_are_rejected(log, imported, given, told):
     (problem,) = refused(imported, log(), **given)
     assert told in problem
 
@@ -203,11 +201,11 @@ def test_what_is_given_wrong_is_refused(log, imported, given, told):
         ({"mode": "inference"}, {}, "a.log: inference, not training"),
     ],
 )
-def test_what_contradicts_the_log_is_refused(log, imported, facts, given, told):
+def test_facts_contradicting_the_log_are_rejected(log, imported, facts, given, told):
     assert refused(imported, log(facts=facts), **given) == [told]
 
 
-def test_logs_that_are_no_repeats_of_each_other_are_refused(log, imported):
+def test_logs_of_different_configurations_or_formats_are_rejected(log, imported):
     (problem,) = refused(imported, log("a.log"), log("b.log", facts={"batch_size": 64}))
     assert problem == (
         "batch_size: differs, so these are not repeats: "
@@ -220,16 +218,14 @@ def test_logs_that_are_no_repeats_of_each_other_are_refused(log, imported):
     )
 
 
-def test_one_log_is_one_repeat_however_often_it_is_given(log, imported):
+def test_a_log_given_twice_is_rejected(log, imported):
     log.known[copy := log("b.log")].sha256 = log.known[path := log("a.log")].sha256
     for other, name in ((copy, "b.log"), (path, "a.log")):
         told = f"{name}: same content as a.log; each repeat needs its own log"
         assert refused(imported, path, other) == [told]
 
 
-def test_a_figure_without_steps_and_several_trainings_are_no_measurement(
-    log, imported, monkeypatch
-):
+def test_logs_without_steps_or_with_several_trainings_are_rejected(log, imported, monkeypatch):
     path = log(ends=[])
     log.known[path].reported = [ReportedFigure("train_throughput", 9421.36, "9421.36", 9)]
     assert refused(imported, path) == ["a.log: no printed steps, only train_throughput 9421.36"]
@@ -240,7 +236,7 @@ def test_a_figure_without_steps_and_several_trainings_are_no_measurement(
     )
 
 
-def test_every_log_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+def test_every_unreadable_log_is_named(tmp_path, monkeypatch):
     def fail(path, given):
         raise LogError(f"{path.name}: of no known format \x1b[31m")
 
@@ -263,14 +259,12 @@ def test_every_log_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         ([500, 1000], (501, 1000)),
     ],
 )
-def test_where_no_prints_end_at_the_protocols_steps_the_nearest_are_taken(
-    log, imported, ends, steps
-):
+def test_prints_nearest_to_the_protocols_steps_are_used(log, imported, ends, steps):
     protocol = imported(log(ends=ends)).result.protocol
     assert (protocol.warmup_steps + 1, protocol.steps) == steps
 
 
-def test_other_steps_can_be_asked_for_if_prints_end_there(log, imported):
+def test_other_steps_can_be_requested_if_prints_end_there(log, imported):
     path = log()
     protocol = imported(path, warmup_steps=40, measured_steps=50).result.protocol
     assert (protocol.warmup_steps, protocol.measured_steps) == (40, 50)
@@ -279,12 +273,12 @@ def test_other_steps_can_be_asked_for_if_prints_end_there(log, imported):
     assert "10, 20, 30" in problem
 
 
-def test_logs_whose_prints_cover_other_steps_are_refused(log, imported):
+def test_logs_with_different_prints_are_rejected(log, imported):
     (problem,) = refused(imported, log("a.log"), log("b.log", ends=[7, 77]))
     assert "give logs with the same prints" in problem
 
 
-def test_the_first_training_in_a_file_that_has_the_steps_is_taken(log, imported):
+def test_the_first_training_with_the_steps_is_used(log, imported):
     ends = [10, 20, 30, *range(10, 131, 10)]
     path = log(ends=ends)
     rows = log.known[path].windows[3:]
@@ -319,7 +313,7 @@ def test_the_first_training_in_a_file_that_has_the_steps_is_taken(log, imported)
         ),
     ],
 )
-def test_the_time_of_steps_follows_from_what_is_printed(
+def test_step_times_follow_from_the_printed_values(
     log, imported, meaning, columns, basis, throughput
 ):
     result = imported(log(meaning=meaning, **columns)).result
@@ -329,7 +323,7 @@ def test_the_time_of_steps_follows_from_what_is_printed(
         assert result.repeats[0].data_wait_share == pytest.approx(0.2)
 
 
-def test_single_steps_with_others_between_are_timed_by_the_logs_clock_alone(log, imported):
+def test_sampled_single_steps_are_timed_only_by_timestamps(log, imported):
     meaning = semantics("all", "step", reader=None)
     ends = np.arange(10, 131, 10)
     (problem,) = refused(imported, log(ends=ends, meaning=meaning))
@@ -340,7 +334,7 @@ def test_single_steps_with_others_between_are_timed_by_the_logs_clock_alone(log,
     assert check_against_raw(measurement) == []
 
 
-def test_of_ranks_that_print_the_slowest_counts(log, imported):
+def test_the_slowest_printing_rank_counts(log, imported):
     ends = [*range(10, 131, 10)] * 2
     path = log(ends=ends, rank=[0] * 13 + [1] * 13, step_seconds=[0.5] * 13 + [0.8] * 13)
     rows = log.known[path].windows
@@ -348,21 +342,21 @@ def test_of_ranks_that_print_the_slowest_counts(log, imported):
     assert imported(path).result.throughput.value == pytest.approx(32 * 8 / 0.8)
 
 
-def test_micro_batches_that_a_log_counts_are_no_updates(log, imported):
+def test_counted_micro_batches_are_no_updates(log, imported):
     meaning = semantics("device", reader="in", step="batch")
     result = imported(log(meaning=meaning), accumulate=4).result
     assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
     assert result.throughput.steps_per_second == pytest.approx(0.5)
 
 
-def test_a_batch_size_that_the_logs_own_figures_contradict_is_refused(log, imported):
+def test_a_batch_size_contradicting_the_logs_figures_is_rejected(log, imported):
     path = log(own_rate=64.0)
     assert imported(path).result.throughput
     (problem,) = refused(imported, path, batch_size=64)
     assert "makes 32 samples per step of a device" in problem
 
 
-def test_what_is_stored_already_is_left_as_it_is(log, imported):
+def test_an_existing_import_is_left_unchanged(log, imported):
     first = imported(path := log())
     before = (first.folder / "result.json").stat().st_mtime_ns
     again = imported(path)
@@ -372,7 +366,7 @@ def test_what_is_stored_already_is_left_as_it_is(log, imported):
     assert imported(path, environment__driver="525.60").folder != first.folder
 
 
-def test_numbers_are_derived_from_the_windows_again_which_another_import_mends(log, imported):
+def test_changed_windows_are_detected_and_restored_by_a_new_import(log, imported):
     measurement = imported(path := log())
     assert check_against_raw(measurement) == []
     file = measurement.windows_file(1)
@@ -392,7 +386,7 @@ def test_numbers_are_derived_from_the_windows_again_which_another_import_mends(l
     assert file.read_text() == text
 
 
-def test_what_nobody_told_is_unknown_and_says_why(log, imported, tmp_path):
+def test_unknown_facts_are_missing_with_a_reason(log, imported, tmp_path):
     result = imported(log(), environment__gpus="V100").result
     assert result.effective is None
     assert result.repeats[0].peak is None
@@ -406,9 +400,7 @@ def test_what_nobody_told_is_unknown_and_says_why(log, imported, tmp_path):
     assert [row[name] for name in untold] == [None] * len(untold)
 
 
-def test_imported_measurements_share_a_table_that_has_none_of_perfkits_own(
-    log, imported, tmp_path
-):
+def test_imported_measurements_have_their_own_table(log, imported, tmp_path):
     own = measured([100.0], device="gpu", gpus=8, batch_size=32)
     write_all(tmp_path / "outputs", own)
     for devices in (1, 8):
@@ -420,7 +412,7 @@ def test_imported_measurements_share_a_table_that_has_none_of_perfkits_own(
     assert sorted(re.findall(r">(1x\d)<", html)) == ["1x1", "1x8", "1x8"]
 
 
-def test_the_page_says_that_it_was_imported_and_from_what(log, imported):
+def test_the_page_names_the_source_of_an_import(log, imported):
     name = "<b>a.log"
     measurement = imported(log(name), log("b.log", step_seconds=0.6))
     write_measurement(measurement)
@@ -437,7 +429,7 @@ def test_the_page_says_that_it_was_imported_and_from_what(log, imported):
 
 
 @pytest.mark.parametrize("basis", ["seconds", "own_rate", "clock"])
-def test_the_method_is_told_for_every_way_of_timing(log, imported, basis):
+def test_the_method_section_covers_every_timing_basis(log, imported, basis):
     meaning = semantics("all", "step" if basis == "clock" else "window")
     columns = {"own_rate": 512.0, "step_seconds": np.nan} if basis == "own_rate" else {}
     ends = np.arange(10, 131, 10)
@@ -451,7 +443,7 @@ def test_the_method_is_told_for_every_way_of_timing(log, imported, basis):
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_site_of_imported_measurements_is_whole(log, imported, tmp_path):
+def test_the_site_shows_imported_measurements(log, imported, tmp_path):
     imported(log(), environment__gpus="V100")
     outputs = tmp_path / "outputs"
     _index, left_out = write_site(outputs, lambda _parts: None)
@@ -462,7 +454,7 @@ def test_the_site_of_imported_measurements_is_whole(log, imported, tmp_path):
     assert "Suite X" in (outputs / "results.csv").read_text()
 
 
-def test_a_comparison_with_what_perfkit_measured_must_be_meant(log, imported, tmp_path):
+def test_comparing_imported_and_measured_results_needs_across(log, imported, tmp_path):
     own = measured([100.0] * 4, device="gpu", gpus=8, batch_size=32)
     outputs = write_all(tmp_path / "own", own)
     measurement = imported(log(), framework="paddle")
@@ -475,7 +467,7 @@ def test_a_comparison_with_what_perfkit_measured_must_be_meant(log, imported, tm
     assert "across imported: – | Suite X" in str(found)
 
 
-def test_a_comparison_with_a_published_number_says_that_the_other_is_imported(log, imported):
+def test_comparing_published_and_imported_numbers_needs_across(log, imported):
     path = log(facts={"framework": "paddle", "precision": "pure_fp16", "batch_size": 256})
     measurement = imported(path, environment__gpus="Tesla V100-SXM2-32GB")
     with pytest.raises(ComparisonError, match="--across imported"):
@@ -487,7 +479,7 @@ def test_a_comparison_with_a_published_number_says_that_the_other_is_imported(lo
     assert "imported" in pair.b.warnings
 
 
-def test_imported_measurements_are_compared_in_what_is_known_of_both(log, imported):
+def test_imported_measurements_are_compared_by_their_known_facts(log, imported):
     fast = imported(log("a.log", step_seconds=0.4))
     slow = imported(log("b.log"), environment__gpus="V100")
     (pair,) = compare(str(slow.folder), str(fast.folder)).pairs
@@ -497,7 +489,7 @@ def test_imported_measurements_are_compared_in_what_is_known_of_both(log, import
         compare(str(slow.folder), str(other.folder))
 
 
-def test_a_framework_that_perfkit_cannot_run_is_stored_but_not_measured(log, imported):
+def test_an_unsupported_framework_is_imported_but_not_measured(log, imported):
     assert imported(log()).result.config.framework == "oneflow"
     with pytest.raises(RequestError) as error:
         plan("resnet50", {"framework": "oneflow", "device": "cpu"})
@@ -508,7 +500,7 @@ def test_a_framework_that_perfkit_cannot_run_is_stored_but_not_measured(log, imp
         perfkit.measure(result.config, result.protocol)
 
 
-def test_a_sweep_takes_nothing_imported_for_what_it_has_to_measure(log, imported, tmp_path):
+def test_a_sweep_does_not_reuse_imported_measurements(log, imported, tmp_path):
     result = imported(log(), framework="paddle").result
     job = Job("one", "", "resnet50", {}, Plan(result.config, result.protocol))
     outputs = tmp_path / "outputs"
@@ -519,7 +511,7 @@ def test_a_sweep_takes_nothing_imported_for_what_it_has_to_measure(log, imported
     assert [*jobs.measured([job], outputs, **how)] == ["one"]
 
 
-def test_the_command_stores_and_says_which_steps_and_what_the_log_says_otherwise(log, tmp_path):
+def test_import_reports_the_steps_and_overridden_facts(log, tmp_path):
     words = ["import", str(log()), "--outputs", str(tmp_path / "outputs")]
     given = GIVEN | {"batch_size": "64", "precision": "fp32"}
     done = CliRunner().invoke(
@@ -537,7 +529,7 @@ def test_the_command_stores_and_says_which_steps_and_what_the_log_says_otherwise
     assert json.loads(stored.read_text())["imported"]["format"] == "Suite X"
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(log, imported, tmp_path):
+def test_an_unwritable_outputs_folder_is_reported(log, imported, tmp_path):
     (tmp_path / "outputs").write_text("a file")
     (problem,) = refused(imported, log())
     assert "--outputs" in problem

@@ -39,12 +39,12 @@ def data(tmp_path, text, **files):
     return tmp_path
 
 
-def test_samples_are_the_same_bytes_every_time():
+def test_samples_are_byte_identical():
     digest = hashlib.sha256(b"".join(picture(number) for number in range(8))).hexdigest()
     assert digest == DIGEST
 
 
-def test_samples_are_like_photographs_in_size_and_weight_and_have_names_of_their_own():
+def test_samples_resemble_photographs_and_have_unique_names():
     pictures = [picture(number) for number in range(24)]
     assert len(set(pictures)) == 24
     assert 95_000 < np.mean([len(p) for p in pictures]) < 125_000
@@ -55,7 +55,7 @@ def test_samples_are_like_photographs_in_size_and_weight_and_have_names_of_their
     assert len({path_of(number) for number in range(512)}) == 512
 
 
-def test_sample_data_has_the_published_layout_and_is_identified(samples, tmp_path):
+def test_sample_data_has_the_published_layout_and_a_digest(samples, tmp_path):
     listed = examine(config(samples))
     assert listed.paths[:2] == ["train/s00/s00_0.jpeg", "train/s01/s01_1.jpeg"]
     assert (len(listed), listed.labels[:2]) == (24, [0, 1])
@@ -64,7 +64,7 @@ def test_sample_data_has_the_published_layout_and_is_identified(samples, tmp_pat
     assert digest(config(samples, input="synthetic")) is None
 
 
-def test_a_sample_folder_that_was_cut_off_has_no_list(tmp_path):
+def test_an_incomplete_sample_folder_has_no_list(tmp_path):
     making = make_images(tmp_path, 16)
     next(making)
     making.close()
@@ -84,7 +84,7 @@ def test_a_sample_folder_that_was_cut_off_has_no_list(tmp_path):
         (b"a.jpeg 0\nb\xff.jpeg 0\n", ":2: not UTF-8"),
     ],
 )
-def test_a_wrong_list_is_refused_with_file_and_line(tmp_path, text, told):
+def test_an_invalid_list_is_rejected_with_file_and_line(tmp_path, text, told):
     content = text if isinstance(text, bytes) else text.encode()
     (tmp_path / "train_list.txt").write_bytes(content)
     with pytest.raises(InputError) as refused:
@@ -92,13 +92,13 @@ def test_a_wrong_list_is_refused_with_file_and_line(tmp_path, text, told):
     assert f"train_list.txt{told}" in str(refused.value)
 
 
-def test_many_problems_are_told_together_but_not_all_of_a_million(tmp_path):
+def test_many_problems_are_reported_together_but_capped(tmp_path):
     with pytest.raises(InputError, match="and 15 more") as refused:
         Images(config(data(tmp_path, "x\n" * 20)))
     assert len(str(refused.value).splitlines()) == 6
 
 
-def test_missing_files_are_told_with_their_lines(tmp_path):
+def test_missing_files_are_reported_with_their_lines(tmp_path):
     data(tmp_path, "a.jpeg 0\nb.jpeg 1\nelsewhere/c.jpeg 2\n", a=picture(0))
     with pytest.raises(InputError) as refused:
         Images(config(tmp_path)).check()
@@ -110,7 +110,7 @@ def test_missing_files_are_told_with_their_lines(tmp_path):
 @pytest.mark.parametrize(
     ("content", "told"), [(b"", "is empty"), (b"hello", "is not an image")]
 )
-def test_a_file_that_is_no_image_is_told_before_anything_starts(tmp_path, content, told):
+def test_a_file_that_is_no_image_is_reported_before_the_start(tmp_path, content, told):
     data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", a=picture(0), b=content)
     with pytest.raises(InputError, match=rf"train_list\.txt:2: b\.jpeg: {told}"):
         examine(config(tmp_path))
@@ -122,15 +122,13 @@ def test_file_names_may_hold_spaces(tmp_path):
     assert (listed.paths, listed.labels) == (["a b.jpeg"], [7])
 
 
-def test_the_longest_name_in_a_decoders_message_is_the_one_that_it_means(tmp_path):
+def test_the_longest_matching_name_in_a_decoder_message_is_meant(tmp_path):
     listed = Images(config(data(tmp_path, "1.jpg 0\n11.jpg 0\n")))
     assert listed.line_of("Error in /d/11.jpg").endswith("train_list.txt:2: ")
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_dali_and_the_dataloader_give_normalized_images_in_the_layout_asked_for(
-    samples, layout
-):
+def test_dali_and_dataloader_give_normalized_images_in_the_layout(samples, layout):
     chosen = config(samples, layout=layout)
     batch, labels = map(np.array, next(dali.batches(chosen, 0)))
     image, label = Images(chosen)[5]
@@ -142,13 +140,13 @@ def test_dali_and_the_dataloader_give_normalized_images_in_the_layout_asked_for(
         assert -MEAN[1] / DEVIATION[1] - 0.1 <= images.min() < 0 < images.max() <= 2.65
 
 
-def test_dali_goes_on_past_the_end_of_the_list(samples):
+def test_dali_continues_past_the_end_of_the_list(samples):
     batches = dali.batches(config(samples), 0)
     seen = {label for _ in range(60) for label in np.array(next(batches)[1]).ravel().tolist()}
     assert seen == set(range(24))
 
 
-def test_the_same_seed_gives_the_same_batch_and_another_seed_another(samples):
+def test_batches_depend_only_on_the_seed(samples):
     def first(seed):
         return np.array(next(dali.batches(config(samples, seed=seed), 0))[0])
 
@@ -156,7 +154,7 @@ def test_the_same_seed_gives_the_same_batch_and_another_seed_another(samples):
     assert not np.array_equal(first(1), first(2))
 
 
-def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_dali_and_dataloader(tmp_path):
+def test_a_truncated_jpeg_is_reported_with_file_and_line(tmp_path):
     data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", a=picture(0), b=picture(1)[:20_000])
     listed = Images(config(tmp_path))
     listed.check()
@@ -168,7 +166,7 @@ def test_a_truncated_jpeg_is_an_error_with_file_and_line_in_dali_and_dataloader(
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_an_image_that_cant_be_read_by_the_data_loader_is_named(tmp_path, framework):
+def test_an_unreadable_image_is_named_by_the_data_loader(tmp_path, framework):
     data(tmp_path, "a.jpeg 0\n", a=b"no image")
     chosen = config(tmp_path, batch_size=1, framework=framework, dataloader_workers=1)
     told = load(chosen, 1).stderr.decode()
@@ -176,7 +174,7 @@ def test_an_image_that_cant_be_read_by_the_data_loader_is_named(tmp_path, framew
 
 
 @pytest.mark.parametrize("kind", [dali, dataloader])
-def test_a_data_set_that_does_not_fill_a_batch_of_each_rank_is_refused(samples, kind):
+def test_a_data_set_too_small_for_one_step_is_rejected(samples, kind):
     too_large = config(samples, batch_size=5, processes=5)
     with pytest.raises(InputError, match="24 images, but one step of 5 x 5 needs 25"):
         next(kind.batches(too_large, 0))
@@ -185,7 +183,7 @@ def test_a_data_set_that_does_not_fill_a_batch_of_each_rank_is_refused(samples, 
 
 
 @pytest.mark.parametrize("decoder", ["image", "image_random_crop"])
-def test_both_decoders_of_dali_crop_at_random_and_fill_the_image(samples, decoder):
+def test_both_dali_decoders_crop_at_random_and_fill_the_image(samples, decoder):
     chosen = config(samples, dali_decoder=decoder, batch_size=24)
     batches = dali.batches(chosen, 0)
     first, second = (np.array(next(batches)[0]) for _ in range(2))
@@ -195,14 +193,14 @@ def test_both_decoders_of_dali_crop_at_random_and_fill_the_image(samples, decode
     assert not np.array_equal(np.sort(first.ravel()), np.sort(second.ravel()))
 
 
-def test_the_hardware_decoder_takes_whole_images_by_default_and_only_on_a_gpu():
+def test_whole_image_decoding_is_the_default_only_on_a_gpu():
     assert config(device="gpu", gpus=1).dali_decoder == "image"
     assert config().dali_decoder == "image_random_crop"
     assert config(dali_decoder="image").dali_decoder == "image"
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_dataloader_gives_every_image_once_before_any_again(samples):
+def test_the_dataloader_gives_every_image_once_per_epoch(samples):
     batches = loaded(config(samples, dataloader_workers=2), 18)
     epochs = np.array([labels for _images, labels in batches]).reshape(3, 24)
     for labels in epochs:
@@ -222,13 +220,13 @@ def synthetic_batch(model, rank=0, **changes):
     return batch
 
 
-def test_synthetic_images_are_one_batch_again_and_again_of_each_rank_another():
+def test_each_rank_repeats_its_own_synthetic_images():
     images, labels = synthetic_batch("resnet50")
     assert (images.shape, labels.shape) == ((4, 3, 64, 64), (4, 1))
 
 
 @pytest.mark.parametrize("length", [16, 128, 512])
-def test_synthetic_sequences_are_full_and_have_all_predictions(length):
+def test_synthetic_sequences_have_full_length_and_all_predictions(length):
     batch = ids, segments, mask, positions, labels, next_sentence = synthetic_batch(
         "bert", sequence_length=length
     )
@@ -244,7 +242,7 @@ def test_synthetic_sequences_are_full_and_have_all_predictions(length):
     assert 0 <= positions.min() <= positions.max() < length
 
 
-def test_synthetic_tokens_are_labelled_by_the_next():
+def test_synthetic_tokens_are_labelled_with_the_next_token():
     ids, labels = synthetic_batch("gpt", sequence_length=16)
     assert ids.shape == labels.shape == (4, 16) and np.array_equal(ids[:, 1:], labels[:, :-1])
     assert ids.min() >= 0 and ids.max() < END_OF_TEXT
@@ -262,9 +260,7 @@ def run(*words):
         ("gpt", [], "1024 tokens, 0.1 MB", []),
     ],
 )
-def test_the_samples_command_makes_a_data_set_and_knows_it_again(
-    tmp_path, model, options, told, others
-):
+def test_samples_creates_a_data_set_and_recognizes_it(tmp_path, model, options, told, others):
     command = tmp_path / "s", "--for", model, "--count"
     code, output = run(*command, 32, *options)
     assert code == 0 and f"32 sequences of {told}" in output
@@ -277,7 +273,7 @@ def test_the_samples_command_makes_a_data_set_and_knows_it_again(
     assert {file: file.read_bytes() for file in (tmp_path / "s").iterdir()} == found
 
 
-def test_the_samples_command_refuses_a_length_that_a_model_does_not_have(tmp_path):
+def test_samples_rejects_an_unsupported_sequence_length(tmp_path):
     code, output = run(tmp_path, "--sequence-length", 128)
     assert code == 2 and "sequence_length: resnet50 has none" in output
     code, output = run(tmp_path, "--for", "bert", "--sequence-length", 513)

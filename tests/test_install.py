@@ -19,7 +19,7 @@ def would_run(target):
     return done.stdout.replace("\\\n", " ").splitlines()
 
 
-def test_the_lab_listens_on_this_machine_alone_and_asks_for_its_token():
+def test_the_lab_listens_only_locally_and_requires_its_token():
     (lab,) = [line for line in would_run("lab") if "jupyter lab" in line]
     assert "--ip 127.0.0.1" in lab
     assert "token" not in lab and "password" not in lab
@@ -32,7 +32,7 @@ def pinned():
 
 
 @pytest.mark.parametrize("target", ["report", "test", "lab", "lint", "bench", "docs"])
-def test_make_installs_the_versions_of_constraints_txt_and_those_alone(target):
+def test_make_installs_only_the_versions_in_constraints_txt(target):
     installs = [line for line in would_run(target) if "pip install" in line]
     assert installs
     versions = pinned()
@@ -54,7 +54,7 @@ def required(extras):
     ("file", "cuda", "extra"),
     [("environment.yml", 12, "gpu-cu12"), ("environment-cu11.yml", 11, "gpu-cu11")],
 )
-def test_a_conda_environment_has_one_cuda_throughout(file, cuda, extra):
+def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
     (pip,) = (
         entry["pip"]
         for entry in yaml.safe_load((ROOT / file).read_text())["dependencies"]
@@ -67,7 +67,7 @@ def test_a_conda_environment_has_one_cuda_throughout(file, cuda, extra):
     assert f"nvidia-dali-cuda{cuda}0" in wanted
 
 
-def test_dali_on_a_gpu_brings_an_nvimagecodec_that_crops_while_it_decodes():
+def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
     """nvImageCodec 0.9, which DALI needs from 2.3 on, does not on Hopper (nvImageCodec #55)."""
     for extra in ("gpu-cu12", "torch-cu12"):
         (dali,) = (one for one in required([extra]) if one.name.startswith("nvidia-dali"))

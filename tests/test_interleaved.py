@@ -113,7 +113,7 @@ def page(outputs, language="en"):
 # Measured in turn.
 
 
-def test_sides_are_measured_in_turn_and_shown_with_json_page_and_links(compare, tmp_path):
+def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path):
     outputs, file = tmp_path / "outputs", tmp_path / "out.json"
     variants = ["batch_size=1", "batch_size=2", "batch_size=3"]
     done = compare(*variants, "--json", str(file))
@@ -143,9 +143,7 @@ def test_sides_are_measured_in_turn_and_shown_with_json_page_and_links(compare, 
     assert repeats_by_time(outputs, comparison) == in_turn
 
 
-def test_a_side_that_fails_makes_no_more_repeats_and_the_same_command_tries_it_again(
-    compare, tmp_path
-):
+def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tmp_path):
     outputs = tmp_path / "outputs"
     variants = ["batch_size=1", "batch_size=2", "batch_size=3"]
     done = compare(*variants, dying=[2])
@@ -167,7 +165,7 @@ def test_a_side_that_fails_makes_no_more_repeats_and_the_same_command_tries_it_a
     ] and "by the start times: pair 1, 2" in page(outputs)
 
 
-def test_a_base_that_fails_ends_the_run(compare, tmp_path):
+def test_a_failed_base_ends_the_run(compare, tmp_path):
     done = compare("batch_size=2", "batch_size=1", dying=[2])
     comparison = stored(tmp_path / "outputs")
     assert done.exit_code == 1 and comparison.pairs == [] and comparison.base.failure
@@ -176,9 +174,7 @@ def test_a_base_that_fails_ends_the_run(compare, tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measured(
-    shared, tmp_path
-):
+def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     outputs = tmp_path / "outputs"
     code = KILLED.format(tests=str(Path(__file__).parent))
     words = ["compare", "--live", "resnet50", "batch_size=1", "batch_size=2"]
@@ -196,7 +192,7 @@ def test_after_a_kill_the_same_command_goes_on_in_turn_and_keeps_what_was_measur
     assert [path.read_bytes() for path in sorted(outputs.glob("*/repeats/1/*.jsonl"))] == first
 
 
-def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypatch, tmp_path):
+def test_an_interrupt_stores_finished_repeats_and_exits_with_1(compare, monkeypatch, tmp_path):
     real = perfkit.driver.measure.run_repeat
 
     def interrupted(launcher, store, index, *rest):
@@ -214,9 +210,7 @@ def test_an_interrupt_stores_what_was_measured_and_ends_with_1(compare, monkeypa
 # What is asked for.
 
 
-def test_all_sides_are_judged_before_anything_starts_and_each_problem_names_its_side(
-    compare, tmp_path
-):
+def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     done = compare("precisoin=fp32", "batch_size=0,input=dali", image_size=16, budget=60)
     assert done.exit_code == 2 and not list((tmp_path / "outputs").glob("*/*"))
     for told in (
@@ -241,15 +235,13 @@ def test_all_sides_are_judged_before_anything_starts_and_each_problem_names_its_
         (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
     ],
 )
-def test_what_is_no_live_comparison_is_refused(compare, variants, changes, told):
+def test_invalid_variants_are_rejected(compare, variants, changes, told):
     done = compare(*variants, **changes)
     assert done.exit_code == 2 and told in done.stderr
 
 
 @pytest.mark.parametrize(("repeats", "level", "enough"), [(5, 95, 6), (1, 50, 2), (7, 99, 8)])
-def test_repeats_that_can_not_decide_at_the_level_are_refused_with_those_that_can(
-    compare, tmp_path, repeats, level, enough
-):
+def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path, repeats, level, enough):
     done = compare("batch_size=1", "batch_size=2", repeats=repeats, level=level)
     told = f"takes at least {enough}: -p repeats {enough}"
     assert done.exit_code == 2 and told in " ".join(done.stderr.split())
@@ -265,12 +257,12 @@ def test_repeats_that_can_not_decide_at_the_level_are_refused_with_those_that_ca
         (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
     ],
 )
-def test_options_of_the_other_kind_of_comparison_are_refused(words, told):
+def test_options_of_the_other_comparison_mode_are_rejected(words, told):
     done = CliRunner().invoke(main, ["compare", *words])
     assert done.exit_code == 2 and told in " ".join(done.stderr.split())
 
 
-def test_the_same_sides_have_a_label_of_their_own_and_enough_repeats_to_tell_something(shared):
+def test_label_and_repeats_follow_from_variants_and_level(shared):
     usual = {name: value for name, value in shared().items() if name != "repeats"}
 
     def planned(*variants, level=0.95, **changes):
@@ -327,7 +319,7 @@ def plain(one, other, across="seed"):
     return found.pairs[0], words(found)
 
 
-def test_a_share_of_over_100_percent_of_a_variants_own_peak_is_called_unreliable(tmp_path):
+def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
     sides = [made(tmp_path, [4.0] * 6), made(tmp_path, [4.0] * 6, "b", 10)]
     for side, flops in zip(sides, (1e9, 1e15), strict=True):
         peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
@@ -347,14 +339,14 @@ def test_a_share_of_over_100_percent_of_a_variants_own_peak_is_called_unreliable
         ({"python": ".venv-paddle2/bin/python"}, "as typed"),
     ],
 )
-def test_a_variant_has_the_name_of_its_framework_and_environment(values, name):
+def test_a_variant_is_named_after_framework_and_environment(values, name):
     assert variant_name(SimpleNamespace(values=values, name="as typed")) == name
 
 
 DRIFT = [100.0, 90.0, 82.0, 75.0, 70.0, 66.0, 63.0]
 
 
-def test_a_drift_that_slows_both_sides_leaves_the_ratio_right_that_a_plain_comparison_misses(
+def test_interleaving_finds_a_ratio_that_drift_hides(
     tmp_path,
 ):
     base, slower = made(tmp_path, DRIFT), [0.97 * one for one in DRIFT]
@@ -387,7 +379,7 @@ def test_a_drift_that_slows_both_sides_leaves_the_ratio_right_that_a_plain_compa
         (10, 1),  # one round shows no order
     ],
 )
-def test_measurements_made_in_another_order_are_compared_by_all_ratios(tmp_path, later, n):
+def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later, n):
     values = [100.0, 101.0, 102.0]
     pair, told = plain(made(tmp_path, values), made(tmp_path, values[:n], "b", later))
     assert (pair.method, pair.turns) == ("Hodges-Lehmann", [])
@@ -403,7 +395,7 @@ def test_measurements_made_in_another_order_are_compared_by_all_ratios(tmp_path,
         ([1.5, 1.5, 1.5, 1.5, 1.5], "undecided"),
     ],
 )
-def test_the_verdict_is_that_of_the_interval_of_the_pairs_ratios(tmp_path, ratios, said):
+def test_the_verdict_follows_from_the_pairs_interval(tmp_path, ratios, said):
     base = [50.0 + k for k in range(len(ratios))]
     other = [ratio * one for ratio, one in zip(ratios, base, strict=True)]
     found = judged(made(tmp_path, base), made(tmp_path, other, "b", 10))
@@ -425,19 +417,19 @@ def test_the_verdict_is_that_of_the_interval_of_the_pairs_ratios(tmp_path, ratio
         (3600, 10.0, False),  # an hour of something else
     ],
 )
-def test_in_turn_is_judged_by_when_repeats_began(tmp_path, later, seconds, in_turn):
+def test_interleaving_is_checked_by_start_times(tmp_path, later, seconds, in_turn):
     base = made(tmp_path, [10.0, 10.0], seconds=seconds)
     other = made(tmp_path, [10.0, 10.0], "b", later, seconds=seconds)
     (pair,) = judged(base, other).pairs
     assert [turn.in_turn for turn in pair.turns] == [in_turn, in_turn]
 
 
-def test_repeats_of_older_results_do_not_show_that_they_were_made_in_turn(tmp_path):
+def test_repeats_without_start_times_are_not_interleaved(tmp_path):
     found = [keep(tmp_path / str(seed), measured([10.0, 10.0], seed=seed)) for seed in (1, 2)]
     assert judged(*found).pairs[0].out_of_turn == [1, 2]
 
 
-def test_a_side_that_did_other_work_than_it_names_has_no_ratio_and_the_reason(tmp_path):
+def test_a_variant_that_did_other_work_has_a_reason_and_no_ratio(tmp_path):
     other = made(tmp_path, [10.0, 10.0], "b", parameters=5)
     comparison = judged(made(tmp_path, [10.0, 10.0]), other)
     assert comparison.pairs == [] and not comparison.complete
@@ -445,7 +437,7 @@ def test_a_side_that_did_other_work_than_it_names_has_no_ratio_and_the_reason(tm
     assert "it differs: parameters 25557032 | 5" in words(comparison)
 
 
-def test_how_a_framework_works_may_differ_across_frameworks_and_is_told(tmp_path):
+def test_framework_defaults_may_differ_across_frameworks(tmp_path):
     own = {"layout": "NHWC", "execution": "static", "threads": 1}
     base = made(tmp_path, [10.0] * 2)
     torch = made(tmp_path, [20.0] * 2, "torch", framework="torch", seed=1, **own)
@@ -460,7 +452,7 @@ def test_how_a_framework_works_may_differ_across_frameworks_and_is_told(tmp_path
     assert allowed({"framework"}, {"threads"}) == {"framework"}
 
 
-def test_thread_pools_of_an_environments_packages_may_differ_and_are_told(tmp_path):
+def test_thread_pools_may_differ_across_environments(tmp_path):
     names = {f"python={one}": {"python": one} for one in ("a/bin/python", "b/bin/python")}
     other = made(tmp_path, [10.0] * 2, "other", 10, threads=1, seed=1)
     (pair,) = judged(made(tmp_path, [10.0] * 2), other, variants=names).pairs
@@ -479,7 +471,7 @@ def comparison(tmp_path):
     return folder
 
 
-def test_perfkit_report_writes_the_page_again_and_tells_what_is_gone(
+def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     comparison, tmp_path, without_summary
 ):
     assert write_site(tmp_path, lambda _done: None)[1] == []
@@ -491,7 +483,7 @@ def test_perfkit_report_writes_the_page_again_and_tells_what_is_gone(
     assert "1.191" in page(tmp_path) and f'href="../../{base}/report.html"' in page(tmp_path)
 
 
-def test_a_comparison_that_is_not_what_its_pairs_give_is_named_and_left_out(
+def test_a_self_contradictory_comparison_is_named_and_left_out(
     comparison, tmp_path, without_summary
 ):
     content, why = json.loads((comparison / FILE).read_text()), "do not follow from the turns"
@@ -506,7 +498,7 @@ def test_a_comparison_that_is_not_what_its_pairs_give_is_named_and_left_out(
     assert why in unescape((tmp_path / "index.html").read_text())
 
 
-def test_foreign_names_are_text_on_every_page(comparison, tmp_path, without_summary):
+def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_summary):
     hostile = "<script>alert(1)</script>"
     content = json.loads((comparison / FILE).read_text())
     failure = {"code": "worker_error", "params": {"detail": hostile}}
@@ -523,7 +515,7 @@ def test_foreign_names_are_text_on_every_page(comparison, tmp_path, without_summ
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_notebook_of_a_comparison_runs_as_papermill_runs_it(comparison, tmp_path):
+def test_the_comparison_notebook_runs_with_papermill(comparison, tmp_path):
     out = tmp_path / "out.ipynb"
     source = ROOT / "notebooks" / "comparison.ipynb"
     command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", comparison]
@@ -546,7 +538,7 @@ def test_every_field_of_comparison_json_is_documented():
 # Progress.
 
 
-def test_the_time_left_is_judged_by_the_steps_of_all_variants_so_far(clock):
+def test_time_left_is_estimated_from_all_variants_steps(clock):
     with clock.start(Progress(3, 10, "images/s", variants=["a", "b"])) as progress:
         progress.show(1, 0, None)
         assert clock.left == "--:--"
@@ -561,7 +553,7 @@ def test_the_time_left_is_judged_by_the_steps_of_all_variants_so_far(clock):
     assert "b repeat 1/3 step 10/10 2 images/s |" in clock.terminal.getvalue()
 
 
-def test_the_time_left_is_at_most_the_budget_and_not_judged_by_repeats_of_before(clock):
+def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(clock):
     with clock.start(Progress(100, 10, "images/s", budget=60)) as progress:
         progress.show(11, 0, None)
         clock.now = 20.0

@@ -255,7 +255,7 @@ def assert_no_error(page):
         assert found.all_inner_texts() == []
 
 
-def test_make_lab_opens_the_first_notebook_at_the_checkouts_root(tab, checkout):
+def test_make_lab_opens_the_first_notebook_at_the_repository_root(tab, checkout):
     assert tab.url.partition("?")[0].endswith("/lab/tree/notebooks/resnet50.ipynb")
     listed = tab.locator(".jp-DirListing-itemText").all_inner_texts()
     assert "resnet50.ipynb" in listed
@@ -263,7 +263,7 @@ def test_make_lab_opens_the_first_notebook_at_the_checkouts_root(tab, checkout):
     tab.locator(".jp-DirListing-itemText").get_by_text("perfkit", exact=True).wait_for()
 
 
-def test_run_all_shows_progress_figures_with_colours_and_tables_without_an_error(tab):
+def test_run_all_shows_progress_figures_and_tables_without_errors(tab):
     assert re.search(r"repeat \d/5 step \d+/9 .*images/s .*left", tab.progress)
     assert_no_error(tab)
     assert_figures_have_colours(tab)
@@ -293,7 +293,7 @@ def test_the_check_for_fused_numbers_finds_them(cell, is_fused):
 
 
 @pytest.mark.parametrize("name", OF_EXAMPLES)
-def test_run_all_on_the_examples_shows_figures_with_colours_and_tables(lab, browser, name):
+def test_run_all_on_the_examples_shows_figures_and_tables(lab, browser, name):
     page = run_all(browser, f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb")
     deadline = time.monotonic() + SECONDS
     while not all(
@@ -308,7 +308,7 @@ def test_run_all_on_the_examples_shows_figures_with_colours_and_tables(lab, brow
     page.close()
 
 
-def test_links_of_a_notebook_lead_to_files_that_are_there(tab):
+def test_notebook_links_lead_to_existing_files(tab):
     """Also those to raw files, which a page has beside it and a notebook has not."""
     links = tab.locator(".jp-OutputArea-output a[href]")
     addresses = links.evaluate_all("links => links.map(link => link.href)")
@@ -318,7 +318,7 @@ def test_links_of_a_notebook_lead_to_files_that_are_there(tab):
         assert tab.request.get(address).ok, address
 
 
-def test_the_last_output_is_the_number_and_a_link_that_opens_the_page(tab, checkout):
+def test_the_last_output_is_the_number_and_a_link_to_the_page(tab, checkout):
     last = tab.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last
     (page,) = (checkout / "outputs").glob("*/report.html")
     assert re.search(r"[\d.]+ images/s, median of n=5; 93.75 % interval", last.inner_text())

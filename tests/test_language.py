@@ -105,7 +105,7 @@ def looked_up():
     return messages | {"complete", "partial", "failed", "not stated"}
 
 
-def test_a_message_with_a_percent_sign_has_a_variable(templates):
+def test_template_messages_with_a_percent_sign_have_a_variable(templates):
     # Jinja doubles the sign in every message, and takes one of two out only with variables.
     texts = [str(message) for message in templates]
     assert len(texts) > 100
@@ -118,7 +118,7 @@ def test_every_message_is_translated_and_every_translation_is_used(catalogue, te
     assert all(all(text) if isinstance(text, tuple) else text for text in translations)
 
 
-def test_a_translation_has_the_placeholders_of_its_message(catalogue):
+def test_translations_keep_placeholders(catalogue):
     def placeholders(text):
         named = re.findall(r"%\((\w+)\)[#.\d]*[a-z]", text)
         return {*named, *(name for _, name, _, _ in string.Formatter().parse(text) if name)}
@@ -129,14 +129,14 @@ def test_a_translation_has_the_placeholders_of_its_message(catalogue):
         assert placeholders(chinese) == placeholders(singular), message
 
 
-def test_the_charts_font_has_every_character_of_the_catalogue(catalogue):
+def test_the_chart_font_has_every_character_of_the_catalogue(catalogue):
     font = get_font(findfont(FontProperties(family=style._font())))
     texts = [text for pair in catalogue.items() for text in pair]
     characters = {c for text in texts for c in "".join(text)} - {"\n"}
     assert {c for c in characters if not font.get_char_index(ord(c))} == set()
 
 
-def test_a_language_is_spoken_within_its_block_only():
+def test_a_language_applies_only_within_its_block():
     def told(count):
         return language.ngettext("%(num)d warning", "%(num)d warnings", count)
 
@@ -178,7 +178,7 @@ def texts(page, elements):
 
 
 @pytest.mark.parametrize("name", ["made", "summary", "published", "history"])
-def test_no_heading_or_sentence_of_a_chinese_page_is_english(pages, name, catalogue):
+def test_chinese_pages_have_no_english_headings_or_sentences(pages, name, catalogue):
     found = texts(pages[name], "h1|h2|h3|summary|th|caption")
     assert len(found) > 10
     sources = {*published()["source"]}

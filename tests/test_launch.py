@@ -49,9 +49,7 @@ AMD, INTEL = "AuthenticAMD", "GenuineIntel"
         ({"device": "gpu", "gpus": 1}, AMD, 2, {}),
     ],
 )
-def test_processes_share_the_cores_amd_gets_the_fast_path_of_mkl_and_gpus_get_nothing(
-    changes, vendor, cores, settings
-):
+def test_cpu_settings_share_cores_and_use_fast_mkl_on_amd(changes, vendor, cores, settings):
     assert cpu_settings(config(**changes), vendor, cores) == settings
 
 
@@ -62,19 +60,19 @@ def command_of(config, place=None):
     return command[: command.index("/bin/sh")]
 
 
-def test_on_a_cpu_the_launcher_gets_a_number_of_processes_and_no_devices():
+def test_on_a_cpu_the_launcher_gets_a_process_count():
     command = command_of(config(processes=2))
     assert command[-2:] == ["--nproc_per_node", "2"]
     assert "--devices" not in command
 
 
-def test_on_gpus_the_launcher_gets_the_first_visible_devices_by_their_labels(monkeypatch):
+def test_on_gpus_the_launcher_gets_the_first_visible_devices(monkeypatch):
     monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
     assert command[-2:] == ["--devices", "3,5"]
 
 
-def test_of_several_nodes_each_is_told_its_number_its_address_and_where_all_meet(monkeypatch):
+def test_each_node_gets_its_rank_address_and_rendezvous(monkeypatch):
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     command = command_of(config(nodes=2), place)
     assert command[-8:-2] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
@@ -83,7 +81,7 @@ def test_of_several_nodes_each_is_told_its_number_its_address_and_where_all_meet
     assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "chosen"
 
 
-def test_on_a_gpu_tf32_is_forbidden_unless_asked_for_and_cuda_counts_as_nvml_does(monkeypatch):
+def test_on_a_gpu_tf32_is_off_by_default_and_devices_are_in_pci_order(monkeypatch):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     for changes, override, order in (
@@ -99,19 +97,19 @@ def test_on_a_gpu_tf32_is_forbidden_unless_asked_for_and_cuda_counts_as_nvml_doe
 @pytest.mark.parametrize(
     ("cores", "threads", "prefetch"), [(256, 10, 4), (88, 10, 4), (80, 9, 2), (16, 2, 2)]
 )
-def test_dali_gets_the_cores_of_its_gpu_but_the_trainings_own(cores, threads, prefetch):
+def test_dali_gets_the_cores_that_training_leaves(cores, threads, prefetch):
     chosen = with_dali_settings(config(device="gpu", gpus=8), cores)
     assert (chosen.dali_threads, chosen.dali_prefetch) == (threads, prefetch)
 
 
-def test_settings_of_dali_that_were_asked_for_stay():
+def test_given_dali_settings_are_kept():
     asked = config(device="gpu", gpus=1, dali_threads=3, dali_prefetch=8)
     assert with_dali_settings(asked, 64) == asked
     assert with_dali_settings(config(), 64) == config()
     assert (config().dali_threads, config().dali_prefetch) == (4, 2)
 
 
-def test_home_and_checkout_paths_are_taken_out_of_text():
+def test_home_and_repository_paths_are_removed_from_text():
     text = f"File {ROOT}/perfkit/worker/rank.py, data in {Path.home()}/imagenet"
     assert portable(text) == "File perfkit/worker/rank.py, data in ~/imagenet"
 
@@ -128,7 +126,7 @@ def left_over(marker):
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("ending", ["by itself", "pipe closed", "terminated"])
-def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
+def test_no_descendant_is_left_however_the_command_ends(ending, tmp_path):
     marker, seconds = str(tmp_path), "0.1" if ending == "by itself" else "1000"
     escaping = [sys.executable, "-c", ESCAPING, marker, seconds]
     with supervised(marker, "0", *escaping) as supervisor:
@@ -143,13 +141,13 @@ def test_however_the_command_ends_no_descendant_is_left(ending, tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_status_of_the_command_is_the_status_of_the_supervisor(tmp_path):
+def test_the_supervisor_returns_the_commands_exit_status(tmp_path):
     with supervised(str(tmp_path), "0", sys.executable, "-c", "exit(7)") as supervisor:
         assert supervisor.wait(20) == 7
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_command_gets_a_sigterm_and_time_for_its_own_end_where_that_is_asked_for(tmp_path):
+def test_a_command_gets_sigterm_and_a_grace_period(tmp_path):
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('ended well'), sys.exit()))\n"
@@ -171,7 +169,7 @@ def test_a_command_gets_a_sigterm_and_time_for_its_own_end_where_that_is_asked_f
     ],
     ids=["version 2", "container, 2", "version 1", "container, 1"],
 )
-def test_memory_kills_are_counted_in_the_own_control_group_alone(tmp_path, line, file, lines):
+def test_oom_kills_are_counted_only_in_the_own_control_group(tmp_path, line, file, lines):
     for path, text in (
         ("proc/self/cgroup", f"3:cpuset:/elsewhere\n{line}\n"),
         ("proc/vmstat", "oom_kill 9\n"),
@@ -184,7 +182,7 @@ def test_memory_kills_are_counted_in_the_own_control_group_alone(tmp_path, line,
     assert killed_for_memory(tmp_path) == 0
 
 
-def test_of_a_long_log_the_beginning_and_the_end_are_kept(tmp_path, monkeypatch):
+def test_long_logs_keep_their_beginning_and_end(tmp_path, monkeypatch):
     monkeypatch.setattr("perfkit.driver.workers.LOG_BYTES", 4)
     for length, kept in ((8, "01234567"), (10, "0123\n[… 2 bytes left out …]\n6789")):
         (tmp_path / "log").write_text("0123456789"[:length])

@@ -53,7 +53,7 @@ def check(log, name, seconds, every=1):
 @pytest.mark.parametrize("name", SUITES)
 @anything
 @given(seconds=STEP_SECONDS, every=some.integers(1, 10))
-def test_what_is_written_is_read_back(read, name, seconds, every):
+def test_written_prints_are_read_back(read, name, seconds, every):
     every = 1 if SUITES[name].covers == "step" else every
     check(read(SUITES[name].text(seconds, every)), name, seconds, every)
 
@@ -61,42 +61,42 @@ def test_what_is_written_is_read_back(read, name, seconds, every):
 @pytest.mark.parametrize("name", IN_FILES)
 @anything
 @given(seconds=STEP_SECONDS)
-def test_the_file_of_dllogger_tells_what_it_prints(read, name, seconds):
+def test_dlloggers_file_is_read_like_its_prints(read, name, seconds):
     check(read(as_file(SUITES[name].text(seconds, 1))), name, seconds)
 
 
-def test_every_format_of_prints_has_a_writer():
+def test_every_print_format_has_a_writer():
     others = {one.name for one in FORMATS if one.has_steps} - {*SUITES}
     assert others == {"NVIDIA DLLogger, perfkit"}
 
 
-def test_printed_samples_tell_whether_the_wait_is_in_a_time(read):
+def test_printed_rates_show_whether_times_include_the_wait(read):
     suite = SUITES["PaddleNLP BERT, static graph"]
     assert read(suite.text(np.ones(40))).semantics.reader == "in"
     both = replace(suite, line=suite.line.replace("{rate", "{both"))
     assert read(both.text(np.ones(40))).semantics.reader is None
 
 
-def test_a_new_file_of_paddlenlps_data_set_begins_new_means(read):
+def test_paddlenlps_means_restart_with_each_data_file(read):
     text = SUITES["PaddleNLP BERT, static graph"].text(np.full(30, 0.5))
     rows = read(text.replace("batch: 19,", "batch: 3,")).windows
     assert rows[["first", "last"]].tolist() == [(1, 10), (17, 20), (21, 30)]
 
 
-def test_a_mean_of_the_rates_of_several_steps_gives_no_time(read):
+def test_a_mean_of_rates_gives_no_time(read):
     """Its harmonic mean would be samples by time; its arithmetic one is not."""
     rows = read(SUITES["NVIDIA DLLogger, PyTorch ConvNets"].text(np.ones(40))).windows
     assert np.isnan(rows["own_rate"]).all() and np.isfinite(rows["rate"]).all()
 
 
-def test_an_iteration_that_is_printed_again_is_a_step_more(read):
+def test_a_repeated_iteration_number_counts_as_another_step(read):
     text = SUITES["NVIDIA DLLogger, TensorFlow BERT"].text(np.arange(1.0, 7.0), 1)
     rows = read(re.sub("Iteration: [23] ", "Iteration: 1 ", text)).windows
     assert [*rows["last"]] == [1, 2, 3, 6, 7, 8] and not rows["run"].any()
     assert [*steps_of(rows)] == [1] * 6
 
 
-def test_a_print_that_says_where_it_begins_covers_its_steps_also_alone_or_after_a_lost_print(
+def test_a_print_with_its_first_step_covers_only_its_steps(
     read,
 ):
     lines = SUITES["TensorFlow official models"].text(np.full(40, 0.5)).splitlines(True)
@@ -106,7 +106,7 @@ def test_a_print_that_says_where_it_begins_covers_its_steps_also_alone_or_after_
         assert rows["seconds"] == pytest.approx(5.0)
 
 
-def test_a_time_since_the_last_print_is_of_all_steps_since_then(read):
+def test_a_time_since_the_last_print_covers_all_steps_since(read):
     line = "loss: 3.2, global_step: {}, interval_runtime: {}\n"
     prints = [(100, 10.0), (200, 10.0), (300, 10.0), (400, 10.0), (410, 1.0)]
     windows = read("".join(line.format(*one) for one in prints)).windows
@@ -119,7 +119,7 @@ def test_a_time_since_the_last_print_is_of_all_steps_since_then(read):
 # DLLogger, beside its prints.
 
 
-def test_pytorchs_bert_tells_its_result_by_its_clock(read):
+def test_closing_figures_of_pytorch_bert_are_read(read):
     step = SUITES["NVIDIA DLLogger, PyTorch BERT"].text(np.ones(5), 1)
     log = read(
         f"{step}DLL {clock(70)} -  e2e_train_time : 61.5 s training_sequences_per_second : "
@@ -133,7 +133,7 @@ def test_pytorchs_bert_tells_its_result_by_its_clock(read):
     }
 
 
-def test_the_results_of_mxnet_are_read_with_every_row_of_its_closing_table(read):
+def test_closing_figures_of_mxnet_are_read_with_its_table(read):
     prints = SUITES["NVIDIA DLLogger, MXNet ResNet-50"].text(np.ones(40), 20)
     prints += f"DLL {clock(41)} - Epoch: 0  train.loss : 6.9  train.ips : 127.5 images/s\n"
     prints += f"DLL {clock(42)} - Summary: train.ips : 127.25 images/s val.ips : 99.0 images/s"
@@ -175,16 +175,14 @@ def convnets(prefix="DLLL ", zone="", batch=2048):
 
 @pytest.mark.parametrize("prefix", ["DLLL ", ""])
 @pytest.mark.parametrize("zone", ["", "+00:00", "+08:00"])
-def test_json_lines_with_time_zones_are_read_with_the_wait_of_a_steps_second_line(
-    read, prefix, zone
-):
+def test_json_lines_with_time_zones_and_split_steps_are_read(read, prefix, zone):
     log = read(convnets(prefix, zone), "raport.json")
     assert "PyTorch ConvNets" in log.format and len(log.windows) == 14
     assert np.diff(log.windows["at"]) == pytest.approx(1.25)
     assert log.windows["reader"].sum() / (140 * 0.125) == pytest.approx(0.2)
 
 
-def test_micro_batches_do_not_double_a_number_by_the_clock(write, tmp_path):
+def test_micro_batches_do_not_double_a_throughput_by_timestamps(write, tmp_path):
     path = write(convnets())
     given = {"framework": "torch", "precision": "amp", "nodes": "1", "gpus": "8"}
     given |= {"device": "gpu", "input": "dali"}
@@ -195,7 +193,7 @@ def test_micro_batches_do_not_double_a_number_by_the_clock(write, tmp_path):
         import_logs([path], given | {"batch_size": "256"}, tmp_path / "out")
 
 
-def test_closing_records_are_read_without_any_step(read):
+def test_closing_records_are_read_without_steps(read):
     text = f"DLL {clock(1)} - Epoch: 0 train_throughput : 21000.5 validation : 0.5\n"
     text += f"DLL {clock(2)} - () best_train_throughput : 22000.25 avg_img/sec : 300.5 img/s\n"
     log = read(text)
@@ -203,7 +201,7 @@ def test_closing_records_are_read_without_any_step(read):
     assert [one.value for one in log.reported if one.unit] == [21000.5, 22000.25, 300.5]
 
 
-def test_the_end_of_an_epoch_is_told(read):
+def test_the_end_of_an_epoch_is_read(read):
     text = SUITES["PaddleClas, static graph"].text(np.ones(20)) + (
         "[2026/03/02 00:00:00] ppcls INFO: END epoch:0   train  loss:  5.6825 top1:  0.0565 "
         "batch_cost: 0.18677 s, reader_cost: 0.00070 s, batch_cost_sum: 163.42611 s,\n"
@@ -213,7 +211,7 @@ def test_the_end_of_an_epoch_is_told(read):
     assert (told.value, told.text, told.line, told.unit) == (163.42611, "163.42611", 3, "s")
 
 
-def test_the_total_of_tf_cnn_benchmarks_is_told(read):
+def test_the_total_of_tf_cnn_benchmarks_is_read(read):
     text = SUITES["tf_cnn_benchmarks"].text(np.ones(20)) + "total images/sec: 978.17\n"
     (told,) = read(text).reported
     assert (told.name, told.value, told.unit) == ("total images/sec", 978.17, "samples/s")
@@ -245,7 +243,7 @@ def mlperf_text(version, *events, processes=1):
 
 
 @pytest.mark.parametrize("version", MLPERF)
-def test_mlperf_tells_time_to_train_and_epochs_as_windows(read, version):
+def test_mlperf_gives_time_to_train_and_epochs_as_windows(read, version):
     events = [(0, "submission_benchmark", "resnet"), (1, "global_batch_size", 1000)]
     events += [(1, "train_samples", 40_000)] * (version != "v0.5")
     events += [(10, "run_start", None), (10, "block_start", None)]
@@ -261,7 +259,7 @@ def test_mlperf_tells_time_to_train_and_epochs_as_windows(read, version):
     assert log.windows["rate"] == pytest.approx(samples / 8)
 
 
-def test_mlperf_without_epochs_tells_figures_but_no_steps(read):
+def test_mlperf_without_epochs_gives_figures_but_no_steps(read):
     events = [(1, "global_batch_size", 4096), (2, "run_start", None)]
     events += [(9, "tracked_stats", {"throughput": 21234.5}), (9.5, "run_stop", None)]
     log = read(mlperf_text("v1.1", *events))
@@ -273,7 +271,7 @@ def test_mlperf_without_epochs_tells_figures_but_no_steps(read):
     ]
 
 
-def test_mlperf_events_that_every_process_logs_count_once(read):
+def test_mlperf_events_logged_by_every_process_count_once(read):
     events = [(1, "train_samples", 1000), (1, "global_batch_size", 10), (10, "block_start", 0)]
     for epoch in range(2):
         events += [(10 + 10 * epoch, "epoch_start", 0), (20 + 10 * epoch, "epoch_stop", 0)]
@@ -286,7 +284,7 @@ def test_mlperf_events_that_every_process_logs_count_once(read):
     }
 
 
-def test_mlperfs_bert_is_bert_large_whatever_the_file_is_called(read):
+def test_mlperfs_bert_is_bert_large_regardless_of_the_file_name(read):
     prints = SUITES["MXNet Speedometer"].text(np.ones(40))
     event = mlperf_text("v1.1", (1, "submission_benchmark", "bert"))
     assert read(event + prints, "bert_8gpu.txt").fact("model") == "bert-large"
@@ -303,7 +301,7 @@ def optimum(part, **scenario):
 
 @anything
 @given(times=STEP_SECONDS)
-def test_every_step_of_optimum_benchmark_comes_back(read, times):
+def test_every_step_of_optimum_benchmark_is_read(read, times):
     part = {"latency": {"values": [*times]}, "throughput": {"value": 12.5}}
     asked = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     log = read(optimum(part, training_arguments=asked), "benchmark.json")
@@ -316,13 +314,13 @@ def test_every_step_of_optimum_benchmark_comes_back(read, times):
     assert log.fact("framework") == "torch"
 
 
-def test_the_processes_of_optimum_benchmark_are_told_apart(read):
+def test_processes_of_optimum_benchmark_are_told_apart(read):
     rows = read(optimum({"latency": {"values": [1.0, 2.0, 3.0, 4.0]}}, max_steps=2)).windows
     places = rows[["rank", "last", "seconds"]].tolist()
     assert places == [(0, 1, 1.0), (0, 2, 2.0), (1, 1, 3.0), (1, 2, 4.0)]
 
 
-def test_one_json_object_in_a_line_longer_than_any_other_line_may_be_is_read_whole(read):
+def test_a_json_object_on_one_very_long_line_is_read(read):
     part = {"latency": {"values": [0.25] * 300_000}}
     log = read(json.dumps({"report": dict.fromkeys(("overall", "warmup", "train"), part)}))
     assert len(log.windows) == 300_000 and "framework" not in log.facts
@@ -360,14 +358,14 @@ def test_tables_and_nested_reports_are_read(read, name, text, values):
     assert {one.name: one.value for one in log.reported} == values
 
 
-def test_a_file_that_reports_no_throughput_shows_what_it_reports(write):
+def test_a_file_without_throughput_shows_its_figures(write):
     metrics = {"a, metric=latencies": 22.690467}
     path = write(json.dumps({"name": "x", "environ": {}, "metrics": metrics}), "bench.json")
     done = CliRunner().invoke(main, ["audit", str(path)])
     assert "22.690467" in " ".join(done.stdout.split())
 
 
-def test_numbers_of_json_that_are_none_or_too_large_do_no_harm(read):
+def test_invalid_and_huge_json_numbers_are_harmless(read):
     part = {"latency": {"values": [1.5, "x", None, 10**400]}, "throughput": {"value": 10**400}}
     rows = read(optimum(part, max_steps=10**30)).windows
     assert rows["seconds"] == pytest.approx([1.5, np.nan, np.nan, np.inf], nan_ok=True)
@@ -392,14 +390,14 @@ def mine(write):
     return write("".join(f"it {k} | 25.0 ms | 1024.0 img/s\n" for k in range(10, 151, 10)))
 
 
-def test_an_unknown_log_is_read_by_a_format_that_is_given(mine):
+def test_an_unknown_log_is_read_with_a_given_format(mine):
     words = ["audit", str(mine), "--format-regex", REGEX, "--format-options"]
     done = CliRunner().invoke(main, [*words, f"{OPTIONS} unit=images/s"])
     assert done.exit_code == 0, done.output
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
 
 
-def test_the_command_that_imports_a_log_again_has_the_format_that_was_given(mine, tmp_path):
+def test_the_reimport_command_has_the_given_format(mine, tmp_path):
     known = {"model": "resnet50", "framework": "paddle", "precision": "fp32", "nodes": "1"}
     known |= {"accumulate": "1", "input": "dali", "device": "gpu"}
     known |= {"gpus": "1", "batch_size": "26"}
@@ -420,12 +418,12 @@ def test_the_command_that_imports_a_log_again_has_the_format_that_was_given(mine
         ("<step> <rate>", "speed=1", "known options: rate_of, covers"),
     ],
 )
-def test_a_format_that_is_none_is_refused_with_what_is_allowed(regex, options, why):
+def test_an_invalid_format_is_rejected_with_the_allowed_values(regex, options, why):
     with pytest.raises(RequestError, match=re.escape(why)):
         user_format(regex, options)
 
 
-def test_seconds_since_1970_are_a_clock_and_text_that_is_no_number_is_refused(write, tmp_path):
+def test_unix_timestamps_are_a_clock_and_text_is_rejected(write, tmp_path):
     lines = "".join(f"it {k} at {1_700_000_000.5 + k}\n" for k in range(1, 131))
     own = user_format(r"it (?P<step>\d+) at (?P<at>\S+)", "")
     (log,) = read_logs(write(lines), own)
@@ -435,14 +433,14 @@ def test_seconds_since_1970_are_a_clock_and_text_that_is_no_number_is_refused(wr
         import_logs([write(lines + "it 131 at abc\n")], {}, tmp_path, seconds)
 
 
-def test_a_first_line_of_any_length_is_no_heading_of_a_table(read):
+def test_a_very_long_first_line_is_no_table_header(read):
     rows = "train.throughput\n" + "1," * 10 + "96.5\n"
     assert read("c," * 10 + rows).reported
     with pytest.raises(LogError, match="no known format"):
         read("c," * 5000 + rows)
 
 
-def test_no_repetition_in_an_expression_is_without_a_bound():
+def test_every_repetition_in_a_pattern_is_bounded():
     """So that what begins like a print costs time in proportion to its length."""
     patterns = [form.line for form in FORMATS] + [one.pattern for one in config_facts.TEXT]
     patterns += [one for patterns in REPORTED for one in patterns[1:]]

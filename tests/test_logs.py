@@ -37,7 +37,7 @@ anything = settings(
 # Files as they are found.
 
 
-def test_several_epochs_each_begin_at_step_one(read):
+def test_each_epoch_begins_at_step_1(read):
     text = "".join(paddleclas(np.full(30, epoch + 1.0), epoch=epoch) for epoch in range(3))
     rows = read(text).windows
     assert [*rows["epoch"]] == [0] * 3 + [1] * 3 + [2] * 3
@@ -45,14 +45,14 @@ def test_several_epochs_each_begin_at_step_one(read):
     assert rows["seconds"] == pytest.approx([6, 10, 10, 12, 20, 20, 18, 30, 30])
 
 
-def test_a_restart_appended_to_a_file_is_another_run(read):
+def test_an_appended_restart_is_another_run(read):
     rows = read(paddleclas(np.full(30, 1.0)) + paddleclas(np.full(20, 2.0))).windows
     assert [*rows["run"]] == [0, 0, 0, 1, 1]
     assert [*rows["first"]] == [5, 11, 21, 5, 11]
     assert rows["seconds"] == pytest.approx([6, 10, 10, 12, 20])
 
 
-def test_a_training_of_which_no_print_is_a_window_does_not_hide_the_next(read):
+def test_a_training_without_windows_does_not_hide_the_next(read):
     line = "loss: 3.2, global_step: {}, interval_runtime: 10.0\n"
     windows = read("".join(line.format(step) for step in (500, 100, 200, 300))).windows
     assert [*windows["last"]] == [100, 200, 300] and not windows["run"].any()
@@ -70,7 +70,7 @@ def interleaved(prefixes):
 
 
 @pytest.mark.parametrize("stamp", ["", "Tue Jun 14 15:39:05 2022"])
-def test_interleaved_ranks_are_told_apart_by_what_mpirun_puts_before_them(read, stamp):
+def test_interleaved_ranks_are_told_apart_by_mpiruns_prefix(read, stamp):
     rows = read(interleaved([f"{stamp}[1,{rank}]<stdout>:" for rank in range(3)])).windows
     for rank in range(3):
         of_rank = rows[rows["rank"] == rank]
@@ -78,7 +78,7 @@ def test_interleaved_ranks_are_told_apart_by_what_mpirun_puts_before_them(read, 
         assert of_rank["rate"] == pytest.approx(BATCH / (1 + rank))
 
 
-def test_interleaved_ranks_without_a_name_are_told_apart(read):
+def test_interleaved_ranks_without_a_prefix_are_told_apart(read):
     rows = read(interleaved([""] * 3) * 2).windows
     assert set(rows["rank"]) == {-1, -2, -3}
     for rank in (-1, -2, -3):
@@ -102,7 +102,7 @@ def trainings():
     ]
 
 
-def test_trainings_of_different_configurations_in_one_file_are_told_apart(write):
+def test_different_configurations_in_one_file_are_told_apart(write):
     table = "train.ips\n           |     96    |\n" + "-" * 24 + "\n"
     table += "     1     |   390.5   |\n     8     |   2990.5  |\n"
     one, eight = read_logs(path := write("".join(trainings()) + table))
@@ -117,36 +117,36 @@ def test_trainings_of_different_configurations_in_one_file_are_told_apart(write)
     ]
 
 
-def test_a_lost_print_is_not_covered_by_the_next(read):
+def test_a_lost_print_is_not_covered_by_the_next_one(read):
     rows = read(ONEFLOW.text(np.ones(60)).replace("iter 30,", "iter \xff0,")).windows
     ends = [(1, 10), (11, 20), (31, 40), (41, 50), (51, 60)]
     assert rows[["first", "last"]].tolist() == ends
 
 
-def test_a_file_cut_off_at_its_head_claims_no_steps_that_are_not_there(read):
+def test_a_file_without_its_head_claims_no_missing_steps(read):
     text = "".join(ONEFLOW.text(np.ones(60)).splitlines(keepends=True)[3:])
     assert [*read(text).windows["first"]] == [31, 41, 51]
 
 
-def test_nul_bytes_are_left_out_and_noted(read):
+def test_nul_bytes_are_removed_and_noted(read):
     log = read(PRINTS.replace("batch_cost", "bat" + "\0" * 5000 + "ch_cost", 1))
     assert len(log.windows) == 14
     assert log.notes == [(0, Message("nul_bytes", {"count": 5000}))]
 
 
-def test_other_encodings_do_no_harm(read):
+def test_other_encodings_are_read(read):
     noise = "训练开始\n".encode("gb18030") + b"\xff\xfe\x80\n"
     assert len(read(noise + PRINTS.encode() + noise).windows) == 14
     assert len(read(PRINTS.encode("utf-16")).windows) == 14
 
 
-def test_a_last_line_cut_off_is_noted_and_not_read(read):
+def test_a_truncated_last_line_is_noted_and_ignored(read):
     log = read(paddleclas(np.ones(30))[:-40])
     assert [*log.windows["last"]] == [10, 20]
     assert log.notes == [(3, Message("no_line_end", {}))]
 
 
-def test_a_number_that_is_none_becomes_nan(read):
+def test_an_invalid_number_becomes_nan(read):
     text = PRINTS.replace("loss:  7.2072", "loss:  -.-e", 1).replace("7.2072", "nan", 1)
     rows = read(text.replace("2026/03/02", "2026/99/02")).windows
     assert np.isnan(rows["loss"][0]) and [*rows["loss"][1:3]] == [np.inf, 7.2072]
@@ -169,13 +169,13 @@ def test_a_number_that_is_none_becomes_nan(read):
         (gzip.compress(b"x" * 1000)[:-20], ""),
     ],
 )
-def test_what_can_not_be_read_is_an_error_that_names_the_file(read, text, said):
+def test_an_unreadable_file_is_an_error_with_its_name(read, text, said):
     with pytest.raises(LogError, match=r"some\.log") as caught:
         read(text)
     assert said in str(caught.value)
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path):
+def test_a_path_that_is_no_regular_file_is_rejected_at_once(tmp_path):
     with pytest.raises(LogError, match=r"none\.log: No such file"):
         read_logs(tmp_path / "none.log")
     os.mkfifo(tmp_path / "pipe")
@@ -186,14 +186,14 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
     assert time.monotonic() - began < 5
 
 
-def test_a_line_without_end_is_cut_and_noted(read, monkeypatch):
+def test_an_overlong_line_is_cut_and_noted(read, monkeypatch):
     monkeypatch.setattr(reader, "LONGEST_LINE", 4096)
     log = read(paddleclas(np.ones(20)) + "x" * 50_000 + "\n" + paddleclas(np.ones(20), epoch=1))
     assert [*log.windows["line"]] == [1, 2, 4, 5]
     assert log.notes == [(3, Message("line_too_long", {"characters": 4096}))]
 
 
-def test_a_file_that_is_too_large_is_refused_with_a_sentence(read, monkeypatch):
+def test_too_large_files_are_rejected_with_a_message(read, monkeypatch):
     monkeypatch.setattr(reader, "LARGEST_BYTES", 2 << 20)
     text = PRINTS.encode() + b"x" * (3 << 20)
     for content in (text, gzip.compress(text)):
@@ -218,19 +218,19 @@ def test_a_file_that_is_too_large_is_refused_with_a_sentence(read, monkeypatch):
     ],
     ids=["crlf", "cr", "gzip", "xz", "progress bar", "colours", "other logger", "printed dict"],
 )
-def test_prints_are_read_whatever_is_around_them(read, text):
+def test_prints_are_read_despite_surrounding_text(read, text):
     log = read(text, "x.log.gz")
     known = np.isfinite(log.windows["at"])
     assert len(log.windows) == 14 and known.sum() >= 11
     assert np.diff(log.windows["at"][known])[-1] == 5.0
 
 
-def test_a_hash_names_the_file_as_it_was(read):
+def test_the_hash_is_that_of_the_original_bytes(read):
     text = PRINTS.encode() + b"\0"
     assert read(text).sha256 == hashlib.sha256(text).hexdigest()
 
 
-def test_losses_that_are_nan_from_the_first_print_are_found(write):
+def test_losses_that_are_always_nan_are_a_finding(write):
     text = SUITES["tf_cnn_benchmarks"].text(STEADY)
     found = audit(
         [write(text.replace("7.123", "nan")), write(text.replace("\t7.123", ""), "b")]
@@ -336,7 +336,7 @@ TF_CNN += "Mode:        forward only\nDevices:     ['/gpu:0', '/gpu:1', '/gpu:2'
         ),
     ],
 )
-def test_a_text_says_what_ran(read, text, told):
+def test_facts_are_read_from_the_text(read, text, told):
     log = read(text)
     assert {name: log.fact(name) for name in told} == told
 
@@ -369,12 +369,12 @@ def test_a_text_says_what_ran(read, text, told):
         ("t4/x.log", {"gpu": "T4"}),
     ],
 )
-def test_a_name_says_what_ran(read, name, told):
+def test_facts_are_read_from_the_name(read, name, told):
     log = read(PRINTS, name)
     assert {fact: log.fact(fact) for fact in told} == told
 
 
-def test_each_fact_has_its_source_and_a_contradiction_is_noted(read):
+def test_facts_have_sources_and_contradictions_are_noted(read):
     log = read(FLEET + PRINTS, "PaddleClas_ResNet50_bs128_DP_N1C8_log")
     sources = {"nodes": "line 2", "ranks": "nodes x devices", "framework": "the log format"}
     assert {name: sentence(log.facts[name].by) for name in sources} == sources
@@ -384,7 +384,7 @@ def test_each_fact_has_its_source_and_a_contradiction_is_noted(read):
     assert sentence(read(PRINTS, "x_bs256_log").facts["batch_size"].by) == "the file name"
 
 
-def test_a_fact_that_changes_without_end_is_noted_a_few_times(read):
+def test_contradictions_are_noted_only_a_few_times(read):
     text = "".join(f"batch_size_per_gpu : {size} \n" for size in range(1, 5000))
     log = read(text + PRINTS)
     assert log.fact("batch_size") == 1 and len(log.notes) == config_facts.CONTRADICTIONS
@@ -395,7 +395,7 @@ def test_a_fact_that_changes_without_end_is_noted_a_few_times(read):
 
 @anything
 @given(data=st.data())
-def test_whatever_is_in_a_file_is_read_or_named(tmp_path, data):
+def test_any_content_is_read_or_named(tmp_path, data):
     prints = [suite.text(np.ones(2), 1).strip() for suite in SUITES.values()]
     pieces = [*prints, *trainings(), *parameters(**AMP), "{", "a,b\n1,2", "\r", "\0"]
     text = "\n".join(data.draw(st.lists(st.sampled_from(pieces), max_size=12)))
@@ -429,7 +429,7 @@ def every_format():
 
 @anything
 @given(data=st.data())
-def test_odd_numbers_in_any_format_neither_end_an_audit_nor_leave_a_file_out(tmp_path, data):
+def test_odd_numbers_in_any_format_do_not_stop_an_audit(tmp_path, data):
     text = data.draw(st.sampled_from([*every_format()]))
     spots = data.draw(st.lists(st.sampled_from([*NUMBER.finditer(text)]), max_size=6))
     for match in sorted({*spots}, key=lambda match: -match.start()):
@@ -453,15 +453,13 @@ def test_odd_numbers_in_any_format_neither_end_an_audit_nor_leave_a_file_out(tmp
         "10\timages/sec: 1e-308 +/- 0.0 (jitter = 0.0)\t7.1\n" * 3,
     ],
 )
-def test_numbers_that_no_training_has_end_no_audit(write, text):
+def test_impossible_numbers_do_not_stop_an_audit(write, text):
     found = audit([write(text, "odd.log")])
     assert len(found.logs) + len(found.left_out) == 1
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
-def test_a_log_that_cant_be_computed_with_is_named_and_the_others_are_audited(
-    write, monkeypatch
-):
+def test_a_log_whose_figures_fail_is_named_and_the_others_audited(write, monkeypatch):
     def figures(log):
         if log.path.name == "odd.log":
             raise OverflowError("too large")
@@ -473,7 +471,7 @@ def test_a_log_that_cant_be_computed_with_is_named_and_the_others_are_audited(
     assert re.search(r"odd\.log: .* too large", *found.left_out)
 
 
-def test_no_expression_takes_long_over_a_text_made_for_it(write):
+def test_no_pattern_is_slow_on_hostile_text(write):
     """What begins like a print, again and again without end."""
     texts = [
         "epoch:0 train step:1 " * 4000,

@@ -129,7 +129,7 @@ def of_kind(events, kind, field=None):
     return [event[field] if field else event for event in events if event["event"] == kind]
 
 
-def test_a_known_step_time_is_measured_exactly_and_warm_up_stays_out_of_the_window(clock):
+def test_known_step_times_are_measured_exactly_without_warm_up(clock):
     window, events = run(clock)
     assert window.samples == 80
     assert window.seconds == pytest.approx(10 * STEP_SECONDS)
@@ -139,14 +139,14 @@ def test_a_known_step_time_is_measured_exactly_and_warm_up_stays_out_of_the_wind
     assert of_kind(events, "step", "seconds") == pytest.approx(seconds)
 
 
-def test_waiting_for_input_is_told_apart_and_the_steps_add_up_to_the_window(clock):
+def test_data_wait_is_recorded_and_steps_add_up_to_the_window(clock):
     window, events = run(clock, wait=WAIT_SECONDS)
     assert of_kind(events, "step", "data_wait_seconds") == pytest.approx([WAIT_SECONDS] * 12)
     assert window.seconds == pytest.approx(10 * (STEP_SECONDS + WAIT_SECONDS))
     assert sum(of_kind(events, "step", "seconds")[2:]) == pytest.approx(window.seconds)
 
 
-def test_the_windows_clock_is_the_one_by_which_the_machine_is_looked_at():
+def test_window_and_telemetry_use_the_same_clock():
     clocks = [time.get_clock_info(name) for name in ("perf_counter", "monotonic")]
     assert {clock.implementation for clock in clocks} == {"clock_gettime(CLOCK_MONOTONIC)"}
 
@@ -156,7 +156,7 @@ def test_without_warm_up_every_step_is_measured(clock):
     assert window.seconds == pytest.approx(5 + 5 + STEP_SECONDS)
 
 
-def test_on_an_asynchronous_device_the_window_is_the_devices_time(clock):
+def test_the_window_of_an_asynchronous_device_is_device_time(clock):
     gpu = FakeGpu(clock)
     window, events = run_on(gpu)
     assert window.seconds == pytest.approx(10 * STEP_SECONDS)
@@ -166,7 +166,7 @@ def test_on_an_asynchronous_device_the_window_is_the_devices_time(clock):
     assert gpu.memory_counted_from == pytest.approx(window.began)
 
 
-def test_the_window_ends_with_the_last_step_and_not_with_what_an_input_prepares_behind_it(
+def test_the_window_ends_with_the_last_step_not_with_prefetching(
     clock,
 ):
     class Prefetched(FakeGpu):
@@ -184,7 +184,7 @@ def test_the_window_ends_with_the_last_step_and_not_with_what_an_input_prepares_
     assert window.seconds == pytest.approx(10 * STEP_SECONDS)
 
 
-def test_nothing_synchronizes_an_asynchronous_device_inside_the_window(clock):
+def test_nothing_synchronizes_the_device_inside_the_window(clock):
     gpu, inside = FakeGpu(clock), []
 
     class Watching(FakeGpuTrainer):
@@ -198,7 +198,7 @@ def test_nothing_synchronizes_an_asynchronous_device_inside_the_window(clock):
 
 
 @pytest.mark.parametrize(("forgotten", "step"), [("synchronize", 1), ("wait_for", 3)])
-def test_a_wait_that_is_forgotten_ends_the_training(clock, monkeypatch, forgotten, step):
+def test_a_missing_synchronization_ends_the_training(clock, monkeypatch, forgotten, step):
     """Before the window, or where it ends: the host alone would have been timed."""
     monkeypatch.setattr(FakeGpu, forgotten, lambda *_: None)
     with pytest.raises(NotSynchronizedError, match=f"had not completed step {step}"):
@@ -206,7 +206,7 @@ def test_a_wait_that_is_forgotten_ends_the_training(clock, monkeypatch, forgotte
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_a_window_that_is_not_the_sum_of_its_steps_tells_that_synchronize_was_forgotten(
+def test_a_window_differing_from_its_steps_reveals_a_missing_wait(
     clock, monkeypatch, forgotten
 ):
     """Also of a device that claims to be done: its own marks give it away."""
@@ -220,7 +220,7 @@ def test_a_window_that_is_not_the_sum_of_its_steps_tells_that_synchronize_was_fo
     assert window_disagrees(window.seconds, steps) is forgotten
 
 
-def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_it(clock):
+def test_a_nonfinite_loss_ends_the_training_and_keeps_earlier_steps(clock):
     trainer, events = FakeTrainer(clock, losses=[1.0, 0.9, float("nan")]), []
     with pytest.raises(LossNotFiniteError, match="nan at step 3"):
         run(clock, trainer, events=events)
@@ -228,12 +228,12 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_steps_before_
     assert len(of_kind(events, "step")) == 3
 
 
-def test_an_input_that_ends_is_an_error(clock):
+def test_an_exhausted_input_is_an_error(clock):
     with pytest.raises(StopIteration):
         run(clock, batches=iter([0, 1]))
 
 
-def test_gradients_of_all_micro_batches_are_exchanged_once_with_the_last_and_used_once(clock):
+def test_accumulated_gradients_are_synchronized_and_applied_once(clock):
     trainer = FakeTrainer(clock)
     run(clock, trainer, accumulate=3, warmup_steps=1, measured_steps=1)
     assert trainer.calls == [
@@ -242,7 +242,7 @@ def test_gradients_of_all_micro_batches_are_exchanged_once_with_the_last_and_use
     ]
 
 
-def test_waits_of_micro_batches_add_up_and_their_losses_too(clock):
+def test_waits_and_losses_of_micro_batches_add_up(clock):
     trainer = FakeTrainer(clock, losses=[0.5, 0.25, 0.125])
     window, events = run(clock, trainer, wait=WAIT_SECONDS, accumulate=4, measured_steps=1)
     waits = of_kind(events, "step", "data_wait_seconds")
@@ -254,7 +254,7 @@ def test_waits_of_micro_batches_add_up_and_their_losses_too(clock):
     assert of_kind(events, "loss", "value") == [2.0, 1.0, 0.5]
 
 
-def test_a_batch_event_says_that_a_step_has_all_its_batches_before_the_ranks_meet(clock):
+def test_the_batch_event_precedes_gradient_synchronization(clock):
     how, events = {"accumulate": 2, "warmup_steps": 1, "measured_steps": 2}, []
 
     class Telling(FakeTrainer):
@@ -288,7 +288,7 @@ class AloneTrainer:
         self.gradient, self.discards = 0, self.discards + 1
 
 
-def test_compute_seconds_are_the_median_of_whole_steps_and_change_nothing(clock):
+def test_compute_seconds_are_the_median_step_and_change_nothing(clock):
     def take(seconds):
         clock.now += seconds
 
@@ -300,7 +300,7 @@ def test_compute_seconds_are_the_median_of_whole_steps_and_change_nothing(clock)
     assert (trainer.gradient, trainer.discards) == (0, 3)
 
 
-def test_compute_seconds_on_an_asynchronous_device_are_the_devices_time(clock):
+def test_compute_seconds_of_an_asynchronous_device_are_device_time(clock):
     gpu = FakeGpu(clock)
     gpu.queue(100.0)  # of the window: not to be counted
     trainer = AloneTrainer(gpu.queue, [0.5] * 3)
