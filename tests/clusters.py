@@ -1,4 +1,4 @@
-"""Real clusters on one machine: two network namespaces, ssh between them, and Slurm."""
+"""Clusters on one machine: two network namespaces, ssh between them, and Slurm."""
 
 import getpass
 import itertools
@@ -21,17 +21,17 @@ _numbers = itertools.count(1)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 180) -> Any:
-    """What the condition returns, once that is true."""
+    """Wait until the condition returns a true value and return that value."""
     # On busy cores, a framework's first step takes long.
     deadline = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < deadline, "what the test waited for did not happen"
+        assert time.monotonic() < deadline, f"condition still false after {seconds} s"
         time.sleep(0.1)
     return found
 
 
 def namespaces_missing(*programs: str) -> str | None:
-    """Why `two_namespaces`, with these programs, cannot work here, None if it can."""
+    """Return why `two_namespaces` with these programs cannot work here, None if it can."""
     if reason := _not_installed("ip", *programs):
         return reason
     if os.geteuid() != 0:
@@ -44,54 +44,53 @@ def namespaces_missing(*programs: str) -> str | None:
 
 
 def ssh_missing() -> str | None:
-    """Why `ssh_between` cannot lead mpirun here, None if it can."""
+    """Return why mpirun cannot use `ssh_between` here, None if it can."""
     return _not_installed("sshd", "ssh", "ssh-keygen", "mpirun") or namespaces_missing()
 
 
 def slurm_missing() -> str | None:
-    """Why `slurm_cluster` cannot work here, None if it can."""
+    """Return why `slurm_cluster` cannot work here, None if it can."""
     return _not_installed("munged", "slurmctld", "slurmd", "srun", "sbatch", "sinfo")
 
 
 @dataclass(frozen=True)
 class Node:
-    """One network namespace: a machine of its own as far as the network goes."""
+    """A network namespace, which acts as a separate machine on the network."""
 
     name: str
     address: str
 
     def command(self, words: list[str]) -> list[str]:
-        """The command that runs `words` on this node."""
+        """Return the command that runs `words` on this node."""
         return ["ip", "netns", "exec", self.name, *words]
 
 
 @dataclass(frozen=True)
 class Namespaces:
-    """Two nodes and the link between them, which is `wire` on either."""
+    """Two nodes and the link between them, the interface `wire` on each."""
 
     nodes: tuple[Node, Node]
 
     def cut(self) -> None:
-        """Take the link down: open connections hang, as when a cable is pulled."""
-        # At the second node's end only: the first keeps its route, so that it finds the other
-        # silent, not the network gone.
+        """Take the link down, as if its cable were unplugged: open connections hang."""
+        # Only the second node's end goes down, so that the first node keeps its route and sees
+        # a silent peer, not an unreachable network.
         _ip("-n", self.nodes[1].name, "link", "set", "wire", "down")
 
     def lose(self, node: int, percent: int) -> None:
-        """Have so many of a hundred packets of a node get lost; of 100, the link goes one way
-        alone."""
+        """Drop `percent` of a node's outgoing packets; 100 makes the link one-way."""
         hook = "{ type filter hook output priority 0; }"
-        some = f"numgen random mod 100 < {percent}" if percent < 100 else ""
+        chosen = f"numgen random mod 100 < {percent}" if percent < 100 else ""
         rules = f"""
             add table inet loss
             add chain inet loss out {hook}
-            add rule inet loss out oifname "wire" {some} drop"""
+            add rule inet loss out oifname "wire" {chosen} drop"""
         _output(self.nodes[node].command(["nft", rules]))
 
 
 @contextmanager
 def two_namespaces() -> Iterator[Namespaces]:
-    """Two nodes that reach each other and nothing else; what still runs there is killed."""
+    """Yield two nodes that reach only each other; remaining processes are killed at the end."""
     with ExitStack() as stack:
         nodes = []
         pid = os.getpid()
@@ -113,9 +112,9 @@ def two_namespaces() -> Iterator[Namespaces]:
 
 @contextmanager
 def ssh_between(namespaces: Namespaces) -> Iterator[dict[str, str]]:
-    """An sshd on each node; yields the environment that leads mpirun from one to the other.
+    """Run an sshd on each node; yield the environment with which mpirun reaches both.
 
-    Start mpirun on a node and name the nodes by their addresses, as no name resolves:
+    Start mpirun on a node and name the nodes by address, because host names do not resolve:
     `mpirun --allow-run-as-root --host 10.77.0.1:1,10.77.0.2:1 …`.
     """
     with ExitStack() as stack:
@@ -123,7 +122,7 @@ def ssh_between(namespaces: Namespaces) -> Iterator[dict[str, str]]:
         for key in ("host", "client"):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{key}"]
             subprocess.run(words, check=True)
-        # StrictModes would mind that /tmp is open to all.
+        # StrictModes would reject keys below /tmp, which is world-writable.
         (folder / "sshd_config").write_text(
             f"Port 2222\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/client.pub\n"
             "PidFile none\nPermitRootLogin prohibit-password\nUsePAM no\nStrictModes no\n"
@@ -132,20 +131,19 @@ def ssh_between(namespaces: Namespaces) -> Iterator[dict[str, str]]:
             f"Port 2222\nIdentityFile {folder}/client\nIdentitiesOnly yes\nBatchMode yes\n"
             "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
         )
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's empty room
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # for privilege separation
         ssh = ["ssh", "-F", f"{folder}/ssh_config"]
         for node in namespaces.nodes:
-            # By its full path, as sshd starts itself anew for each connection.
+            # sshd needs its full path, because it starts itself again for each connection.
             sshd = [_path("sshd"), "-D", "-e", "-f", f"{folder}/sshd_config"]
             _daemon(stack, node.command(sshd), folder / f"{node.name}.log")
         for here, there in (namespaces.nodes, reversed(namespaces.nodes)):
             login = here.command([*ssh, there.address, "true"])
             _until(folder, _succeeds, login)
-        # The nodes share host name, files and /tmp, and Open MPI does not mind: it compares
-        # the addresses in --host with its own interfaces to see which node is the near one,
-        # and the far one's daemon makes a session folder of another name. With one interface
-        # besides lo there is nothing to choose either. A killed mpirun leaves its session
-        # folder, so that goes into ours.
+        # The nodes share host name, files and /tmp, which Open MPI tolerates: it finds the
+        # local node by comparing the addresses in --host with its own interfaces, and the
+        # remote daemon's session folder has a different name. A killed mpirun leaves its
+        # session folder behind, so it is put into our temporary folder.
         agent, sessions = "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_tmpdir_base"
         yield {agent: " ".join(ssh), sessions: str(folder)}
 
@@ -158,31 +156,30 @@ class Slurm:
     nodes: list[str]
 
     def output(self, *words: str) -> str:
-        """What a Slurm command prints."""
         return _output(words, os.environ | self.environment)
 
     def idle(self) -> bool:
-        """Whether every node is up and no job is left, not even one that is ending."""
+        """Whether every node is up and has no job, not even a completing one."""
         states = self.output("sinfo", "--noheader", "--Node", "--format=%T").split()
         return states == ["idle"] * len(self.nodes)
 
     def wait_idle(self) -> None:
-        """Wait for the last job to leave, some 3 s after its last process if it was killed."""
+        """Wait for the last job to end, about 3 s after its last process if it was killed."""
         _until(Path(self.environment["SLURM_CONF"]).parent, self.idle)
 
 
 @contextmanager
 def slurm_cluster(nodes: int = 4) -> Iterator[Slurm]:
-    """A Slurm of several nodes with two CPUs each; `.environment` leads srun there.
+    """Yield a Slurm with several nodes of two CPUs each; srun needs its `.environment`.
 
-    Needs no root: the daemons then run jobs of this user only.
+    Works without root: the daemons then run only this user's jobs.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="perfkit-slurm-")))
         key, munge = folder / "munge.key", folder / "munge.socket"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        # With --force it only warns of a folder that others may write to, as /tmp is.
+        # With --force, munged only warns about a world-writable folder such as /tmp.
         munged = [_path("munged"), "--foreground", "--force", f"--key-file={key}"]
         munged += [f"--{name}-file={folder}/munge.{name}" for name in ("pid", "seed")]
         _daemon(stack, [*munged, f"--socket={munge}"], folder / "munged.log")
@@ -204,12 +201,11 @@ def _slurm_conf(folder: Path, nodes: int) -> str:
     host, user = socket.gethostname(), getpass.getuser()
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(1 + nodes)]
-        for one in sockets:
-            one.bind(("", 0))
-        control, *ports = [str(one.getsockname()[1]) for one in sockets]
-    # One host serves as every node, each with a slurmd and a port of its own. No cgroups and
-    # no accounting, which would take more than these daemons; and two CPUs per node are
-    # believed (config_overrides) whatever the machine has.
+        for free in sockets:
+            free.bind(("", 0))
+        control, *ports = [str(free.getsockname()[1]) for free in sockets]
+    # This host is every node, each with its own slurmd and port. Cgroups and accounting would
+    # need further daemons. config_overrides sets two CPUs per node on any machine.
     return f"""\
 ClusterName=perfkit
 SlurmctldHost={host}(127.0.0.1)
@@ -239,7 +235,7 @@ KillWait=2
 
 
 def _path(program: str) -> str:
-    """Where a program is, "" if nowhere; daemons are often not on a user's PATH."""
+    """Return a program's path, "" if missing; a user's PATH often lacks the daemons."""
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin") or ""
 
 
@@ -264,7 +260,7 @@ def _ip(*words: str) -> str:
 def _daemon(
     stack: ExitStack, words: list[str], log: Path, environment: dict[str, str] | None = None
 ) -> None:
-    """Start a daemon that stays in the foreground; it ends with the stack."""
+    """Start a daemon in the foreground that ends with the stack."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             words,
@@ -272,14 +268,17 @@ def _daemon(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the tests, which then end the daemon
+            start_new_session=True,  # Ctrl-C interrupts only the tests, which end the daemon
         )
     stack.callback(process.wait)
     stack.callback(process.kill)
 
 
 def _until(folder: Path, ready: Callable[..., bool], *arguments: Any) -> None:
-    """Wait until `ready`; a command that fails in it says no. The error shows the logs."""
+    """Wait until `ready` returns true; a failing command in it means false.
+
+    Raises TimeoutError with the folder's logs after 30 s.
+    """
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with suppress(subprocess.CalledProcessError):
@@ -295,23 +294,23 @@ def _processes_on(node: Node) -> list[int]:
 
 
 def _processes_of(slurm: Slurm) -> set[int]:
-    """The cluster's daemons, clients and tasks, and what those started."""
+    """Return the cluster's daemons, clients and tasks, and their descendants."""
     config, found = slurm.environment["SLURM_CONF"], set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             ours = process.environ().get("SLURM_CONF") == config
             if process.name() == "slurmstepd":
-                # A task's keeper is nobody's child and overwrites its environment, but listens
-                # on a socket in the cluster's folder.
+                # A step daemon has no parent and overwrites its environment, but listens on a
+                # socket in the cluster's folder.
                 sockets = process.net_connections("unix")
-                ours |= any(str(Path(config).parent) in str(one.laddr) for one in sockets)
+                ours |= any(str(Path(config).parent) in str(unix.laddr) for unix in sockets)
             if ours and process.pid != os.getpid():
                 found |= {process.pid, *(child.pid for child in process.children(True))}
     return found
 
 
 def _kill(find: Callable[..., Iterable[int]], *arguments: Any) -> None:
-    """Kill until nothing is found: a process may have started another meanwhile."""
+    """Kill until nothing is found, because a process may have started another meanwhile."""
     deadline = time.monotonic() + 5
     while (found := find(*arguments)) and time.monotonic() < deadline:
         for pid in found:

@@ -1,4 +1,4 @@
-"""What several test modules need: sample data, small requests, planted faults."""
+"""Shared fixtures: sample data, small requests, injected faults."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from perfkit.text.language import file_name
 
 pytest_plugins = ["accelerator.fake", "log_writers", "progress", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
-# Waiting threads of PyTorch and Paddle would spin, and take the cores from tests beside them.
+# Waiting PyTorch and Paddle threads would otherwise spin on cores that parallel tests need.
 os.environ |= {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 
 SMALL = {
@@ -35,10 +35,10 @@ SMALL = {
     "repeats": 1,
     "timeout": 120,
 }
-"""A measurement of a few seconds; most of it is Paddle's import."""
+"""A measurement of a few seconds, mostly Paddle's import."""
 MODULES = {"perfkit.driver.supervisor", "paddle.distributed.launch", "perfkit.worker.rank"}
 IN_WORKER = "import sys\nif 'perfkit.worker.rank' in sys.orig_argv:\n"
-"""The beginning of code for `plant` that is to run in workers alone."""
+"""Prefix of code for `plant` that runs only in workers."""
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(samples: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Parameters of a small request, results going to tmp_path/outputs."""
+    """Parameters of a small request with results in tmp_path/outputs."""
 
     def parameters(**changes: Any) -> dict[str, Any]:
         places = {"data_dir": str(samples), "outputs_dir": str(tmp_path / "outputs")}
@@ -64,7 +64,7 @@ def small(samples: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 def measure(
     processes: None, small: Callable[..., dict[str, Any]]
 ) -> Callable[..., perfkit.Measurement]:
-    """Measure ResNet-50 for real, on a small request with changes."""
+    """Measures ResNet-50 with a small request and changes."""
 
     def run(**changes: Any) -> perfkit.Measurement:
         plan = perfkit.plan("resnet50", small(**changes))
@@ -77,7 +77,7 @@ def measure(
 def plant(
     processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], None]:
-    """Have every Python process started from now on run `code` first: a fault in the worker."""
+    """Makes every Python process started from now on run `code` first, to inject a fault."""
 
     def planted(code: str) -> None:
         folder = tmp_path / "planted"
@@ -90,8 +90,8 @@ def plant(
 
 @pytest.fixture
 def new_environment(processes: None, tmp_path: Path) -> Callable[..., str]:
-    """Makes a Python environment and returns the path of its interpreter. It has what this one
-    has, unless it is to be `empty`, and packages of these versions, which hold nothing."""
+    """Creates a Python environment and returns the path of its interpreter. It has this
+    environment's packages, unless `empty`, and packages of the given versions without files."""
 
     def make(name: str = "other", *, empty: bool = False, **versions: str) -> str:
         venv.create(tmp_path / name, symlinks=True)
@@ -111,9 +111,9 @@ def new_environment(processes: None, tmp_path: Path) -> Callable[..., str]:
 def worker_processes(
     processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], list[psutil.Process]]:
-    """The processes that measurements of this test have: supervisors, launchers, workers.
+    """Finds the supervisors, launchers and workers of this test's measurements.
 
-    All of them name a module and the scratch folder, which this fixture puts below tmp_path.
+    Their command lines contain a module of MODULES and the scratch folder below tmp_path.
     """
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -133,7 +133,7 @@ def worker_processes(
 
 @pytest.fixture(scope="module")
 def pair(processes: None) -> Iterator[Namespaces]:
-    """Two namespaces with a cable between, for tests that leave it as it is."""
+    """Two connected namespaces, for tests that do not change the link."""
     if reason := namespaces_missing():
         pytest.skip(reason)
     with two_namespaces() as namespaces:
@@ -142,14 +142,13 @@ def pair(processes: None) -> Iterator[Namespaces]:
 
 @pytest.fixture
 def disk(processes: None, tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk of a megabyte."""
     with small_disk(tmp_path / "disk") as mounted:
         yield mounted
 
 
 @pytest.fixture(scope="module")
 def browser(processes: None) -> Iterator[Any]:
-    """Chromium, as playwright drives it, whose loop would be in the way of a notebook's."""
+    """Chromium driven by playwright, whose event loop would block a notebook's otherwise."""
     from playwright.sync_api import sync_playwright
 
     if not (chromium := shutil.which("chromium")):
@@ -164,13 +163,13 @@ def browser(processes: None) -> Iterator[Any]:
 
 @pytest.fixture
 def papermill(processes: None, tmp_path: Path) -> list[str]:
-    """The start of a papermill command for the ResNet-50 notebook."""
+    """The first words of a papermill command for the ResNet-50 notebook."""
     notebook = ROOT / "notebooks" / "resnet50.ipynb"
     return [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "executed.ipynb")]
 
 
 def no_summary(summary: Any, language: str) -> None:
-    """Empty pages, so that links to them lead somewhere."""
+    """Write empty pages as link targets."""
     for name in ("summary", "published", "history"):
         (summary.outputs / name).mkdir(exist_ok=True)
         (summary.outputs / name / file_name("report", language)).touch()
@@ -178,12 +177,12 @@ def no_summary(summary: Any, language: str) -> None:
 
 @pytest.fixture
 def without_summary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what takes most of a site's time, for tests of something else."""
+    """Skips the summary, which takes most of a site's time."""
     monkeypatch.setattr("perfkit.report.site.write_summary", no_summary)
 
 
 def as_options(parameters: dict[str, Any]) -> list[str]:
-    """Parameters as papermill's and perfkit's `-p` take them."""
+    """Return parameters as `-p` options of papermill and perfkit."""
     return [word for name, value in parameters.items() for word in ("-p", name, str(value))]
 
 

@@ -1,4 +1,4 @@
-"""A small disk of its own, to be filled up to the last byte or the last file."""
+"""A small tmpfs that tests can fill to the last page or file."""
 
 import os
 import subprocess
@@ -12,14 +12,13 @@ FILLER = "filler"
 
 
 class SmallDisk:
-    """A tmpfs of a megabyte and 200 files at `path`."""
+    """A tmpfs at `path` with room for 1 MB and 200 files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def leave(self, *, pages: int | None = None, files: int | None = None) -> None:
-        """Fill it so that so many pages, or so many files, can still be written; none given:
-        free what was filled."""
+        """Fill the disk up to this many free pages or files; without arguments, free it."""
         filler = self.path / FILLER
         filler.mkdir(exist_ok=True)
         for old in filler.iterdir():
@@ -35,13 +34,13 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[SmallDisk]:
-    """Mount one at the new folder `path`; skips the test where that can't be done."""
+    """Mount a small disk at the new folder `path`, or skip the test if that is impossible."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=200", "perfkit", str(path)]
     if subprocess.run(mount, check=False).returncode:
-        pytest.skip("a tmpfs can't be mounted here")
+        pytest.skip("cannot mount a tmpfs here")
     try:
         disk = SmallDisk(path)
         disk.leave()

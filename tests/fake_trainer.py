@@ -1,9 +1,8 @@
-"""A trainer of known run time in the place of a framework: for what is around the training.
+"""A fake trainer of known run time that replaces launcher and framework.
 
-Launcher and framework are fake; the worker is perfkit's own, with its raw file, its loop and
-its failures. `planted(seconds)` is the text of a sitecustomize.py that has every notebook's
-kernel start this file instead: one repeat takes `seconds`, from the start of the process to
-its last event.
+The worker, with its raw file, loop and failures, is perfkit's own. `planted(seconds)` returns a
+sitecustomize.py that makes every notebook kernel start this file instead: a repeat takes
+`seconds` from the start of the process to its last event.
 """
 
 import json
@@ -35,12 +34,12 @@ def planted(seconds):
 
 
 def plant(seconds):
-    """Have measurements of this process train with the fake."""
+    """Make measurements of this process use the fake trainer."""
     perfkit.driver.workers.launcher_command = launcher_command(seconds)
 
 
 def launcher_command(seconds):
-    """What stands in for perfkit.driver.workers's function of that name."""
+    """Return a replacement for perfkit.driver.workers.launcher_command."""
 
     def command(config, place, _log_dir, _job, worker_command):
         rank = f"{FRAMEWORKS[config.framework].rank_variable}={place.node}"
@@ -50,14 +49,14 @@ def launcher_command(seconds):
 
 
 def running_seconds():
-    """Since this process was started."""
+    """Return the seconds since this process started."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     now = float(Path("/proc/uptime").read_text().split()[0])
     return now - ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Trainer:
-    """Has its loss fall from 7 and sleeps through its steps, of which `seconds` are left."""
+    """Sleeps in its steps until the process is `seconds` old; its loss falls from 7."""
 
     skipped_steps = 0
     loss_scale = None
@@ -76,7 +75,7 @@ class Trainer:
             print("step_seconds", self.step_seconds, flush=True)
             self.due = time.monotonic()
         self.step += 1
-        # By a timetable, so that what one sleep takes too long the next one takes less.
+        # With absolute deadlines, a late sleep shortens the next one.
         self.due += self.step_seconds
         time.sleep(max(0.0, self.due - time.monotonic()))
 
@@ -102,7 +101,7 @@ class Trainer:
 
 
 class Workloads:
-    """None: measuring peaks takes time."""
+    """Has no workloads, because measuring peaks takes time."""
 
     def __init__(self, _config):
         pass
@@ -112,7 +111,6 @@ class Workloads:
 
 
 def backend(seconds, steps):
-    """What stands in for a backend of perfkit.frameworks."""
     return SimpleNamespace(
         open_device=lambda _config: CpuDevice(),
         Trainer=lambda config: Trainer(seconds, steps),

@@ -1,12 +1,14 @@
-"""What a sweep that is killed must keep."""
+"""Finished repeats, which a killed sweep must keep."""
 
 import hashlib
 import json
 
 
 def finished_repeats(outputs):
-    """Raw file of every finished repeat -> its digest and when it was written. Reads all
-    results and notebooks: one that is cut off raises ValueError."""
+    """Map the raw files of finished repeats to digest and modification time in ns.
+
+    Raises ValueError if a result, a notebook or a jobs.json is truncated.
+    """
     found = {}
     for path in outputs.glob("*/result.json"):
         for repeat in json.loads(path.read_text())["repeats"]:

@@ -1,7 +1,7 @@
-"""The few answers of a Kubernetes API server that Snakemake's plugin asks for, on loopback.
+"""A Kubernetes API server on loopback with the few requests that Snakemake's plugin sends.
 
-No cluster runs here. This takes the place of one: it keeps what is submitted, runs the command
-of the container on this machine, and reports how it ended. It has no images, volumes or limits.
+In place of a cluster, it records submitted Jobs, runs their containers' commands on this
+machine and reports their exit. It has no images, volumes or limits.
 """
 
 import json
@@ -16,7 +16,6 @@ from pathlib import Path
 CONFIG = {
     "apiVersion": "v1",
     "kind": "Config",
-    "clusters": [{"name": "double", "cluster": {}}],
     "users": [{"name": "user", "user": {}}],
     "contexts": [{"name": "double", "context": {"cluster": "double", "user": "user"}}],
     "current-context": "double",
@@ -25,12 +24,12 @@ CONFIG = {
 
 @contextmanager
 def kubernetes_api(folder):
-    """Yields the environment that leads a client there, and the list of submitted Jobs."""
+    """Yield the environment for a client and the list of submitted Jobs."""
     jobs, statuses, threads = [], {}, []
     workdir, programs = folder / "workdir", folder / "programs"
     workdir.mkdir()
     programs.mkdir()
-    # The plugin has each pod install what the image has already.
+    # The plugin makes each pod install packages that the image already has.
     (programs / "pip").write_text("#!/bin/sh\n")
     (programs / "pip").chmod(0o755)
     own = Path(sys.executable).parent
@@ -68,8 +67,8 @@ def kubernetes_api(folder):
                 return
             name = self.path.split("/jobs/")[1].split("/")[0]
             spec = {"template": {"spec": {"containers": []}}}
-            told = {"metadata": {"name": name}, "spec": spec, "status": statuses.get(name, {})}
-            self.answer({"kind": "Job", "apiVersion": "batch/v1"} | told)
+            job = {"metadata": {"name": name}, "spec": spec, "status": statuses.get(name, {})}
+            self.answer({"kind": "Job", "apiVersion": "batch/v1"} | job)
 
         def do_DELETE(self):
             self.answer({"kind": "Status", "apiVersion": "v1"})
@@ -79,14 +78,8 @@ def kubernetes_api(folder):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    config = CONFIG | {
-        "clusters": [
-            {
-                "name": "double",
-                "cluster": {"server": f"http://127.0.0.1:{server.server_port}"},
-            }
-        ]
-    }
+    cluster = {"server": f"http://127.0.0.1:{server.server_port}"}
+    config = CONFIG | {"clusters": [{"name": "double", "cluster": cluster}]}
     (folder / "kubeconfig").write_text(json.dumps(config))
     try:
         yield {"KUBECONFIG": str(folder / "kubeconfig")}, jobs

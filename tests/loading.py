@@ -1,6 +1,6 @@
-"""Batches of the real DataLoader, taken in a process of its own as a trainer does.
+"""Batches of the real DataLoader, taken in a separate process as a trainer does.
 
-Paddle's loaders go on until their process ends, and several in one get in each other's way.
+Paddle's loaders run until their process ends, and several in one process interfere.
 """
 
 import pickle
@@ -24,7 +24,7 @@ sys.stdout.buffer.write(pickle.dumps(taken))
 
 
 def load(config: Config, count: int, rank: int = 0) -> subprocess.CompletedProcess[bytes]:
-    """The process that took `count` batches, ended."""
+    """Take `count` batches in a process and return the completed process."""
     return subprocess.run(
         [sys.executable, "-c", SCRIPT],
         input=pickle.dumps((config, rank, count)),
@@ -35,7 +35,7 @@ def load(config: Config, count: int, rank: int = 0) -> subprocess.CompletedProce
 
 
 def loaded(config: Config, count: int, rank: int = 0) -> list[list[np.ndarray]]:
-    """`count` batches, each a list of arrays."""
+    """Return `count` batches, each a list of arrays."""
     ended = load(config, count, rank)
     assert ended.returncode == 0, ended.stderr.decode()
     batches: list[list[np.ndarray]] = pickle.loads(ended.stdout)

@@ -1,4 +1,4 @@
-"""Logs as other suites print them, for tests of what reads them."""
+"""Writers of other suites' logs, for tests of the readers."""
 
 import json
 import re
@@ -22,14 +22,14 @@ def clock(seconds):
 
 @dataclass(frozen=True)
 class Suite:
-    """What a suite prints of a step, as log_writers.toml has it."""
+    """A suite's line for a step, from log_writers.toml."""
 
     line: str
     covers: str = "window"
     since: int = 1
 
     def text(self, seconds, every=10, epoch=0):
-        """Prints of so many steps each, which took these seconds."""
+        """Return a print for every `every` steps, given the seconds of all steps."""
         lines = []
         for k in range(every, len(seconds) + 1, every):
             since = self.since if k >= self.since else 1
@@ -57,17 +57,15 @@ class Suite:
 
 
 def as_file(text):
-    """What DLLogger prints as it writes it to its file."""
+    """Convert DLLogger's prints to the JSON lines of its file."""
     lines = []
     for line in text.splitlines():
         at, place, pairs = re.fullmatch(r"DLL (.{26}) - (.*?) +(\S+ : .*)", line).groups()
         step = [int(number) for number in re.findall(r"\d+", place)]
         data = re.findall(r"(\S+) : ([\d.e-]+)(?= |$)", pairs)
         record = {"timestamp": "0", "datetime": at, "elapsedtime": "0", "type": "LOG"}
-        record |= {
-            "step": step if len(step) > 1 else step[0],
-            "data": {name: float(value) for name, value in data},
-        }
+        record["step"] = step if len(step) > 1 else step[0]
+        record["data"] = {name: float(value) for name, value in data}
         lines.append(f"DLLL {json.dumps(record)}\n")
     return "".join(lines)
 
@@ -76,9 +74,9 @@ SUITES = {
     name: Suite(**entry)
     for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
 }
-"""Format -> what it prints."""
+"""Format -> its writer."""
 IN_FILES = [name for name in SUITES if re.search(r"\S : {rate", SUITES[name].line)]
-"""Those that `as_file` writes."""
+"""Formats that `as_file` converts."""
 
 
 def paddleclas(seconds, every=10, epoch=0):
@@ -87,7 +85,7 @@ def paddleclas(seconds, every=10, epoch=0):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a file of this text or these bytes; its path."""
+    """Writes text or bytes to a file and returns its path."""
 
     def written(text, name="some.log"):
         path = tmp_path / name
@@ -100,10 +98,10 @@ def write(tmp_path):
 
 @pytest.fixture
 def read(write):
-    """The one log in a file of this text."""
+    """Returns the only log in a file with this text."""
 
-    def one(text, name="some.log", form=None):
+    def read_one(text, name="some.log", form=None):
         (log,) = read_logs(write(text, name), form)
         return log
 
-    return one
+    return read_one

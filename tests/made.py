@@ -1,4 +1,4 @@
-"""Results made by hand: known numbers for tests of what is read, merged and shown."""
+"""Factories of results with known numbers."""
 
 import json
 import random
@@ -46,12 +46,12 @@ FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") 
 
 
 def made_result(**changes):
-    """A complete measurement of one repeat on the CPU."""
-    asked = {"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1}
-    config = resolve(asked | {"batch_size": 4, "input": "synthetic"})
+    """Return a complete measurement of one repeat on the CPU, with fields changed."""
+    given = {"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1}
+    config = resolve(given | {"batch_size": 4, "input": "synthetic"})
     repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
     repeats = changes.get("repeats", repeats)
-    numbers = [repeat for repeat in repeats if repeat.status == "complete"]
+    finished = [repeat for repeat in repeats if repeat.status == "complete"]
     count = max(1, len(repeats)) + (changes.get("status") == "partial")
     values = {
         "schema_version": SCHEMA_VERSION,
@@ -62,14 +62,14 @@ def made_result(**changes):
         "protocol": Protocol.named("quick", repeats=count),
         "environment": {"gpus": Reading(value=None, missing="none here")},
         "repeats": repeats,
-        "throughput": Throughput.of(numbers, "images/s") if numbers else None,
+        "throughput": Throughput.of(finished, "images/s") if finished else None,
     }
     return Result(**values | changes)
 
 
 def stored(folder, **changes):
-    """A measurement of two repeats with raw files, else as made_result's; below a name like the
-    folder's."""
+    """Store a variant of `made_result` with two repeats and raw files; see `identified` for the
+    folder's name."""
     if "repeats" in changes:
         return keep(folder, made_result(**changes))
     seconds = [1 + step / 10 for step in range(1, 8)]
@@ -81,14 +81,13 @@ def stored(folder, **changes):
 
 
 def forget_repeats(folder, *, after, **changes):
-    """Leave the stored result the repeats up to `after`, as if it had been cut off then, and
-    change other fields of it."""
+    """Drop the stored result's repeats after `after`, as if interrupted, and change fields."""
     result = read_result(folder / "result.json")
     _write(folder, result.model_copy(update=changes), result.repeats[:after])
 
 
 def _write(folder, result, repeats):
-    """Store the result with these repeats and what follows from them."""
+    """Store the result with these repeats and the fields derived from them."""
     result = result.model_copy(update={"id": folder.name, "repeats": repeats})
     changes = {"throughput": result.derived_throughput, "status": result.derived_status}
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,9 +106,11 @@ def measured(
     measured_steps=None,
     **parameters,
 ):
-    """The result of a configuration with these throughputs, one for each repeat; of none, one
-    that ran out of memory before it had shown anything. `facts` change FACTS, `used` and
-    `tf32_used` are what it really used, `parameters` are the configuration's."""
+    """Return a result with one repeat for each throughput; without any, it ran out of memory.
+
+    `facts` override FACTS, `used` and `tf32_used` are the effective precision and TF32, and
+    `parameters` override the configuration.
+    """
     usual = {"model": "resnet50", "input": "dali", "device": "cpu", "batch_size": 32}
     usual |= {"optimizer": "momentum", "layout": "NCHW", "image_size": 224, "launcher": "local"}
     config = resolve(usual | parameters)
@@ -118,13 +119,9 @@ def measured(
     data = None
     if config.input != "synthetic" and values:
         data = InputData(samples=512, sha256="0" * 64)
-    wanted = Protocol.named(
-        protocol,
-        repeats=len(values) or 1,
-        warmup_steps=warmup_steps,
-        measured_steps=measured_steps,
-    )
-    samples, units = wanted.measured_steps * config.samples_per_step, units_per_sample(config)
+    steps = {"warmup_steps": warmup_steps, "measured_steps": measured_steps}
+    protocol = Protocol.named(protocol, repeats=len(values) or 1, **steps)
+    samples, units = protocol.measured_steps * config.samples_per_step, units_per_sample(config)
     seconds = [samples * config.ranks * units / value for value in values]
     repeats = [
         Repeat(
@@ -137,15 +134,7 @@ def measured(
             loss_first=7.0,
             loss_last=6.5,
             wall_seconds=max(9.5, window),
-            ranks=[
-                Rank(
-                    rank=n,
-                    samples=samples,
-                    window_seconds=window,
-                    data_wait_seconds=0.01 * window,
-                )
-                for n in range(config.ranks)
-            ],
+            ranks=_ranks(config, samples, window, 0.01),
         )
         for k, (value, window) in enumerate(zip(values, seconds, strict=True), 1)
     ]
@@ -159,7 +148,7 @@ def measured(
         status="complete" if values else "failed",
         failure=failure,
         config=config,
-        protocol=wanted,
+        protocol=protocol,
         environment={
             fact: Reading(value=value, missing=None if value else "none here")
             for fact, value in (FACTS | (facts or {})).items()
@@ -169,6 +158,12 @@ def measured(
         repeats=repeats,
         throughput=Throughput.of(repeats, unit) if values else None,
     )
+
+
+def _ranks(config, samples, window, data_wait_share):
+    counts = {"samples": samples, "window_seconds": window}
+    counts["data_wait_seconds"] = data_wait_share * window
+    return [Rank(rank=rank, **counts) for rank in range(config.ranks)]
 
 
 def _effective(config, used, tf32_used):
@@ -186,20 +181,20 @@ def _effective(config, used, tf32_used):
 
 
 def identified(folder, result):
-    """The folder of a result: named as asked, and with the digest that an id ends in."""
+    """Return the folder with the digest that the result's id must end in added to its name."""
     data = result.input_data and result.input_data.sha256
     digest = measurement_id(result.config, result.protocol, result.environment, data)[-8:]
-    asked = folder.name.removesuffix(f"-{digest}")
-    return folder.with_name(f"{asked}-{digest}")
+    name = folder.name.removesuffix(f"-{digest}")
+    return folder.with_name(f"{name}-{digest}")
 
 
 def name_of(result, number=0):
-    """The name of the folder of the n-th result of `write_all`."""
+    """Return the folder name of the n-th result of `write_all`."""
     return identified(Path(f"{result.id}-{number}"), result).name
 
 
 def keep(folder, result):
-    """Store a result, with raw files that give its numbers, below a name like the folder's."""
+    """Store a result with matching raw files; see `identified` for the folder's name."""
     folder, repeats, protocol = identified(Path(folder), result), [], result.protocol
     for repeat in result.repeats:
         if repeat.status != "complete":
@@ -214,7 +209,7 @@ def keep(folder, result):
 
 
 def _write_raw(folder, index, events):
-    """Write the events of each rank; the files' digests."""
+    """Write the events of each rank and return the files' digests."""
     for rank, rank_events in enumerate(events):
         path = Store(folder).rank_file(index, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,25 +218,15 @@ def _write_raw(folder, index, events):
 
 
 def _events(result, repeat):
-    """Raw events of each rank from which the numbers of a complete repeat follow."""
-    protocol, config = result.protocol, result.config
-    count, samples = protocol.measured_steps, config.samples_per_step
-    window = count / repeat.steps_per_second
-    ranks = repeat.ranks or [
-        Rank(
-            rank=rank,
-            samples=count * samples,
-            window_seconds=window,
-            data_wait_seconds=(repeat.data_wait_share or 0.0) * window,
-        )
-        for rank in range(config.ranks)
-    ]
+    """Return the raw events of each rank that give a complete repeat's numbers."""
+    count, samples = result.protocol.measured_steps, result.config.samples_per_step
+    window, share = count / repeat.steps_per_second, repeat.data_wait_share or 0.0
+    ranks = repeat.ranks or _ranks(result.config, count * samples, window, share)
     steps = range(1, result.steps(repeat) + 1)
     losses = {1: repeat.loss_first or 7.0, steps[-1]: repeat.loss_last or 6.5}
     every = []
     for rank in ranks:
         step = {"seconds": rank.window_seconds / count, "samples": samples}
-        share = repeat.data_wait_share or 0.0
         step["data_wait_seconds"] = share * rank.window_seconds / count
         events = [{"event": "step", "step": k} | step for k in steps]
         events += [{"event": "loss", "step": k, "value": v} for k, v in losses.items()]
@@ -261,15 +246,18 @@ def _events(result, repeat):
 
 
 def write_all(outputs, *results):
-    """Store the results below `outputs`, the n-th in a folder whose name has n."""
+    """Store the results below `outputs`, with n in the name of the n-th folder."""
     for number, result in enumerate(results):
         keep(Path(outputs) / f"{result.id}-{number}", result)
     return Path(outputs)
 
 
 def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
-    """What a rank writes that takes these seconds for its steps, the last `measured_steps` of
-    them (else all but one) in the window, a batch of `samples` each, and 0.1 s of waiting."""
+    """Return a rank's events for these step times.
+
+    The last `measured_steps`, by default all but the first, are the window. Each step has
+    `samples` samples and 0.1 s of data wait.
+    """
     window = seconds[-(measured_steps or len(seconds) - 1) :]
     rest = {"data_wait_seconds": 0.1, "samples": samples}
     end = {"event": "end", "memory_bytes": 1, "compute_seconds": compute_seconds}
@@ -284,8 +272,8 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
 
 
 def with_raw_files(folder, result, events):
-    """Store a result as `result`, below a name like the folder's, with the numbers of `events`,
-    which are those of each rank of each repeat, and with them as raw files."""
+    """Store `result` with raw files and numbers of `events`, a list of ranks for each repeat;
+    see `identified` for the folder's name."""
     steps = [event for event in events[0][0] if event["event"] == "step"]
     window = next(event for event in events[0][0] if event["event"] == "window")
     samples = {"batch_size": steps[0]["samples"] // result.config.accumulate}
@@ -305,8 +293,10 @@ def with_raw_files(folder, result, events):
 
 
 def window_rows(ends, after=0, *, single=False, **columns):
-    """Windows of a log whose prints end at these steps of an epoch, each with all steps since
-    the one before, or with a `single` one."""
+    """Return a log's windows for prints at the steps `ends` of an epoch.
+
+    A window covers all steps since the previous print or, if `single`, only its last step.
+    """
     rows = np.zeros(len(ends), WINDOW)
     first = ends if single else np.concatenate([[after], ends])[:-1] + 1
     known = {"rank": -1, "line": np.arange(1, len(ends) + 1), "first": first, "last": ends}
@@ -317,8 +307,8 @@ def window_rows(ends, after=0, *, single=False, **columns):
 
 
 def write_many(outputs, count, seed=0, raw=True):
-    """`count` measurements over models, precisions, batch sizes, topologies of 1 to 4 ranks,
-    drivers and labels, of 7 repeats of 120 steps each; the raw files too unless not `raw`."""
+    """Store `count` measurements of 7 repeats that vary in model, precision, batch size,
+    topology (1 to 4 ranks), driver and label; with 120 varying raw steps each if `raw`."""
     chance = random.Random(seed)
     for number in range(count):
         model = chance.choice(["resnet50", "vgg16", "bert"])

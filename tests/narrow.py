@@ -1,4 +1,4 @@
-"""Thin models: training them whole shows no more and takes minutes."""
+"""Narrow models, because training the full models would take minutes and show no more."""
 
 from perfkit.models import bert, gpt, resnet50, vgg16
 
@@ -7,9 +7,11 @@ WORDS, DENSE = 1100, 128
 
 
 def replace_sizes(replace):
-    """BERT and GPT-2 with fewer and thinner layers and fewer words, VGG-16 with a quarter of
-    its channels, ResNet-50 with one thin block in each stage, by `replace(module, name,
-    value)`."""
+    """Shrink the models by calls of `replace(module, name, value)`.
+
+    BERT and GPT-2 get fewer and narrower layers and a smaller vocabulary, VGG-16 a quarter of
+    its channels, and ResNet-50 one narrow block per stage.
+    """
     replace(resnet50, "STEM", 16)
     replace(resnet50, "STAGES", ((16, 1), (32, 1), (32, 1), (32, 1)))
     for name, value in (("LAYERS", 2), ("WIDTH", 192), ("INNER", 384), ("HEADS", 4)):

@@ -1,4 +1,4 @@
-"""Progress for a log: a line every hundred tests, in the place of a dot for each."""
+"""Progress for logs: a line every hundred tests instead of a dot for each."""
 
 import sys
 import time
@@ -9,8 +9,8 @@ EVERY = 100
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    of_worker = hasattr(config, "workerinput")
-    if not (of_worker or sys.stdout.isatty() or config.get_verbosity()):
+    is_worker = hasattr(config, "workerinput")
+    if not (is_worker or sys.stdout.isatty() or config.get_verbosity()):
         config.pluginmanager.register(Progress(config))
 
 
@@ -32,6 +32,6 @@ class Progress:
         if report.when == "teardown" and self.done % EVERY == 0:
             writer = self.config.get_terminal_writer()
             minutes, seconds = divmod(round(time.monotonic() - self.began), 60)
-            if writer.width_of_current_line:  # letters of tests that failed or were skipped
+            if writer.width_of_current_line:  # letters of failed and skipped tests
                 writer.line()
             writer.line(f"{self.done} tests, {minutes}:{seconds:02} min")

@@ -1,9 +1,9 @@
-"""What `make check` runs: the tests that start no process, of files that import no framework.
+"""Selects the tests of `make check`: no processes, and no file that imports a framework.
 
-Both follow from the tests themselves, so that neither needs a list. A test may start a process
-only if it has the fixture `processes`, itself or through another one that starts some; whatever
-else starts one is refused, also in `make test`. Forks are not looked at, as sample images are
-made by some; a test that renders a whole site, by forks too, has the fixture for its time.
+Both follow from the tests themselves, without a list. Only tests with the fixture `processes`,
+directly or through another fixture, may start a process; any other start fails the test, in
+`make test` too. Forks are not detected, because sample images are made in forks; tests that
+render a whole site have the fixture because they take long.
 """
 
 import ast
@@ -14,32 +14,31 @@ from typing import Any
 
 import pytest
 
-TELLING = {"git", "make", "nvidia-smi", "uname"}
-"""What any test may start: it only tells what this checkout and this machine are, or what make
-would do."""
+ALLOWED = {"git", "make", "nvidia-smi", "uname"}
+"""Programs that any test may start: they only report on the repository, make and machine."""
 SLOW_IMPORTS = {"paddle", "torch", "jax", "tensorflow", "playwright"}
-refused_for: str | None = None
-"""The test at work, if it may start no process."""
+restricted_test: str | None = None
+"""The name of the running test if it may start no process."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--quick", action="store_true", help="only tests that start no process, nor a framework"
+        "--quick", action="store_true", help="only tests that start no process and no framework"
     )
 
 
 @pytest.fixture(scope="session")
 def processes() -> None:
-    """Lets a test start processes."""
+    """Allows a test to start processes."""
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    if refused_for and event == "subprocess.Popen":
+    if restricted_test and event == "subprocess.Popen":
         name = Path(str(arguments[0])).name
-        if name not in TELLING:
+        if name not in ALLOWED:
             pytest.fail(
-                f"{refused_for} starts {name}: such a test needs the fixture `processes`, "
-                'as by @pytest.mark.usefixtures("processes")'
+                f"{restricted_test} starts {name}, which needs the fixture `processes`: "
+                'add @pytest.mark.usefixtures("processes")'
             )
 
 
@@ -48,22 +47,22 @@ sys.addaudithook(_refuse)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Function) -> Iterator[None]:
-    return (yield from _watched(item))
+    return (yield from _restricted(item))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Function) -> Iterator[None]:
-    return (yield from _watched(item))
+    return (yield from _restricted(item))
 
 
-def _watched(item: pytest.Function) -> Iterator[None]:
-    # Not in its teardown: it may be the last before that of a fixture which others shared.
-    global refused_for  # noqa: PLW0603 - an audit hook has no other way to know
-    refused_for = None if "processes" in item.fixturenames else item.name
+def _restricted(item: pytest.Function) -> Iterator[None]:
+    # Teardown is unrestricted, because it may also tear down a shared fixture.
+    global restricted_test  # noqa: PLW0603 - an audit hook has no other way to know
+    restricted_test = None if "processes" in item.fixturenames else item.name
     try:
         return (yield)
     finally:
-        refused_for = None
+        restricted_test = None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -73,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _imported(file: Path) -> set[str]:
-    """The packages that a file imports when it is imported itself."""
+    """Return the packages that a file imports at module level."""
     found = set()
     for node in ast.parse(file.read_bytes()).body:
         if isinstance(node, ast.Import):
@@ -86,7 +85,7 @@ def _imported(file: Path) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long ones first, so that none is left to one core at the end."""
+    """Run long tests first, so that none runs alone at the end."""
     long = {item for item in items if "processes" in getattr(item, "fixturenames", ())}
     if config.getoption("quick"):
         config.hook.pytest_deselected(items=[*long])

@@ -1,7 +1,7 @@
-"""One of two processes that start the same measurement at one moment: `racer.py REQUEST`.
+"""One of two processes that start the same measurement simultaneously: `racer.py REQUEST`.
 
-Says "ready", waits for a line, and measures with the fake trainer; says "started" of each
-repeat that it starts. Ends as `perfkit run` does, with 2 if it is refused.
+Prints "ready", waits for a line and measures with the fake trainer; prints "started" for each
+repeat. Exits like `perfkit run`, with 2 if the request is rejected.
 """
 
 import json
@@ -19,20 +19,20 @@ from perfkit.request.plan import plan
 def main(request):
     command = launcher_command(0.2)
 
-    def saying(*arguments):
+    def announced(*arguments):
         print("started", flush=True)
         return command(*arguments)
 
-    perfkit.driver.workers.launcher_command = saying
+    perfkit.driver.workers.launcher_command = announced
     planned = plan("resnet50", request)
-    # What takes its time, and would spread those who start together, is read once.
+    # Read the environment into its cache now: it is slow and would spread the starts.
     read_environment(planned.config.framework, planned.config.data_folder)
     print("ready", flush=True)
     sys.stdin.readline()
     try:
         measure(planned.config, planned.protocol)
-    except RequestError as refused:
-        print(refused, file=sys.stderr)
+    except RequestError as error:
+        print(error, file=sys.stderr)
         sys.exit(2)
 
 

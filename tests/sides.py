@@ -1,4 +1,4 @@
-"""Frameworks as sides of a test: configurations, trainers and batches of each, by one name."""
+"""Configurations, trainers and batches of each framework through one interface."""
 
 import sys
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SIDES = ("paddle", "torch", "jax", "tensorflow")
 
 
 def config(model="resnet50", framework="paddle", **changes):
-    """A small training on the CPU."""
+    """Return the configuration of a small training on the CPU."""
     values = {"model": model, "framework": framework, "device": "cpu", "processes": 1}
     values |= {"input": "synthetic", "batch_size": 2, "optimizer": MODELS[model].optimizers[0]}
     size = "sequence_length" if MODELS[model].sample == "sequence" else "image_size"
@@ -29,7 +29,7 @@ def config(model="resnet50", framework="paddle", **changes):
 
 
 def step(trainer, batch):
-    """The loss of one step."""
+    """Run one step and return its loss."""
     loss = float(trainer.backward(batch))
     trainer.update()
     return loss
@@ -47,7 +47,7 @@ class Side:
         return self.backend.Trainer(self.config(model, **changes))
 
     def arrays(self, model="resnet50", *, size=2, dtype="float32", **changes):
-        """A synthetic batch, whatever number of samples a configuration is for."""
+        """Return a synthetic batch of `size` samples."""
         arrays = next(synthetic.batches(self.config(model, batch_size=size, **changes), 0))
         return tuple(a.astype(dtype) if a.dtype.kind == "f" else a for a in arrays)
 
@@ -61,13 +61,13 @@ class Side:
 def side_of(framework):
     pytest.importorskip(framework)
     if framework == "torch":
-        # What is tested is small; threads that wait for each other only cost time.
+        # The models are small; threads waiting for each other only cost time.
         sys.modules["torch"].set_num_threads(1)
     return Side(framework, backend(framework))
 
 
 def use_float32():
-    """Undo what `enable_float64` of any backend has done in this process."""
+    """Undo any backend's `enable_float64` in this process."""
     for name in ("paddle", "torch"):
         if framework := sys.modules.get(name):
             framework.set_default_dtype("float32" if name == "paddle" else framework.float32)
@@ -78,7 +78,7 @@ def use_float32():
 
 
 def forward(side, parameters=None, statistics=None):
-    """A pass of JAX or TensorFlow in float32 that drops."""
+    """Return a float32 forward pass of JAX or TensorFlow with dropout."""
     module = import_module(f"perfkit.frameworks.{side.framework}.backend")
     drops = {"drops": True}
     if side.framework == "jax":
@@ -87,5 +87,5 @@ def forward(side, parameters=None, statistics=None):
 
 
 def equal(one, other):
-    """Whether two sets of weights, or gradients, are the same."""
+    """Whether two dicts of weights or gradients are equal."""
     return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
