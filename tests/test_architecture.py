@@ -1,4 +1,4 @@
-"""The rooms of docs/architecture.md are those of the code, and so are their imports."""
+"""docs/architecture.md lists the packages and their imports."""
 
 import ast
 import re
@@ -12,13 +12,13 @@ from perfkit.config import ROOT
 PACKAGE = ROOT / "perfkit"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 ROW = re.compile(r"^\| `([a-z]+)(?:/|\.py)` \| [^|]+ \| ([^|]*) \|$", re.MULTILINE)
-ROOMS = {room: {*re.findall(r"[a-z]+", imports)} for room, imports in ROW.findall(PAGE)}
-"""What each room of the page imports, in the page's order."""
+PACKAGES = {name: {*re.findall(r"[a-z]+", imports)} for name, imports in ROW.findall(PAGE)}
+"""Package -> packages that it may import, in the page's order."""
 FRAMEWORKS = {"paddle", "torch", "jax", "tensorflow", "mxnet", "nvidia"}
 
 
 def imported(file: Path) -> Iterator[str]:
-    """The modules that a file imports, anywhere in it."""
+    """Yield the modules that a file imports, at any level."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -26,24 +26,23 @@ def imported(file: Path) -> Iterator[str]:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-def files_of(room: str) -> list[Path]:
-    folder = PACKAGE / room
-    return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{room}.py"]
+def files_of(name: str) -> list[Path]:
+    folder = PACKAGE / name
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{name}.py"]
 
 
 def test_the_page_lists_every_package():
-    there = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    there |= {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
-    assert there == {*ROOMS}
+    existing = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    existing |= {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    assert existing == {*PACKAGES}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_package_imports_only_packages_listed_above_it(room):
-    modules = {name for file in files_of(room) for name in imported(file)}
-    found = {name.split(".")[1] for name in modules if name.startswith("perfkit.")} - {room}
-    assert found == ROOMS[room]
-    above = [*ROOMS][: [*ROOMS].index(room)]
-    assert found <= {*above}
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_imports_only_packages_listed_above_it(name):
+    modules = {module for file in files_of(name) for module in imported(file)}
+    found = {module.split(".")[1] for module in modules if module.startswith("perfkit.")}
+    assert found - {name} == PACKAGES[name]
+    assert PACKAGES[name] <= {*[*PACKAGES][: [*PACKAGES].index(name)]}
 
 
 def test_only_worker_code_imports_a_framework():
@@ -59,9 +58,7 @@ def test_only_worker_code_imports_a_framework():
 
 
 def test_package_docstrings_list_every_module():
-    """A room with several modules says in its first lines what each is for."""
-    for folder in PACKAGE.glob("*/__init__.py"):
-        named = {*re.findall(r"^([a-z0-9_]+\.py) ", folder.read_text(), re.MULTILINE)}
-        if named:
-            there = {path.name for path in folder.parent.glob("*.py")} - {"__init__.py"}
-            assert named == there, folder.parent.name
+    for init in PACKAGE.glob("*/__init__.py"):
+        named = {*re.findall(r"^([a-z0-9_]+\.py) ", init.read_text(), re.MULTILINE)}
+        existing = {path.name for path in init.parent.glob("*.py")} - {"__init__.py"}
+        assert named in (set(), existing), init.parent.name
