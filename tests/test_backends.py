@@ -1,4 +1,4 @@
-"""What every backend promises, in Paddle, PyTorch, JAX and TensorFlow, on thin models."""
+"""Promises of every backend, on narrow models: Paddle, PyTorch, JAX and TensorFlow."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -6,7 +6,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
-import paddle  # noqa: F401 - not for a quick check; other frameworks may be missing
+import paddle  # noqa: F401 - excludes this file from the quick check; others may be missing
 import pytest
 from narrow import replace_sizes
 from sides import PADDLE_2, SIDES, equal, side_of, step, use_float32
@@ -14,19 +14,18 @@ from sides import PADDLE_2, SIDES, equal, side_of, step, use_float32
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS, multiply_adds, optimizer_settings
 
-# PyTorch's compiler uses what PyTorch itself has deprecated.
+# PyTorch's compiler uses deprecated parts of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
 STEPS = {"vgg16": 60}
-"""With the same batch; else 20."""
-LAYOUTS = ("NHWC", "NCHW")
+"""Steps on the repeated batch, by default 20."""
 RATE = {"resnet50": 32, "vgg16": 96}
-"""The batch size whose learning rate two samples are trained with; else 2."""
+"""Batch size that sets the learning rate for training two samples, by default 2."""
 LOWER = {"amp": "float16", "bf16": "bfloat16"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def thin(tmp_path_factory):
-    """Thin models; what XLA makes of them is kept for trainers that compute the same."""
+def narrow(tmp_path_factory):
+    """Narrow models, and a cache of XLA's compiled programs."""
     if find_spec("jax"):
         import jax
 
@@ -44,28 +43,25 @@ def side(framework):
 
 @pytest.fixture
 def doubles(side):
-    """Trainers of float64, in which rounding can't be taken for a difference."""
+    """Makes trainers use float64, so that rounding is not mistaken for a difference."""
     side.backend.enable_float64()
     yield
     use_float32()
 
 
 def of(*frameworks, models=()):
-    """Run a test with each of these frameworks, and each of these models."""
-    marks = [pytest.mark.parametrize("framework", frameworks or SIDES)]
-    marks += [pytest.mark.parametrize("model", models)] if models else []
+    """Run a test with each of these frameworks and models."""
 
     def marked(test):
-        for mark in marks:
-            test = mark(test)
-        return test
+        test = pytest.mark.parametrize("framework", frameworks or SIDES)(test)
+        return pytest.mark.parametrize("model", models)(test) if models else test
 
     return marked
 
 
 @pytest.fixture(scope="module")
 def training():
-    """What trainings with a batch that stays the same came to, by framework and model."""
+    """Results of training on a repeated batch, by framework and model."""
 
     @cache
     def trained(framework, model):
@@ -81,12 +77,12 @@ def training():
         found.first = trainer.weights()
         found.effective = trainer.effective(batch)
         found.multiply_adds = trainer.multiply_adds(batch)
-        found.looked_at = [step(trainer, batch) for _ in range(2)]
+        found.inspected = [step(trainer, batch) for _ in range(2)]
         again = begun(1)
         found.again = [step(again, batch) for _ in range(2)]
         found.other = step(begun(2), batch)
         if model == "vgg16":
-            # Half of a narrow layer is too little to learn two images in a few steps.
+            # Half of a narrow layer cannot learn two images in a few steps.
             trainer.disable_dropout()
         found.losses = [step(trainer, batch) for _ in range(STEPS.get(model, 20))]
         found.evaluated = trainer.evaluate(batch)
@@ -98,7 +94,7 @@ def training():
 @of(models=MODELS)
 def test_a_seed_gives_the_same_losses_even_with_inspection(training, framework, model):
     found = training(framework, model)
-    assert found.looked_at == found.again
+    assert found.inspected == found.again
     assert found.other != found.again[0]
 
 
@@ -142,9 +138,9 @@ def test_initial_weights_match_paddles_names_shapes_and_spread(training, framewo
             assert np.array_equal(ours[name], expected), name
             continue
         # Six standard errors.
-        near, deviation = 6 / expected.size**0.5, float(expected.std())
-        assert ours[name].std() == pytest.approx(deviation, rel=near), name
-        assert ours[name].mean() == pytest.approx(0, abs=near * deviation), name
+        tolerance, deviation = 6 / expected.size**0.5, float(expected.std())
+        assert ours[name].std() == pytest.approx(deviation, rel=tolerance), name
+        assert ours[name].mean() == pytest.approx(0, abs=tolerance * deviation), name
         reach = abs(expected).max() / expected.std()
         assert abs(ours[name]).max() / ours[name].std() == pytest.approx(reach, rel=0.4), name
 
@@ -182,14 +178,13 @@ def test_an_overflow_skips_the_step_and_halves_the_loss_scale(side):
     assert (trainer.skipped_steps, trainer.loss_scale) == (2, 2.0**13)
 
 
-# 96 pixels: VGG's features are then 3x3, so that places, too, could be mixed up.
+# With 96 pixels, VGG's features are 3x3, so that a transposition would be noticed.
 @pytest.mark.parametrize(("model", "size"), [("resnet50", 64), ("vgg16", 96)])
 @of("paddle", "torch", "jax")
 def test_both_layouts_compute_the_same(side, model, size):
     weights, found = None, []
-    for layout in LAYOUTS:
-        chosen = {"image_size": size, "layout": layout}
-        trainer = side.trainer(model, **chosen)
+    for layout in ("NHWC", "NCHW"):
+        trainer = side.trainer(model, image_size=size, layout=layout)
         trainer.disable_dropout()
         weights = weights or trainer.weights()
         trainer.load_weights(weights)
@@ -206,7 +201,7 @@ def test_both_layouts_compute_the_same(side, model, size):
 
 
 def distance(one, other):
-    """Relative, of what is more than rounding."""
+    """Return the relative distance of two arrays, ignoring rounding."""
     return np.linalg.norm(one - other) / (np.linalg.norm(one) + 1e-4)
 
 
@@ -230,7 +225,7 @@ def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
 
 @of(models=["vgg16", "bert", "gpt"])
 def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubles, model):
-    """Without batch norm, which sees micro-batches one by one."""
+    """Excludes ResNet-50, whose batch norm sees each micro-batch alone."""
     weights, found = None, []
     for accumulate in (1, 2):
         size = 4 // accumulate
@@ -266,9 +261,9 @@ def test_loaded_weights_give_the_same_loss_and_gradients(side, model):
     one, other = first.gradients(), second.gradients()
     assert equal(one, other) and one.keys() == weights.keys()
     first.update()
-    # What was handed out is a copy, which the step leaves as it is.
+    # The step does not change weights handed out before.
     assert equal(weights, kept) and not equal(weights, first.weights())
-    # Dropped: they are not added to the next ones.
+    # After zero_grad, gradients do not accumulate.
     second.zero_grad()
     second.backward(batch)
     assert equal(second.gradients(), other)
@@ -301,7 +296,7 @@ def test_padding_does_not_count_in_loss_and_accuracy(side):
     trainer = side.trainer("bert")
     trainer.disable_dropout()
     *tokens, positions, labels, next_sentence = side.arrays("bert")
-    # One word is guessed right.
+    # Make one prediction correct.
     _loss, (scores, _pairs) = trainer.predict(side.batch("bert"))
     labels[0, 0] = trainer.array(scores).reshape(-1, scores.shape[-1])[0].argmax()
     padded = (np.pad(array, ((0, 0), (0, 2))) for array in (positions, labels))
@@ -318,15 +313,13 @@ def test_numpy_and_dali_arrays_become_equal_tensors(side):
     dali = pytest.importorskip("nvidia.dali.tensors")
     images = np.random.default_rng(0).standard_normal((2, 8, 8, 3), np.float32)
     labels = np.asarray([[3], [999]], np.int64)
-    for arrays in (
-        (images, labels),
-        (dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)),
-    ):
-        taken = side.tensors(arrays)
-        assert np.array_equal(np.asarray(taken[0]), images)
-        assert np.array_equal(np.asarray(taken[1]), labels)
+    dali_arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
+    for arrays in ((images, labels), dali_arrays):
+        tensors = side.tensors(arrays)
+        assert np.array_equal(np.asarray(tensors[0]), images)
+        assert np.array_equal(np.asarray(tensors[1]), labels)
         if side.framework == "torch" or (side.framework == "paddle" and not PADDLE_2):
-            assert taken[0].data_ptr() == images.ctypes.data
+            assert tensors[0].data_ptr() == images.ctypes.data
 
 
 @of("torch", "tensorflow")
@@ -352,7 +345,7 @@ def test_a_profile_has_the_seconds_of_each_part_of_a_step(side):
     step(trainer, batch)
     found = side.backend.profile(lambda: step(trainer, batch), 2)
     assert found.keys() == {"step", "forward", "backward", "optimizer", "communication"}
-    # XLA and TensorFlow make one program of forward and backward pass.
+    # XLA and TensorFlow compile forward and backward pass into one program.
     known = ["optimizer"]
     if side.framework in ("paddle", "torch"):
         known += ["forward", "backward"]

@@ -1,4 +1,4 @@
-"""The suite's own benchmarks: every figure still runs, is stored and shown as a page."""
+"""perfkit's own benchmarks: every figure runs, is stored and shown on a page."""
 
 import importlib
 import json
@@ -48,25 +48,25 @@ def interrupts():
 
 @pytest.fixture
 def made(tmp_path):
-    """Two figures and one that failed, in a folder of outputs."""
+    """An outputs folder with two figures and a failed one."""
     assert [runner.run(figure, tmp_path) for figure in (timer, ratio, falls)] == [1, 1, 0]
     return tmp_path
 
 
 def start(monkeypatch, outputs, *names, known=(falls, timer, ratio)):
-    """Run figures of this file as the script does; the exit status."""
+    """Run figures of this file as the script does and return the exit status."""
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *names, "--outputs", str(outputs)])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exited:
         runner.main(dict.fromkeys(known, 1))
-    return ended.value.code
+    return exited.value.code
 
 
 def shown(outputs):
     return unescape((outputs / "bench" / "report.html").read_text())
 
 
-def spoil(outputs, old, new):
-    """Replace a text in the stored file."""
+def replace_once(outputs, old, new):
+    """Replace the first occurrence of `old` in the stored file."""
     figures_file(outputs).write_text(figures_file(outputs).read_text().replace(old, new, 1))
 
 
@@ -93,7 +93,7 @@ def test_every_benchmark_runs_at_its_smallest_size(name, tmp_path):
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(300)
 def test_a_kill_at_a_random_moment_leaves_nothing():
-    """The long form, with 200 kills, is benchmarks/soak.py."""
+    """benchmarks/soak.py makes 200 kills by default."""
     mounted = ["unshare", "--mount", "sh", "-c"]
     mounted += ['mount -t tmpfs none /dev/shm && exec "$0" "$@"']
     command = [*mounted, sys.executable, "benchmarks/soak.py", "4"]
@@ -114,14 +114,14 @@ def test_numbers_are_stored_with_their_runs(made):
     stored = read_figures(made)
     (step,) = stored["timer"].numbers
     assert (step.value, step.interval, step.interval_level, step.n) == (2, (1, 4), 0.75, 3)
-    both, share = stored["ratio"].numbers
-    assert both.runs == [2.0, 1.5, 1.0] and both.value == 1.5 and both.interval == (1.0, 2.0)
+    ratio, share = stored["ratio"].numbers
+    assert ratio.runs == [2.0, 1.5, 1.0] and ratio.value == 1.5 and ratio.interval == (1.0, 2.0)
     assert share.value == 5 / 6 and share.n == 6
     assert stored["timer"].about == "What a step costs, said in two lines."
 
 
 def test_a_failure_is_stored_and_the_other_benchmarks_run(tmp_path, monkeypatch, capsys):
-    """One figure alone replaces its own entry only."""
+    """Running a single figure replaces only its own entry."""
     assert start(monkeypatch, tmp_path) == "Failed: falls"
     before = read_figures(tmp_path)
     assert [*before] == ["falls", "timer", "ratio"] and before["timer"].failure is None
@@ -134,8 +134,8 @@ def test_a_failure_is_stored_and_the_other_benchmarks_run(tmp_path, monkeypatch,
 
 
 def test_an_interruption_keeps_finished_figures(tmp_path, monkeypatch):
-    ended = start(monkeypatch, tmp_path, known=(timer, interrupts, ratio))
-    assert ended == "Failed: interrupts (interrupted)"
+    status = start(monkeypatch, tmp_path, known=(timer, interrupts, ratio))
+    assert status == "Failed: interrupts (interrupted)"
     assert [*read_figures(tmp_path)] == ["timer"] and "each step" in shown(tmp_path)
 
 
@@ -151,8 +151,8 @@ def test_unknown_names_and_invalid_variables_are_rejected(tmp_path, capsys, monk
 def test_an_unreadable_figures_file_is_rejected_and_kept(made, monkeypatch, capsys):
     figures_file(made).write_text("{")
     assert start(monkeypatch, made, "timer") == 2
-    told = capsys.readouterr().err
-    assert "figures.json: not JSON, perhaps cut off" in told and "move it away" in told
+    error = capsys.readouterr().err
+    assert "figures.json: not JSON, perhaps cut off" in error and "move it away" in error
     assert not runner.run(timer, made) and "not stored: " in capsys.readouterr().out
     assert figures_file(made).read_text() == "{"
 
@@ -163,7 +163,7 @@ def test_the_last_line_of_a_failed_command_is_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "why"),
     [
         ('_version": 1', '_version": 2', "schema_version is 2, this perfkit reads 1"),
         ("4.0\n", "NaN\n", "finite number"),
@@ -175,14 +175,14 @@ def test_the_last_line_of_a_failed_command_is_the_reason():
         ('"seconds"', '"more": 1, "seconds"', "Extra inputs are not permitted"),
     ],
 )
-def test_malformed_figures_are_rejected_with_the_file_name(made, old, new, told):
-    spoil(made, old, new)
-    with pytest.raises(ResultError, match=rf"figures\.json: .*{re.escape(told)}"):
+def test_malformed_figures_are_rejected_with_the_file_name(made, old, new, why):
+    replace_once(made, old, new)
+    with pytest.raises(ResultError, match=rf"figures\.json: .*{re.escape(why)}"):
         read_figures(made)
 
 
 def test_statistics_are_recomputed_from_the_stored_runs(made):
-    spoil(made, '"value": 2.0', '"value": 1.0')
+    replace_once(made, '"value": 2.0', '"value": 1.0')
     assert read_figures(made)["timer"].numbers[0].value == 2.0
 
 
@@ -201,8 +201,8 @@ def test_index_and_page_link_only_existing_files(made):
 
 def test_foreign_text_is_escaped_and_another_environment_named(made):
     for text in ("What a step", "images/s", "each step", "the disk", ".venv/bin"):
-        spoil(made, text, json.dumps(HOSTILE)[1:-1])
-    spoil(made, CPU, CPU + json.dumps(HOSTILE)[1:-1])
+        replace_once(made, text, json.dumps(HOSTILE)[1:-1])
+    replace_once(made, CPU, CPU + json.dumps(HOSTILE)[1:-1])
     page.write_page(made)
     text = (made / "bench" / "report.html").read_text()
     assert text.count("<script") == 1 and "<img" not in text and text.count("&lt;script") >= 6

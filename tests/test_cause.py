@@ -1,7 +1,8 @@
-"""Which rank is named for the end of a repeat, from what is known of all of them."""
+"""Which rank or cause is named for a failed repeat, given the state of all ranks."""
 
 import errno
 import os
+from itertools import product
 
 import pytest
 
@@ -23,24 +24,24 @@ CONNECTION_LOST = reported("connection closed")
 
 
 def came_to(done, begun=None, *further):
-    """Events of a rank that finished step `done` and had the batch of step `begun`."""
+    """Return the events of a rank that finished step `done` and got the batch of `begun`."""
     batches = [{"event": "batch", "step": n} for n in range(1, (begun or done) + 1)]
     steps = [{"event": "step", "step": n} for n in range(1, done + 1)]
     return [{"event": "start"}, *batches, *steps, *further]
 
 
 def found(*events, exited_at=None, idle_seconds=(0, 0), **changes):
-    """Code and sentence."""
+    """Return code and sentence of the failure."""
     exit_info = {"status": 250, "exited_at": exited_at or {}, "killed_for_memory": False}
     exit_info |= {"free_bytes": 2**30, "logs": {}} | changes
-    told = cause([*events], NODES, ExitInfo(**exit_info), list(idle_seconds))
-    return told.code, sentence(told)
+    named = cause([*events], NODES, ExitInfo(**exit_info), list(idle_seconds))
+    return named.code, sentence(named)
 
 
 def test_a_specific_error_outranks_a_peers_lost_connection():
     memory = reported("too big", "out_of_memory")
-    told = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory))
-    assert told == ("out_of_memory", f"{NAMES[1]}: too big")
+    named = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory))
+    assert named == ("out_of_memory", f"{NAMES[1]}: too big")
 
 
 @pytest.mark.parametrize("killed", [0, 1])
@@ -48,8 +49,8 @@ def test_of_two_ranks_seen_dead_at_once_the_silent_one_is_named(
     killed,
 ):
     logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
-    told = found(came_to(3, 4), came_to(3, 4), exited_at={0: 5.0, 1: 5.0}, logs=logs)
-    assert told[0] == "worker_died" and told[1].startswith(f"{NAMES[killed]} {DIED} 3")
+    code, text = found(came_to(3, 4), came_to(3, 4), exited_at={0: 5.0, 1: 5.0}, logs=logs)
+    assert code == "worker_died" and text.startswith(f"{NAMES[killed]} {DIED} 3")
 
 
 def test_a_rank_that_exited_first_outranks_its_complaining_peer():
@@ -63,8 +64,8 @@ def test_a_rank_that_exited_first_outranks_its_complaining_peer():
 def test_a_raising_rank_outranks_its_aborted_peer():
     raised = came_to(3, 3, reported("KeyError: 'planted'"))
     logs = {"rank0": "FatalError: `Process abort signal`"}
-    told = found(came_to(3, 4), raised, exited_at={0: 5.0, 1: 5.0}, logs=logs)
-    assert told[1] == f"{NAMES[1]}: KeyError: 'planted'"
+    _code, text = found(came_to(3, 4), raised, exited_at={0: 5.0, 1: 5.0}, logs=logs)
+    assert text == f"{NAMES[1]}: KeyError: 'planted'"
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -72,32 +73,30 @@ def test_a_raising_rank_outranks_its_aborted_peer():
 def test_the_stalled_rank_is_named_not_the_one_that_gave_up(reports, ended_by_launcher_at):
     patient = came_to(3, 4, *([CONNECTION_LOST] if reports else []))
     exited_at = {0: 5.0, 1: ended_by_launcher_at}
-    told = found(patient, came_to(3, 3), exited_at=exited_at, idle_seconds=(30, 31))
-    assert told[0] == "worker_stalled"
-    assert told[1].startswith(f"{NAMES[1]} stalled after step 3; then {NAMES[0]}")
+    code, text = found(patient, came_to(3, 3), exited_at=exited_at, idle_seconds=(30, 31))
+    assert code == "worker_stalled"
+    assert text.startswith(f"{NAMES[1]} stalled after step 3; then {NAMES[0]}")
 
 
 def test_a_rank_behind_for_a_moment_has_not_stalled():
-    exited_at, idle_seconds = {0: 5.0, 1: 6.5}, (0.3, 0.3)
-    told = found(came_to(3, 4), came_to(3, 3), exited_at=exited_at, idle_seconds=idle_seconds)
-    assert told[1].startswith(f"{NAMES[0]} {DIED} 3")
+    times = {"exited_at": {0: 5.0, 1: 6.5}, "idle_seconds": (0.3, 0.3)}
+    _code, text = found(came_to(3, 4), came_to(3, 3), **times)
+    assert text.startswith(f"{NAMES[0]} {DIED} 3")
 
 
 def test_node_and_machine_errors_outrank_rank_errors():
     lost = failure("node_lost", node="node 1 (b)", detail="it closed the connection")
-    told = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=lost)
-    assert told == ("node_lost", sentence(lost))
-    for changes, code in (
-        ({"free_bytes": 0}, "disk_full"),
-        ({"killed_for_memory": True}, "out_of_memory"),
-    ):
+    named = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=lost)
+    assert named == ("node_lost", sentence(lost))
+    codes = {"disk_full": {"free_bytes": 0}, "out_of_memory": {"killed_for_memory": True}}
+    for code, changes in codes.items():
         assert found(came_to(3), came_to(3), exited_at={1: 5.0}, **changes)[0] == code
 
 
 def test_ranks_that_ended_normally_are_not_blamed():
-    well = came_to(9, 9, {"event": "end"})
-    told = found(well, came_to(9, 9), exited_at={0: 5.0, 1: 5.2})
-    assert told[1].startswith(f"{NAMES[1]} {DIED} 9")
+    ended = came_to(9, 9, {"event": "end"})
+    _code, text = found(ended, came_to(9, 9), exited_at={0: 5.0, 1: 5.2})
+    assert text.startswith(f"{NAMES[1]} {DIED} 9")
 
 
 def test_workers_without_events_are_reported_with_their_last_lines():
@@ -109,7 +108,7 @@ def test_workers_without_events_are_reported_with_their_last_lines():
 
 
 @pytest.mark.parametrize(
-    ("events", "nodes", "told"),
+    ("events", "nodes", "detail"),
     [
         ([came_to(3, 4), came_to(3, 3)], NODES, f"furthest behind: {NAMES[1]} after step 3"),
         ([came_to(3, 4), []], NODES, f"furthest behind: {NAMES[1]}"),
@@ -131,26 +130,24 @@ def test_workers_without_events_are_reported_with_their_last_lines():
         ),
     ],
 )
-def test_a_timeout_names_the_ranks_furthest_behind(events, nodes, told):
+def test_a_timeout_names_the_ranks_furthest_behind(events, nodes, detail):
     behind = failure("timeout", repeat=1, seconds=20, **furthest_behind(events, nodes))
-    assert sentence(behind) == f"repeat 1 took over 20 s; {told}"
+    assert sentence(behind) == f"repeat 1 took over 20 s; {detail}"
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
+    ("code", "number"),
     [
-        (errno.ENOSPC, "disk_full"),
-        (errno.EDQUOT, "disk_full"),
-        (errno.EIO, "io_error"),
-        (errno.EROFS, "io_error"),
+        *product(["disk_full"], (errno.ENOSPC, errno.EDQUOT)),
+        *product(["io_error"], (errno.EIO, errno.EROFS)),
     ],
 )
-def test_an_unwritten_worker_failure_is_read_from_its_log(number, code):
-    """For another file, or in its user's share: there may be free bytes on the disk."""
+def test_an_unwritten_worker_failure_is_read_from_its_log(code, number):
+    """The disk may still have free bytes, for example if a quota is exhausted."""
     error = OSError(number, os.strerror(number), "rank0.jsonl")
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
-    told = found([], came_to(1), exited_at={0: 5.0}, logs=logs)
-    assert told == (code, f"OSError: {error}")
+    named = found([], came_to(1), exited_at={0: 5.0}, logs=logs)
+    assert named == (code, f"OSError: {error}")
     assert worker.classify(error)[0] == unwritten(error).code == code
 
 

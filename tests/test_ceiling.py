@@ -1,4 +1,4 @@
-"""The peaks' arithmetic, on devices of known speed."""
+"""Peak measurement on fake devices of known speed."""
 
 import pytest
 
@@ -7,8 +7,7 @@ from perfkit.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measur
 
 
 class Machine:
-    """Works at known speeds on a clock of its own; every third tenth of a second, something
-    disturbs it."""
+    """Works at known speeds on its own clock, but at half speed for 0.1 s of every 0.3 s."""
 
     def __init__(self, flops_per_second, bytes_per_second):
         self.speeds = flops_per_second, bytes_per_second
@@ -28,7 +27,7 @@ class Machine:
         first = [0.05]
 
         def multiply():
-            # The first call of a size loads something.
+            # The first call of a size includes loading.
             self.take(2 * size**3 / self.speeds[0] + (first.pop() if first else 0))
 
         return multiply
@@ -60,7 +59,7 @@ def test_measuring_peaks_takes_the_intended_time():
 
 
 class Waited(CpuDevice):
-    """Waiting for it takes 15 us; counts the calls between two synchronizations."""
+    """Takes 15 us per synchronization and counts the calls between two synchronizations."""
 
     def __init__(self, machine):
         super().__init__(machine.clock)
@@ -76,7 +75,7 @@ def test_synchronization_does_not_lower_a_fast_devices_peak():
     machine = Machine(8e14, 3e12)
     device = Waited(machine)
     found = measure_peak(machine, device, machine.clock)
-    # A copy takes 0.18 ms: timed alone, it would seem 8 % slower.
+    # A copy takes 0.18 ms; timed alone, it would appear 8 % slower.
     assert found["copy_bytes_per_second"] == pytest.approx(3e12, rel=1e-3)
     assert found["matmul_flops_per_second"] == pytest.approx(8e14, rel=1e-3)
     groups = [calls for calls in device.groups if calls > 1]
@@ -93,7 +92,7 @@ def test_a_long_call_is_timed_alone():
 
 def test_an_asynchronous_device_is_synchronized():
     class Asynchronous(CpuDevice):
-        """Calls only hand work over; the time passes in synchronize."""
+        """Its calls only queue work; the time passes in synchronize."""
 
         def synchronize(self):
             machine.now += machine.pending

@@ -1,4 +1,4 @@
-"""The command line: help, parameters, exit statuses."""
+"""The command line's help."""
 
 import re
 

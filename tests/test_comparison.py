@@ -1,4 +1,4 @@
-"""Comparisons: the ratio and its interval, what may be compared with what, and the verdict."""
+"""Comparisons: ratio and interval, comparability, verdict."""
 
 import json
 import random
@@ -25,10 +25,10 @@ from perfkit.results.store import read_result
 from perfkit.statistics import Estimate, ratio_interval
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
-"""Throughputs of five repeats that lie close together."""
+"""Throughputs of five similar repeats."""
 FLEETX = {"device": "gpu", "gpus": 8, "batch_size": 128, "execution": "static"}
 FLEETX |= {"strategy": "fleetx-fp32"}
-"""The configuration behind the 2506.47 images/s of the FleetX ResNet-50 page."""
+"""The configuration of 2506.47 images/s on the FleetX ResNet-50 page."""
 
 
 def times(factor, values=BASE):
@@ -37,7 +37,7 @@ def times(factor, values=BASE):
 
 @pytest.fixture
 def sides(tmp_path):
-    """Store results made by hand; the folders of those of A and of those of B."""
+    """Stores results and returns the folders of A and B."""
 
     def stored(ones, others):
         return write_all(tmp_path / "a", *ones), write_all(tmp_path / "b", *others)
@@ -47,12 +47,12 @@ def sides(tmp_path):
 
 @pytest.fixture
 def compare(sides):
-    """Compare such results."""
+    """Stores and compares results."""
     return lambda ones, others, **how: perfkit.compare(*sides(ones, others), **how)
 
 
 def refused(*sides, **how):
-    """Why these are not compared, on one line."""
+    """Return the error of a rejected comparison on one line."""
     with pytest.raises(perfkit.ComparisonError) as error:
         perfkit.compare(*sides, **how)
     return " ".join(str(error.value).split())
@@ -64,7 +64,7 @@ def words(text):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """Two stored measurements, the second 3 % slower, in their outputs."""
+    """An outputs folder with two measurements, the second 3 % slower."""
     base = measured(BASE, label="base")
     slower = measured(times(0.97), label="new", facts={"paddle": "3.4.0"})
     return write_all(tmp_path_factory.mktemp("kept") / "outputs", base, slower)
@@ -72,7 +72,7 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def files(kept):
-    """Their folders, for tests that leave them as they are."""
+    """The folders of `kept`, for tests that do not change them."""
     return [str(path) for path in sorted(kept.iterdir())]
 
 
@@ -86,8 +86,8 @@ def command(*words):
 
 
 def test_estimate_and_interval_match_the_textbook():
-    # Permeability of the membrane, Hollander, Wolfe and Chicken, example 4.1; a shift there
-    # is a factor here. R's wilcox.test(x, y, conf.int = TRUE) gives the same.
+    # Permeability of the membrane, Hollander, Wolfe and Chicken, example 4.1, with factors
+    # instead of shifts. R's wilcox.test(x, y, conf.int = TRUE) agrees.
     x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]
     y = [1.15, 0.88, 0.90, 0.74, 1.21]
     found = ratio_interval([*map(exp, x)], [*map(exp, y)])
@@ -96,7 +96,7 @@ def test_estimate_and_interval_match_the_textbook():
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "level"),
-    [  # The largest U that is significant at 5 % on two sides is k - 1, as tables print it.
+    [  # k - 1 is the tables' largest U that is significant at 5 % in a two-sided test.
         (4, 4, 1, 1 - 2 / 70),
         (5, 5, 3, 1 - 8 / 252),
         (7, 7, 9, 1 - 130 / 3432),
@@ -104,10 +104,10 @@ def test_estimate_and_interval_match_the_textbook():
     ],
 )
 def test_interval_ends_are_the_tabulated_order_statistics(m, n, k, level):
-    # Powers of 2 whose pairwise ratios are all different, so that their order tells k.
+    # Powers of 2 with distinct pairwise ratios, so that k follows from their order.
     values = [2.0**i for i in range(m)]
     base = [2.0 ** (i / (m + 1) / 2) for i in range(n)]
-    ratios = sorted(value / one for value in values for one in base)
+    ratios = sorted(value / other for value in values for other in base)
     found = ratio_interval(values, base)
     assert (found.low, found.high) == pytest.approx((ratios[k - 1], ratios[-k]))
     assert found.level == pytest.approx(level, abs=5e-5)
@@ -115,7 +115,7 @@ def test_interval_ends_are_the_tabulated_order_statistics(m, n, k, level):
 
 def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
     chance = random.Random(7)
-    said = []
+    rejections = 0
     for _simulation in range(300):
         m, n = chance.choice([(4, 4), (5, 5), (5, 7), (7, 7)])
         base = [chance.gauss(100, 1) for _repeat in range(n)]
@@ -123,15 +123,15 @@ def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
         found = ratio_interval(values, base)
         rejected = mannwhitneyu(values, base, method="exact").pvalue <= 0.05
         assert (not found.low <= 1 <= found.high) == rejected
-        said.append(rejected)
-    assert 50 < sum(said) < 250
+        rejections += rejected
+    assert 50 < rejections < 250
 
 
 def test_swapping_the_sides_inverts_ratio_and_interval():
     found = ratio_interval([3.0, 4.0, 5.5, 7.0], BASE)
-    other = ratio_interval(BASE, [3.0, 4.0, 5.5, 7.0])
-    turned = (1 / other.value, 1 / other.high, 1 / other.low)
-    assert found[:3] == pytest.approx(turned) and found.level == other.level
+    swapped = ratio_interval(BASE, [3.0, 4.0, 5.5, 7.0])
+    inverse = (1 / swapped.value, 1 / swapped.high, 1 / swapped.low)
+    assert found[:3] == pytest.approx(inverse) and found.level == swapped.level
 
 
 @pytest.mark.parametrize(("m", "n", "level"), [(1, 1, 0.0), (1, 7, 0.75), (3, 3, 0.9)])
@@ -143,14 +143,14 @@ def test_too_few_repeats_give_the_range_with_its_level(m, n, level):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "expected"),
     [(1.001, 1.1, "faster"), (0.9, 0.999, "slower"), (0.9, 1.1, "no difference")],
 )
-def test_the_verdict_depends_on_whether_the_interval_contains_1(low, high, said):
-    assert verdict(Estimate(1.0, low, high, 0.96), 0.95) == said
+def test_the_verdict_depends_on_whether_the_interval_contains_1(low, high, expected):
+    assert verdict(Estimate(1.0, low, high, 0.96), 0.95) == expected
 
 
-# What is claimed of it, in short; `benchmarks/simulations.py` shows more.
+# Short simulations; `benchmarks/simulations.py` runs more.
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
@@ -177,7 +177,7 @@ def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
     assert abs(covered - printed) <= 0.01
 
 
-# What may be compared with what.
+# Comparability.
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
     [
         (BASE, times(0.97), 0.02, "slower", True),
         (BASE, times(0.97), 0.04, "slower", False),
-        # A large drop that may be noise.
+        # A large drop within the noise.
         ([100.0, 60.0, 140.0, 80.0], times(0.9), 0.02, "no difference", False),
         (BASE[:3], times(0.5, BASE[:3]), 0.02, "undecided", False),
     ],
@@ -217,17 +217,17 @@ def test_a_regression_is_significant_and_beyond_the_threshold(
     ],
 )
 def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, values):
-    both = sides([measured(BASE)], [measured(times(1.1), **changes)])
-    told = refused(*both)
+    folders = sides([measured(BASE)], [measured(times(1.1), **changes)])
+    told = refused(*folders)
     assert f"{key}: {values}" in told and told.endswith(f"say so: --across {key}")
-    found = perfkit.compare(*both, across=[key])
+    found = perfkit.compare(*folders, across=[key])
     assert [*found.pairs[0].across] == [key] and key not in found.pairs[0].keys
     assert f"across {key}: {values}" in str(found) and found.pairs[0].verdict == "faster"
 
 
 def test_all_differences_are_reported_together(sides):
-    both = sides([measured(BASE)], [measured(BASE, batch_size=8, layout="NHWC")])
-    told = refused(*both, across=["layout"])
+    folders = sides([measured(BASE)], [measured(BASE, batch_size=8, layout="NHWC")])
+    told = refused(*folders, across=["layout"])
     assert "batch_size: 32 | 8" in told and "--across layout --across batch_size" in told
 
 
@@ -255,12 +255,11 @@ def test_software_and_labels_may_differ_and_are_reported(compare, changes, told)
 
 
 def test_framework_settings_may_differ_and_are_reported(compare):
-    both = [measured(BASE), measured(BASE)]
-    for number, optimizer in enumerate(("fused", "foreach")):
-        update = {"settings": {"optimizer": optimizer}}
-        used = both[number].effective.model_copy(update=update)
-        both[number] = both[number].model_copy(update={"effective": used})
-    (pair,) = compare(both[:1], both[1:]).pairs
+    result, results = measured(BASE), []
+    for optimizer in ("fused", "foreach"):
+        used = result.effective.model_copy(update={"settings": {"optimizer": optimizer}})
+        results.append(result.model_copy(update={"effective": used}))
+    (pair,) = compare(results[:1], results[1:]).pairs
     assert pair.differs == {"settings.optimizer": ("fused", "foreach")} and not pair.across
 
 
@@ -272,18 +271,18 @@ def test_every_fact_is_hardware_or_software():
 
 
 def test_every_parameter_is_a_key_or_does_not_define_the_work():
-    elsewhere = {"label", "launcher", "hosts", "data_dir", "timeout", "port", "outputs_dir"}
-    # Its packages' versions are what differs.
-    elsewhere |= {"python"}
+    not_work = {"label", "launcher", "hosts", "data_dir", "timeout", "port", "outputs_dir"}
+    # The package versions of `python` are compared instead.
+    not_work |= {"python"}
     in_topology = {"nodes", "processes", "gpus"}
-    work = {*perfkit.Config.model_fields} - elsewhere - in_topology
-    assert work <= {*KEYS} and not elsewhere & {*KEYS} and "topology" in KEYS
+    work = {*perfkit.Config.model_fields} - not_work - in_topology
+    assert work <= {*KEYS} and not not_work & {*KEYS} and "topology" in KEYS
 
 
 def test_long_values_are_shown_where_they_differ(sides):
     matrix = "GPU0 X NV1 NV2 NV1 SYS SYS SYS SYS " * 3
     facts = [{"gpu_topology": matrix + end} for end in ("PIX", "NODE")]
-    told = refused(*sides(*([measured(BASE, facts=one)] for one in facts)))
+    told = refused(*sides(*([measured(BASE, facts=changes)] for changes in facts)))
     assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", told)
 
 
@@ -295,7 +294,7 @@ def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     assert [name[:-9] for name in found.alone_a] == ["resnet50-fp32-1x1-b4-0"]
     assert [name[:-9] for name in found.alone_b] == ["resnet50-fp32-1x1-b32-2"]
     assert "1 of A without partner in B" in str(found) and found.alone_b[0] in str(found)
-    # One regression among many is one.
+    # A single regression makes the whole comparison one.
     assert [pair.regressed for pair in found.pairs] == [False, True] and found.regressed
     told = "2 pairs at 95 %: 1 slower, 1 no difference; 1 slower by more than 2 %"
     assert told in str(found)
@@ -344,9 +343,10 @@ def test_a_failure_of_other_work_is_a_regression_only_with_across(compare):
 
 
 def test_a_failure_in_both_is_named_and_no_regression(compare):
-    some = [measured(BASE, batch_size=4), measured([], batch_size=8)]
-    found = compare(some, [measured(times(1.01), batch_size=4), some[1]])
-    assert not found.regressed and [one.side for one in found.failed] == ["A", "B"]
+    failed = measured([], batch_size=8)
+    ones = [measured(BASE, batch_size=4), failed]
+    found = compare(ones, [measured(times(1.01), batch_size=4), failed])
+    assert not found.regressed and [failure.side for failure in found.failed] == ["A", "B"]
 
 
 def test_partial_measurements_are_compared_and_their_distance_reported(compare):
@@ -413,20 +413,20 @@ def test_a_published_number_is_compared_only_with_its_configuration(kept):
     assert "both published" in refused("fleetx-resnet50", "dlperf-resnet50")
 
 
-# What A and B name.
+# Names of A and B.
 
 
 def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
     copy = tmp_path / "base.json"
     copy.write_text(Path(files[0], "result.json").read_text())
-    names = [copy, f"{files[0]}/result.json", files[0], "label:base", "base"]
-    found = [perfkit.compare(name, "new", outputs=kept) for name in names]
-    assert all(one.pairs == found[1].pairs for one in found[1:])
-    copied, whole = (one.pairs[0] for one in found[:2])
-    assert copied.ratio == whole.ratio
-    assert copied.a.warnings == [*whole.a.warnings, "raw_steps_unreadable"]
+    names = [f"{files[0]}/result.json", files[0], "label:base", "base"]
+    copied, *found = [perfkit.compare(name, "new", outputs=kept) for name in (copy, *names)]
+    (pair,) = found[0].pairs
+    assert all(comparison.pairs == [pair] for comparison in found)
+    assert copied.pairs[0].ratio == pair.ratio
+    assert copied.pairs[0].a.warnings == [*pair.a.warnings, "raw_steps_unreadable"]
     taken = ["result", "result", "result", "label", "label"]
-    assert [one.a.taken_as for one in found] == taken
+    assert [comparison.a.taken_as for comparison in (copied, *found)] == taken
 
 
 def test_the_empty_label_can_be_named(tmp_path):
@@ -527,13 +527,14 @@ def test_the_json_holds_the_whole_comparison(files, tmp_path):
 def test_control_characters_in_results_are_escaped(tmp_path):
     evil = {"facts": {"paddle": "3\x1b[2J\x1b]0;x\x07"}}
     results = {"a": measured(BASE), "b": measured(times(1.1), **evil)}
-    both = [keep(tmp_path / f"{n}\x1b[31m", result).folder for n, result in results.items()]
-    done = command(*both)
+    done = command(
+        *(keep(tmp_path / f"{n}\x1b[31m", result).folder for n, result in results.items())
+    )
     assert done.exit_code == 0 and "\x1b" not in done.output + done.stderr
 
 
 def test_a_result_contradicting_its_raw_files_is_rejected(kept, tmp_path):
-    """Also where it agrees with itself."""
+    """Even if it is consistent in itself."""
     outputs = shutil.copytree(kept, tmp_path / "outputs")
     folders = sorted(outputs.iterdir())
     content = json.loads((folders[1] / "result.json").read_text())
@@ -550,7 +551,7 @@ def test_a_result_contradicting_its_raw_files_is_rejected(kept, tmp_path):
     done = command(*folders)
     assert done.exit_code == 2
     assert "contradicts its raw files" in words(done.stderr) and why in words(done.stderr)
-    # Of a folder of many it is left out, and named.
+    # Among several results, it is left out and named.
     done = command("label:base", "label:new", "--outputs", outputs)
     assert done.exit_code == 2 and why in words(done.stderr)
 

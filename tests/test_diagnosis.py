@@ -1,10 +1,10 @@
-"""What is said to limit a measurement, and what would end it, on known parts."""
+"""Diagnoses: the bottleneck and the advice for known inputs and step parts."""
 
 import json
 import shutil
 
 import pytest
-from conftest import SMALL, as_options
+from conftest import IN_WORKER, SMALL, as_options
 from made import measured, stored
 
 import perfkit
@@ -36,7 +36,7 @@ from perfkit.statistics import Estimate
         ((0.98, 0.94, 1.0, 0.96), 1000.0, "undecided"),
         ((0.50, 0.2, 0.97, 0.96), 50.0, "undecided"),
         ((1.40, 1.3, 1.5, 0.67), 500.0, "undecided"),
-        # An input so fast that it can cost little proves nothing about these repeats.
+        # An input fast enough to cost little proves nothing about these repeats.
         ((1.04, 0.5, 1.99, 0.67), 1900.0, "undecided"),
         ((1.31, 0.8, 2.15, 0.96), 1900.0, "undecided"),
         ((0.80, 0.78, 0.82, 0.96), 1900.0, "mixed"),
@@ -47,7 +47,7 @@ def test_the_verdict_follows_from_ratio_and_input_rate(ratio, alone, limit):
 
 
 STALLS = ([0.5] * 20 + [4.0]) * 5
-"""While 4 s pass, training takes 4 batches; the rest of the time the input is ahead."""
+"""In a stall of 4 s, training takes 4 batches; otherwise the input is faster."""
 
 
 @pytest.mark.parametrize(
@@ -110,23 +110,23 @@ def test_an_unreadable_diagnosis_is_an_error_shown_on_the_page(tmp_path, change,
 
 def test_every_verdict_has_its_own_advice(tmp_path):
     config = measured([1.0], processes=2).config
-    said = {
+    texts = {
         verdict: " ".join(diagnosis_lines(made(verdict=verdict), config).values())
         for verdict in ("training-bound", "input-bound", "mixed", "undecided")
     }
-    assert len(set(said.values())) == 4
-    for text in said.values():
+    assert len(set(texts.values())) == 4
+    for text in texts.values():
         parts = ("Input alone", "Compute alone", "Both, training", "reused: both.")
-        places = [text.index(part) for part in (*parts, "98 % interval 49 % to 51 %")]
-        assert places == sorted(places)
-    assert "dali_threads=16 or more" in said["input-bound"]
-    assert "More repeats" in said["undecided"]
+        positions = [text.index(part) for part in (*parts, "98 % interval 49 % to 51 %")]
+        assert positions == sorted(positions)
+    assert "dali_threads=16 or more" in texts["input-bound"]
+    assert "More repeats" in texts["undecided"]
     parts = made().step_parts.model_copy(update={"communication": None})
-    untold = diagnosis_lines(made(step_parts=parts), config)["communication_included"]
-    assert "the profiler does not separate it" in untold
+    line = diagnosis_lines(made(step_parts=parts), config)["communication_included"]
+    assert "the profiler does not separate it" in line
     parts = made().step_parts.model_copy(update={"forward": None, "backward": None})
-    untold = diagnosis_lines(made(step_parts=parts), measured([1.0]).config)["optimizer"]
-    assert "does not separate forward and backward." in untold
+    line = diagnosis_lines(made(step_parts=parts), measured([1.0]).config)["optimizer"]
+    assert "does not separate forward and backward." in line
 
 
 DIAGNOSED = {"dali_threads": 2, "batch_size": 4}
@@ -134,7 +134,7 @@ DIAGNOSED = {"dali_threads": 2, "batch_size": 4}
 
 @pytest.fixture(scope="module")
 def measured_before(processes, samples, tmp_path_factory):
-    """Outputs with both measurements that a diagnosis begins with; tests take copies."""
+    """An outputs folder with both measurements that a diagnosis needs, to be copied."""
     outputs = tmp_path_factory.mktemp("measured")
     for kind in ("dali", "synthetic"):
         places = {"data_dir": str(samples), "outputs_dir": str(outputs), "input": kind}
@@ -166,7 +166,7 @@ def test_a_real_diagnosis_is_complete_and_shown_on_the_page(
     assert parts.forward + parts.backward + parts.optimizer <= parts.step
     evidence = sorted(path.parent.name for path in file.parent.glob("diagnosis/*/rank0.jsonl"))
     assert evidence == ["profile", "read_input-2"]
-    # One repeat of each decides nothing; reading is so fast that no other count is tried.
+    # One repeat of each is undecided; reading is so fast that no other count is tried.
     assert found.verdict == "undecided"
     assert found.reused == ["both", "compute alone"]
     assert "reused: both." in printed.out and "reused: compute alone." in printed.out
@@ -189,8 +189,7 @@ def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
 ):
     shutil.copytree(measured_before, tmp_path / "outputs")
     plant(
-        "import sys\n"
-        "if 'perfkit.worker.rank' in sys.orig_argv:\n"
+        f"{IN_WORKER}"
         "    import perfkit.worker.rank, perfkit.frameworks.paddle.backend as backend\n"
         "    def profile(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"

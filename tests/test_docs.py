@@ -1,4 +1,4 @@
-"""README and docs match the code: the reference is current, commands parse, links resolve."""
+"""README and docs match the code: current reference, valid commands, working links."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ PROSE = {path: re.sub(r"^```.*?^```", "", TEXTS[path], flags=re.M | re.S) for pa
 BLOCKS = "".join(re.findall(r"^```sh\n(.*?)^```", "".join(TEXTS.values()), re.M | re.S))
 EXTRAS = {*metadata("perfkit").get_all("Provides-Extra")}
 FOLDERS = "(?:perfkit|tests|benchmarks|notebooks|parameters|workflow|docs|outputs/examples)/"
-LINES = [shlex.split(one, comments=True) for one in BLOCKS.replace("\\\n", " ").splitlines()]
+LINES = [shlex.split(line, comments=True) for line in BLOCKS.replace("\\\n", " ").splitlines()]
 MENTIONED = re.findall(r"`((?:perfkit|make) [a-z][^`]*)`", "".join(PROSE.values()))
 
 

@@ -1,4 +1,4 @@
-"""What `perfkit doctor` sees before a measurement is started."""
+"""Checks of `perfkit doctor` before a measurement."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def test_a_healthy_machine_passes(small):
     lines = done.stdout.splitlines()
     assert any(line.startswith("ok    data: 24 images in ") for line in lines)
     assert max(map(len, lines)) <= 80
-    # A CPU build of Paddle has no NCCL, and needs none.
+    # A CPU build of Paddle has and needs no NCCL.
     assert any(line.startswith("-     nccl: ") for line in lines)
 
 
@@ -48,7 +48,6 @@ def test_unreadable_data_is_reported_with_file_and_line(small, samples, tmp_path
 def test_too_little_shared_memory_is_reported(small, monkeypatch):
     request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
     needed = 2 * 8 * 256 * 3 * 224 * 224 * 4 // 2**20
-
     small_disk = SimpleNamespace(free=64 * 2**20)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: small_disk)
     found = checks(**request)["shared memory"]
@@ -57,7 +56,7 @@ def test_too_little_shared_memory_is_reported(small, monkeypatch):
 
 
 def examined(pair, parameters, count, before=()):
-    """Exit status and output of doctor on the first `count` nodes."""
+    """Run doctor on the first `count` nodes and return their outputs and exit statuses."""
     hosts = ",".join(node.address for node in pair.nodes)
     options = as_options(parameters | {"nodes": 2, "launcher": "manual", "hosts": hosts})
     drivers = [
@@ -81,9 +80,9 @@ def test_two_equal_connected_nodes_pass(pair, small):
 
 
 def test_a_missing_node_is_named(pair, small):
-    ((said, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
+    ((output, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
     assert status == 1
-    assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not connect" in said
+    assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not connect" in output
 
 
 def test_a_taken_worker_port_is_named(pair, small):
@@ -93,14 +92,14 @@ def test_a_taken_worker_port_is_named(pair, small):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(pair.nodes[0].command(words), **pipes) as holder:
         holder.stdout.readline()
-        (said, status), _other = examined(pair, small(input="synthetic", port=29950), 2)
+        (output, status), _other = examined(pair, small(input="synthetic", port=29950), 2)
         holder.stdin.close()
     assert status == 1
-    assert f"FAIL  port taken: port 29951 of {address} on node 0" in " ".join(said.split("\n"))
+    assert f"FAIL  port taken: port 29951 of {address} on node 0" in output.replace("\n", " ")
 
 
 def test_unreachable_nodes_are_named(pair, small):
-    """Node 1 takes no connection of others, as behind a firewall."""
+    """Node 1 accepts no connections, as behind a firewall."""
     if not shutil.which("nft"):
         pytest.skip("nft is not installed")
     first, second = pair.nodes
@@ -109,8 +108,8 @@ def test_unreachable_nodes_are_named(pair, small):
         "add rule inet wall in tcp flags & (syn | ack) == syn drop"
     )
     subprocess.run(second.command(["nft", wall]), check=True)
-    (said, status), _other = examined(pair, small(input="synthetic"), 2)
+    (output, status), _other = examined(pair, small(input="synthetic"), 2)
     subprocess.run(second.command(["nft", "delete table inet wall"]), check=True)
     assert status == 1
     who = f"FAIL  network: node 0 ({first.address}) can't reach node 1 ({second.address})"
-    assert who in " ".join(said.split("\n"))
+    assert who in output.replace("\n", " ")

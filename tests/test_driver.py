@@ -1,4 +1,4 @@
-"""Real measurements: Paddle's launcher, workers and DALI; what survives when they fail."""
+"""Real measurements with Paddle's launcher, workers and DALI, and what survives failures."""
 
 import contextlib
 import errno
@@ -40,8 +40,8 @@ AT_BATCHES = (
     real = synthetic.batches
 
     def lose():
-        # The loss itself: of images or weights that are NaN, Paddle's kernels on a CPU make
-        # zeros, and the loss stays finite.
+        # Changes the loss itself, because Paddle's CPU kernels turn NaN images or weights into
+        # zeros, which keep the loss finite.
         from perfkit.frameworks.paddle.backend import Trainer
         backward = Trainer.backward
         Trainer.backward = lambda *args, **how: backward(*args, **how) * float("nan")
@@ -54,7 +54,7 @@ AT_BATCHES = (
     synthetic.batches = batches
 """
 )
-"""A worker whose synthetic input does something; batch 0 is the one before training."""
+"""Runs `fault` before a batch of a worker's synthetic input; batch 0 precedes training."""
 
 RAISE_IN_STEP = """
     import perfkit.worker.loop
@@ -64,9 +64,9 @@ RAISE_IN_STEP = """
 
     perfkit.worker.loop.StepTimer.stop = raise_in_step
 """
-"""A worker whose first step raises, whatever its input."""
+"""Makes a worker's first step raise, with any input."""
 
-# Python leaves an interrupt ignored that what started the tests ignores, as a background job.
+# Python keeps ignoring SIGINT if its parent did, as for a background job.
 DRIVER = """
 import json, signal, sys, perfkit
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,7 +76,7 @@ print(perfkit.measure(plan.config, plan.protocol).result.status)
 
 
 def start_driver(parameters):
-    """A driver in a process of its own; its output goes to a file beside the results."""
+    """Start a driver process; return it and its log file beside the results."""
     log = Path(parameters["outputs_dir"]).with_name("driver.log")
     with log.open("w") as stream:
         command = [sys.executable, "-c", DRIVER, json.dumps(parameters)]
@@ -84,28 +84,25 @@ def start_driver(parameters):
 
 
 def faked(seconds):
-    """Code by which a driver's repeats take so long instead of training."""
-    folder = str(Path(__file__).parent)
-    return (
-        f"import sys; sys.path.append({folder!r})\n"
-        f"import fake_trainer; fake_trainer.plant({seconds})\n"
-    )
+    """Return code that makes a driver's repeats take `seconds` instead of training."""
+    path = f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
+    return f"{path}import fake_trainer; fake_trainer.plant({seconds})\n"
 
 
 def started_steps(outputs):
-    """The raw files under `outputs` that have at least one step."""
+    """Return the raw files below `outputs` with at least one step."""
     return [f for f in outputs.glob("*/repeats/*/*.jsonl") if '"step"' in f.read_text()]
 
 
 @pytest.fixture
 def fake_trainer(processes, monkeypatch):
-    """Every repeat of this process takes half a second instead of training."""
+    """Makes repeats of this process take half a second instead of training."""
     monkeypatch.setattr(launch, "launcher_command", launcher_command(0.5))
 
 
 @pytest.fixture(scope="module")
 def begun(samples, processes, tmp_path_factory):
-    """Makes below a folder a measurement of two repeats that was cut off after the first."""
+    """Copies a measurement of two repeats, interrupted after the first, into a folder."""
     outputs = tmp_path_factory.mktemp("begun")
     places = {"data_dir": str(samples), "outputs_dir": str(outputs)}
     plan = perfkit.plan("resnet50", SMALL | places | {"input": "synthetic", "repeats": 2})
@@ -140,10 +137,10 @@ def test_a_short_batch_counts_its_own_samples(plant, measure, fake_trainer):
     plant(SHORT)
     measurement = measure(input="synthetic")
     (repeat,) = measurement.result.repeats
-    # Two steps of two images each, of which the last step has one.
+    # Of two steps with two images each, the last has only one.
     assert repeat.ranks[0].samples == 3
     assert repeat.throughput == 3 / repeat.ranks[0].window_seconds
-    assert "fewer_samples" in [one.code for one in check(measurement).warnings]
+    assert "fewer_samples" in [warning.code for warning in check(measurement).warnings]
 
 
 def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
@@ -158,17 +155,17 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
     for repeat in result.repeats:
         events = read_events(measurement.rank_file(repeat.index, 0))
         kinds = [event["event"] for event in events]
-        after = ["window", "evaluation", "peak", "end"]
-        assert kinds == ["start", "effective", "peak", *["step", "loss"] * 3, *after]
+        rest = ["window", "evaluation", "peak", "end"]
+        assert kinds == ["start", "effective", "peak", *["step", "loss"] * 3, *rest]
         window = next(event for event in events if event["event"] == "window")
         assert window["samples"] == 4
         assert repeat.throughput == window["samples"] / window["seconds"]
         measured = [e["seconds"] for e in events if e["event"] == "step"][1:]
-        # But for once that the worker was not let run between its last step and the end.
+        # The worker may be descheduled between its last step and the end of the window.
         assert sum(measured) == pytest.approx(window["seconds"], abs=0.05)
         assert repeat.ranks[0].samples_seen == 6
         assert 0 <= repeat.evaluation.accuracy <= 1
-        # The peak is no number of a machine that could not have made the steps.
+        # The peak is high enough for the measured steps.
         flops = training_flops(result.config)
         assert repeat.peak.matmul_flops_per_second > repeat.throughput * flops
         assert repeat.peak.copy_bytes_per_second > 1e8
@@ -218,16 +215,14 @@ def test_a_known_step_time_is_measured_within_half_a_percent(measure, monkeypatc
     measurement = measure(input="synthetic", measured_steps=20)
     log = (measurement.folder / "logs" / "1-launcher.log").read_text()
     step_seconds = float(log.partition("step_seconds ")[2].split()[0])
-    samples = measurement.result.config.batch_size
-    assert measurement.result.throughput.value == pytest.approx(
-        samples / step_seconds, rel=0.005
-    )
+    expected = measurement.result.config.batch_size / step_seconds
+    assert measurement.result.throughput.value == pytest.approx(expected, rel=0.005)
 
 
 def test_auto_repeats_end_at_the_target_interval_or_budget(measure, fake_trainer):
     narrow = measure(repeats="auto", interval_target=0.9, input="synthetic", measured_steps=300)
     assert (narrow.result.status, narrow.result.ended_by) == ("complete", "interval")
-    # Seven are the fewest whose range is an interval of 98 %.
+    # At least seven repeats are needed for a 98 % interval.
     assert 7 <= narrow.result.throughput.n < 100
     spent = measure(repeats="auto", budget=1, input="synthetic")
     assert (spent.result.status, spent.result.ended_by) == ("complete", "budget")
@@ -261,7 +256,7 @@ def test_a_closed_terminal_does_not_stop_the_measurement(measure, fake_trainer, 
 
 
 def orphaned_segments():
-    """Segments of shared memory whose maker, named as `paddle_<pid>_…`, is no more."""
+    """Return shared memory segments, named `paddle_<pid>_…`, whose process is gone."""
     names = {path.name for path in Path("/dev/shm").glob("*_*_*")}
     return {name for name in names if not psutil.pid_exists(int(name.split("_")[1]))}
 
@@ -274,7 +269,7 @@ def test_the_dataloader_leaves_nothing_in_shared_memory(measure, plant):
     plant(IN_WORKER + RAISE_IN_STEP)
     failed = measure(**how, label="raises")
     assert failed.result.failure.code == "worker_error"
-    # Not at once: another measurement beside this one may have just ended.
+    # Wait, because a parallel measurement may have just ended.
     wait_for(lambda: orphaned_segments() <= before, 15)
 
 
@@ -285,22 +280,17 @@ def test_throughput_of_two_processes_uses_the_slowest_window(measure):
     assert [rank.rank for rank in repeat.ranks] == [0, 1]
     slowest = max(rank.window_seconds for rank in repeat.ranks)
     assert repeat.throughput == sum(rank.samples for rank in repeat.ranks) / slowest
-    assert result.effective.variables["OMP_NUM_THREADS"] == str(
-        max(1, len(os.sched_getaffinity(0)) // 2)
-    )
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert result.effective.variables["OMP_NUM_THREADS"] == str(threads)
 
 
 @pytest.mark.parametrize(
     ("fault", "code", "told"),
     [
-        ("number == 2 and lose()", "loss_not_finite", "at step 2"),
-        (
-            "number == 2 and os.kill(os.getpid(), signal.SIGKILL)",
-            "worker_died",
-            "without reporting an error",
-        ),
-        ("number == 2 and time.sleep(1000)", "timeout", "took over 20 s"),
-        ("if number == 2: raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
+        ("lose()", "loss_not_finite", "at step 2"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_died", "without reporting an error"),
+        ("time.sleep(1000)", "timeout", "took over 20 s"),
+        ("raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
     ],
     ids=["nan", "killed", "hung", "raises"],
 )
@@ -308,7 +298,7 @@ def test_a_failed_worker_keeps_finished_repeats_and_leaves_no_process(
     measure, begun, plant, worker_processes, tmp_path, fault, code, told
 ):
     before = begun(tmp_path / "outputs")
-    plant(AT_BATCHES.format(fault=fault))
+    plant(AT_BATCHES.format(fault=f"if number == 2: {fault}"))
     seconds = 20 if code == "timeout" else 120
     after = measure(input="synthetic", repeats=2, timeout=seconds)
     assert after.folder == before.folder
@@ -380,7 +370,7 @@ def test_a_driver_stopped_during_the_window_gets_telemetry_gap(small, tmp_path):
 
 @pytest.mark.slow
 def test_a_stalled_rank_is_named(measure, plant, worker_processes):
-    # gloo itself gives up after half a minute, and the rank that waited reports that.
+    # gloo gives up after half a minute, which the waiting rank reports.
     plant(AT_BATCHES.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))
     failure = measure(input="synthetic", processes=2, measured_steps=50).result.failure
     assert failure.code == "worker_stalled"
@@ -390,14 +380,14 @@ def test_a_stalled_rank_is_named(measure, plant, worker_processes):
 
 def kill_supervisor(worker_processes):
     for process in worker_processes():
-        # A child may end meanwhile.
+        # A child may exit meanwhile.
         with contextlib.suppress(psutil.Error):
             if "perfkit.driver.supervisor" in process.cmdline():
                 process.send_signal(signal.SIGKILL)
 
 
 def segments(scratch):
-    """The shared memory of the processes that are registered in the scratch folder."""
+    """Return the shared memory of the processes registered in the scratch folder."""
     (folder,) = scratch.glob("perfkit-*")
     pids = [path.stem for path in folder.glob("*.pid")]
     return {path for pid in pids for path in Path("/dev/shm").glob(f"*_{pid}_*")}
@@ -407,7 +397,7 @@ def segments(scratch):
 def test_sigkill_of_the_supervisor_leaves_nothing(
     small, tmp_path, monkeypatch, worker_processes, framework
 ):
-    # A socket there would have a path of more than 107 bytes.
+    # A socket's path there would exceed 107 bytes.
     outputs, scratch = tmp_path / "outputs", tmp_path / "scratch" / ("long" * 20)
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
@@ -435,7 +425,7 @@ def test_the_next_start_cleans_up_after_killed_drivers(small, tmp_path, worker_p
     driver.kill()
     driver.wait()
     assert list(scratch.glob("perfkit-*"))
-    # Of a live one, nothing is taken.
+    # Nothing of a live driver is removed.
     with Scratch() as other, Scratch():
         assert not any(path.exists() for path in left)
         assert not worker_processes()

@@ -1,4 +1,4 @@
-"""What is read of the machine: by allow-list, each fact with a value or a reason."""
+"""Facts of the machine, read by allow-list: each has a value or a reason."""
 
 import os
 import re
@@ -80,7 +80,7 @@ def test_identity_includes_the_measuring_source_but_no_commit(environment):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A copy of the package, whose digests are taken instead."""
+    """A copy of the package that replaces it for the digests."""
     copy = tmp_path / "perfkit"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("perfkit.system.environment.PACKAGE", copy)
@@ -97,8 +97,8 @@ def test_comments_docstrings_and_pages_do_not_change_the_identity(package):
     before, everywhere = suite_source(), package_source()
     loop = package / "worker" / "loop.py"
     loop.write_text(f"# A comment.\n{loop.read_text()}")
-    change(loop, '"""', '"""Put otherwise: ')
-    change(package / "inputs" / "__init__.py", '"""', '"""Put otherwise: ')
+    change(loop, '"""', '"""In other words: ')
+    change(package / "inputs" / "__init__.py", '"""', '"""In other words: ')
     change(package / "report" / "measurement.py", "MOST_RANKS = 8", "MOST_RANKS = 9")
     change(
         package / "driver" / "repeat.py", "WARMUP_TEST_SHARE = 0.05", "WARMUP_TEST_SHARE = 0.06"

@@ -1,4 +1,4 @@
-"""Time left, judged by what has been measured."""
+"""Time left, estimated from finished measurements."""
 
 import pytest
 from made import measured, write_all
@@ -29,7 +29,7 @@ def test_times_are_predicted_by_a_rising_line_or_the_mean(work, samples, seconds
 
 
 def status(result, outputs=None):
-    """A job that was measured, if there are `outputs` to keep that, or is waiting."""
+    """Return the status of a waiting job or, given `outputs`, of a measured job."""
     job = Job("", "", result.config.model, {}, Plan(result.config, result.protocol))
     if outputs is None:
         return JobStatus(job, "waiting", None)
@@ -39,11 +39,10 @@ def status(result, outputs=None):
 
 def test_time_left_is_that_of_missing_repeats_and_notebooks(tmp_path):
     done = status(measured([40.0, 50.0, 60.0], protocol="quick"), tmp_path)
-    open_ = status(measured([4.0], protocol="quick", seed=1))
-    assert [repeats_left(one) for one in (done, open_)] == [0, 1]
-    # 9.5 s is what every repeat of a made result takes whose window is shorter.
-    left = seconds_left([done, open_], [done, open_])
-    assert left == pytest.approx(NOTEBOOK_SECONDS + 9.5)
+    jobs = [done, status(measured([4.0], protocol="quick", seed=1))]
+    assert [repeats_left(job) for job in jobs] == [0, 1]
+    # Every repeat of `measured` with a shorter window takes 9.5 s.
+    assert seconds_left(jobs, jobs) == pytest.approx(NOTEBOOK_SECONDS + 9.5)
     bert = status(measured([4.0], model="bert", input="synthetic", layout=None))
     assert seconds_left([bert], [done, bert]) is None
 
@@ -52,9 +51,9 @@ def test_a_budget_bounds_the_time_left_of_auto_repeats(tmp_path):
     auto = {"repeats": 100, "interval_target": 0.02, "budget": 60}
     result = measured([100.0] * 7)
     ended = result.model_copy(update={"protocol": result.protocol.model_copy(update=auto)})
-    both = [status(ended, tmp_path), status(ended)]
-    assert [repeats_left(one) for one in both] == [0, 100]
-    assert seconds_left(both, both) == pytest.approx(NOTEBOOK_SECONDS + 60)
+    jobs = [status(ended, tmp_path), status(ended)]
+    assert [repeats_left(job) for job in jobs] == [0, 100]
+    assert seconds_left(jobs, jobs) == pytest.approx(NOTEBOOK_SECONDS + 60)
 
 
 @pytest.mark.parametrize(

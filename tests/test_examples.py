@@ -1,4 +1,4 @@
-"""The committed examples are whole, small, and what the code writes now."""
+"""The committed examples are complete, small and up to date."""
 
 import shutil
 import subprocess
@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import perfkit
-from perfkit.comparison.interleaved import disagreements as disagreements_in_turn
+from perfkit.comparison.interleaved import disagreements
 from perfkit.comparison.stored import read_comparison
 from perfkit.config import ROOT
 from perfkit.models import MODELS
@@ -38,11 +38,11 @@ def test_the_examples_vary_batch_size_input_and_processes(measurements):
 
 
 def test_the_examples_interleave_frameworks_verified_to_do_the_same_work():
-    comparisons = [read_comparison(place) for place in (EXAMPLES / "comparisons").iterdir()]
+    comparisons = [read_comparison(folder) for folder in (EXAMPLES / "comparisons").iterdir()]
     assert {comparison.model for comparison in comparisons} == {*MODELS}
     for comparison in comparisons:
         assert comparison.complete
-        assert disagreements_in_turn(comparison, EXAMPLES) == []
+        assert disagreements(comparison, EXAMPLES) == []
         assert {pair.same_work.state for pair in comparison.pairs} == {"verified"}
         assert not any(pair.out_of_turn for pair in comparison.pairs)
 
@@ -63,7 +63,7 @@ def test_the_examples_are_small_and_hold_no_local_paths():
     assert sum(path.stat().st_size for path in committed()) < 8_000_000
     for path in committed():
         content = path.read_bytes()
-        assert not any(place in content for place in (b"/home/", b"/root/", b"/tmp/")), path
+        assert not any(folder in content for folder in (b"/home/", b"/root/", b"/tmp/")), path
 
 
 @pytest.mark.usefixtures("processes")
@@ -72,9 +72,6 @@ def test_the_examples_pages_are_up_to_date(tmp_path):
     shutil.copytree(EXAMPLES, copy)
     write_site(copy, print)
     pages = [path for path in committed() if path.suffix in (".html", ".csv", ".json")]
-    stale = [
-        path.name
-        for path in pages
-        if path.read_bytes() != (copy / path.relative_to(EXAMPLES)).read_bytes()
-    ]
+    new = {path: (copy / path.relative_to(EXAMPLES)).read_bytes() for path in pages}
+    stale = [path.name for path in pages if path.read_bytes() != new[path]]
     assert stale == [], "refresh them: perfkit report outputs/examples"

@@ -1,4 +1,4 @@
-"""Faults of the machine around a measurement: what was measured stays, nothing else counts."""
+"""Faults around a measurement: finished repeats are kept, and nothing else counts."""
 
 import errno
 import json
@@ -27,6 +27,7 @@ from perfkit.results.store import Measurement
 from perfkit.results.summarize import check_against_raw
 
 OWN_GROUPS = Path("/proc/self/cgroup")
+RUN = [Path(sys.executable).with_name("perfkit"), "run", "resnet50"]
 REPEATS = 2
 FIXED = {"input": "synthetic", "repeats": REPEATS, "measured_steps": 60}
 DIVERGES = AT_BATCHES.format(fault="number == 2 and lose()")
@@ -37,7 +38,7 @@ NO_MORE_MEMORY = "import resource\n" + AT_BATCHES.format(
 
 @pytest.fixture
 def request_of(small):
-    """Parameters of two repeats of 60 steps, without data."""
+    """Parameters of two repeats of 60 steps with synthetic input."""
 
     def parameters(outputs, **changes):
         return small(**FIXED | {"outputs_dir": str(outputs)} | changes)
@@ -47,7 +48,7 @@ def request_of(small):
 
 @pytest.fixture
 def fake_measure(processes, request_of, monkeypatch):
-    """Measure with a fake trainer, whose steps perfkit's own worker writes."""
+    """Measures with a fake trainer, whose steps perfkit's own worker writes."""
     monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
 
     def run(outputs, **changes):
@@ -58,33 +59,22 @@ def fake_measure(processes, request_of, monkeypatch):
 
 
 def perfkit_run(request):
-    """`perfkit run resnet50`, to its end."""
-    perfkit_command = Path(sys.executable).with_name("perfkit")
-    return subprocess.run(
-        [perfkit_command, "run", "resnet50", *as_options(request)],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    return subprocess.run([*RUN, *as_options(request)], check=False, **pipes)
 
 
 def contents(folder):
-    """Path below `folder` -> bytes, of all files."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    """Return the bytes of all files by their path below `folder`."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def outcome(measure, outputs):
-    """How a measurement ended that may have come to the end of the disk: refused, with an
-    OSError raised, or its status."""
+    """Measure on a disk that may be full and return "refused", "raised" or the status."""
     try:
         measured = measure(outputs)
-    except perfkit.RequestError as refused:
-        assert "No space left on device" in str(refused)
+    except perfkit.RequestError as error:
+        assert "No space left on device" in str(error)
         return "refused"
     except OSError as error:
         assert error.errno == errno.ENOSPC
@@ -162,7 +152,7 @@ def test_perfkit_run_on_a_full_disk_exits_with_1(request_of, plant, disk, pages)
 def test_a_write_error_at_any_write_of_the_driver_is_reported(
     fake_measure, tmp_path, monkeypatch
 ):
-    """A fault injected below the store's one writer."""
+    """Injects faults below the store's only write function."""
     outputs, seen = tmp_path / "outputs", []
     earlier = fake_measure(outputs, label="earlier").folder
     kept, fsync = contents(earlier), os.fsync
@@ -195,13 +185,9 @@ def test_a_write_error_at_any_write_of_the_driver_is_reported(
 def test_an_outputs_folder_removed_during_a_run_is_reported(request_of, plant, tmp_path):
     plant(planted(0.3))
     outputs = tmp_path / "outputs"
-    command = [Path(sys.executable).with_name("perfkit"), "run", "resnet50"]
-    with subprocess.Popen(
-        [*command, *as_options(request_of(outputs, repeats=1, measured_steps=20))],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as driver:
+    command = [*RUN, *as_options(request_of(outputs, repeats=1, measured_steps=20))]
+    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as driver:
         wait_for(lambda: [*outputs.glob("*/repeats/1/rank0.jsonl")], 120)
         shutil.rmtree(outputs)
         told = driver.communicate()[1]
@@ -211,7 +197,7 @@ def test_an_outputs_folder_removed_during_a_run_is_reported(request_of, plant, t
 
 @pytest.fixture(scope="module")
 def earlier(samples, processes, tmp_path_factory):
-    """Folders of two measurements: a complete one, `other`, and one cut off after a repeat."""
+    """Folders of a complete measurement, `other`, and one interrupted after a repeat."""
     places = {"data_dir": str(samples), "outputs_dir": str(tmp_path_factory.mktemp("earlier"))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
@@ -225,7 +211,7 @@ def earlier(samples, processes, tmp_path_factory):
 
 @pytest.fixture
 def taken_port():
-    """A port of this machine that somebody listens on."""
+    """A port of this machine in use."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -244,29 +230,32 @@ def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
 ):
     outputs = tmp_path / "outputs"
     shutil.copytree(earlier[0].parent, outputs)
-    other, begun = outputs / earlier[0].name, Measurement.read(outputs / earlier[1].name)
-    kept = contents(other), begun.rank_file(1, 0).read_bytes(), begun.result.repeats[0]
+
+    def kept():
+        begun = Measurement.read(outputs / earlier[1].name)
+        raw = begun.rank_file(1, 0).read_bytes()
+        return contents(outputs / earlier[0].name), raw, begun.result.repeats[0]
+
+    before = kept()
     if code == "port_taken":
         changes = changes | {"hosts": "127.0.0.1,127.0.0.2", "port": taken_port}
     plant(fault)
     done = perfkit_run(request_of(outputs, **changes))
     assert done.returncode == 1
     assert f": {code}: " in done.stderr
-    begun = Measurement.read(begun.folder)
-    now = contents(other), begun.rank_file(1, 0).read_bytes(), begun.result.repeats[0]
-    assert now == kept
+    assert kept() == before
     frame = perfkit.load(outputs).set_index("failure")
     row = frame.loc[code]
     assert row["status"] == ("failed" if "nodes" in changes else "partial")
     assert len(row["repeat_throughputs"]) == ("nodes" not in changes)
     assert list(frame.loc[frame["status"] == "complete", "label"]) == ["other"]
-    assert check_against_raw(begun) == []
+    assert check_against_raw(Measurement.read(outputs / earlier[1].name)) == []
 
 
 @pytest.mark.usefixtures("processes")
 def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
-    """In every other race the second one starts within a second. Four races, or RACES of them:
-    RACES=100 pytest tests/test_faults.py -k one_moment --timeout 1800"""
+    """In every other race, the second process starts up to a second later. For more races:
+    RACES=100 pytest tests/test_faults.py -k simultaneous --timeout 1800"""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chance, ended = random.Random(seed), Counter()
@@ -296,7 +285,7 @@ def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
         measurement = Measurement.read(folder)
         assert measurement.result.status == "complete"
         assert check_against_raw(measurement) == []
-    print(f"{ended[0]} measured or were shown what was, {ended[2]} were refused")
+    print(f"{ended[0]} measured or reused the result, {ended[2]} were rejected")
     assert ended[2] > 0
 
 
@@ -305,7 +294,7 @@ EAT = "kept = []\nwhile True: kept.append(bytearray(10**7))"
 
 @pytest.fixture
 def memory_group(processes):
-    """The folder of a control group of 600 MB, below this process's own."""
+    """The folder of a control group limited to 600 MB, below this process's group."""
     groups = dict(reversed(line.split(":")[1:]) for line in OWN_GROUPS.read_text().splitlines())
     own = next((g for g, controllers in groups.items() if controllers == "memory"), None)
     folder = Path(f"/sys/fs/cgroup/memory{own}/perfkit-{os.getpid()}")
@@ -320,7 +309,7 @@ def memory_group(processes):
 
 
 def entering(group, command):
-    """A command that runs in a control group."""
+    """Return a command that runs `command` in a control group."""
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]
 
 
@@ -337,12 +326,8 @@ def test_only_an_oom_killed_worker_is_out_of_memory(
     plant(f"EAT = {EAT!r}\n{code.replace(IN_WORKER, in_fake)}")
     request = request_of(tmp_path / "outputs", repeats=1)
     command = [sys.executable, "-c", faked(0.5) + DRIVER, json.dumps(request)]
-    done = subprocess.run(
-        entering(memory_group, command) if killed else command,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = entering(memory_group, command) if killed else command
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["failed"], done.stderr
     (path,) = (tmp_path / "outputs").glob("*/result.json")
     failure = Measurement.read(path.parent).result.failure
@@ -352,14 +337,14 @@ def test_only_an_oom_killed_worker_is_out_of_memory(
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 TELLS_THE_TIME = """
 import select, time
-# libfaketime 0.9.10 has the kernel refuse the sleep that Python makes.
+# With libfaketime 0.9.10, the kernel rejects Python's sleep.
 time.sleep = lambda seconds: select.select([], [], [], seconds)
 """ + AT_BATCHES.format(fault="print('it is', time.time(), flush=True); time.sleep(0.02)")
 
 
 def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, tmp_path):
-    """Of driver, launcher and workers, forward and then back; the monotonic clock goes on, as
-    it does on a machine whose clock is set."""
+    """The clock of driver, launcher and workers is set forward by an hour, then back by two.
+    The monotonic clock continues, as on a machine whose clock is set."""
     if not FAKETIME:
         pytest.skip("no libfaketime: apt-get install faketime")
     plant(TELLS_THE_TIME)

@@ -1,4 +1,4 @@
-"""The layers of networks that are functions, in JAX and TensorFlow: they do as Paddle's do."""
+"""Functional layers in JAX and TensorFlow, which must match Paddle's layers."""
 
 import math
 import os
@@ -54,7 +54,7 @@ def test_average_pooling_matches_paddle(side, size):
 @pytest.mark.parametrize(("size", "stride", "padding"), [(3, 2, 1), (2, 2, 0)])
 @pytest.mark.parametrize("pixels", [8, 7])
 def test_max_pooling_and_its_gradient_match_paddle(side, size, stride, padding, pixels):
-    # Small integers: many are equal.
+    # Small integers give many ties.
     values = np.random.default_rng(0).integers(0, 3, (2, 3, pixels, pixels)).astype(np.float32)
     theirs = paddle.to_tensor(values, stop_gradient=False)
     expected = paddle.nn.functional.max_pool2d(theirs, size, stride, padding)
@@ -77,7 +77,7 @@ def test_max_pooling_and_its_gradient_match_paddle(side, size, stride, padding, 
 
 
 def last(images):
-    """With their channels last."""
+    """Return the images with channels last."""
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1))
 
 
@@ -101,20 +101,19 @@ def test_products_converted_by_xla_count_as_float32():
 
 
 def late(array):
-    """The same values, that are being computed for a while yet."""
-    size = 2000
-    busy = jax.jit(lambda one: (one @ one @ one @ one).sum() * 0)(jnp.ones((size, size)))
+    """Return the same values, still pending behind a long computation."""
+    busy = jax.jit(lambda x: (x @ x @ x @ x).sum() * 0)(jnp.ones((2000, 2000)))
     return array + busy
 
 
 @pytest.mark.slow
 def test_a_jax_step_is_complete_when_its_call_returns(monkeypatch):
-    """The clock of CpuDevice is right only then; JAX's default is to return before."""
+    """CpuDevice's clock requires this; by default, JAX returns earlier."""
     replace_sizes(monkeypatch.setattr)
     of_jax = side_of("jax")
     trainer = of_jax.trainer("vgg16")
     images, labels = of_jax.batch("vgg16")
-    # The sum is compiled already.
+    # Compile the sum first.
     late(images).block_until_ready()
     trainer.backward((images, labels))
     trainer.zero_grad()
@@ -127,14 +126,14 @@ def test_a_jax_step_is_complete_when_its_call_returns(monkeypatch):
     trainer.update()
     assert all(value.is_ready() for value in jax.tree.leaves((trainer.values, trainer.slots)))
     assert isinstance(of_jax.backend.open_device(of_jax.config()), CpuDevice)
-    # TensorFlow's have the same name, if another test imported it.
+    # TensorFlow's threads have the same name, if another test imported TensorFlow.
     cores = len(os.sched_getaffinity(0))
     assert trainer.threads() in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
 
 
 def test_jax_batches_and_peak_workloads_are_ready_on_return():
     of_jax, images = side_of("jax"), np.ones((64, 224, 224, 3), np.float32)
-    # Not where JAX would take the memory as it is.
+    # An unaligned buffer, whose memory JAX cannot use directly.
     shifted = np.empty(images.nbytes + 64, np.uint8)[1:][: images.nbytes].view(np.float32)
     (taken,) = of_jax.tensors((shifted,))
     assert taken.is_ready()

@@ -1,5 +1,4 @@
-"""The checks of `make gpu`, on this machine: what they say of facts made by hand, and all that
-can be gone through without a GPU. What needs one has never run here."""
+"""The checks of `make gpu` on made-up facts, and the probes that run without a GPU."""
 
 import json
 import subprocess
@@ -29,10 +28,8 @@ def card(name="NVIDIA H100 80GB HBM3", gib=80.0):
 
 
 def rates(matmul=1.0, copy=1.0):
-    one = [PEAK | {}, PEAK | {}]
-    one[1]["matmul_flops_per_second"] *= matmul
-    one[1]["copy_bytes_per_second"] *= copy
-    return {"peaks": one}
+    flops, size = PEAK.values()
+    return {"peaks": [PEAK, dict(zip(PEAK, (flops * matmul, size * copy), strict=True))]}
 
 
 def training(precision="fp32", **changes):
@@ -86,7 +83,7 @@ def energy(joules):
 
 TF32 = {"peaks": [{**PEAK, "matmul_flops_per_second": 2.5e15}]}
 WITH_TF32 = {"effective": {"precision": "fp32", "tf32": True}}
-FINE = [
+PASSING = [
     (checks.identity, identity(gib=79.1)),
     (checks.energy, energy(650.0)),
     (checks.not_passed, events()),
@@ -109,7 +106,7 @@ FINE = [
     (checks.out_of_memory, after()),
     (checks.killed, after(kept_bytes=-5) | {"seconds": 2.0}),
 ]
-WRONG = [
+FAILING = [
     ("different", checks.identity, identity(name="A100")),
     ("memory", checks.identity, identity(gib=40)),
     ("W", checks.energy, energy(0.0)),
@@ -146,22 +143,22 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("judge", "facts"), [(judge, facts) for judge, *facts in FINE])
+@pytest.mark.parametrize(("judge", "facts"), [(judge, facts) for judge, *facts in PASSING])
 def test_facts_of_a_working_gpu_pass(judge, facts):
     wrong, seen = judge(*facts)
     assert (wrong, bool(seen)) == ("", True)
 
 
-@pytest.mark.parametrize(("said", "judge", "facts"), [(s, j, facts) for s, j, *facts in WRONG])
-def test_facts_of_a_faulty_gpu_are_reported(said, judge, facts):
+@pytest.mark.parametrize(("why", "judge", "facts"), [(w, j, facts) for w, j, *facts in FAILING])
+def test_facts_of_a_faulty_gpu_are_reported(why, judge, facts):
     wrong, seen = judge(*facts)
-    assert said in wrong
+    assert why in wrong
     assert seen
 
 
 def test_every_check_is_tested_both_ways_and_every_probe_used():
     judges = {check.judge for check in checks.CHECKS}
-    assert judges == {judge for judge, *_ in FINE} == {judge for _, judge, *_ in WRONG}
+    assert judges == {judge for judge, *_ in PASSING} == {judge for _, judge, *_ in FAILING}
     needed = {name for check in checks.CHECKS for name in check.needs}
     assert {*run.PROBES} <= needed
     assert needed - {*run.PROBES} == {"out of memory", "killed", "measurement"}
@@ -172,8 +169,8 @@ def test_an_unreported_fact_is_no_success():
         checks.no_synchronization(training(synchronized=None))
 
 
-class OtherMachine:
-    """Probes that succeed, fail and crash."""
+class FakeMachine:
+    """Has probes that succeed, fail and crash."""
 
     framework, device = "torch", "gpu"
 
@@ -194,10 +191,10 @@ def test_each_check_has_a_line_and_a_row_even_if_its_probe_fails(tmp_path, capsy
     wanted = ("precision and TF32 are as asked", "BERT trains", "DALI gives its CPU")
     chosen = tuple(c for c in run.CHECKS if c.name.startswith(wanted))
     monkeypatch.setattr(run, "CHECKS", (*chosen, chosen[0]))
-    machine = OtherMachine(tmp_path)
+    machine = FakeMachine(tmp_path)
     rows = run.run(machine)
     assert [row["state"] for row in rows] == ["passed", "failed", "skipped", "passed"]
-    # A probe that several checks need runs once.
+    # A probe needed by several checks runs once.
     assert machine.asked == ["fp32", "amp", "bf16", "bert", "dali"]
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("failed  BERT trains: ProbeError: ended with status -11")
@@ -222,7 +219,7 @@ def test_without_a_gpu_the_checks_are_skipped_with_a_reason():
 
 IMPORTED = "annotated_types filelock h5py numpy PIL psutil pydantic pydantic_core pynvml tqdm"
 IMPORTED += " typing_extensions typing_inspection"
-"""What a GPU machine has with PyTorch and torchvision, or is to be carried there."""
+"""Packages that a GPU machine has with PyTorch and torchvision, or that are copied to it."""
 
 
 @pytest.mark.usefixtures("processes")
@@ -255,9 +252,9 @@ def machine(tmp_path):
 def test_a_cpu_probe_has_the_facts_of_its_checks(machine, name):
     pytest.importorskip("torch")
     facts = machine.facts(name)
-    judged = [c for c in checks.CHECKS if c.needs == (name,) and c.on_cpu]
-    for check in judged:
-        assert check.judge(facts)[0] == "", check.name
+    for check in checks.CHECKS:
+        if check.needs == (name,) and check.on_cpu:
+            assert check.judge(facts)[0] == "", check.name
     if name == "fp32":
         assert checks.trained(facts)[0] == ""
         assert facts["places"] == [facts["places"][0]] * 4
@@ -297,9 +294,8 @@ def test_freeing_memory_is_waited_for(machine, monkeypatch):
 
 
 def test_synchronizations_are_forbidden_only_in_the_window():
-    modes = []
+    modes, waited = [], []
     torch = SimpleNamespace(cuda=SimpleNamespace(set_sync_debug_mode=modes.append))
-    waited = []
     device = SimpleNamespace(
         synchronize=lambda: None, record_event=lambda: "event", wait_for=waited.append, index=7
     )
@@ -315,7 +311,7 @@ def test_synchronizations_are_forbidden_only_in_the_window():
 
 
 def test_losses_are_read_while_synchronizations_are_allowed():
-    """In the training loop itself, whose order of calls the watching relies on."""
+    """Runs the training loop itself, because the watching relies on its order of calls."""
     mode = ["default"]
     torch = SimpleNamespace(cuda=SimpleNamespace(set_sync_debug_mode=mode.append))
     seen = {"loss": set(), "update": []}

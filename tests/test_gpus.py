@@ -1,4 +1,4 @@
-"""What is asked of GPUs, on NVML's functions made by hand: this machine has none."""
+"""GPU queries with a fake NVML, because this machine has no GPU."""
 
 import ctypes
 import os
@@ -18,13 +18,12 @@ MATRIX = (
     "\nLegend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n"
     "\nNIC Legend:\n\n  NIC0: mlx5_0\n"
 )
-"""What `nvidia-smi topo -m` prints, as drivers of 2024 do."""
+"""Output of `nvidia-smi topo -m` with drivers of 2024."""
 
 
 @pytest.fixture
 def three_gpus(monkeypatch):
-    """NVML of three GPUs, the first two near cores 0 to 2, 64 and 65, the third near none that
-    there are."""
+    """NVML of three GPUs: two near cores 0 to 2, 64 and 65, the third near no existing core."""
     masks = {0: (0b111, 0b11), 1: (0b111, 0b11), 2: (0, 1 << 63)}
 
     def affinity(handle, words):
@@ -61,7 +60,7 @@ def test_near_cores_are_decoded_from_nvmls_mask(three_gpus, monkeypatch):
 
 @pytest.fixture
 def bound(monkeypatch):
-    """The cores that a process with cores 1 to 7 was bound to."""
+    """The core sets that a process with cores 1 to 7 was bound to."""
     seen = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {*range(1, 8)})
     monkeypatch.setattr(os, "sched_setaffinity", lambda _pid, cores: seen.append(cores))

@@ -1,4 +1,4 @@
-"""A series of measurements shows where its level changes, and nothing that noise makes."""
+"""Series of measurements: where their level changes, without false alarms from noise."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from perfkit.results.frames import load
 
 
 def series(levels, seed=0, *, facts=None, labels=None, **parameters):
-    """Results of 7 repeats with a noise of 0.5 %, a day after the other, at these levels."""
+    """Return daily results at these levels, each of 7 repeats with 0.5 % noise."""
     random = Random(seed)
     results = []
     for day, level in enumerate(levels):
@@ -37,7 +37,7 @@ def history_of(tmp_path, *results, **options):
     return history(load(write_all(tmp_path / "outputs", *results)), **options)
 
 
-# What is claimed of it, in short; `benchmarks/simulations.py` shows more.
+# Short simulations; `benchmarks/simulations.py` runs more.
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
@@ -76,20 +76,18 @@ def test_a_series_joins_versions_but_not_configurations_or_hardware(tmp_path):
         *series([100] * 3, facts=[{"cpu": "another"}] * 3),
         *series([100] * 2, model="vgg16"),
     )
-    names = [one.name for one in found.series]
+    names = [series.name for series in found.series]
     assert len({*names}) == 3 and found.left_out == 2
     assert sum("another" in name for name in names) == 1
-    assert all(len(one.points) == 3 for one in found.series)
+    assert all(len(series.points) == 3 for series in found.series)
 
 
 def test_a_series_joins_worker_environments(tmp_path):
     facts = [{"paddle": "2.6.2"}] * 5 + [{"paddle": "3.3.1"}] * 5
     results = series([100] * 10, facts=facts)
-    paths = [".venv-paddle2/bin/python"] * 5 + [None] * 5
-    results = [
-        result.model_copy(update={"config": result.config.model_copy(update={"python": path})})
-        for result, path in zip(results, paths, strict=True)
-    ]
+    for number, result in enumerate(results[:5]):
+        config = result.config.model_copy(update={"python": ".venv-paddle2/bin/python"})
+        results[number] = result.model_copy(update={"config": config})
     (found,) = history_of(tmp_path, *results).series
     assert found.points[5].changes == {"paddle": ("2.6.2", "3.3.1")}
 
@@ -153,9 +151,8 @@ def test_the_json_file_holds_points_and_changes(tmp_path):
 
 
 def test_series_are_exported_for_apache_otava(tmp_path):
-    outputs = write_all(
-        tmp_path / "outputs", *series([100] * 4), *series([50] * 3, model="vgg16")
-    )
+    results = *series([100] * 4), *series([50] * 3, model="vgg16")
+    outputs = write_all(tmp_path / "outputs", *results)
     done = CliRunner().invoke(main, ["export", str(outputs), "--as", "otava"])
     assert done.exit_code == 0, done.output
     folder = outputs / "history" / "otava"

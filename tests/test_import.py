@@ -1,4 +1,4 @@
-"""Logs of other suites become measurements, which say of themselves that they are."""
+"""Logs of other suites become measurements that are marked as imported."""
 
 import hashlib
 import json
@@ -48,26 +48,20 @@ GIVEN = {"input": "dali", "accumulate": "1", "device": "gpu"}
 
 @pytest.fixture
 def log(tmp_path, monkeypatch):
-    """Makes logs that the importers would have read: prints at the steps `ends`, `step_seconds`
-    for each step between two, and other columns by name."""
+    """Makes logs as read by the reader: prints at the steps `ends`, `step_seconds` per step
+    between two prints, and other columns by name."""
     known = {}
+    every_10 = range(10, 131, 10)
 
-    def made(
-        name="a.log",
-        ends=range(10, 131, 10),
-        *,
-        meaning=BY_WINDOWS,
-        step_seconds=0.5,
-        **columns,
-    ):
+    def made(name="a.log", ends=every_10, *, meaning=BY_WINDOWS, step_seconds=0.5, **columns):
         path = tmp_path / name
         path.write_text(name)
         facts = FACTS | columns.pop("facts", {})
         rows = window_rows(ends, single=meaning.covers == "step", **columns)
         rows["seconds"] = (rows["last"] - rows["first"] + 1) * np.array(step_seconds)
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        said = {k: Sourced(v, by_line(3)) for k, v in facts.items() if v is not None}
-        known[path] = Log(path, "Suite X", sha256, meaning, rows, said)
+        sourced = {k: Sourced(v, by_line(3)) for k, v in facts.items() if v is not None}
+        known[path] = Log(path, "Suite X", sha256, meaning, rows, sourced)
         return path
 
     monkeypatch.setattr(importing, "read_logs", lambda path, given: [known[path]])
@@ -77,7 +71,7 @@ def log(tmp_path, monkeypatch):
 
 @pytest.fixture
 def imported(tmp_path):
-    """Imports logs, with more given by hand, into tmp_path/outputs."""
+    """Imports logs and given facts into tmp_path/outputs."""
 
     def make(*logs, **given):
         every = GIVEN | {name.replace("__", "."): value for name, value in given.items()}
@@ -87,15 +81,14 @@ def imported(tmp_path):
     return make
 
 
-def refused(act, *logs, **given):
+def refused(imported, *logs, **given):
     with pytest.raises(RequestError) as error:
-        act(*logs, **given)
+        imported(*logs, **given)
     return error.value.problems
 
 
 def test_a_log_becomes_a_measurement_of_the_protocols_steps(log, imported):
-    slow_at_first = [5.0, 5.0, *[0.5] * 10, 9.0]
-    result = imported(log(step_seconds=slow_at_first)).result
+    result = imported(log(step_seconds=[5.0, 5.0, *[0.5] * 10, 9.0])).result
     assert (result.protocol.warmup_steps, result.protocol.measured_steps) == (20, 100)
     assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
     assert result.throughput.unit == "images/s"
@@ -111,30 +104,23 @@ def test_logs_become_the_repeats_of_one_measurement(log, imported):
     assert [repeat.throughput for repeat in result.repeats] == pytest.approx([1024, 256, 512])
     assert result.throughput.value == pytest.approx(512)
     assert result.throughput.interval == pytest.approx((256, 1024))
-    assert [one.file for one in result.imported.logs] == ["4.log", "1.log", "2.log"]
+    assert [source.file for source in result.imported.logs] == ["4.log", "1.log", "2.log"]
 
 
 def test_all_missing_facts_are_reported_with_the_options_to_type(log, tmp_path):
-    untold = dict.fromkeys([*FACTS, "device"])
-    problems = refused(
-        partial(importing.import_logs, given={}, outputs=tmp_path), [log(facts=untold)]
-    )
-    assert sorted(problem.split(":")[0] for problem in problems) == [
-        "accumulate",
-        "batch_size",
-        "device",
-        "framework",
-        "gpus",
-        "input",
-        "model",
-        "nodes",
-        "precision",
-    ]
+    unknown = dict.fromkeys([*FACTS, "device"])
+    make = partial(importing.import_logs, given={}, outputs=tmp_path)
+    problems = refused(make, [log(facts=unknown)])
+    expected = "accumulate batch_size device framework gpus input model nodes precision"
+    assert sorted(problem.split(":")[0] for problem in problems) == expected.split()
     text = "\n".join(problems)
-    assert "-p framework paddle|torch|jax|tensorflow|mxnet|oneflow" in text
-    assert "-p batch_size NUMBER" in text
-    assert "-p input dali|dataloader|synthetic" in text
-    assert "-p device cpu|gpu" in text
+    for option in (
+        "framework paddle|torch|jax|tensorflow|mxnet|oneflow",
+        "batch_size NUMBER",
+        "input dali|dataloader|synthetic",
+        "device cpu|gpu",
+    ):
+        assert f"-p {option}" in text
     assert not list(tmp_path.glob("*/result.json"))
 
 
@@ -243,10 +229,8 @@ def test_every_unreadable_log_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(importing, "read_logs", fail)
     make = partial(importing.import_logs, given=GIVEN, outputs=tmp_path)
     problems = refused(make, [tmp_path / "a.log", tmp_path / "b.log"])
-    assert problems == [
-        "a.log: of no known format \N{REPLACEMENT CHARACTER}[31m",
-        "b.log: of no known format \N{REPLACEMENT CHARACTER}[31m",
-    ]
+    escaped = "of no known format \N{REPLACEMENT CHARACTER}[31m"
+    assert problems == [f"a.log: {escaped}", f"b.log: {escaped}"]
 
 
 @pytest.mark.parametrize(
@@ -291,21 +275,21 @@ def test_the_first_training_with_the_steps_is_used(log, imported):
 @pytest.mark.parametrize(
     ("meaning", "columns", "basis", "throughput"),
     [
-        # Rates count by the time that they stand for.
+        # Rates are weighted by their time.
         (
             BY_WINDOWS,
             {"step_seconds": np.nan, "rate": 7.0, "own_rate": [1, 1, *[100, 300] * 5, 1]},
             *("own_rate", 8 * 150),
         ),
-        # Those of all devices are not multiplied.
+        # Rates of all devices are not multiplied.
         (semantics("all"), {"step_seconds": np.nan, "own_rate": 800.0}, "own_rate", 800),
-        # Waits that a step leaves out are added.
+        # Waits outside the step times are added.
         (
             semantics(reader="apart"),
             {"step_seconds": 0.4, "reader": 1.0},
             *("seconds", 32 * 8 / 0.5),
         ),
-        # Times of which nobody knows whether waits are in them do not count.
+        # Times that may or may not include waits are ignored.
         (
             semantics(reader=None),
             {"step_seconds": 0.4, "reader": 1.0, "own_rate": 80.0},
@@ -396,8 +380,8 @@ def test_unknown_facts_are_missing_with_a_reason(log, imported, tmp_path):
     (row,) = perfkit.load(tmp_path / "outputs").to_dict("records")
     assert (row["imported"], row["effective.precision"]) == ("Suite X", "fp32")
     assert (row["batch_size"], row["topology"], row["accumulate"]) == (32, "1x8", 1)
-    untold = ("layout", "dali_threads", "seed", "tf32", "optimizer", "environment.cpu")
-    assert [row[name] for name in untold] == [None] * len(untold)
+    unknown = ("layout", "dali_threads", "seed", "tf32", "optimizer", "environment.cpu")
+    assert [row[name] for name in unknown] == [None] * len(unknown)
 
 
 def test_imported_measurements_have_their_own_table(log, imported, tmp_path):
@@ -514,9 +498,8 @@ def test_a_sweep_does_not_reuse_imported_measurements(log, imported, tmp_path):
 def test_import_reports_the_steps_and_overridden_facts(log, tmp_path):
     words = ["import", str(log()), "--outputs", str(tmp_path / "outputs")]
     given = GIVEN | {"batch_size": "64", "precision": "fp32"}
-    done = CliRunner().invoke(
-        main, [*words, *(w for one in given.items() for w in ("-p", *one))]
-    )
+    options = (word for pair in given.items() for word in ("-p", *pair))
+    done = CliRunner().invoke(main, [*words, *options])
     assert done.exit_code == 0, done.output
     assert "1024 images/s, median of n=1; steps 21 to 120" in done.stderr
     assert "batch_size: 64, given by hand; a.log, line 3 says 32\n" in done.stderr

@@ -1,4 +1,4 @@
-"""The sample data, the list of files and the three inputs, DALI and DataLoader for real."""
+"""Sample data, file lists and the three inputs, with the real DALI and DataLoader."""
 
 import hashlib
 import io
@@ -19,8 +19,8 @@ from perfkit.models.bert import FIRST_WORD, VOCABULARY, predictions
 from perfkit.models.gpt import END_OF_TEXT
 from perfkit.request.resolve import resolve
 
-# Of pictures 0 to 7. Another digest means other bytes: results made with the old sample data
-# no longer compare with new ones.
+# Digest of pictures 0 to 7. If it changes, results with old and new sample data are no longer
+# comparable.
 DIGEST = "3fbd4ed71ad674f790068f05e659ce3bb145bc13fab51cef85f33b6939ab453b"
 EXPECTED = "expected `path label`, label below 1000, found "
 
@@ -32,7 +32,7 @@ def config(data_dir="none", **changes):
 
 
 def data(tmp_path, text, **files):
-    """A list, and `a.jpeg`, `b.jpeg` of these contents beside it."""
+    """Write a list, and files such as `a.jpeg` with these contents beside it."""
     for name, content in files.items():
         (tmp_path / f"{name}.jpeg").write_bytes(content)
     (tmp_path / "train_list.txt").write_text(text)
@@ -188,7 +188,7 @@ def test_both_dali_decoders_crop_at_random_and_fill_the_image(samples, decoder):
     batches = dali.batches(chosen, 0)
     first, second = (np.array(next(batches)[0]) for _ in range(2))
     assert first.shape == (24, 3, 64, 64)
-    # Pictures, not a colour, and not the same parts of them again.
+    # Pictures, not single colours, and different crops.
     assert first.std(axis=(2, 3)).min() > 0.05
     assert not np.array_equal(np.sort(first.ravel()), np.sort(second.ravel()))
 

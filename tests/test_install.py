@@ -1,8 +1,9 @@
-"""What make and conda install, and what listens."""
+"""What make and conda install, and where the lab listens."""
 
 import re
 import subprocess
 import tomllib
+from itertools import chain
 
 import pytest
 import yaml
@@ -13,10 +14,10 @@ from perfkit.config import ROOT
 
 
 def would_run(target):
-    """The commands of a target of the Makefile, as on a machine where nothing is made yet."""
+    """Return the commands of a make target on a fresh machine."""
     command = ["make", "--dry-run", "--always-make", target]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.replace("\\\n", " ").splitlines()
+    output = subprocess.check_output(command, cwd=ROOT, text=True)
+    return output.replace("\\\n", " ").splitlines()
 
 
 def test_the_lab_listens_only_locally_and_requires_its_token():
@@ -43,11 +44,10 @@ def test_make_installs_only_the_versions_in_constraints_txt(target):
 
 
 def required(extras):
-    """What pyproject.toml wants with these extras."""
+    """Return the requirements of pyproject.toml with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(one for extra in extras for one in optional[extra])]
-    return map(Requirement, wanted)
+    lists = [project["optional-dependencies"][extra] for extra in extras]
+    return map(Requirement, chain(project["dependencies"], *lists))
 
 
 @pytest.mark.parametrize(
@@ -55,21 +55,17 @@ def required(extras):
     [("environment.yml", 12, "gpu-cu12"), ("environment-cu11.yml", 11, "gpu-cu11")],
 )
 def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
-    (pip,) = (
-        entry["pip"]
-        for entry in yaml.safe_load((ROOT / file).read_text())["dependencies"]
-        if isinstance(entry, dict)
-    )
+    dependencies = yaml.safe_load((ROOT / file).read_text())["dependencies"]
+    (pip,) = (entry["pip"] for entry in dependencies if isinstance(entry, dict))
     assert f"--editable .[{extra},lab]" in pip
     indexes = [line for line in pip if line.startswith("--extra-index-url")]
     assert re.search(r"/cu(\d\d)\d?/$", indexes[0])[1] == str(cuda)
-    wanted = {one.name: one.specifier for one in required([extra])}
-    assert f"nvidia-dali-cuda{cuda}0" in wanted
+    assert f"nvidia-dali-cuda{cuda}0" in {wanted.name for wanted in required([extra])}
 
 
 def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
-    """nvImageCodec 0.9, which DALI needs from 2.3 on, does not on Hopper (nvImageCodec #55)."""
+    """nvImageCodec 0.9, required by DALI 2.3, does not on Hopper (nvImageCodec #55)."""
     for extra in ("gpu-cu12", "torch-cu12"):
-        (dali,) = (one for one in required([extra]) if one.name.startswith("nvidia-dali"))
+        (dali,) = (wanted for wanted in required([extra]) if "nvidia-dali" in wanted.name)
         assert dali.specifier.contains("2.2.0")
         assert not dali.specifier.contains("2.3.0")

@@ -1,4 +1,4 @@
-"""Interleaved comparisons: variants measured in turn, judged, shown, and gone on with."""
+"""Interleaved comparisons: measured, resumed, evaluated, stored and shown."""
 
 import contextlib
 import io
@@ -56,7 +56,7 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def shared(small, tmp_path):
-    """What all sides share: two repeats of a few steps without data."""
+    """Parameters of all variants: two repeats of a few steps with synthetic input."""
 
     def parameters(**changes):
         given = small(input="synthetic", repeats=2) | changes
@@ -68,8 +68,8 @@ def shared(small, tmp_path):
 
 @pytest.fixture
 def compare(processes, shared, monkeypatch):
-    """`perfkit compare --live` with a trainer that takes no time; a side in `dying` dies. Two
-    repeats decide at the level of 50 %."""
+    """`perfkit compare --live` with a fake trainer that takes no time; variants with a batch
+    size in `dying` exit. Two repeats suffice at the level of 50 %."""
 
     def run(*variants, dying=(), level=50, **changes):
         fake = fake_trainer.launcher_command(0.1)
@@ -88,20 +88,19 @@ def compare(processes, shared, monkeypatch):
 
 
 def stored(outputs):
-    """The one comparison under `outputs`."""
+    """Return the only comparison below `outputs`."""
     (folder,) = comparison_folders(outputs)
     return read_comparison(folder)
 
 
 def repeats_by_time(outputs, comparison):
-    """(side, repeat) of all sides in the order in which they began."""
-    results = [Measurement.read(outputs / side.id).result for side in comparison.variants]
-    every = [
-        (one.began, side, one.index)
-        for side, result in enumerate(results)
-        for one in result.repeats
+    """Return (variant, repeat) of all repeats by their start times."""
+    starts = [
+        (repeat.began, number, repeat.index)
+        for number, variant in enumerate(comparison.variants)
+        for repeat in Measurement.read(outputs / variant.id).result.repeats
     ]
-    return [(side, index) for _began, side, index in sorted(every)]
+    return [(number, index) for _began, number, index in sorted(starts)]
 
 
 def page(outputs, language="en"):
@@ -110,7 +109,7 @@ def page(outputs, language="en"):
     return unescape((folder / name).read_text())
 
 
-# Measured in turn.
+# Measurement.
 
 
 def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path):
@@ -119,11 +118,11 @@ def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path
     done = compare(*variants, "--json", str(file))
     comparison = stored(outputs)
     assert done.exit_code == comparison.regressed and comparison.complete
-    in_turn = [(side, repeat) for repeat in (1, 2) for side in (0, 1, 2)]
-    assert repeats_by_time(outputs, comparison) == in_turn
+    interleaved = [(variant, repeat) for repeat in (1, 2) for variant in (0, 1, 2)]
+    assert repeats_by_time(outputs, comparison) == interleaved
     assert all(turn.in_turn for pair in comparison.pairs for turn in pair.turns)
     assert InterleavedComparison.model_validate_json(file.read_text()) == comparison
-    base, *others = [Measurement.read(outputs / one.id) for one in comparison.variants]
+    base, *others = [Measurement.read(outputs / variant.id) for variant in comparison.variants]
     assert base.result.config.label.startswith("live-")
     for pair, other in zip(comparison.pairs, others, strict=True):
         pairs = zip(base.result.throughputs, other.result.throughputs, strict=True)
@@ -134,13 +133,13 @@ def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path
     assert done.stdout.splitlines()[-1] == str(folder / "report.html")
     links = re.findall(r'href="([^"#]+)"', page(outputs))
     assert all((folder / link).exists() for link in links)
-    assert sum(one.id in link for one in comparison.variants for link in links) >= 3
+    assert sum(variant.id in link for variant in comparison.variants for link in links) >= 3
     for language, index in (("en", "index.html"), ("zh", "index.zh.html")):
         assert f"comparisons/{folder.name}/report" in (outputs / index).read_text()
         assert "<figure" in page(outputs, language) and "<svg" in page(outputs, language)
     again = compare(*variants)
     assert stored(outputs) == comparison and again.stdout == done.stdout
-    assert repeats_by_time(outputs, comparison) == in_turn
+    assert repeats_by_time(outputs, comparison) == interleaved
 
 
 def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tmp_path):
@@ -150,7 +149,7 @@ def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tm
     comparison = stored(outputs)
     assert done.exit_code == 1 and not comparison.complete
     assert "batch_size=2 makes no more repeats: worker_" in done.stderr
-    assert [side.name for side in comparison.failed] == ["batch_size=2"]
+    assert [variant.name for variant in comparison.failed] == ["batch_size=2"]
     assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (2, 1), (0, 2), (2, 2)]
     (pair,) = comparison.pairs
     assert comparison.variant_of(pair).name == "batch_size=3" and not pair.out_of_turn
@@ -159,10 +158,8 @@ def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tm
     comparison = stored(outputs)
     assert comparison.complete and len(comparison.pairs) == 2
     assert repeats_by_time(outputs, comparison)[-2:] == [(1, 1), (1, 2)]
-    assert comparison.pairs[0].out_of_turn == [
-        1,
-        2,
-    ] and "by the start times: pair 1, 2" in page(outputs)
+    assert comparison.pairs[0].out_of_turn == [1, 2]
+    assert "by the start times: pair 1, 2" in page(outputs)
 
 
 def test_a_failed_base_ends_the_run(compare, tmp_path):
@@ -183,13 +180,13 @@ def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     with subprocess.Popen(command, **quiet) as run:
         made = wait_for(lambda: [*outputs.glob("*/repeats/2/*.jsonl")])
         run.send_signal(signal.SIGKILL)
-    first = [path.read_bytes() for path in sorted(outputs.glob("*/repeats/1/*.jsonl"))]
+    first = {path: path.read_bytes() for path in outputs.glob("*/repeats/1/*.jsonl")}
     assert len(made) == 1 and not stored(outputs).complete
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     comparison = stored(outputs)
     assert comparison.complete and done.returncode == comparison.regressed, done.stderr
     assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (0, 2), (1, 2)]
-    assert [path.read_bytes() for path in sorted(outputs.glob("*/repeats/1/*.jsonl"))] == first
+    assert first == {path: path.read_bytes() for path in outputs.glob("*/repeats/1/*.jsonl")}
 
 
 def test_an_interrupt_stores_finished_repeats_and_exits_with_1(compare, monkeypatch, tmp_path):
@@ -207,7 +204,7 @@ def test_an_interrupt_stores_finished_repeats_and_exits_with_1(compare, monkeypa
     assert len(comparison.pairs[0].turns) == 1 and "interrupted" in page(tmp_path / "outputs")
 
 
-# What is asked for.
+# Requests.
 
 
 def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
@@ -263,10 +260,10 @@ def test_options_of_the_other_comparison_mode_are_rejected(words, told):
 
 
 def test_label_and_repeats_follow_from_variants_and_level(shared):
-    usual = {name: value for name, value in shared().items() if name != "repeats"}
+    given = {name: value for name, value in shared().items() if name != "repeats"}
 
     def planned(*variants, level=0.95, **changes):
-        plan = plan_interleaved("resnet50", variants, usual | changes, level).plan
+        plan = plan_interleaved("resnet50", variants, given | changes, level).plan
         return plan.config.label, plan.protocol.repeats
 
     label, repeats = planned("batch_size=1", "batch_size=2")
@@ -278,25 +275,24 @@ def test_label_and_repeats_follow_from_variants_and_level(shared):
     assert planned("batch_size=1", "batch_size=2", **mine) == ("mine", 9)
 
 
-# Judged.
+# Evaluation.
 
 
 def made(
     folder, values, name="base", later=0, seconds=10.0, threads=2, parameters=25_557_032, **how
 ):
-    """A measurement of these throughputs, a repeat every 20 seconds, the first so much later
-    than noon; the base's seed is 1, else 2."""
+    """Store a measurement of these throughputs with a repeat every 20 s, the first `later`
+    seconds after noon. The seed is 1 for `base`, else 2."""
     seed = {"seed": 1 if name == "base" else 2}
     small = {"batch_size": 1, "measured_steps": 20, "input": "synthetic"}
     result = measured(values, label=name, **small | seed | how)
     begins = [NOON + timedelta(seconds=later + 20 * k) for k in range(len(values))]
     repeats = [
-        one.model_copy(update={"began": begin.isoformat(), "wall_seconds": seconds})
-        for one, begin in zip(result.repeats, begins, strict=True)
+        repeat.model_copy(update={"began": begin.isoformat(), "wall_seconds": seconds})
+        for repeat, begin in zip(result.repeats, begins, strict=True)
     ]
     used = {"threads": {"libgomp": threads}, "parameters": parameters}
-    used = result.effective.model_copy(update=used)
-    changes = {"repeats": repeats, "effective": used}
+    changes = {"repeats": repeats, "effective": result.effective.model_copy(update=used)}
     return keep(folder / name, result.model_copy(update=changes))
 
 
@@ -304,7 +300,7 @@ SEEDS = {"seed=1": {"seed": 1}, "seed=2": {"seed": 2}}
 
 
 def judged(*measurements, variants=SEEDS):
-    """Their interleaved comparison."""
+    """Return the interleaved comparison of the measurements."""
     asked = Asked("perfkit compare --live …", variants, 0.95, 0.02)
     return judge_interleaved(asked, measurements)
 
@@ -313,9 +309,9 @@ def words(text):
     return " ".join(str(text).split())
 
 
-def plain(one, other, across="seed"):
-    """The pair of a comparison of stored measurements, and its text on one line."""
-    found = perfkit.compare(one.folder, other.folder, across=[across])
+def plain(a, b, across="seed"):
+    """Return the pair of a comparison of stored measurements, and its text on one line."""
+    found = perfkit.compare(a.folder, b.folder, across=[across])
     return found.pairs[0], words(found)
 
 
@@ -323,7 +319,7 @@ def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
     sides = [made(tmp_path, [4.0] * 6), made(tmp_path, [4.0] * 6, "b", 10)]
     for side, flops in zip(sides, (1e9, 1e15), strict=True):
         peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
-        repeats = [one.model_copy(update={"peak": peak}) for one in side.result.repeats]
+        repeats = [repeat.model_copy(update={"peak": peak}) for repeat in side.result.repeats]
         keep(side.folder, side.result.model_copy(update={"repeats": repeats}))
     told = words(judged(*(Measurement.read(side.folder) for side in sides)))
     assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in told
@@ -346,10 +342,8 @@ def test_a_variant_is_named_after_framework_and_environment(values, name):
 DRIFT = [100.0, 90.0, 82.0, 75.0, 70.0, 66.0, 63.0]
 
 
-def test_interleaving_finds_a_ratio_that_drift_hides(
-    tmp_path,
-):
-    base, slower = made(tmp_path, DRIFT), [0.97 * one for one in DRIFT]
+def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
+    base, slower = made(tmp_path, DRIFT), [0.97 * value for value in DRIFT]
     other = made(tmp_path, slower, "b", 10)
     (pair,) = judged(base, other).pairs
     assert pair.ratio == pytest.approx(0.97) and pair.interval == pytest.approx((0.97, 0.97))
@@ -357,13 +351,10 @@ def test_interleaving_finds_a_ratio_that_drift_hides(
     assert pair.interval_level == pytest.approx(1 - 2 / 2**7)
     apart, _told = plain(base, made(tmp_path, slower, "c", later=86400))
     assert apart.verdict == "no difference" and apart.interval[0] < 0.8
-    # Stored measurements whose repeats were interleaved are compared by pairs too.
+    # Stored measurements with interleaved repeats are also compared by pairs.
     stored, told = plain(base, other)
-    assert (stored.method, stored.ratio, stored.interval) == (
-        "pairs",
-        pair.ratio,
-        pair.interval,
-    )
+    assert stored.method == "pairs"
+    assert (stored.ratio, stored.interval) == (pair.ratio, pair.interval)
     assert stored.ratios == pair.ratios and stored.regressed
     assert "The repeats were interleaved" in told and "Hodges" not in told
     few, told = plain(base, made(tmp_path, slower[:5], "few", 10))
@@ -373,10 +364,10 @@ def test_interleaving_finds_a_ratio_that_drift_hides(
 @pytest.mark.parametrize(
     ("later", "n"),
     [
-        (20, 3),  # both of a round begin, but one with the next
-        (45, 3),  # a round behind
-        (86400, 3),  # one after the other
-        (10, 1),  # one round shows no order
+        (20, 3),  # starts with the base's next repeat
+        (45, 3),  # a round late
+        (86400, 3),  # one measurement after the other
+        (10, 1),  # a single round has no order
     ],
 )
 def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later, n):
@@ -387,7 +378,7 @@ def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later
 
 
 @pytest.mark.parametrize(
-    ("ratios", "said"),
+    ("ratios", "verdict"),
     [
         ([1.01, 1.02, 1.03, 1.01, 1.02, 1.05], "faster"),
         ([0.99, 0.98, 0.97, 0.99, 0.98, 0.99], "slower"),
@@ -395,26 +386,26 @@ def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later
         ([1.5, 1.5, 1.5, 1.5, 1.5], "undecided"),
     ],
 )
-def test_the_verdict_follows_from_the_pairs_interval(tmp_path, ratios, said):
+def test_the_verdict_follows_from_the_pairs_interval(tmp_path, ratios, verdict):
     base = [50.0 + k for k in range(len(ratios))]
-    other = [ratio * one for ratio, one in zip(ratios, base, strict=True)]
+    other = [ratio * value for ratio, value in zip(ratios, base, strict=True)]
     found = judged(made(tmp_path, base), made(tmp_path, other, "b", 10))
     (pair,) = found.pairs
-    assert pair.verdict == said
+    assert pair.verdict == verdict
     assert pair.interval == pytest.approx((min(ratios), max(ratios)))
     enough = "n=5 pairs reach at most 93.75 %; 6 pairs are enough"
-    assert (enough in words(found)) == (said == "undecided")
+    assert (enough in words(found)) == (verdict == "undecided")
 
 
 @pytest.mark.parametrize(
     ("later", "seconds", "in_turn"),
     [
-        (10, 10.0, True),  # right after
-        (-10, 10.0, True),  # the base came second
-        (10, 5.0, True),  # idle for 5 s
-        (10, 15.0, False),  # before the other had ended: the clock was set back
-        (30, 10.0, False),  # another repeat in between
-        (3600, 10.0, False),  # an hour of something else
+        (10, 10.0, True),  # directly after the base
+        (-10, 10.0, True),  # directly before the base
+        (10, 5.0, True),  # after 5 s without a repeat
+        (10, 15.0, False),  # before the base ended: the clock was set back
+        (30, 10.0, False),  # with another repeat in between
+        (3600, 10.0, False),  # an hour later
     ],
 )
 def test_interleaving_is_checked_by_start_times(tmp_path, later, seconds, in_turn):
@@ -441,11 +432,11 @@ def test_framework_defaults_may_differ_across_frameworks(tmp_path):
     own = {"layout": "NHWC", "execution": "static", "threads": 1}
     base = made(tmp_path, [10.0] * 2)
     torch = made(tmp_path, [20.0] * 2, "torch", framework="torch", seed=1, **own)
-    names = {f"framework={one}": {"framework": one} for one in ("paddle", "torch")}
+    names = {f"framework={name}": {"framework": name} for name in ("paddle", "torch")}
     (pair,) = judged(base, torch, variants=names).pairs
     assert {*pair.across} == {"framework", "layout", "execution", "threads"}
     assert plain(base, torch, "framework")[0].across == pair.across
-    # Without that, they must agree.
+    # Within a framework, they must agree.
     same = made(tmp_path, [20.0] * 2, "same", seed=1, **own)
     with pytest.raises(perfkit.ComparisonError, match="--across layout"):
         plain(base, same, "framework")
@@ -453,18 +444,18 @@ def test_framework_defaults_may_differ_across_frameworks(tmp_path):
 
 
 def test_thread_pools_may_differ_across_environments(tmp_path):
-    names = {f"python={one}": {"python": one} for one in ("a/bin/python", "b/bin/python")}
+    names = {f"python={path}": {"python": path} for path in ("a/bin/python", "b/bin/python")}
     other = made(tmp_path, [10.0] * 2, "other", 10, threads=1, seed=1)
     (pair,) = judged(made(tmp_path, [10.0] * 2), other, variants=names).pairs
     assert pair.across == {"threads": ("libgomp=2", "libgomp=1")}
 
 
-# Stored and shown.
+# Storage and pages.
 
 
 @pytest.fixture
 def comparison(tmp_path):
-    """A stored comparison of two made sides; its folder."""
+    """The folder of a stored comparison of two variants."""
     base, other = made(tmp_path, [10.0, 11.0]), made(tmp_path, [12.0, 13.0], "b", 10)
     folder = tmp_path / "comparisons" / "one"
     write_comparison(folder, judged(base, other))
@@ -502,11 +493,8 @@ def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_s
     hostile = "<script>alert(1)</script>"
     content = json.loads((comparison / FILE).read_text())
     failure = {"code": "worker_error", "params": {"detail": hostile}}
-    content["variants"][1] |= {
-        "name": hostile,
-        "failure": failure,
-        "differs": {"x": ["<b>", "c"]},
-    }
+    content["variants"][1] |= {"name": hostile, "failure": failure}
+    content["variants"][1]["differs"] = {"x": ["<b>", "c"]}
     content["command"] = hostile
     (comparison / FILE).write_text(json.dumps(content))
     write_site(tmp_path, lambda _done: None)
@@ -519,9 +507,8 @@ def test_the_comparison_notebook_runs_with_papermill(comparison, tmp_path):
     out = tmp_path / "out.ipynb"
     source = ROOT / "notebooks" / "comparison.ipynb"
     command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", comparison]
-    done = subprocess.run(
-        [*map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
+    pipes = {"stdin": subprocess.DEVNULL, "capture_output": True}
+    done = subprocess.run([*map(str, command)], check=False, **pipes)
     assert done.returncode == 0, done.stderr
     assert "from 2 pairs" in out.read_text() and (comparison / "report.zh.html").exists()
 
@@ -530,7 +517,7 @@ def test_every_field_of_comparison_json_is_documented():
     text = (ROOT / "docs" / "results.md").read_text()
     section = text.partition("## perfkit compare --live")[2].partition("\n## ")[0]
     models = (InterleavedComparison, Variant, PairResult, Turn)
-    names = {*chain.from_iterable(one.model_fields for one in models)}
+    names = {*chain.from_iterable(model.model_fields for model in models)}
     before = text.partition("## perfkit compare\n")[2]
     assert [name for name in names if f"`{name}`" not in section + before] == []
 
@@ -554,21 +541,17 @@ def test_time_left_is_estimated_from_all_variants_steps(clock):
 
 
 def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(clock):
-    with clock.start(Progress(100, 10, "images/s", budget=60)) as progress:
-        progress.show(11, 0, None)
-        clock.now = 20.0
-        progress.show(11, 5, None)
-        assert clock.left == "00:40"
-    with clock.start(Progress(11, 10, "images/s")) as progress:
-        progress.show(11, 0, None)
-        clock.now = 20.0
-        progress.show(11, 5, None)
-        assert clock.left == "00:20"
+    for repeats, budget, left in ((100, 60, "00:40"), (11, None, "00:20")):
+        with clock.start(Progress(repeats, 10, "images/s", budget=budget)) as progress:
+            progress.show(11, 0, None)
+            clock.now = 20.0
+            progress.show(11, 5, None)
+            assert clock.left == left
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Starts a progress on a terminal; its time is `now`, and `left` what it shows of it."""
+    """Starts a progress bar on a terminal with the time `now`; `left` is its time left."""
 
     class Terminal(io.StringIO):
         def isatty(self):

@@ -1,5 +1,5 @@
-"""JupyterLab as `make lab` opens it, in a real browser: Run All shows progress, figures, tables
-and, in the end, the number and its page, to which the links lead."""
+"""JupyterLab as opened by `make lab`, in a real browser: Run All shows progress, figures,
+tables and finally the number with a link to its page."""
 
 import io
 import os
@@ -34,19 +34,19 @@ CHANGED = {
     "measured_steps": 8,
     "repeats": 5,
 }
-"""What is changed in the cell of parameters."""
+"""Changes of the parameters cell."""
 EXAMPLES = "outputs/examples"
 NUMBER = r"[-+−]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?(e[-+]?\d+)?( ?[%×])?"
 WHOLE = re.compile(rf"{NUMBER}( ?(–|to|to the|/|of) ?{NUMBER})?")
-"""A number, or the two ends of an interval."""
+"""A number or an interval."""
 PROGRESS = re.compile(r"repeat \d/5 step \d+/9 ")
 SETTINGS = {
     "notebook-extension/tracker": '{"windowingMode": "none"}',
     "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
 }
-"""Of JupyterLab: all cells are in the document, and nothing is fetched from outside."""
+"""JupyterLab renders all cells and fetches nothing from the network."""
 OF_EXAMPLES = ("summary", "explore")
-"""Notebooks that are run on the examples."""
+"""Notebooks to run on the examples."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,20 +56,15 @@ pytestmark = [
 
 
 def lab_options():
-    """The options that `make lab` gives to JupyterLab, but for the checkout's place."""
-    command = subprocess.run(
-        ["make", "--dry-run", "--always-make", "lab"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    (line,) = re.findall(r"jupyter lab (.*)", command.replace("\\\n", " "))
+    """Return the options of `jupyter lab` in `make lab`."""
+    command = ["make", "--dry-run", "--always-make", "lab"]
+    output = subprocess.check_output(command, cwd=ROOT, text=True)
+    (line,) = re.findall(r"jupyter lab (.*)", output.replace("\\\n", " "))
     return line.replace('"', "").split()
 
 
 def changed_parameters(source):
-    """The cell's source with the values of CHANGED, as a user types them into it."""
+    """Return the parameters cell's source with the values of CHANGED."""
     for name, value in CHANGED.items():
         source, count = re.subn(rf"(?m)^{name} = .*?(  #|$)", rf"{name} = {value!r}\1", source)
         assert count == 1, name
@@ -78,7 +73,7 @@ def changed_parameters(source):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of what the notebooks need of the checkout, with their parameters changed."""
+    """A copy of the repository's parts that the notebooks need, with changed parameters."""
     folder = tmp_path_factory.mktemp("lab") / "checkout"
     left_out = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "verified", "*.html")
     for name in ("perfkit", "notebooks", EXAMPLES):
@@ -97,7 +92,7 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lab(processes, checkout):
-    """The address of a JupyterLab on the checkout, whose notebooks train with the fake."""
+    """The address of a JupyterLab on the copy, whose notebooks use the fake trainer."""
     home = checkout.parent
     planted_folder = home / "planted"
     planted_folder.mkdir()
@@ -147,15 +142,15 @@ PROMPTS = ".jp-CodeCell .jp-InputPrompt"
 
 
 def run_all(browser, address):
-    """The notebook that JupyterLab opens at this address, its cells started by Run All."""
+    """Open JupyterLab at this address, start Run All on its notebook and return the page."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_default_timeout(SECONDS * 1000)
     page.goto(f"{address}?token={TOKEN}")
     page.locator(".jp-Notebook .jp-Cell").first.wait_for()
-    # Without a kernel that is ready, Run All would ask for one.
+    # Without a ready kernel, Run All would ask for one.
     page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
     executed = page.locator(PROMPTS).filter(has_text=re.compile(r"\[\d+\]:"))
-    # What is sent while the browser connects to its kernel can be lost.
+    # Requests sent while the browser connects to the kernel may be lost.
     deadline = time.monotonic() + SECONDS
     while not executed.count():
         assert time.monotonic() < deadline, state_of(page)
@@ -173,7 +168,7 @@ def browser_timeout():
 
 
 def state_of(page):
-    """What a reader sees of the cells and of the kernel, for the message of a failure."""
+    """Return the visible state of cells and kernel for a failure message."""
     outputs = page.locator(".jp-OutputArea-output").all_inner_texts()
     return (
         page.locator(PROMPTS).all_inner_texts(),
@@ -185,7 +180,7 @@ def state_of(page):
 
 @pytest.fixture(scope="module")
 def tab(lab, browser):
-    """The notebook that JupyterLab opens, after Run All; `progress` is what was shown of it."""
+    """The first notebook after Run All; `progress` is the progress shown meanwhile."""
     page = run_all(browser, f"{lab}/")
     outputs = page.locator(".jp-Cell .jp-OutputArea-output")
     outputs.filter(has_text=PROGRESS).first.wait_for()
@@ -196,8 +191,8 @@ def tab(lab, browser):
 
 
 def colours_of(figure):
-    """The colours beside white that have more pixels than the edges of text and lines, in
-    steps of 16 of 256."""
+    """Return a figure's colours except white, rounded to steps of 16, without the few pixels at
+    the edges of text and lines."""
     image = Image.open(io.BytesIO(figure.screenshot())).convert("RGB")
     coarse = image.point(lambda value: value // 16 * 16)
     counted = coarse.getcolors(image.width * image.height)
@@ -217,9 +212,8 @@ def assert_figures_have_colours(page):
 
 
 def fused(cell):
-    """What a table's cell, as HTML, has of numbers with nothing between them: in a line or in
-    the small print, only digits and signs, but neither a number nor an interval; or in two
-    elements side by side."""
+    """Return the parts of a table cell's HTML in which numbers run together: a line or small
+    print of digits and signs that is neither a number nor an interval, or adjacent elements."""
     lines = re.split(r"<br[^>]*>|</?small[^>]*>|</?(?:div|p|li|ul)\b[^>]*>", cell)
     texts = [" ".join(unescape(re.sub("<[^>]*>", "", line)).split()) for line in lines]
     signs = re.compile(r"[\d.,\s–%×/()+−-]*\d[\d.,\s–%×]*")
@@ -231,16 +225,16 @@ def fused(cell):
 CELLS = """() => {
     const cells = [];
     let heading = "";
-    for (const one of document.querySelectorAll(".jp-Notebook h2, .jp-OutputArea-output td")) {
-        if (one.tagName === "H2") heading = one.textContent;
-        const row = one.parentElement.firstElementChild.textContent;
-        if (one.tagName === "TD" && !/environment|version/i.test(heading + row)) {
-            cells.push(one.innerHTML);
+    for (const node of document.querySelectorAll(".jp-Notebook h2, .jp-OutputArea-output td")) {
+        if (node.tagName === "H2") heading = node.textContent;
+        const row = node.parentElement.firstElementChild.textContent;
+        if (node.tagName === "TD" && !/environment|version/i.test(heading + row)) {
+            cells.push(node.innerHTML);
         }
     }
     return cells;
 }"""
-"""The cells of all tables as HTML, but for those that have versions of programs."""
+"""Returns the cells of all tables as HTML, except those with versions."""
 
 
 def assert_nothing_is_fused(page, fewest):
@@ -309,7 +303,7 @@ def test_run_all_on_the_examples_shows_figures_and_tables(lab, browser, name):
 
 
 def test_notebook_links_lead_to_existing_files(tab):
-    """Also those to raw files, which a page has beside it and a notebook has not."""
+    """Includes links to raw files, which lie beside a page but not beside a notebook."""
     links = tab.locator(".jp-OutputArea-output a[href]")
     addresses = links.evaluate_all("links => links.map(link => link.href)")
     files = [address for address in addresses if "/files/" in address]

@@ -1,4 +1,4 @@
-"""Everything that is shown has its Chinese, and the catalogue has nothing else."""
+"""The Chinese catalogue covers every shown message and nothing else."""
 
 import ast
 import re
@@ -29,16 +29,14 @@ from perfkit.text.format import fact_name
 from perfkit.text.messages import COMPARISON, DIAGNOSIS, FAILURES, SEVERITIES, WARNINGS
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
-UNTOLD = (
-    "cpu_time steal_time cpu_clock cpu_temperature cpu_throttling cpu_energy gpus gpu_clock"
-)
-UNTOLD += " gpu_temperature gpu_throttling gpu_energy gpu_memory accelerators"
-"""What a machine may not tell of its conditions."""
+OPTIONAL = "cpu_time steal_time cpu_clock cpu_temperature cpu_throttling cpu_energy gpus"
+OPTIONAL += " gpu_clock gpu_temperature gpu_throttling gpu_energy gpu_memory accelerators"
+"""Telemetry that a machine may lack."""
 NAMES = re.compile(
     "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|GPT-2 124M|[AV]100|"
     "FP32|AMP|auto|SHA-256|[GC]PU|(images|sequences|tokens|samples)/s"
 )
-"""What headings have in Latin letters in Chinese too."""
+"""Latin words that Chinese headings keep."""
 ENGLISH, CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
 KEYWORDS = dict.fromkeys(("_", "gettext", "gettext_noop", "later")) | {"ngettext": (1, 2)}
 
@@ -51,21 +49,21 @@ def catalogue():
 
 @pytest.fixture(scope="module")
 def templates():
-    """The messages that templates have in them."""
+    """The messages in templates."""
     options = {"**.j2": {"extensions": "jinja2.ext.do", "trimmed": "true", "silent": "false"}}
     found = extract_from_dir(ROOT / "perfkit", METHODS, options, KEYWORDS, comment_tags=())
     return {message for _file, _line, message, _comments, _context in found}
 
 
 def code():
-    """The messages that Python files have in them."""
+    """Yield the messages in Python files."""
     for path in (ROOT / "perfkit").rglob("*.py"):
         yield from marked(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def marked(module):
-    """The messages in a module. Babel would miss those within f-strings, and take parts of
-    expressions for messages."""
+    """Yield the messages in a module. Babel would miss messages within f-strings and mistake
+    parts of expressions for messages."""
     for call in ast.walk(module):
         match call:
             case ast.Call(ast.Name("ngettext"), [ast.Constant(one), ast.Constant(many), _]):
@@ -75,7 +73,7 @@ def marked(module):
 
 
 def headings():
-    """The text of the notebooks' markdown that pages are made of, and their pages' titles."""
+    """Return the notebooks' headings and markdown that pages show."""
     paths = [path for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "explore"]
     cells = [cell for path in paths for cell in nbformat.read(path, 4).cells]
     return {
@@ -86,9 +84,9 @@ def headings():
 
 
 def looked_up():
-    """The messages that come from elsewhere: parameters, facts, the published tables, logs."""
+    """Return messages from data: parameters, facts, the published tables, logs."""
     cells = published()
-    facts = {*FACTS, "data_disk", *UNTOLD.split()}
+    facts = {*FACTS, "data_disk", *OPTIONAL.split()}
     facts |= {fact for framework in FRAMEWORKS.values() for fact in framework.facts}
     with language.in_language("en"):
         messages = {fact_name(fact) for fact in facts}
@@ -106,7 +104,7 @@ def looked_up():
 
 
 def test_template_messages_with_a_percent_sign_have_a_variable(templates):
-    # Jinja doubles the sign in every message, and takes one of two out only with variables.
+    # Jinja doubles the sign in every message, but only undoubles it if there are variables.
     texts = [str(message) for message in templates]
     assert len(texts) > 100
     assert [text for text in texts if "%" in text and "%(" not in text] == []
@@ -137,17 +135,18 @@ def test_the_chart_font_has_every_character_of_the_catalogue(catalogue):
 
 
 def test_a_language_applies_only_within_its_block():
-    def told(count):
-        return language.ngettext("%(num)d warning", "%(num)d warnings", count)
+    def warnings():
+        texts = "%(num)d warning", "%(num)d warnings"
+        return [language.ngettext(*texts, count) for count in (1, 2)]
 
     with language.in_language("zh"):
         assert (language.gettext("Repeats"), language.gettext("")) == ("各次重复", "")
-        assert told(1) == told(2) == "%(num)d 项警告"
+        assert warnings() == ["%(num)d 项警告"] * 2
         with language.in_language("en"):
             assert language.gettext("Repeats") == "Repeats"
         assert language.current() == "zh"
     assert language.current() == "en"
-    assert (told(1), told(2)) == ("%(num)d warning", "%(num)d warnings")
+    assert warnings() == ["%(num)d warning", "%(num)d warnings"]
     with pytest.raises(
         ValueError, match="'fr' is not a language of this report; use 'en' or 'zh'"
     ):
@@ -156,22 +155,22 @@ def test_a_language_applies_only_within_its_block():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The Chinese pages of a measurement with steps and of the summary, by name."""
+    """The Chinese pages of a measurement with steps, the summary and its parts, by name."""
     outputs = tmp_path_factory.mktemp("outputs")
     made = stored(outputs / "made")
     write_measurement(made)
     falling = [[100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0]] * 9 + [[50.0] * 7]
     write_all(outputs, *(measured(values) for values in falling))
-    for name in ("summary", "published", "history"):
-        (outputs / name).mkdir()
-    write_summary(Summary.read(outputs), "zh")
     folders = {name: outputs / name for name in ("summary", "published", "history")}
+    for folder in folders.values():
+        folder.mkdir()
+    write_summary(Summary.read(outputs), "zh")
     folders["made"] = made.folder
-    return {name: (place / "report.zh.html").read_text() for name, place in folders.items()}
+    return {name: (folder / "report.zh.html").read_text() for name, folder in folders.items()}
 
 
 def texts(page, elements):
-    """The texts of these elements of a page, without what is in a language of its own."""
+    """Return the texts of these elements of a page, except those marked as English."""
     page = re.sub(r'<(\w+)[^>]* lang="en".*?</\1>', "", page, flags=re.DOTALL)
     found = re.findall(rf"<({elements})\b[^>]*>(.*?)</\1>", page, flags=re.DOTALL)
     return {Markup(text).striptags().rstrip("¶") for _element, text in found}
@@ -186,6 +185,6 @@ def test_chinese_pages_have_no_english_headings_or_sentences(pages, name, catalo
     assert {text for text in foreign if ENGLISH.search(NAMES.sub("", text))} == set()
     found = texts(pages[name], "td|p|li|text|strong|small")
     assert len(found) > 10
-    # A single word may be the name of a parameter as well.
+    # A single word may also be a parameter's name.
     messages = {text for text in catalogue if isinstance(text, str) and " " in text}
     assert found & messages == set()

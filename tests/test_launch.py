@@ -1,4 +1,4 @@
-"""Command lines and settings of the workers, and the supervisor that ends them."""
+"""Workers' command lines and settings, and the supervisor that ends them."""
 
 import signal
 import subprocess
@@ -29,7 +29,7 @@ for _ in range(3):
 print("started", flush=True)
 time.sleep(float(sys.argv[2]))
 """
-"""Starts processes in sessions of their own, as Paddle's launcher does."""
+"""Starts processes in new sessions, as Paddle's launcher does."""
 
 
 def config(**changes):
@@ -54,7 +54,7 @@ def test_cpu_settings_share_cores_and_use_fast_mkl_on_amd(changes, vendor, cores
 
 
 def command_of(config, place=None):
-    """The launcher's own words, without what removes its dumps before a worker starts."""
+    """Return the launcher's own words, without the shell that removes its dumps."""
     command = launcher_command(config, place or NodeRank(), Path("/logs"), "job", ["worker"])
     assert command[-2:] == ["/logs", "worker"]
     return command[: command.index("/bin/sh")]
@@ -103,8 +103,8 @@ def test_dali_gets_the_cores_that_training_leaves(cores, threads, prefetch):
 
 
 def test_given_dali_settings_are_kept():
-    asked = config(device="gpu", gpus=1, dali_threads=3, dali_prefetch=8)
-    assert with_dali_settings(asked, 64) == asked
+    given = config(device="gpu", gpus=1, dali_threads=3, dali_prefetch=8)
+    assert with_dali_settings(given, 64) == given
     assert with_dali_settings(config(), 64) == config()
     assert (config().dali_threads, config().dali_prefetch) == (4, 2)
 
@@ -115,7 +115,7 @@ def test_home_and_repository_paths_are_removed_from_text():
 
 
 def supervised(*words):
-    """A supervisor at work, with pipes."""
+    """Start a supervisor with pipes."""
     command = [sys.executable, "-m", "perfkit.driver.supervisor", *words]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

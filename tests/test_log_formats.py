@@ -1,4 +1,4 @@
-"""Formats of logs: what is written in each is read back."""
+"""Log formats: prints written in each format are read back."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
 from perfkit.cli import main
@@ -20,8 +20,8 @@ from perfkit.logs.reader import read_logs
 from perfkit.request import RequestError
 from perfkit.text.format import command
 
-STEP_SECONDS = some.lists(some.floats(0.05, 5.0), min_size=25, max_size=80).map(np.array)
-"""Long enough for prints every 10 steps, and for the means that begin at step 5."""
+STEP_SECONDS = st.lists(st.floats(0.05, 5.0), min_size=25, max_size=80).map(np.array)
+"""Enough steps for prints every 10 steps and for means that begin at step 5."""
 anything = settings(
     max_examples=8,
     deadline=None,
@@ -34,7 +34,7 @@ def steps_of(rows):
 
 
 def check(log, name, seconds, every=1):
-    """That the windows of a log are what a suite wrote of these steps."""
+    """Assert that the windows of a log match the suite's prints of these steps."""
     line, rows = SUITES[name].line, log.windows
     assert log.format == name and not log.notes
     assert [*rows["last"]] == [*range(every, len(seconds) + 1, every)]
@@ -52,7 +52,7 @@ def check(log, name, seconds, every=1):
 
 @pytest.mark.parametrize("name", SUITES)
 @anything
-@given(seconds=STEP_SECONDS, every=some.integers(1, 10))
+@given(seconds=STEP_SECONDS, every=st.integers(1, 10))
 def test_written_prints_are_read_back(read, name, seconds, every):
     every = 1 if SUITES[name].covers == "step" else every
     check(read(SUITES[name].text(seconds, every)), name, seconds, every)
@@ -66,7 +66,7 @@ def test_dlloggers_file_is_read_like_its_prints(read, name, seconds):
 
 
 def test_every_print_format_has_a_writer():
-    others = {one.name for one in FORMATS if one.has_steps} - {*SUITES}
+    others = {form.name for form in FORMATS if form.has_steps} - {*SUITES}
     assert others == {"NVIDIA DLLogger, perfkit"}
 
 
@@ -84,7 +84,7 @@ def test_paddlenlps_means_restart_with_each_data_file(read):
 
 
 def test_a_mean_of_rates_gives_no_time(read):
-    """Its harmonic mean would be samples by time; its arithmetic one is not."""
+    """Only the harmonic mean of rates is samples over time; the arithmetic mean is not."""
     rows = read(SUITES["NVIDIA DLLogger, PyTorch ConvNets"].text(np.ones(40))).windows
     assert np.isnan(rows["own_rate"]).all() and np.isfinite(rows["rate"]).all()
 
@@ -96,9 +96,7 @@ def test_a_repeated_iteration_number_counts_as_another_step(read):
     assert [*steps_of(rows)] == [1] * 6
 
 
-def test_a_print_with_its_first_step_covers_only_its_steps(
-    read,
-):
+def test_a_print_with_its_first_step_covers_only_its_steps(read):
     lines = SUITES["TensorFlow official models"].text(np.full(40, 0.5)).splitlines(True)
     for kept, ends in ((lines[:1], [10]), (lines[::3], [10, 40])):
         rows = read("".join(kept)).windows
@@ -109,14 +107,14 @@ def test_a_print_with_its_first_step_covers_only_its_steps(
 def test_a_time_since_the_last_print_covers_all_steps_since(read):
     line = "loss: 3.2, global_step: {}, interval_runtime: {}\n"
     prints = [(100, 10.0), (200, 10.0), (300, 10.0), (400, 10.0), (410, 1.0)]
-    windows = read("".join(line.format(*one) for one in prints)).windows
+    windows = read("".join(line.format(*values) for values in prints)).windows
     assert [*steps_of(windows)] == [100, 100, 100, 100, 10]
     assert windows["seconds"].sum() == 41.0
-    # What an only print is since is unknown.
+    # The first step of a single print is unknown.
     assert not len(read(line.format(1000, 10.0)).windows)
 
 
-# DLLogger, beside its prints.
+# DLLogger's other records.
 
 
 def test_closing_figures_of_pytorch_bert_are_read(read):
@@ -153,7 +151,8 @@ def test_closing_figures_of_mxnet_are_read_with_its_table(read):
 
 
 def convnets(prefix="DLLL ", zone="", batch=2048):
-    """PyTorch ConvNets: each step in two lines; two micro-batches of 128 x 8 for an update."""
+    """Return a PyTorch ConvNets log: two lines per step, two micro-batches of 8 x 128 per
+    update."""
     sizes = {"batch_size": 128, "optimizer_batch_size": batch, "world_size": 8}
     records = [(0.0, "PARAMETER", {"data": "/imagenet", "arch": "resnet50", **sizes})]
     for step in range(10, 141, 10):
@@ -161,16 +160,11 @@ def convnets(prefix="DLLL ", zone="", batch=2048):
         further = {"lr": 0.1, "train.data_time": 0.0250000000000000014}
         records += [(step * 0.125, [0, step], data) for data in (rates, further)]
     stamped = (
-        {
-            "timestamp": "0",
-            "datetime": clock(at) + zone,
-            "type": "LOG",
-            "step": step,
-            "data": data,
-        }
+        {"timestamp": "0", "datetime": clock(at) + zone, "type": "LOG"}
+        | {"step": step, "data": data}
         for at, step, data in records
     )
-    return "".join(f"{prefix}{json.dumps(one)}\n" for one in stamped)
+    return "".join(f"{prefix}{json.dumps(record)}\n" for record in stamped)
 
 
 @pytest.mark.parametrize("prefix", ["DLLL ", ""])
@@ -198,7 +192,8 @@ def test_closing_records_are_read_without_steps(read):
     text += f"DLL {clock(2)} - () best_train_throughput : 22000.25 avg_img/sec : 300.5 img/s\n"
     log = read(text)
     assert log.format == "NVIDIA DLLogger, summaries" and not len(log.windows)
-    assert [one.value for one in log.reported if one.unit] == [21000.5, 22000.25, 300.5]
+    values = [figure.value for figure in log.reported if figure.unit]
+    assert values == [21000.5, 22000.25, 300.5]
 
 
 def test_the_end_of_an_epoch_is_read(read):
@@ -228,18 +223,12 @@ MLPERF = {
 
 
 def mlperf_text(version, *events, processes=1):
-    return "".join(
-        MLPERF[version].format(
-            at=at,
-            ms=1000 * at,
-            key=key,
-            json=json.dumps(value),
-            value=f": {value}" if value else "",
-        )
-        + "\n"
-        for at, key, value in events
-        for _process in range(processes)
-    )
+    lines = []
+    for at, key, value in events:
+        texts = {"json": json.dumps(value), "value": f": {value}" if value else ""}
+        line = MLPERF[version].format(at=at, ms=1000 * at, key=key, **texts)
+        lines += [f"{line}\n"] * processes
+    return "".join(lines)
 
 
 @pytest.mark.parametrize("version", MLPERF)
@@ -250,7 +239,7 @@ def test_mlperf_gives_time_to_train_and_epochs_as_windows(read, version):
     for k in range(4):
         events += [(12 + 10 * k, "epoch_start", None), (20 + 10 * k, "epoch_stop", None)]
     log = read(mlperf_text(version, *events, (52, "block_stop", None), (70, "run_stop", None)))
-    shown = {one.name: one.value for one in log.reported}
+    shown = {figure.name: figure.value for figure in log.reported}
     samples = 40_000 if version != "v0.5" else 1_281_167
     assert shown["time to train, minutes"] == pytest.approx(1.0)
     assert shown["samples / time of all blocks"] == pytest.approx(4 * samples / 42)
@@ -265,7 +254,7 @@ def test_mlperf_without_epochs_gives_figures_but_no_steps(read):
     log = read(mlperf_text("v1.1", *events))
     assert log.format == "MLPerf training" and not len(log.windows)
     assert log.fact("global_batch_size") == 4096
-    assert [(one.name, one.value) for one in log.reported] == [
+    assert [(figure.name, figure.value) for figure in log.reported] == [
         ("time to train, minutes", 0.125),
         ("tracked_stats throughput", 21234.5),
     ]
@@ -275,10 +264,10 @@ def test_mlperf_events_logged_by_every_process_count_once(read):
     events = [(1, "train_samples", 1000), (1, "global_batch_size", 10), (10, "block_start", 0)]
     for epoch in range(2):
         events += [(10 + 10 * epoch, "epoch_start", 0), (20 + 10 * epoch, "epoch_stop", 0)]
-    # The second block was not ended.
+    # The second block does not end.
     events += [(30, "block_stop", 0), (30, "block_start", 0), (40, "epoch_stop", 0)]
     shown = read(mlperf_text("v1.1", *events, processes=8)).reported
-    assert {one.name: one.value for one in shown} == {
+    assert {figure.name: figure.value for figure in shown} == {
         "samples / time of all epochs": pytest.approx(100.0),
         "samples / time of all blocks": pytest.approx(100.0),
     }
@@ -316,8 +305,8 @@ def test_every_step_of_optimum_benchmark_is_read(read, times):
 
 def test_processes_of_optimum_benchmark_are_told_apart(read):
     rows = read(optimum({"latency": {"values": [1.0, 2.0, 3.0, 4.0]}}, max_steps=2)).windows
-    places = rows[["rank", "last", "seconds"]].tolist()
-    assert places == [(0, 1, 1.0), (0, 2, 2.0), (1, 1, 3.0), (1, 2, 4.0)]
+    steps = rows[["rank", "last", "seconds"]].tolist()
+    assert steps == [(0, 1, 1.0), (0, 2, 2.0), (1, 1, 3.0), (1, 2, 4.0)]
 
 
 def test_a_json_object_on_one_very_long_line_is_read(read):
@@ -355,7 +344,7 @@ def test_a_json_object_on_one_very_long_line_is_read(read):
 def test_tables_and_nested_reports_are_read(read, name, text, values):
     log = read(text, "x.csv")
     assert log.format == name and not len(log.windows)
-    assert {one.name: one.value for one in log.reported} == values
+    assert {figure.name: figure.value for figure in log.reported} == values
 
 
 def test_a_file_without_throughput_shows_its_figures(write):
@@ -379,14 +368,14 @@ def test_invalid_and_huge_json_numbers_are_harmless(read):
     assert len(read(deep + text).windows) == 20
 
 
-# A format that the user gives.
+# Given formats.
 
 REGEX, OPTIONS = r"it <step> \| <milliseconds> ms \| <rate> (im|i)g/s", "rate_of=all reader=in"
 
 
 @pytest.fixture
 def mine(write):
-    """A log in a format of its own."""
+    """A log in an unknown format."""
     return write("".join(f"it {k} | 25.0 ms | 1024.0 img/s\n" for k in range(10, 151, 10)))
 
 
@@ -441,9 +430,9 @@ def test_a_very_long_first_line_is_no_table_header(read):
 
 
 def test_every_repetition_in_a_pattern_is_bounded():
-    """So that what begins like a print costs time in proportion to its length."""
-    patterns = [form.line for form in FORMATS] + [one.pattern for one in config_facts.TEXT]
-    patterns += [one for patterns in REPORTED for one in patterns[1:]]
+    """So that text resembling a print takes time proportional to its length."""
+    patterns = [form.line for form in FORMATS] + [fact.pattern for fact in config_facts.TEXT]
+    patterns += [pattern for patterns in REPORTED for pattern in patterns[1:]]
     for pattern in (*patterns, documents.MLLOG, documents.OLDER):
         bounded = re.sub(r"\\[+*]|\[[^]]*\]|\}\+", "", pattern.pattern)
         assert "*" not in bounded and "+" not in bounded, pattern.pattern

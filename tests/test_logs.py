@@ -1,4 +1,4 @@
-"""What real logs taught: files of all kinds, several trainings in one, facts beside figures."""
+"""Cases from real logs: damaged files, several trainings in a file, facts beside figures."""
 
 import gzip
 import hashlib
@@ -34,7 +34,7 @@ anything = settings(
 )
 
 
-# Files as they are found.
+# Files.
 
 
 def test_each_epoch_begins_at_step_1(read):
@@ -61,11 +61,11 @@ def test_a_training_without_windows_does_not_hide_the_next(read):
 def interleaved(prefixes):
     logs = [ONEFLOW.text(np.full(40, 1.0 + rank)).splitlines() for rank in range(3)]
     together = [zip(prefixes, rows, strict=True) for rows in zip(*logs, strict=True)]
-    # Ranks do not always print in the same order.
+    # The order of ranks alternates.
     return "".join(
         f"{prefix}{line}\n"
-        for turn, pairs in enumerate(together)
-        for prefix, line in sorted(pairs, reverse=turn % 2 == 1)
+        for number, pairs in enumerate(together)
+        for prefix, line in sorted(pairs, reverse=number % 2 == 1)
     )
 
 
@@ -89,7 +89,7 @@ def test_interleaved_ranks_without_a_prefix_are_told_apart(read):
 
 
 def trainings():
-    """Two trainings, of 1 device and of 8; the first of one rank, the second of two."""
+    """Return two trainings: on 1 device with one printing rank, and on 8 devices with two."""
     texts = [
         f"INFO: Start with Namespace(amp=False, arch='resnetv15', batch_size={96 * n}, "
         f"gpus=[{', '.join(map(str, range(n)))}], kv_store='horovod', num_layers=50)\n"
@@ -111,10 +111,8 @@ def test_different_configurations_in_one_file_are_told_apart(write):
     assert eight.number("global_batch_size") == 768
     assert [sorted({*log.windows["rank"]}) for log in (one, eight)] == [[0], [0, 1]]
     assert {*one.windows["rate"]} == {BATCH} and {*eight.windows["rate"]} == {8 * BATCH}
-    assert [[told.text for told in log.reported] for log in (one, eight)] == [
-        ["390.5"],
-        ["2990.5"],
-    ]
+    assert [figure.text for figure in one.reported] == ["390.5"]
+    assert [figure.text for figure in eight.reported] == ["2990.5"]
 
 
 def test_a_lost_print_is_not_covered_by_the_next_one(read):
@@ -235,7 +233,7 @@ def test_losses_that_are_always_nan_are_a_finding(write):
     found = audit(
         [write(text.replace("7.123", "nan")), write(text.replace("\t7.123", ""), "b")]
     )
-    codes = [{one.code for one in log.findings} for log in found.logs]
+    codes = [{finding.code for finding in log.findings} for log in found.logs]
     assert "loss_not_finite" in codes[0] and "loss_not_finite" not in codes[1]
 
 
@@ -247,7 +245,7 @@ def ppcls(*lines):
 
 
 def parameters(**given):
-    """DLLogger's parameters, in both of its forms."""
+    """Yield logs with these parameters in both of DLLogger's formats."""
     pairs = " ".join(f"{name} : {value} " for name, value in given.items())
     record = {"datetime": clock(0), "type": "LOG", "step": "PARAMETER", "data": given}
     text = CONVNETS.text(np.ones(20), 1)
@@ -265,15 +263,14 @@ ResNet50_amp_O2_ultra.yaml', '-o', 'DataLoader.Train.sampler.batch_size=256']
 """
 OF_FLEET = {"devices": 8, "nodes": 2, "ranks": 16, "batch_size": 256, "precision": "pure_fp16"}
 OF_FLEET |= {"input": "dali", "model": "resnet50"}
-SAMPLERS = [
-    "DataLoader : ",
-    "Eval : ",
-    "sampler : ",
-    "batch_size : 64",
-    "Train : ",
+SAMPLERS = ["DataLoader : ", "Eval : ", "sampler : ", "batch_size : 64", "Train : "]
+SAMPLERS += [
     "dataset : ",
+    "name : ImageNetDataset",
+    "sampler : ",
+    "shuffle : True",
+    "batch_size : 256",
 ]
-SAMPLERS += ["name : ImageNetDataset", "sampler : ", "shuffle : True", "batch_size : 256"]
 NAMESPACE = (
     "Namespace(adam_epsilon=1e-08, batch_size=32, device='gpu', gradient_merge_steps=88, "
     "model_name_or_path='bert-base-uncased', use_amp=True, use_pure_fp16=False)\n"
@@ -281,13 +278,8 @@ NAMESPACE = (
 )
 AMP = {"data": "/imagenet", "data_backend": "dali-cpu", "arch": "resnet50", "batch_size": 256}
 AMP |= {"amp": True, "world_size": 8}
-OF_AMP = {
-    "input": "dali",
-    "model": "resnet50",
-    "batch_size": 256,
-    "precision": "amp",
-    "ranks": 8,
-}
+OF_AMP = {"input": "dali", "model": "resnet50", "batch_size": 256, "precision": "amp"}
+OF_AMP |= {"ranks": 8}
 SCALED = {"arch": "resnet50", "mode": "training_benchmark", "batch_size": 128}
 SCALED |= {"precision": "fp32", "loss_scale": 256.0, "use_tf_amp": False}
 MXNET = {"arch": "resnetv15", "num_layers": 50, "gpus": [0, 1], "kv_store": "horovod"}
@@ -413,7 +405,7 @@ ODD_NUMBERS = ["1e308", "-1e308", "1e-320", "1e999", "nan", "0", "-1", "9" * 12,
 
 
 def every_format():
-    """A text in each format, documents and configurations included."""
+    """Yield a text in each format, including documents and configurations."""
     yield from (suite.text(STEADY, 10) for suite in SUITES.values())
     sizes = ppcls("Arch : ", "    name : ResNet50", "DataLoader.Train.sampler.batch_size=256")
     sizes += " gradient_accumulation_steps=4\nDevices: ['/gpu:0', '/gpu:1']\nworld_size : 8\n"
@@ -472,7 +464,7 @@ def test_a_log_whose_figures_fail_is_named_and_the_others_audited(write, monkeyp
 
 
 def test_no_pattern_is_slow_on_hostile_text(write):
-    """What begins like a print, again and again without end."""
+    """Repeats the beginnings of prints many times."""
     texts = [
         "epoch:0 train step:1 " * 4000,
         "DLL 2026-03-02 00:00:00 - Epoch: 0 Iteration: 1 " * 2000,

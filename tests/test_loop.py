@@ -1,4 +1,4 @@
-"""The timer, on a fake trainer of known step time and a fake clock."""
+"""The timed loop, with a fake trainer of known step time and a fake clock."""
 
 import time
 from itertools import count
@@ -21,7 +21,7 @@ class FakeClock:
 
 
 class FakeTrainer:
-    """Takes STEP_SECONDS of the clock for a step, ten times as long for its first two."""
+    """Takes STEP_SECONDS per step, and ten times as long for the first two steps."""
 
     def __init__(self, clock, losses=None):
         self.clock, self.losses, self.steps = clock, losses, 0
@@ -38,7 +38,7 @@ class FakeTrainer:
 
 
 class FakeGpu:
-    """Work is queued by the host in no time and done one step after the other."""
+    """Queues work instantly and runs it in order."""
 
     def __init__(self, clock):
         self.clock, self.busy_until = clock, clock.now
@@ -61,7 +61,7 @@ class FakeGpu:
         return event <= self.clock.now
 
     def seconds_between(self, earlier, later):
-        assert self.is_complete(later), "an event was read before the device came past it"
+        assert self.is_complete(later), "an event was read before the device passed it"
         return later - earlier
 
     def reset_peak_memory(self):
@@ -109,7 +109,7 @@ def batches(clock, wait=0.0):
 
 
 def run(clock, trainer=None, device=None, *, wait=0.0, events=None, **changes):
-    """The window and the events of 2 + 10 steps, if not told otherwise."""
+    """Return the window and events of a training, by default with 2 + 10 steps."""
     events = [] if events is None else events
     how = {"samples_per_step": 8, "accumulate": 1, "warmup_steps": 2, "measured_steps": 10}
     how |= {"read_losses_at_once": True, "clock": clock} | changes
@@ -162,15 +162,13 @@ def test_the_window_of_an_asynchronous_device_is_device_time(clock):
     assert window.seconds == pytest.approx(10 * STEP_SECONDS)
     assert of_kind(events, "step", "seconds") == pytest.approx([STEP_SECONDS] * 12)
     assert len(of_kind(events, "loss")) == 12
-    # Peak memory is counted from the window's begin on.
+    # Peak memory is counted from the start of the window.
     assert gpu.memory_counted_from == pytest.approx(window.began)
 
 
-def test_the_window_ends_with_the_last_step_not_with_prefetching(
-    clock,
-):
+def test_the_window_ends_with_the_last_step_not_with_prefetching(clock):
     class Prefetched(FakeGpu):
-        """Its last event lies before work that another stream still has."""
+        """Its last event precedes work of another stream."""
 
         def record_event(self):
             event = super().record_event()
@@ -199,7 +197,7 @@ def test_nothing_synchronizes_the_device_inside_the_window(clock):
 
 @pytest.mark.parametrize(("forgotten", "step"), [("synchronize", 1), ("wait_for", 3)])
 def test_a_missing_synchronization_ends_the_training(clock, monkeypatch, forgotten, step):
-    """Before the window, or where it ends: the host alone would have been timed."""
+    """Before the window or at its end, only the host would have been timed."""
     monkeypatch.setattr(FakeGpu, forgotten, lambda *_: None)
     with pytest.raises(NotSynchronizedError, match=f"had not completed step {step}"):
         run_on(FakeGpu(clock))
@@ -209,7 +207,7 @@ def test_a_missing_synchronization_ends_the_training(clock, monkeypatch, forgott
 def test_a_window_differing_from_its_steps_reveals_a_missing_wait(
     clock, monkeypatch, forgotten
 ):
-    """Also of a device that claims to be done: its own marks give it away."""
+    """Even if the device reports completion, its own events reveal the missing wait."""
     if forgotten:
         for name in ("synchronize", "wait_for"):
             monkeypatch.setattr(FakeGpu, name, lambda *_: None)
@@ -250,7 +248,7 @@ def test_waits_and_losses_of_micro_batches_add_up(clock):
     assert of_kind(events, "step", "samples") == [8] * 3
     assert window.samples == 8
     assert window.seconds == pytest.approx(4 * WAIT_SECONDS + STEP_SECONDS)
-    # A trainer hands back shares of a step's loss, not the losses of micro-batches.
+    # A trainer returns shares of a step's loss, not losses of micro-batches.
     assert of_kind(events, "loss", "value") == [2.0, 1.0, 0.5]
 
 
@@ -270,14 +268,14 @@ def test_the_batch_event_precedes_gradient_synchronization(clock):
 
 
 class AloneTrainer:
-    """Its backward passes take known times, and it has one gradient."""
+    """Has one gradient, and backward passes of known duration."""
 
     def __init__(self, waits, seconds):
         self.waits, self.seconds = waits, iter(seconds)
         self.gradient, self.discards = 0, 0
 
     def backward(self, batch, *, sync_gradients):
-        assert not sync_gradients, "others would be waited for"
+        assert not sync_gradients, "would wait for other ranks"
         self.waits(next(self.seconds))
         self.gradient += 1
 
@@ -295,14 +293,14 @@ def test_compute_seconds_are_the_median_step_and_change_nothing(clock):
     trainer = AloneTrainer(take, [0.1, 0.2, 5.0, 0.4, 0.3, 0.2])
     waiting = batches(clock, WAIT_SECONDS)
     seconds = compute_seconds(trainer, waiting, CpuDevice(clock), accumulate=2, clock=clock)
-    # Steps of 0.3, 5.4 and 0.5 s, and two batches waited for in each.
+    # Steps of 0.3, 5.4 and 0.5 s, with two data waits in each.
     assert seconds == pytest.approx(0.5 + 2 * WAIT_SECONDS)
     assert (trainer.gradient, trainer.discards) == (0, 3)
 
 
 def test_compute_seconds_of_an_asynchronous_device_are_device_time(clock):
     gpu = FakeGpu(clock)
-    gpu.queue(100.0)  # of the window: not to be counted
+    gpu.queue(100.0)  # from the window, not counted
     trainer = AloneTrainer(gpu.queue, [0.5] * 3)
     seconds = compute_seconds(trainer, batches(clock), gpu, accumulate=1, clock=clock)
     assert seconds == pytest.approx(0.5)
