@@ -196,7 +196,7 @@ def test_a_regression_is_significant_and_beyond_the_threshold(
     found = compare([measured(base)], [measured(values)], threshold=threshold)
     (pair,) = found.pairs
     assert (pair.verdict, pair.regressed, found.regressed) == (verdict, regressed, regressed)
-    enough = "n=3 and n=3 repeats reach 90 % at most, 4 of each"
+    enough = "n=3 and n=3 repeats reach at most 90 %; 4 repeats of each"
     assert (enough in words(found)) == (verdict == "undecided")
 
 
@@ -218,8 +218,8 @@ def test_a_regression_is_significant_and_beyond_the_threshold(
 )
 def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, values):
     folders = sides([measured(BASE)], [measured(times(1.1), **changes)])
-    told = refused(*folders)
-    assert f"{key}: {values}" in told and told.endswith(f"say so: --across {key}")
+    message = refused(*folders)
+    assert f"{key}: {values}" in message and message.endswith(f"the differences: --across {key}")
     found = perfkit.compare(*folders, across=[key])
     assert [*found.pairs[0].across] == [key] and key not in found.pairs[0].keys
     assert f"across {key}: {values}" in str(found) and found.pairs[0].verdict == "faster"
@@ -227,19 +227,19 @@ def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, 
 
 def test_all_differences_are_reported_together(sides):
     folders = sides([measured(BASE)], [measured(BASE, batch_size=8, layout="NHWC")])
-    told = refused(*folders, across=["layout"])
-    assert "batch_size: 32 | 8" in told and "--across layout --across batch_size" in told
+    message = refused(*folders, across=["layout"])
+    assert "batch_size: 32 | 8" in message and "--across layout --across batch_size" in message
 
 
 def test_across_input_does_not_allow_another_data_set(sides):
     data = InputData(samples=512, sha256="1" * 64)
     other = measured(BASE, input="dataloader").model_copy(update={"input_data": data})
-    told = refused(*sides([measured(BASE)], [other]), across=["input"])
-    assert re.search(r"input_sha256: 0+… [|] 1+…", told)
+    message = refused(*sides([measured(BASE)], [other]), across=["input"])
+    assert re.search(r"input_sha256: 0+… [|] 1+…", message)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"facts": {"paddle": "3.4.0"}}, "differs: paddle 3.3.1 | 3.4.0"),
         ({"facts": {"driver": "550.54"}}, "differs: driver – | 550.54"),
@@ -247,11 +247,11 @@ def test_across_input_does_not_allow_another_data_set(sides):
         ({"timeout": 7}, None),
     ],
 )
-def test_software_and_labels_may_differ_and_are_reported(compare, changes, told):
+def test_software_and_labels_may_differ_and_are_reported(compare, changes, message):
     found = compare([measured(BASE)], [measured(times(1.01), **changes)])
     assert found.pairs[0].across == {}
     lines = [line for line in str(found).splitlines() if line.startswith("differs")]
-    assert lines == ([told] if told else [])
+    assert lines == ([message] if message else [])
 
 
 def test_framework_settings_may_differ_and_are_reported(compare):
@@ -282,8 +282,8 @@ def test_every_parameter_is_a_key_or_does_not_define_the_work():
 def test_long_values_are_shown_where_they_differ(sides):
     matrix = "GPU0 X NV1 NV2 NV1 SYS SYS SYS SYS " * 3
     facts = [{"gpu_topology": matrix + end} for end in ("PIX", "NODE")]
-    told = refused(*sides(*([measured(BASE, facts=changes)] for changes in facts)))
-    assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", told)
+    message = refused(*sides(*([measured(BASE, facts=changes)] for changes in facts)))
+    assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", message)
 
 
 def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
@@ -296,15 +296,15 @@ def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     assert "1 of A without partner in B" in str(found) and found.alone_b[0] in str(found)
     # A single regression makes the whole comparison one.
     assert [pair.regressed for pair in found.pairs] == [False, True] and found.regressed
-    told = "2 pairs at 95 %: 1 slower, 1 no difference; 1 slower by more than 2 %"
-    assert told in str(found)
+    message = "2 pairs at 95 %: 1 slower, 1 no difference; 1 slower by more than 2 %"
+    assert message in str(found)
 
 
 def test_ambiguous_matches_are_rejected_and_named(sides):
     ones = [measured(BASE, label=label) for label in ("monday", "tuesday")]
-    told = refused(*sides(ones, [measured(BASE)]))
-    assert "matches 2 measurements in A" in told
-    assert all(f"b32-{number}" in told for number in (0, 1))
+    message = refused(*sides(ones, [measured(BASE)]))
+    assert "matches 2 measurements in A" in message
+    assert all(f"b32-{number}" in message for number in (0, 1))
 
 
 def test_a_measurement_is_not_compared_with_itself(files):
@@ -315,16 +315,16 @@ def test_different_units_are_never_compared(sides):
     across = ["model", "optimizer", "input", "input_sha256", "layout", "image_size"]
     across += ["sequence_length"]
     bert = measured(BASE, model="bert", input="synthetic", optimizer=None)
-    told = refused(*sides([measured(BASE)], [bert]), across=across)
-    assert re.search(r"in images/s, [^ ]* in sequences/s", told)
+    message = refused(*sides([measured(BASE)], [bert]), across=across)
+    assert re.search(r"in images/s, [^ ]* in sequences/s", message)
 
 
 def test_a_failed_measurement_is_rejected_with_its_failure_code(sides):
     failure = Failed("worker_error", {"detail": "Traceback:\n  no room"})
     failed = measured([]).model_copy(update={"failure": failure})
-    told = refused(*sides([measured(BASE)], [failed]))
-    assert "has no number: worker_error: Traceback: no room" in told
-    assert "B resnet50-fp32-1x1-b32-0-" in told
+    message = refused(*sides([measured(BASE)], [failed]))
+    assert "has no number: worker_error: Traceback: no room" in message
+    assert "B resnet50-fp32-1x1-b32-0-" in message
 
 
 def test_a_new_failure_is_a_regression(compare):
@@ -408,8 +408,8 @@ def test_few_repeats_against_a_published_number_are_undecided(tmp_path):
 
 
 def test_a_published_number_is_compared_only_with_its_configuration(kept):
-    told = refused(kept, "fleetx-resnet50", across=["device"])
-    assert "in its place only" in told and "device: cpu | gpu" in told
+    message = refused(kept, "fleetx-resnet50", across=["device"])
+    assert "in its place only" in message and "device: cpu | gpu" in message
     assert "both published" in refused("fleetx-resnet50", "dlperf-resnet50")
 
 
@@ -448,15 +448,15 @@ def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monk
 
 
 def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path):
-    told = refused("fleetx-resnet5", "label:nwe", outputs=kept)
-    assert f"A: no file or folder {ROOT / 'fleetx-resnet5'}" in told
-    assert "did you mean 'fleetx-resnet50'?" in told
-    assert "which has base, new; did you mean 'new'?" in told
-    told = refused(Path(files[0]).name, "new", outputs=kept)
-    assert f"named by its folder, {files[0]}" in told
-    assert "no measurement that can be read" in refused(tmp_path, files[0])
-    told = refused("label:x", files[0], outputs=tmp_path / "none")
-    assert "no label 'x': no folder" in told
+    message = refused("fleetx-resnet5", "label:nwe", outputs=kept)
+    assert f"A: no file or folder {ROOT / 'fleetx-resnet5'}" in message
+    assert "did you mean 'fleetx-resnet50'?" in message
+    assert "which has base, new; did you mean 'new'?" in message
+    message = refused(Path(files[0]).name, "new", outputs=kept)
+    assert f"give its folder: {files[0]}" in message
+    assert "no readable measurement" in refused(tmp_path, files[0])
+    message = refused("label:x", files[0], outputs=tmp_path / "none")
+    assert "no label 'x': no folder" in message
     (tmp_path / "cut.json").write_text('{"schema_version": 3, "id"')
     assert "not JSON, perhaps cut off" in refused(tmp_path / "cut.json", files[0])
 
@@ -470,7 +470,7 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "message"),
     [
         ("bach_size", "did you mean 'batch_size'?"),
         ("paddle", "software may differ anyway"),
@@ -478,8 +478,8 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
         ("nodes", "its key is topology"),
     ],
 )
-def test_an_invalid_across_key_is_explained(files, key, told):
-    assert told in refused(*files, across=[key])
+def test_an_invalid_across_key_is_explained(files, key, message):
+    assert message in refused(*files, across=[key])
 
 
 # The command.

@@ -180,7 +180,7 @@ def test_synthetic_input_and_several_nodes_are_rejected(small, capsys):
     assert status == 2
     assert "input: a diagnosis compares an input with synthetic" in printed.err
     planned = perfkit.plan("resnet50", small())
-    with pytest.raises(perfkit.RequestError, match="one node"):
+    with pytest.raises(perfkit.RequestError, match="a single node"):
         diagnose(planned.config.model_copy(update={"nodes": 2}), planned.protocol, print)
 
 

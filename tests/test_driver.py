@@ -285,7 +285,7 @@ def test_throughput_of_two_processes_uses_the_slowest_window(measure):
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "told"),
+    ("fault", "code", "message"),
     [
         ("lose()", "loss_not_finite", "at step 2"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "worker_died", "without reporting an error"),
@@ -295,7 +295,7 @@ def test_throughput_of_two_processes_uses_the_slowest_window(measure):
     ids=["nan", "killed", "hung", "raises"],
 )
 def test_a_failed_worker_keeps_finished_repeats_and_leaves_no_process(
-    measure, begun, plant, worker_processes, tmp_path, fault, code, told
+    measure, begun, plant, worker_processes, tmp_path, fault, code, message
 ):
     before = begun(tmp_path / "outputs")
     plant(AT_BATCHES.format(fault=f"if number == 2: {fault}"))
@@ -304,7 +304,7 @@ def test_a_failed_worker_keeps_finished_repeats_and_leaves_no_process(
     assert after.folder == before.folder
     assert after.result.status == "partial"
     assert after.result.failure.code == code
-    assert told in sentence(after.result.failure)
+    assert message in sentence(after.result.failure)
     assert after.result.repeats[0] == before.result.repeats[0]
     assert after.result.repeats[1].status == "failed"
     assert after.result.throughput.n == 1

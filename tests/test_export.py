@@ -54,11 +54,11 @@ def test_dllogger_files_import_without_further_facts(measurement, tmp_path):
 
 
 def test_audit_and_import_count_exported_tokens(tmp_path):
-    wanted = {"processes": 2, "batch_size": 4, "warmup_steps": 1, "measured_steps": 4}
-    wanted |= {"model": "gpt", "sequence_length": 64, "input": "synthetic"}
-    wanted |= {"image_size": None, "layout": None, "optimizer": "adamw"}
+    parameters = {"processes": 2, "batch_size": 4, "warmup_steps": 1, "measured_steps": 4}
+    parameters |= {"model": "gpt", "sequence_length": 64, "input": "synthetic"}
+    parameters |= {"image_size": None, "layout": None, "optimizer": "adamw"}
     events = [[rank_events(SECONDS[0], 4) for _rank in (0, 1)]]
-    made = with_raw_files(tmp_path / "outputs" / "made", measured([1.0], **wanted), events)
+    made = with_raw_files(tmp_path / "outputs" / "made", measured([1.0], **parameters), events)
     repeat, (file,) = made.result.repeats[0], export(made, "dllogger")
     assert repeat.throughput == pytest.approx(2 * 4 * 4 * 64 / sum(SECONDS[0][1:]))
     (log,) = read_logs(file)

@@ -99,7 +99,7 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
 
 
 @pytest.mark.parametrize(
-    ("framework", "given", "told"),
+    ("framework", "given", "message"),
     [
         ("torch", {"precision": "pure_fp16"}, "precision: 'pure_fp16' is not for"),
         ("torch", {"strategy": "fleetx-fp32"}, "strategy: 'fleetx-fp32' is not for"),
@@ -118,10 +118,10 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
     ],
 )
 def test_unsupported_values_are_rejected_with_the_supported_ones(
-    monkeypatch, framework, given, told
+    monkeypatch, framework, given, message
 ):
     monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["0"])
-    assert any(told in problem for problem in problems(framework, **given))
+    assert any(message in problem for problem in problems(framework, **given))
 
 
 def test_a_missing_framework_is_named_with_the_install_command(monkeypatch):

@@ -175,10 +175,10 @@ class FakeMachine:
     framework, device = "torch", "gpu"
 
     def __init__(self, folder):
-        self.folder, self.asked = folder, []
+        self.folder, self.requested = folder, []
 
     def facts(self, name):
-        self.asked.append(name)
+        self.requested.append(name)
         if name == "dali":
             raise checks.NotCheckedError("DALI is not installed")
         if name == "bert":
@@ -195,7 +195,7 @@ def test_each_check_has_a_line_and_a_row_even_if_its_probe_fails(tmp_path, capsy
     rows = run.run(machine)
     assert [row["state"] for row in rows] == ["passed", "failed", "skipped", "passed"]
     # A probe needed by several checks runs once.
-    assert machine.asked == ["fp32", "amp", "bf16", "bert", "dali"]
+    assert machine.requested == ["fp32", "amp", "bf16", "bert", "dali"]
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("failed  BERT trains: ProbeError: ended with status -11")
     stored = json.loads((tmp_path / "report.json").read_text())

@@ -150,7 +150,7 @@ def test_devices_and_topology_follow_from_the_facts(log, imported, facts, given,
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (
             {"batchsize": 1},
@@ -165,13 +165,13 @@ def test_devices_and_topology_follow_from_the_facts(log, imported, facts, given,
         ({"measured_steps": 0}, "measured_steps: 0 is out of range"),
     ],
 )
-def test_invalid_given_facts_are_rejected(log, imported, given, told):
+def test_invalid_given_facts_are_rejected(log, imported, given, message):
     (problem,) = refused(imported, log(), **given)
-    assert told in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize(
-    ("facts", "given", "told"),
+    ("facts", "given", "message"),
     [
         (
             {"nodes": None, "devices": None, "ranks": 32},
@@ -182,13 +182,13 @@ def test_invalid_given_facts_are_rejected(log, imported, given, told):
             {"global_batch_size": 512},
             {},
             "batch_size, accumulate and 1x8 make 256 samples per update; a.log, line 3 "
-            "says 512",
+            "has 512",
         ),
         ({"mode": "inference"}, {}, "a.log: inference, not training"),
     ],
 )
-def test_facts_contradicting_the_log_are_rejected(log, imported, facts, given, told):
-    assert refused(imported, log(facts=facts), **given) == [told]
+def test_facts_contradicting_the_log_are_rejected(log, imported, facts, given, message):
+    assert refused(imported, log(facts=facts), **given) == [message]
 
 
 def test_logs_of_different_configurations_or_formats_are_rejected(log, imported):
@@ -407,7 +407,7 @@ def test_the_page_names_the_source_of_an_import(log, imported):
     assert "<b>a.log" not in page
     assert "perfkit import" in page
     assert "None px" not in page and "worker processes" not in page
-    assert "they agree" in report.raw_files(measurement).html
+    assert "and agree" in report.raw_files(measurement).html
     chinese = (measurement.folder / "report.zh.html").read_text()
     assert "导入自 Suite X" in chinese
 

@@ -72,7 +72,7 @@ def test_an_incomplete_sample_folder_has_no_list(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", ": is empty"),
         ("train/a.jpeg\n", f":1: {EXPECTED}'train/a.jpeg'"),
@@ -84,12 +84,12 @@ def test_an_incomplete_sample_folder_has_no_list(tmp_path):
         (b"a.jpeg 0\nb\xff.jpeg 0\n", ":2: not UTF-8"),
     ],
 )
-def test_an_invalid_list_is_rejected_with_file_and_line(tmp_path, text, told):
+def test_an_invalid_list_is_rejected_with_file_and_line(tmp_path, text, message):
     content = text if isinstance(text, bytes) else text.encode()
     (tmp_path / "train_list.txt").write_bytes(content)
     with pytest.raises(InputError) as refused:
         Images(config(tmp_path))
-    assert f"train_list.txt{told}" in str(refused.value)
+    assert f"train_list.txt{message}" in str(refused.value)
 
 
 def test_many_problems_are_reported_together_but_capped(tmp_path):
@@ -108,11 +108,11 @@ def test_missing_files_are_reported_with_their_lines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"", "is empty"), (b"hello", "is not an image")]
+    ("content", "message"), [(b"", "is empty"), (b"hello", "is not an image")]
 )
-def test_a_file_that_is_no_image_is_reported_before_the_start(tmp_path, content, told):
+def test_a_file_that_is_no_image_is_reported_before_the_start(tmp_path, content, message):
     data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", a=picture(0), b=content)
-    with pytest.raises(InputError, match=rf"train_list\.txt:2: b\.jpeg: {told}"):
+    with pytest.raises(InputError, match=rf"train_list\.txt:2: b\.jpeg: {message}"):
         examine(config(tmp_path))
 
 
@@ -169,8 +169,8 @@ def test_a_truncated_jpeg_is_reported_with_file_and_line(tmp_path):
 def test_an_unreadable_image_is_named_by_the_data_loader(tmp_path, framework):
     data(tmp_path, "a.jpeg 0\n", a=b"no image")
     chosen = config(tmp_path, batch_size=1, framework=framework, dataloader_workers=1)
-    told = load(chosen, 1).stderr.decode()
-    assert re.search(r"InputError: .*_list.txt:1: a.jpeg: cannot identify", told)
+    message = load(chosen, 1).stderr.decode()
+    assert re.search(r"InputError: .*_list.txt:1: a.jpeg: cannot identify", message)
 
 
 @pytest.mark.parametrize("kind", [dali, dataloader])
@@ -254,19 +254,21 @@ def run(*words):
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "told", "others"),
+    ("model", "options", "message", "others"),
     [
         ("bert", ["--sequence-length", 64], "64 tokens, 0.0 MB, from the language refer", [[]]),
         ("gpt", [], "1024 tokens, 0.1 MB", []),
     ],
 )
-def test_samples_creates_a_data_set_and_recognizes_it(tmp_path, model, options, told, others):
+def test_samples_creates_a_data_set_and_recognizes_it(
+    tmp_path, model, options, message, others
+):
     command = tmp_path / "s", "--for", model, "--count"
     code, output = run(*command, 32, *options)
-    assert code == 0 and f"32 sequences of {told}" in output
+    assert code == 0 and f"32 sequences of {message}" in output
     found = {file: file.read_bytes() for file in (tmp_path / "s").iterdir()}
     code, output = run(*command, 32, *options)
-    assert code == 0 and f"already has 32 sequences of {told.partition(',')[0]}" in output
+    assert code == 0 and f"already has 32 sequences of {message.partition(',')[0]}" in output
     for count, other in ((33, options), *((32, other) for other in others)):
         code, output = run(*command, count, *other)
         assert code == 2 and "contains another data set" in output

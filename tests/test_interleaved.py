@@ -210,18 +210,18 @@ def test_an_interrupt_stores_finished_repeats_and_exits_with_1(compare, monkeypa
 def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     done = compare("precisoin=fp32", "batch_size=0,input=dali", image_size=16, budget=60)
     assert done.exit_code == 2 and not list((tmp_path / "outputs").glob("*/*"))
-    for told in (
+    for message in (
         "precisoin=fp32: precisoin: no such parameter; did you mean 'precision'?",
         "batch_size=0,input=dali: batch_size: 0 is out of range; allowed: at least 1",
         "batch_size=0,input=dali: input: set for all variants by -p",
         "\n  image_size: 16 is out of range; allowed: at least 32\n",
         "budget: not for --live",
     ):
-        assert told in done.stderr
+        assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("variants", "changes", "told"),
+    ("variants", "changes", "message"),
     [
         (["batch_size=1"], {}, "variants: 1 given, but at least two are needed"),
         (["batch_size=1", "torch"], {}, "torch: 'torch' is not NAME=VALUE"),
@@ -232,21 +232,21 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
         (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
     ],
 )
-def test_invalid_variants_are_rejected(compare, variants, changes, told):
+def test_invalid_variants_are_rejected(compare, variants, changes, message):
     done = compare(*variants, **changes)
-    assert done.exit_code == 2 and told in done.stderr
+    assert done.exit_code == 2 and message in done.stderr
 
 
 @pytest.mark.parametrize(("repeats", "level", "enough"), [(5, 95, 6), (1, 50, 2), (7, 99, 8)])
 def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path, repeats, level, enough):
     done = compare("batch_size=1", "batch_size=2", repeats=repeats, level=level)
-    told = f"takes at least {enough}: -p repeats {enough}"
-    assert done.exit_code == 2 and told in " ".join(done.stderr.split())
+    message = f"takes at least {enough}: -p repeats {enough}"
+    assert done.exit_code == 2 and message in " ".join(done.stderr.split())
     assert not list((tmp_path / "outputs").glob("*/*"))
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["a"], "give two names"),
         (["a", "b", "-p", "batch_size", "2"], "-p is for --live"),
@@ -254,9 +254,9 @@ def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path, repeats, 
         (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
     ],
 )
-def test_options_of_the_other_comparison_mode_are_rejected(words, told):
+def test_options_of_the_other_comparison_mode_are_rejected(words, message):
     done = CliRunner().invoke(main, ["compare", *words])
-    assert done.exit_code == 2 and told in " ".join(done.stderr.split())
+    assert done.exit_code == 2 and message in " ".join(done.stderr.split())
 
 
 def test_label_and_repeats_follow_from_variants_and_level(shared):
@@ -301,8 +301,8 @@ SEEDS = {"seed=1": {"seed": 1}, "seed=2": {"seed": 2}}
 
 def judged(*measurements, variants=SEEDS):
     """Return the interleaved comparison of the measurements."""
-    asked = Asked("perfkit compare --live …", variants, 0.95, 0.02)
-    return judge_interleaved(asked, measurements)
+    request = Asked("perfkit compare --live …", variants, 0.95, 0.02)
+    return judge_interleaved(request, measurements)
 
 
 def words(text):
@@ -321,9 +321,9 @@ def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
         peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
         repeats = [repeat.model_copy(update={"peak": peak}) for repeat in side.result.repeats]
         keep(side.folder, side.result.model_copy(update={"repeats": repeats}))
-    told = words(judged(*(Measurement.read(side.folder) for side in sides)))
-    assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in told
-    assert told.count("unreliable") == 1
+    message = words(judged(*(Measurement.read(side.folder) for side in sides)))
+    assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in message
+    assert message.count("unreliable") == 1
 
 
 @pytest.mark.parametrize(
@@ -352,13 +352,13 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
     apart, _told = plain(base, made(tmp_path, slower, "c", later=86400))
     assert apart.verdict == "no difference" and apart.interval[0] < 0.8
     # Stored measurements with interleaved repeats are also compared by pairs.
-    stored, told = plain(base, other)
+    stored, message = plain(base, other)
     assert stored.method == "pairs"
     assert (stored.ratio, stored.interval) == (pair.ratio, pair.interval)
     assert stored.ratios == pair.ratios and stored.regressed
-    assert "The repeats were interleaved" in told and "Hodges" not in told
-    few, told = plain(base, made(tmp_path, slower[:5], "few", 10))
-    assert few.method == "pairs" and "n=5 pairs reach at most 93.75 %; 6 pairs" in told
+    assert "The repeats were interleaved" in message and "Hodges" not in message
+    few, message = plain(base, made(tmp_path, slower[:5], "few", 10))
+    assert few.method == "pairs" and "n=5 pairs reach at most 93.75 %; 6 pairs" in message
 
 
 @pytest.mark.parametrize(
@@ -372,9 +372,9 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
 )
 def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later, n):
     values = [100.0, 101.0, 102.0]
-    pair, told = plain(made(tmp_path, values), made(tmp_path, values[:n], "b", later))
+    pair, message = plain(made(tmp_path, values), made(tmp_path, values[:n], "b", later))
     assert (pair.method, pair.turns) == ("Hodges-Lehmann", [])
-    assert "(Hodges and Lehmann)" in told and "not interleaved" in told
+    assert "(Hodges and Lehmann)" in message and "not interleaved" in message
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_closing_figures_of_pytorch_bert_are_read(read):
         f"{step}DLL {clock(70)} -  e2e_train_time : 61.5 s training_sequences_per_second : "
         "639.1604066135353 sequences/s final_loss : 8.557 None raw_train_time : 60.0 s\n"
     )
-    assert {told.name: (told.value, told.unit) for told in log.reported} == {
+    assert {figure.name: (figure.value, figure.unit) for figure in log.reported} == {
         "e2e_train_time": (61.5, "s"),
         "training_sequences_per_second": (639.1604066135353, "samples/s"),
         "final_loss": (8.557, ""),
@@ -139,7 +139,9 @@ def test_closing_figures_of_mxnet_are_read_with_its_table(read):
     text += "train.ips\n           |    128    |\n" + "-" * 24 + "\n"
     log = read(text + "     1     |   390.5   |\n     8     |   2990.5  |\n")
     rates = [
-        (told.name, told.text, told.line, told.ranks) for told in log.reported if told.unit
+        (figure.name, figure.text, figure.line, figure.ranks)
+        for figure in log.reported
+        if figure.unit
     ]
     assert rates == [
         ("Epoch: 0 train.ips", "127.5", 3, None),
@@ -201,15 +203,20 @@ def test_the_end_of_an_epoch_is_read(read):
         "[2026/03/02 00:00:00] ppcls INFO: END epoch:0   train  loss:  5.6825 top1:  0.0565 "
         "batch_cost: 0.18677 s, reader_cost: 0.00070 s, batch_cost_sum: 163.42611 s,\n"
     )
-    (told,) = read(text).reported
-    assert told.name == "END epoch:0 batch_cost_sum"
-    assert (told.value, told.text, told.line, told.unit) == (163.42611, "163.42611", 3, "s")
+    (figure,) = read(text).reported
+    assert figure.name == "END epoch:0 batch_cost_sum"
+    assert (figure.value, figure.text, figure.line, figure.unit) == (
+        163.42611,
+        "163.42611",
+        3,
+        "s",
+    )
 
 
 def test_the_total_of_tf_cnn_benchmarks_is_read(read):
     text = SUITES["tf_cnn_benchmarks"].text(np.ones(20)) + "total images/sec: 978.17\n"
-    (told,) = read(text).reported
-    assert (told.name, told.value, told.unit) == ("total images/sec", 978.17, "samples/s")
+    (figure,) = read(text).reported
+    assert (figure.name, figure.value, figure.unit) == ("total images/sec", 978.17, "samples/s")
 
 
 # MLPerf.
@@ -292,13 +299,13 @@ def optimum(part, **scenario):
 @given(times=STEP_SECONDS)
 def test_every_step_of_optimum_benchmark_is_read(read, times):
     part = {"latency": {"values": [*times]}, "throughput": {"value": 12.5}}
-    asked = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
-    log = read(optimum(part, training_arguments=asked), "benchmark.json")
+    arguments = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    log = read(optimum(part, training_arguments=arguments), "benchmark.json")
     assert log.format == "optimum-benchmark"
     assert [*log.windows["seconds"]] == [*times]
     assert [*log.windows["first"]] == [*range(1, len(times) + 1)]
     names = {f"{name} throughput" for name in ("overall", "warmup", "train")}
-    assert {told.name for told in log.reported} == names
+    assert {figure.name for figure in log.reported} == names
     assert (log.number("batch_size"), log.number("accumulate")) == (8, 2)
     assert log.fact("framework") == "torch"
 
@@ -362,7 +369,7 @@ def test_invalid_and_huge_json_numbers_are_harmless(read):
     assert not len(read(optimum(part)).windows)
     metrics = {"\ud800": 10**400, "much": True, "x" * 5000: 1.0}
     log = read(json.dumps({"name": "", "environ": {}, "metrics": metrics}))
-    assert max(len(told.name) for told in log.reported) == 100
+    assert max(len(figure.name) for figure in log.reported) == 100
     deep = "DLLL " + '{"a": ' * 3000 + "}" * 3000 + "\n"
     text = as_file(SUITES["NVIDIA DLLogger, TensorFlow ConvNets"].text(np.ones(20), 1))
     assert len(read(deep + text).windows) == 20

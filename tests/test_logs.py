@@ -152,7 +152,7 @@ def test_an_invalid_number_becomes_nan(read):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"", "is empty"),
         (b"\0" * 10, "in no known format"),
@@ -167,10 +167,10 @@ def test_an_invalid_number_becomes_nan(read):
         (gzip.compress(b"x" * 1000)[:-20], ""),
     ],
 )
-def test_an_unreadable_file_is_an_error_with_its_name(read, text, said):
+def test_an_unreadable_file_is_an_error_with_its_name(read, text, message):
     with pytest.raises(LogError, match=r"some\.log") as caught:
         read(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_path_that_is_no_regular_file_is_rejected_at_once(tmp_path):
@@ -291,7 +291,7 @@ TF_CNN += "Mode:        forward only\nDevices:     ['/gpu:0', '/gpu:1', '/gpu:2'
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "facts"),
     [
         (PRINTS, {"framework": "paddle", "unit": "images/s", "batch_size": None, "gpu": None}),
         (FLEET + PRINTS, OF_FLEET),
@@ -328,13 +328,13 @@ TF_CNN += "Mode:        forward only\nDevices:     ['/gpu:0', '/gpu:1', '/gpu:2'
         ),
     ],
 )
-def test_facts_are_read_from_the_text(read, text, told):
+def test_facts_are_read_from_the_text(read, text, facts):
     log = read(text)
-    assert {name: log.fact(name) for name in told} == told
+    assert {name: log.fact(name) for name in facts} == facts
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "facts"),
     [
         (
             "PaddleClas_ResNet50_bs256_pure_fp16_DP_N4C8_log",
@@ -361,9 +361,9 @@ def test_facts_are_read_from_the_text(read, text, told):
         ("t4/x.log", {"gpu": "T4"}),
     ],
 )
-def test_facts_are_read_from_the_name(read, name, told):
+def test_facts_are_read_from_the_name(read, name, facts):
     log = read(PRINTS, name)
-    assert {fact: log.fact(fact) for fact in told} == told
+    assert {fact: log.fact(fact) for fact in facts} == facts
 
 
 def test_facts_have_sources_and_contradictions_are_noted(read):
@@ -412,8 +412,8 @@ def every_format():
     yield from (sizes + PRINTS, sizes + SUITES["tf_cnn_benchmarks"].text(STEADY))
     yield from ("".join(trainings()), *parameters(**AMP))
     part = {"latency": {"values": [0.25, 0.5]}, "throughput": {"value": 12.5}}
-    asked = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
-    config = {"scenario": {"max_steps": 2, "training_arguments": asked}}
+    arguments = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    config = {"scenario": {"max_steps": 2, "training_arguments": arguments}}
     yield json.dumps({"config": config, "report": {"overall": part, "train": part}})
     yield json.dumps({"name": "x", "environ": {}, "metrics": {"throughput": 5.5}})
     yield "model,train_samples_per_sec\nresnet50,800.5\nvgg16,400.25\n"

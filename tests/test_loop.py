@@ -115,7 +115,7 @@ def run(clock, trainer=None, device=None, *, wait=0.0, events=None, **changes):
     how |= {"read_losses_at_once": True, "clock": clock} | changes
     input_ = how.pop("batches", batches(clock, wait))
     trainer, device = trainer or FakeTrainer(clock), device or CpuDevice(clock)
-    window = train(trainer, input_, device, lambda *some: events.extend(some), **how)
+    window = train(trainer, input_, device, lambda *new: events.extend(new), **how)
     return window, events
 
 

@@ -408,7 +408,7 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
         ("no cell does", lambda source: source.replace('perfkit.plan("resnet50"', "f(")),
         ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
         ("'resnet5' is not", lambda source: source.replace("resnet50", "resnet5")),
-        ("to plain values", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
+        ("only assign literals", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
     ],
 )
 def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, expected, change):

@@ -389,7 +389,7 @@ def test_variants_are_named_by_their_parameters(tmp_path):
     compare(tmp_path, *(name_of(r, k) for k, r in enumerate(results)), key="batch_size")
     summary = Summary.read(tmp_path)
     assert only_table(sections.ratios(summary))[0]["Variants"] == "batch_size=8 / batch_size=4"
-    assert "Not decided" in sections.fastest(summary).html
+    assert "No interleaved comparison shows which" in sections.fastest(summary).html
 
 
 def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
@@ -503,7 +503,7 @@ def test_adjacent_parts_differ_in_greyscale(tmp_path):
 
 def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
     other = sections.beside_published(read(tmp_path / "a", measured([1.0])))
-    assert "Nothing was measured" in other.html
+    assert "No measurement matches a published number" in other.html
     same = measured([2097.20 * 1.1] * 7, batch_size=32, device="gpu", gpus=8)
     (row,) = only_table(sections.beside_published(read(tmp_path / "b", same)))
     assert row["Published"] == "2097.20" and row["Measured / published"] == "1.10"
