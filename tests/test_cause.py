@@ -85,7 +85,7 @@ def test_a_rank_behind_for_a_moment_has_not_stalled():
 
 
 def test_node_and_machine_errors_outrank_rank_errors():
-    lost = failure("node_lost", node="node 1 (b)", detail="it closed the connection")
+    lost = failure("node_lost", node="node 1 (b)", detail="the connection was closed")
     named = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=lost)
     assert named == ("node_lost", sentence(lost))
     codes = {"disk_full": {"free_bytes": 0}, "out_of_memory": {"killed_for_memory": True}}

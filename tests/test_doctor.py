@@ -74,9 +74,9 @@ def examined(pair, parameters, count, before=()):
 def test_two_equal_connected_nodes_pass(pair, small):
     (first, status), (second, other_status) = examined(pair, small(input="dali"), 2)
     assert (status, other_status) == (0, 0), first
-    assert f"ok    node 1 ({pair.nodes[1].address}): there, by interface wire" in first
-    assert "ok    network: every node reaches every other; ports are free" in first
-    assert f"this is node 1; {pair.nodes[0].address} says what was found" in second
+    assert f"ok    node 1 ({pair.nodes[1].address}): connected by interface wire" in first
+    assert "ok    network: all nodes reach each other; ports are free" in first
+    assert f"this is node 1; {pair.nodes[0].address} prints the findings" in second
 
 
 def test_a_missing_node_is_named(pair, small):

@@ -103,10 +103,10 @@ def test_long_labels_give_valid_host_names():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["resnet50"], "nodes: say how many, 2 or more"),
-        (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: follows from the Job"),
-        (["resnet50", "-p", "nodes", "2"], "gpus: say how many per node"),
-        (["resnet50", *TWO[:-3]], "data_dir: say where the data is, below /shared"),
+        (["resnet50"], "nodes: set to 2 or more"),
+        (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: set by the Job"),
+        (["resnet50", "-p", "nodes", "2"], "gpus: set the number per node"),
+        (["resnet50", *TWO[:-3]], "data_dir: set the folder of the data, below /shared"),
         (["resnet50", *TWO, "-p", "outputs_dir", "out"], "outputs_dir: 'out' is not below"),
         (["resnet50", *TWO, "--mount", "shared"], "--mount: 'shared' must begin with"),
         (["resnet50", *TWO, "-p", "batchsize", "2"], "did you mean 'batch_size'?"),

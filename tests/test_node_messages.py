@@ -326,7 +326,7 @@ def test_a_node_rejects_a_different_configuration(served):
     for changes in ({"batch_size": 3}, {"data_dir": "/"}, {"outputs_dir": "/"}):
         job = served.job | {"config": served.job["config"] | changes}
         outcome = served(json.dumps(job).encode(), json.dumps(BYE).encode())
-        refused = "it sent an invalid message: job: not what was asked for here"
+        refused = "invalid message: job: differs from the request on this node"
         assert (outcome and str(outcome)) == (None if "outputs_dir" in changes else refused)
 
 

@@ -157,7 +157,7 @@ def test_manual_nodes_need_the_secret_that_the_first_host_prints(pair, by_hand):
     without, with_another = by_hand.refused
     address = pair.nodes[0].address
     assert f"PERFKIT_SECRET is not set. Type what {address} shows: PERFKIT_SECRET=…" in without
-    expected = f"hosts: {address} closed the connection: PERFKIT_SECRET is another one"
+    expected = f"hosts: {address} closed the connection: PERFKIT_SECRET differs"
     assert expected in with_another
     stored = [path for folder in by_hand.outputs for path in folder.rglob("*")]
     texts = [path.read_text() for path in stored if path.is_file()]
@@ -352,7 +352,7 @@ def cut_off(processes, request_of):
 def test_a_link_failure_ends_the_run_on_both_nodes(cut_off):
     if reason := namespaces_missing():
         pytest.skip(reason)
-    assert cut_off(lambda namespaces: namespaces.cut()).startswith("it has not answered for")
+    assert cut_off(lambda namespaces: namespaces.cut()).startswith("no answer for")
 
 
 @pytest.mark.slow
@@ -699,10 +699,10 @@ def test_the_oldest_unauthenticated_connections_are_closed_at_the_limit(by_mpiru
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        (struct.pack("!i", MESSAGE_BYTES + 1), "it sent a message of over 64 MiB"),
-        (struct.pack("!i", 2) + b"[]", "it sent an invalid message"),
-        (struct.pack("!i", 20) + b'{"type"', "it has not answered for"),
-        (b"", "it has not answered for"),
+        (struct.pack("!i", MESSAGE_BYTES + 1), "a message of over 64 MiB"),
+        (struct.pack("!i", 2) + b"[]", "invalid message"),
+        (struct.pack("!i", 20) + b'{"type"', "no answer for"),
+        (b"", "no answer for"),
     ],
     ids=["oversized", "malformed", "half", "silent"],
 )
@@ -789,14 +789,14 @@ def second_host(small, monkeypatch):
 @pytest.mark.parametrize("id_", ["../elsewhere", "/dev/null/elsewhere", "..", "a/b", "", "ab"])
 def test_a_result_with_a_different_id_is_rejected(id_, second_host, tmp_path):
     before = {*tmp_path.iterdir()}
-    with pytest.raises(InvalidMessageError, match=r"bye\.result: not what was asked for"):
+    with pytest.raises(InvalidMessageError, match=r"bye\.result: differs from the request"):
         second_host.given(id=id_)
     assert {*tmp_path.iterdir()} == before
 
 
 def test_a_result_of_a_different_request_is_rejected_even_with_the_right_id(second_host):
     config = second_host.plan.config.model_copy(update={"seed": 3})
-    with pytest.raises(InvalidMessageError, match=r"bye\.result: not what was asked for"):
+    with pytest.raises(InvalidMessageError, match=r"bye\.result: differs from the request"):
         second_host.given(config=config.model_dump())
     with pytest.raises(InvalidMessageError, match=r"bye\.result"):
         second_host.given(repeats=7)
@@ -810,6 +810,6 @@ def test_a_stored_result_is_not_replaced_by_one_without_its_repeats(second_host)
     other = second_host.measured_at(2.0)
     changes = {"repeats": other.repeats, "throughput": other.throughput}
     content = json.loads(other.model_copy(update=changes).model_dump_json(include={*changes}))
-    with pytest.raises(InvalidMessageError, match="without a repeat that is stored here"):
+    with pytest.raises(InvalidMessageError, match="lacks a repeat that is stored on this node"):
         second_host.given(**content)
     assert Measurement.read(stored.folder) == stored

@@ -1,14 +1,14 @@
-"""The driver: it starts workers, watches them and stores what they measured. No framework.
+"""The driver: starts and monitors workers, and stores their results. Imports no framework.
 
-measure.py     plans repeats, runs them in fresh processes, collects, stores
-repeat.py      one repeat, from its first process to its last; other tasks of workers
-failures.py    why workers ended before their time
-progress.py    the bar that a waiting user sees
-doctor.py      what would keep a measurement from running
-workers.py     launchers and groups of workers; those of one node, started and all ended
-supervisor.py  runs one command and leaves nothing of it behind
-connection.py  connections between the driver and the nodes, and the messages on them
-node_agent.py  a node, told by the driver what to run
-cluster.py     all nodes, seen from the driver
-manifest.py    the nodes as an indexed Job of Kubernetes, by manifest.yaml.j2
+measure.py     plans and runs the repeats of a measurement and stores its result
+repeat.py      runs one repeat, or another task of workers
+failures.py    finds why workers exited early
+progress.py    progress bar
+doctor.py      checks before a measurement
+workers.py     launchers and worker groups; the workers of one node
+supervisor.py  runs one command and leaves no process behind
+connection.py  connections and messages between the driver and the nodes
+node_agent.py  runs workers on a node for the driver
+cluster.py     the driver's side of a measurement on several nodes
+manifest.py    an indexed Kubernetes Job, from manifest.yaml.j2
 """

@@ -1,5 +1,4 @@
-"""The nodes of a measurement, seen from the driver: started once, told to run each repeat,
-watched, and ended with the measurement."""
+"""The driver's side of a measurement on several nodes, which start once for all repeats."""
 
 import contextlib
 import os
@@ -18,17 +17,7 @@ from typing import Any
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.driver import connection
-from perfkit.driver.connection import (
-    INBOX_MESSAGES,
-    SECRET,
-    Channel,
-    Inbox,
-    InvalidMessageError,
-    Listener,
-    LostError,
-    NodeMessage,
-    shared_secret,
-)
+from perfkit.driver.connection import InvalidMessageError, LostError, NodeMessage
 from perfkit.driver.failures import NodeError
 from perfkit.driver.workers import (
     LOG,
@@ -47,61 +36,59 @@ from perfkit.system.environment import LIBRARY_VARIABLES, package_source
 from perfkit.system.scratch import Scratch
 
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
-"""Facts that must be alike on all nodes, besides the framework's. Others may differ and are
-kept (`nodes`)."""
+"""Facts that must be equal on all nodes, besides the framework's; others are stored."""
 SRUN = (
     "srun --nodes {nodes} --ntasks {nodes} --ntasks-per-node 1 --overlap --cpu-bind none"
     " --kill-on-bad-exit --export ALL"
 )
-"""Not bound to cores: a node's one task is all of its workers. Overlapping, since perfkit may
-run in a step of the same allocation."""
+"""Each node's only task starts all of its workers; perfkit may run in a step of its own."""
 MPIRUN = "mpirun --host {slots} -np {nodes} --map-by ppr:1:node --bind-to none"
-PASSED_ON = re.compile(f"{'|'.join(LIBRARY_VARIABLES)}|(CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH)$")
-"""Names of the variables that mpirun takes along."""
+EXPORTED = re.compile(f"{'|'.join(LIBRARY_VARIABLES)}|(CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH)$")
+"""Names of the environment variables that mpirun exports to the nodes."""
 POLL_SECONDS = 0.2
 REPLY_SECONDS = 60.0
 ENDING_SECONDS = 8.0
 GRACE_SECONDS = 2.0
-"""For nodes that were told to end, and for the launcher to end those that don't."""
+"""For nodes to exit after Bye, and for the launcher to end the remaining nodes."""
 
 
 @dataclass
 class Node:
-    """One node: its connection, its answers, and why it was lost."""
+    """One node: its connection, its answers, and why the connection was lost."""
 
     number: int
-    channel: Channel
+    channel: connection.Channel
     ready: connection.Ready | None = None
     reached: connection.Reached | None = None
     lost: LostError | None = None
 
 
 class ClusterLauncher(Launcher):
-    """Starts workers on all nodes of a configuration; ends the nodes at the end of `with`."""
+    """Starts workers on all nodes of a configuration; `with` ends the nodes on exit."""
 
     def __init__(self, config: Config, protocol: Protocol) -> None:
         super().__init__(config, protocol)
         self.nodes: dict[int, Node] = {}
-        self.inbox: Inbox = queue.Queue(INBOX_MESSAGES)
+        self.inbox: connection.Inbox = queue.Queue(connection.INBOX_MESSAGES)
         self.refused: NodeError | None = None
         self.workers: ClusterWorkers | None = None
         if config.launcher == "manual":
-            secret = shared_secret(config.host_list, 0)
+            secret = connection.shared_secret(config.host_list, 0)
         else:
-            secret = os.environ.get(SECRET) or secrets.token_hex(16)
+            secret = os.environ.get(connection.SECRET) or secrets.token_hex(16)
         with contextlib.ExitStack() as opened:
             try:
                 self._open(opened, secret)
             except OSError as error:
-                raise self._launcher_ended(str(error)) from error
+                raise self._launcher_failed(str(error)) from error
             self.opened = opened.pop_all()
 
     def _open(self, opened: contextlib.ExitStack, secret: str) -> None:
-        """Listen, and start the nodes; `opened` undoes it."""
+        """Listen and start the nodes; closing `opened` reverts both."""
         config = self.config
         address, port = _rendezvous_address(config), config.listen_port
         try:
-            self.listener = Listener(address, port, config.nodes, secret, self.inbox)
+            self.listener = connection.Listener(address, port, config.nodes, secret, self.inbox)
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise NodeError("port_taken", port=port, detail=reason) from error
@@ -109,7 +96,8 @@ class ClusterLauncher(Launcher):
         self.scratch = opened.enter_context(Scratch()).folder
         node = [sys.executable, "-m", "perfkit.driver.node_agent", str(config.launcher)]
         node += [address or "-", str(self.listener.port)]
-        command, environment = _start_command(config, node), os.environ | {SECRET: secret}
+        environment = os.environ | {connection.SECRET: secret}
+        command = _start_command(config, node)
         self.process = start_supervised(command, self.scratch, environment, GRACE_SECONDS)
         opened.callback(close, self.process)
 
@@ -117,7 +105,7 @@ class ClusterLauncher(Launcher):
         reason = next((str(error) for error in exception if isinstance(error, NodeError)), None)
         self.send(connection.Bye(result=self.result_json, reason=reason))
         if self._all(lambda node: not node.lost):
-            # After bye, they end by themselves.
+            # Nodes exit after Bye.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE_SECONDS)
         for node in self.nodes.values():
@@ -132,7 +120,7 @@ class ClusterLauncher(Launcher):
         return f"node {node}"
 
     def wait_for_nodes(self, show_status: Callable[[str], None]) -> list[NodeSeen]:
-        """What was seen of each, once all are there. Raises NodeError."""
+        """Wait for all nodes and return each node's NodeSeen. Raises NodeError."""
         deadline = time.monotonic() + self.config.timeout
         while not self._all(lambda node: node.ready):
             self.poll(POLL_SECONDS)
@@ -141,11 +129,11 @@ class ClusterLauncher(Launcher):
                 for number in range(self.config.nodes)
                 if number not in self.nodes or not self.nodes[number].ready
             ]
-            show_status(f"waiting for {', '.join(absent) or 'nobody'}")
+            show_status(f"waiting for {', '.join(absent) or 'no node'}")
             if self.error:
                 raise self.error
             if self.process.poll() is not None:
-                raise self._launcher_ended(self._output())
+                raise self._launcher_failed(self._output())
             if time.monotonic() > deadline:
                 rejected = sorted(self.listener.rejected)
                 more = {"rejected": rejected} if rejected else {}
@@ -154,16 +142,16 @@ class ClusterLauncher(Launcher):
         return [self._checked(node) for node in range(self.config.nodes)]
 
     def _checked(self, node: int) -> NodeSeen:
-        """What was seen of a node. Raises NodeError if it does not fit the first."""
+        """Compare a node with node 0. Raises NodeError if a common fact differs."""
         seen, first, name = self._ready(node), self._ready(0).facts, self.node_name(node)
         differs = {k: v for k, v in seen.facts.items() if v != first.get(k)}
         for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
             if fact in differs:
-                here = {"here": first.get(fact), "first_node": self.node_name(0)}
-                there = {"there": differs[fact], "node": name}
-                raise NodeError("nodes_differ", fact=fact, **here, **there)
+                params = {"here": first.get(fact), "first_node": self.node_name(0)}
+                params |= {"there": differs[fact], "node": name}
+                raise NodeError("nodes_differ", fact=fact, **params)
         if seen.gpus < self.config.gpus:
-            raise self._not_as_here("gpus", self.config.gpus, seen.gpus, node)
+            raise self._differs("gpus", self.config.gpus, seen.gpus, node)
         shown = {fact: str(value)[:200] for fact, value in differs.items()}
         return NodeSeen(node=node, name=name, interface=seen.interface, differs=shown)
 
@@ -176,10 +164,10 @@ class ClusterLauncher(Launcher):
         return self.workers
 
     def unreachable(self) -> list[str]:
-        """Which node can't reach which, on the addresses that their workers will use. Raises
-        NodeError."""
-        ready = {number: self._ready(number) for number in self.nodes}
-        ports = {number: (there.address, there.port) for number, there in ready.items()}
+        """Return a sentence for each pair of nodes without a connection between the addresses
+        that their workers will use. Raises NodeError."""
+        answers = {number: self._ready(number) for number in self.nodes}
+        ports = {number: (ready.address, ready.port) for number, ready in answers.items()}
         self.send(connection.Reach(ports=ports))
         deadline = time.monotonic() + REPLY_SECONDS
         while not self._all(lambda node: node.reached):
@@ -198,7 +186,7 @@ class ClusterLauncher(Launcher):
 
     @property
     def error(self) -> NodeError | None:
-        """What keeps the nodes from going on: one refuses, or is lost."""
+        """The error of a node that refused a message, or whose connection was lost."""
         if self.refused:
             return self.refused
         for number, node in self.nodes.items():
@@ -212,14 +200,14 @@ class ClusterLauncher(Launcher):
         return None
 
     def poll(self, seconds: float) -> None:
-        """Take in what comes within `seconds`, at most until the first messages have come, and
-        no more of them than can have waited: a node may send without end."""
+        """Wait up to `seconds` for a message, then process the messages in the inbox: at most
+        INBOX_MESSAGES more, since a node may send without end."""
         with contextlib.suppress(queue.Empty):
             self._receive(*self.inbox.get(timeout=seconds))
-            for _ in range(INBOX_MESSAGES):
+            for _ in range(connection.INBOX_MESSAGES):
                 self._receive(*self.inbox.get_nowait())
 
-    def _receive(self, channel: Channel, message: NodeMessage | LostError) -> None:
+    def _receive(self, channel: connection.Channel, message: NodeMessage | LostError) -> None:
         node = next((n for n in self.nodes.values() if n.channel is channel), None)
         if not node:
             absent = {*range(self.config.nodes)} - self.nodes.keys()
@@ -233,32 +221,31 @@ class ClusterLauncher(Launcher):
                 channel.close()
         elif not node.lost:
             try:
-                self._take(node, message)
+                self._process(node, message)
             except LostError as error:
                 channel.close()
                 node.lost = error
 
     def _mismatch(self, hello: connection.Hello) -> NodeError | None:
-        """In what a node differs before it is asked anything: its perfkit and, where it was
-        started by hand, what it was asked for."""
+        """Compare a node's perfkit and, with launcher=manual, parameters with the driver's."""
         if hello.source != package_source():
             name = self.node_name(hello.node)
             return NodeError("nodes_differ", node=name, suite_source=hello.source)
         own = self.config.identity | self.protocol.model_dump()
         for key, value in (hello.config | hello.protocol).items():
             if key in own and own[key] != value:
-                return self._not_as_here(key, own[key], value, hello.node)
+                return self._differs(key, own[key], value, hello.node)
         return None
 
-    def _not_as_here(self, parameter: str, here: object, there: object, node: int) -> NodeError:
+    def _differs(self, parameter: str, here: object, there: object, node: int) -> NodeError:
         name = self.node_name(node)
         return NodeError("nodes_differ", parameter=parameter, here=here, there=there, node=name)
 
-    def _launcher_ended(self, detail: str) -> NodeError:
+    def _launcher_failed(self, detail: str) -> NodeError:
         return NodeError("node_timeout", launcher=str(self.config.launcher), detail=detail)
 
-    def _take(self, node: Node, message: NodeMessage | LostError) -> None:
-        """Raises LostError, also for what the node may not send."""
+    def _process(self, node: Node, message: NodeMessage | LostError) -> None:
+        """Raise LostError, or InvalidMessageError for an unexpected message."""
         match message:
             case LostError():
                 raise message
@@ -277,7 +264,7 @@ class ClusterLauncher(Launcher):
                 raise InvalidMessageError(type(message).__name__.lower(), "not expected now")
 
     def send(self, message: NodeMessage, nodes: Iterable[Node] | None = None) -> None:
-        """Send a message to `nodes`, or to all; one that it does not reach is lost."""
+        """Send a message to `nodes`, or to all; mark nodes as lost where sending fails."""
         for node in self.nodes.values() if nodes is None else nodes:
             if not node.lost:
                 try:
@@ -290,11 +277,12 @@ class ClusterLauncher(Launcher):
         assert ready
         return ready
 
-    def _all(self, has: Callable[[Node], Any]) -> bool:
-        return len(self.nodes) == self.config.nodes and all(map(has, self.nodes.values()))
+    def _all(self, condition: Callable[[Node], Any]) -> bool:
+        """Whether all nodes have connected and `condition` holds for each."""
+        return len(self.nodes) == self.config.nodes and all(map(condition, self.nodes.values()))
 
     def _output(self) -> str:
-        """Beginning and end of what the nodes, and what starts them, printed."""
+        """Beginning and end of the output of the nodes and their launcher."""
         text = " ".join(portable(shortened(self.scratch / LOG)).split())
         return text if len(text) < 600 else f"{text[:300]} […] {text[-300:]}"
 
@@ -310,7 +298,7 @@ class ClusterWorkers(WorkerGroup):
         self.deadline: float | None = None
 
     def receive(self, node: int, message: connection.Report | connection.Ended) -> None:
-        """Take in a message of a node. Raises InvalidMessageError for what is not its own."""
+        """Store a node's report. Raises InvalidMessageError for other nodes' ranks or logs."""
         place = NodeRank(node, self.launcher.config.nodes)
         own = place.ranks(self.launcher.config.devices)
         match message:
@@ -323,12 +311,12 @@ class ClusterWorkers(WorkerGroup):
                 for rank in exited:
                     self.exited_at.setdefault(rank, time.monotonic())
             case connection.Ended(logs=logs):
-                # The names become those of files.
+                # The names of logs become file names.
                 _check_own("ended.logs", logs, [place.log_name, *map("rank{}".format, own)])
                 self.exits[node] = message
 
     def _unended(self) -> list[Node]:
-        """Nodes whose workers have not ended, as far as they can tell."""
+        """Nodes with a connection that have not reported the end of their workers."""
         nodes = self.launcher.nodes.values()
         return [node for node in nodes if node.number not in self.exits and not node.lost]
 
@@ -346,7 +334,7 @@ class ClusterWorkers(WorkerGroup):
 
     def end(self, *, dump_stacks: bool = False) -> None:
         self.launcher.send(connection.End(dump_stacks=dump_stacks), self._unended())
-        # One deadline, however often this is called.
+        # The same deadline for every call.
         self.deadline = self.deadline or time.monotonic() + ENDING_SECONDS
         while time.monotonic() < self.deadline and self._unended():
             self.launcher.poll(POLL_SECONDS)
@@ -368,13 +356,13 @@ class ClusterWorkers(WorkerGroup):
 
 
 def _check_own(field: str, named: Collection[Any], own: Collection[Any]) -> None:
-    """Raises InvalidMessageError where a node names something that is not its own."""
+    """Raise InvalidMessageError if `named` contains more than the node's `own` names."""
     for other in (name for name in named if name not in own):
-        raise InvalidMessageError(field, f"{str(other)[:80]!r} is not its own")
+        raise InvalidMessageError(field, f"{str(other)[:80]!r} belongs to another node")
 
 
 def _start_command(config: Config, node: list[str]) -> list[str]:
-    """What starts `node`, the command of one node, on each of them; by hand, on this one."""
+    """The command that runs `node` on every node; with launcher=manual, on this one only."""
     launch: list[str] = []
     if config.launcher == "srun":
         launch = SRUN.format(nodes=config.nodes).split()
@@ -382,17 +370,16 @@ def _start_command(config: Config, node: list[str]) -> list[str]:
         slots = ",".join(f"{host}:1" for host in config.host_list)
         launch = MPIRUN.format(nodes=config.nodes, slots=slots).split()
         launch += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        for name in [SECRET, *filter(PASSED_ON.match, os.environ)]:
+        for name in [connection.SECRET, *filter(EXPORTED.match, os.environ)]:
             launch += ["-x", name]
     return [*launch, *node]
 
 
 def _rendezvous_address(config: Config) -> str:
-    """This machine's address as the other nodes see it; empty, for all of them, with Slurm,
-    which tells each task the address that it was launched from."""
+    """This machine's address for the nodes; empty (all) with Slurm, which tells each task."""
     if config.launcher == "srun":
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Connecting a datagram socket sends nothing; it chooses the route.
+        # Connecting a datagram socket sends nothing, but selects the route.
         probe.connect((config.host_list[1], 9))
         return str(probe.getsockname()[0])

@@ -1,9 +1,8 @@
-"""The connections between the driver and the nodes of a measurement. Each NodeMessage is sent
+"""Connections and messages between the driver and the nodes of a measurement. Messages are sent
 as JSON by multiprocessing.connection, whose HMAC challenge keeps the secret off the network.
 
-A message is a model that validates what is received: no unknown field, no value of another
-type, no number out of its range. Both sides send one every second, so that each notices when
-the other is gone.
+Each message is a pydantic model, which refuses unknown fields, wrong types and numbers out of
+range. Both sides send Alive every second and so detect a lost peer.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from perfkit.config import Config, Protocol
 from perfkit.request import RequestError
 
 Number = Annotated[int, Field(ge=0, le=10**6)]
-"""Of a node, a rank or a repeat, or how many there are."""
+"""Index or count of nodes, ranks or repeats."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 Address = Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3}){3}$")]
 Name = Annotated[str, Field(max_length=255)]
@@ -39,32 +38,29 @@ Value = Detail | int | float | bool | list[Detail] | None
 
 
 class LostError(ConnectionError):
-    """The other side is gone or does not answer; the message says how."""
+    """The connection to the peer is lost; the message says why."""
 
 
 class InvalidMessageError(LostError):
-    """The other side sent something that it may not send; `field` is message type and field."""
+    """The peer sent an invalid message; `field` holds the message's type and field."""
 
     def __init__(self, field: str, reason: str) -> None:
         self.field, self.reason = field, reason
-        super().__init__(f"it sent an invalid message: {field}: {reason}")
+        super().__init__(f"invalid message: {field}: {reason}")
 
 
 class NodeMessage(BaseModel):
-    """One message; `type` says which."""
+    """Base of all messages; the field `type` names the subclass."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Alive(NodeMessage):
-    """The sender is there."""
-
     type: Literal["alive"] = "alive"
 
 
 class Hello(NodeMessage):
-    """A node's first: its number, the digest of its perfkit and, if it was started by hand,
-    what it was asked for."""
+    """A node's first message: number, digest of perfkit, parameters with launcher=manual."""
 
     type: Literal["hello"] = "hello"
     node: Number
@@ -74,8 +70,7 @@ class Hello(NodeMessage):
 
 
 class Ready(NodeMessage):
-    """Where a node can be reached: there it listens until its first run. And what the nodes
-    must have in common."""
+    """A node's facts, and the address and port where it listens until its first run."""
 
     type: Literal["ready"] = "ready"
     address: Address
@@ -87,7 +82,7 @@ class Ready(NodeMessage):
 
 
 class Refused(NodeMessage):
-    """Why a node can't do what it was told."""
+    """Why a node can't carry out a message."""
 
     type: Literal["refused"] = "refused"
     code: Literal["nodes_differ", "port_taken"]
@@ -97,14 +92,14 @@ class Refused(NodeMessage):
 
 
 class Reached(NodeMessage):
-    """The answer to Reach: why which node can't be reached."""
+    """The answer to Reach: for each unreachable node, the reason."""
 
     type: Literal["reached"] = "reached"
     errors: dict[int, Detail]
 
 
 class Report(NodeMessage):
-    """What ranks have appended to their raw files, and whose processes have exited."""
+    """Text that ranks have appended to their raw files, and the ranks that have exited."""
 
     type: Literal["report"] = "report"
     raw: dict[Number, str]
@@ -112,7 +107,7 @@ class Report(NodeMessage):
 
 
 class Ended(NodeMessage):
-    """How the workers of a node exited; see ExitInfo."""
+    """How the workers of a node exited (see ExitInfo)."""
 
     type: Literal["ended"] = "ended"
     status: int | None
@@ -122,7 +117,7 @@ class Ended(NodeMessage):
 
 
 class Job(NodeMessage):
-    """What is to be measured."""
+    """The configuration and protocol to measure."""
 
     type: Literal["job"] = "job"
     config: Config
@@ -130,8 +125,7 @@ class Job(NodeMessage):
 
 
 class Run(NodeMessage):
-    """Start the workers of a repeat, which meet at this address and port of node 0. No other
-    run has the name `job`."""
+    """Start the workers of a repeat, with this rendezvous on node 0; `job` is a unique name."""
 
     type: Literal["run"] = "run"
     repeat: Annotated[Number, Field(ge=1)]
@@ -141,14 +135,10 @@ class Run(NodeMessage):
 
 
 class Steady(NodeMessage):
-    """The warm-up is over."""
-
     type: Literal["steady"] = "steady"
 
 
 class End(NodeMessage):
-    """End the workers now."""
-
     type: Literal["end"] = "end"
     dump_stacks: bool
 
@@ -161,7 +151,7 @@ class Reach(NodeMessage):
 
 
 class Bye(NodeMessage):
-    """The end: the text of result.json, or why there is none."""
+    """The end of the measurement: the text of result.json, or the reason for its absence."""
 
     type: Literal["bye"] = "bye"
     result: str | None
@@ -178,7 +168,7 @@ FROM_DRIVER: TypeAdapter[Any] = TypeAdapter(
 
 
 def decode(messages: TypeAdapter[Any], data: bytes) -> NodeMessage:
-    """Raises InvalidMessageError for what is none of `messages`."""
+    """Parse one of `messages`. Raises InvalidMessageError."""
     try:
         return messages.validate_json(data)
     except ValidationError as error:
@@ -188,31 +178,31 @@ def decode(messages: TypeAdapter[Any], data: bytes) -> NodeMessage:
 
 
 SECRET = "PERFKIT_SECRET"
-"""The variable with the secret that all nodes share; connections without it are closed."""
+"""The environment variable with the secret of all nodes; connections without it are closed."""
 ALIVE_SECONDS = 1.0
 IDLE_SECONDS = 8
-"""A peer that sends nothing for so long is lost."""
+"""A peer that sends nothing for this time is lost."""
 SENDING_SECONDS = 30
 MESSAGE_BYTES = 64 * 2**20
 INBOX_MESSAGES = 64
-"""How many messages may wait: a busy receiver slows the senders down, and does not grow."""
+"""Capacity of an inbox: a busy receiver slows the senders down instead of using more memory."""
 UNAUTHENTICATED = 64
-"""How many connections besides the nodes' may be in their challenge at once."""
+"""Largest number of unauthenticated connections, besides the nodes'."""
 
 
 class RejectedError(LostError):
-    """The other side has another secret."""
+    """The peer has a different secret."""
 
 
 Inbox = Queue[tuple["Channel", NodeMessage | LostError]]
-"""What has come from all channels; the LostError is the last of each."""
+"""Messages of all channels; a LostError is the last item of its channel."""
 
 
 class Channel:
-    """One connection, from which `messages` are taken.
+    """One connection that receives `messages`.
 
-    Nothing is read before `receive_all`, which is for a thread of its own. Another thread
-    shows that this side is alive, whatever keeps the caller busy.
+    Reading starts with `receive_all`, which needs its own thread. Another thread sends Alive,
+    independently of the caller's work.
     """
 
     def __init__(self, stream: socket.socket, inbox: Inbox, messages: TypeAdapter[Any]) -> None:
@@ -226,15 +216,15 @@ class Channel:
         self.connection = Connection(os.dup(stream.fileno()))
         self.inbox, self.messages = inbox, messages
         self.lost: LostError | None = None
-        """Why nothing more is received."""
+        """Why receiving ended."""
         self.sending = threading.Lock()
         self.closed = threading.Event()
 
     def authenticate(self, secret: str, *, first: bool) -> None:
-        """Challenge the other side, before or after being challenged. Raises LostError."""
+        """Exchange challenges with the peer, its own last if `first`. Raises LostError."""
         challenges = [deliver_challenge, answer_challenge]
         try:
-            with _losing():
+            with _raising_lost():
                 for challenge in challenges if first else reversed(challenges):
                     challenge(self.connection, os.fsencode(secret))
         except LostError:
@@ -242,10 +232,10 @@ class Channel:
             raise
 
     def send(self, message: NodeMessage) -> None:
-        """Raises LostError."""
+        """Send `message`. Raises LostError."""
         data = message.model_dump_json().encode()
         try:
-            with self.sending, _losing():
+            with self.sending, _raising_lost():
                 self.connection.send_bytes(data)
         except LostError as error:
             # The message may have been sent in part.
@@ -253,11 +243,11 @@ class Channel:
             raise self.lost or error from error
 
     def receive_all(self) -> None:
-        """Put all messages into the inbox, up to the end of the connection."""
-        threading.Thread(target=self._show_alive, daemon=True).start()
+        """Put all messages into the inbox until the connection ends."""
+        threading.Thread(target=self._send_alive, daemon=True).start()
         try:
             while True:
-                with _losing():
+                with _raising_lost():
                     message = decode(self.messages, self.connection.recv_bytes(MESSAGE_BYTES))
                 if not isinstance(message, Alive):
                     self._deliver(message)
@@ -269,7 +259,7 @@ class Channel:
             self._release()
 
     def close(self) -> None:
-        """End the connection: both threads end with it."""
+        """Close the connection, which ends both threads."""
         self.closed.set()
         shut_down(self.stream)
 
@@ -283,15 +273,15 @@ class Channel:
             with contextlib.suppress(Full):
                 return self.inbox.put((self, message), timeout=ALIVE_SECONDS)
 
-    def _show_alive(self) -> None:
+    def _send_alive(self) -> None:
         with contextlib.suppress(LostError):
             while not self.closed.wait(ALIVE_SECONDS):
                 self.send(Alive())
 
 
 class Listener:
-    """Takes the connections of `nodes` at `port`, 0 for any, of `address`; those that pass the
-    challenge deliver their messages into `inbox`. Raises OSError for the port."""
+    """Accepts connections of `nodes` at `address` and `port` (0: any free port); messages of
+    authenticated connections go to `inbox`. Raises OSError if the port is taken."""
 
     def __init__(self, address: str, port: int, nodes: int, secret: str, inbox: Inbox) -> None:
         self.server = socket.create_server((address, port))
@@ -300,15 +290,15 @@ class Listener:
         self.limit = UNAUTHENTICATED + nodes
         self.secret, self.inbox = secret, inbox
         self.unauthenticated: dict[socket.socket, float] = {}
-        """Connections in their challenge, the oldest first, and since when."""
+        """Unauthenticated connections, oldest first, and the time of their acceptance."""
         self.rejected: set[str] = set()
-        """The addresses of those that had another secret."""
+        """Addresses of peers with a different secret."""
         self.closed = threading.Event()
         self.accepting = threading.Thread(target=self._accept, daemon=True)
         self.accepting.start()
 
     def close(self) -> None:
-        """Accept no more connections, and drop those in their challenge."""
+        """Stop accepting connections, and drop the unauthenticated ones."""
         self.closed.set()
         shut_down(self.server)
         self.accepting.join()
@@ -324,10 +314,10 @@ class Listener:
             except TimeoutError:
                 pass
             except OSError:
-                # The peer has gone already, or no descriptors are left for the moment.
+                # The peer has disconnected already, or no descriptors are left for now.
                 self.closed.wait(0.1)
             except RuntimeError:
-                # No thread is left for the moment.
+                # No thread can be started for now.
                 self.unauthenticated.popitem()
             self._drop_idle()
         self._drop_idle()
@@ -353,8 +343,7 @@ class Listener:
 
 
 def connect(address: str, port: int, secret: str, seconds: float, inbox: Inbox) -> Channel:
-    """A channel to the driver, tried for up to `seconds`. Raises LostError, if it has another
-    secret RejectedError."""
+    """Connect to the driver within `seconds`. Raises LostError, RejectedError."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -374,9 +363,9 @@ def connect(address: str, port: int, secret: str, seconds: float, inbox: Inbox) 
 
 
 def shared_secret(hosts: list[str], node: int) -> str:
-    """The secret of nodes that are started by hand: SECRET or, without it, generated and shown
-    on the first of `hosts`, and asked for on the others; SECRET from then on. Raises
-    RequestError where nobody can be asked."""
+    """Return the secret for launcher=manual: the variable SECRET. If it is unset, the first of
+    `hosts` generates and prints a secret, the others prompt for it, and SECRET is set. Raises
+    RequestError without a terminal for the prompt."""
     typed = Path(sys.argv[0]).name == "perfkit"
     command = shlex.join(["perfkit", *sys.argv[1:]]) if typed else "<the same command>"
     if not os.environ.get(SECRET):
@@ -394,26 +383,26 @@ def shared_secret(hosts: list[str], node: int) -> str:
 
 
 def shut_down(stream: socket.socket) -> None:
-    """End a connection at once, also for a thread that reads from it or accepts by it."""
+    """Shut a socket down at once, also for a thread blocked in recv or accept."""
     with contextlib.suppress(OSError):
         stream.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager
-def _losing() -> Iterator[None]:
-    """Raises a LostError for all that a connection can end with."""
+def _raising_lost() -> Iterator[None]:
+    """Turn every error of a connection into a LostError."""
     try:
         yield
     except LostError:
         raise
     except BlockingIOError as error:
-        raise LostError(f"it has not answered for {IDLE_SECONDS} s") from error
+        raise LostError(f"no answer for {IDLE_SECONDS} s") from error
     except EOFError as error:
-        raise LostError("it closed the connection") from error
+        raise LostError("the connection was closed") from error
     except AuthenticationError as error:
-        raise RejectedError(f"{SECRET} is another one there") from error
+        raise RejectedError(f"{SECRET} differs there") from error
     except Exception as error:
-        # Whatever else comes of what was sent in place of a challenge.
+        # Arbitrary bytes in place of a challenge cause other errors.
         too_long = str(error) == "bad message length"
-        limit = f"it sent a message of over {MESSAGE_BYTES >> 20} MiB"
+        limit = f"a message of over {MESSAGE_BYTES >> 20} MiB was received"
         raise LostError(limit if too_long else f"the connection failed: {error}") from error

@@ -1,4 +1,4 @@
-"""What would keep a measurement from running, found before it starts. Trains nothing."""
+"""Checks before a measurement, without training."""
 
 import shutil
 from collections.abc import Iterator
@@ -21,13 +21,12 @@ from perfkit.request.plan import Plan
 from perfkit.text.messages import sentence
 
 MOST_SECONDS = 60
-"""How long the nodes are waited for."""
+"""Longest wait for the nodes."""
 FREE_BYTES = 100 * 2**20
 
 
 class Check(NamedTuple):
-    """One thing looked at: whether it is well, None for what is absent and not needed, and what
-    was seen or what to do about it."""
+    """A check; `well` is None if absent but maybe not needed, `seen` the finding or remedy."""
 
     well: bool | None
     subject: str
@@ -35,20 +34,20 @@ class Check(NamedTuple):
 
 
 def examine_plan(plan: Plan) -> Iterator[Check]:
-    """Look at this machine and, for several nodes, at all of them, one thing after another."""
+    """Check this machine and, for several nodes, all nodes."""
     config = plan.config
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     for fact in ("python", *FRAMEWORKS[config.framework].facts, "dali"):
         value, missing = environment[fact].value, environment[fact].missing
         yield Check(None if missing else True, fact, missing or str(value))
     yield _data(config)
-    yield _room("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
+    yield _free_space("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
     if config.input == "dataloader":
-        # Two batches for each of its processes are under way.
+        # Each process of the loader prepares two batches.
         batches = 2 * config.dataloader_workers * config.devices
         sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
         needed = batches * config.batch_size * sample_bytes
-        yield _room("shared memory", Path("/dev/shm"), needed)
+        yield _free_space("shared memory", Path("/dev/shm"), needed)
     if config.nodes > 1:
         config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
         yield from _nodes(config, plan.protocol)
@@ -56,7 +55,7 @@ def examine_plan(plan: Plan) -> Iterator[Check]:
 
 def _data(config: Config) -> Check:
     if config.input == "synthetic":
-        return Check(True, "data", "synthetic: none is needed")
+        return Check(True, "data", "none needed: synthetic input")
     try:
         count = len(examine(config))
     except InputError as error:
@@ -64,7 +63,7 @@ def _data(config: Config) -> Check:
     return Check(True, "data", f"{count:,} {MODELS[config.model].sample}s in {config.data_dir}")
 
 
-def _room(subject: str, path: Path, needed: int) -> Check:
+def _free_space(subject: str, path: Path, needed: int) -> Check:
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free
@@ -73,22 +72,22 @@ def _room(subject: str, path: Path, needed: int) -> Check:
 
 
 def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
-    """The nodes as a measurement would start them."""
+    """Start the nodes as a measurement would."""
     hosts = config.host_list
     try:
         if config.launcher == "manual" and (number := own_index(hosts)):
             join(config, protocol, number)
-            yield Check(True, "nodes", f"this is node {number}; {hosts[0]} says what was found")
+            yield Check(True, "nodes", f"this is node {number}; {hosts[0]} prints the findings")
             return
         with ClusterLauncher(config, protocol) as launcher:
             for node in launcher.wait_for_nodes(lambda _text: None):
                 differs = ", ".join(node.differs) or "nothing"
-                seen = f"there, by interface {node.interface}; differs in {differs}"
+                seen = f"connected by interface {node.interface}; differs in {differs}"
                 yield Check(True, node.name, seen)
             problems = launcher.unreachable()
             yield from (Check(False, "network", problem) for problem in problems)
             if not problems:
-                yield Check(True, "network", "every node reaches every other; ports are free")
+                yield Check(True, "network", "all nodes reach each other; ports are free")
     except (LostError, RequestError) as error:
         yield Check(False, "nodes", str(error).splitlines()[-1].strip())
     except NodeError as error:

@@ -1,5 +1,5 @@
-"""A configuration on several nodes of Kubernetes: an indexed Job, one pod a node, each of which
-runs `perfkit run` with launcher=manual; the pods find each other by a Service's names.
+"""A configuration on several Kubernetes nodes: an indexed Job with one pod per node, each of
+which runs `perfkit run` with launcher=manual. Pods find each other by a Service's names.
 """
 
 import re
@@ -16,48 +16,48 @@ from perfkit.request.plan import plan
 
 TEMPLATE = Path(__file__).parent / "manifest.yaml.j2"
 NAME_LENGTH = 50
-"""A pod adds its index, and a host name has up to 63 characters."""
+"""A pod's name adds its index, and host names are limited to 63 characters."""
 
 
 def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
-    """The configuration, as far as it can be judged from here."""
+    """Plan the configuration, without checks of this machine. Raises RequestError."""
     problems = [
-        f"{name}: follows from the Job; leave it out"
+        f"{name}: set by the Job; leave it out"
         for name in ("launcher", "hosts")
         if name in values
     ]
     if values.get("nodes", 1) == 1:
-        one = "for one node: perfkit sweep --profile kubernetes"
-        problems.append(f"nodes: say how many, 2 or more; {one}")
+        advice = "for one node: perfkit sweep --profile kubernetes"
+        problems.append(f"nodes: set to 2 or more; {advice}")
     if not Path(mount).is_absolute():
         problems.append(f"--mount: {mount!r} must begin with a slash")
     problems += [
-        f"{name}: {values[name]!r} is not below {mount}, where the claim is"
+        f"{name}: {values[name]!r} is not below {mount}, the claim's mount path"
         for name in ("data_dir", "outputs_dir")
         if name in values and not Path(str(values[name])).is_relative_to(mount)
     ]
     if problems:
         raise RequestError(problems)
-    led = {"launcher": "manual", "hosts": "named.later"}
-    config = plan(model, values | led, skip_checks=("machine", "data")).config
+    placeholder = {"launcher": "manual", "hosts": "named.later"}
+    config = plan(model, values | placeholder, skip_checks=("machine", "data")).config
     if config.input != "synthetic" and "data_dir" not in values:
-        raise RequestError([f"data_dir: say where the data is, below {mount}"])
+        raise RequestError([f"data_dir: set the folder of the data, below {mount}"])
     return config
 
 
 def manifest(
     model: str, values: dict[str, Any], *, image: str, claim: str, mount: str
 ) -> tuple[str, str]:
-    """The name of a Job that measures `model` with the parameters `values`; and, as YAML, that
-    Job with its Secret and its Service.
+    """Return the name of a Job that measures `model` with the parameters `values`, and the YAML
+    of the Job, its Secret and its Service.
 
-    `image` has perfkit installed; the PersistentVolumeClaim `claim`, which all pods can mount
-    at once, is at `mount`: data and results are below it. Raises RequestError.
+    `image` has perfkit installed. The PersistentVolumeClaim `claim`, which all pods can mount
+    at once, holds data and results below `mount`. Raises RequestError.
     """
     config = _planned(model, values, mount)
     words = [config.model, config.precision, config.topology, f"b{config.batch_size}"]
     words += [config.label] if config.label else []
-    # A DNS label, as Kubernetes has it; another one each time, as a Job runs once.
+    # Kubernetes requires a DNS label; it is unique, since a Job runs once.
     name = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower())[:NAME_LENGTH]
     name = f"{name.rstrip('-')}-{secrets.token_hex(3)}"
     # <pod>.<service>

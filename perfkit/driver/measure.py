@@ -1,4 +1,4 @@
-"""The driver: plans repeats, runs them in fresh processes, collects, stores. No framework."""
+"""Runs the missing repeats of a measurement and stores its result. Imports no framework."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from perfkit.models import MODELS
 from perfkit.request import RequestError
 from perfkit.request.checks import problems, read_environment
 from perfkit.request.hosts import own_index
+from perfkit.results import store
 from perfkit.results.schema import (
     SCHEMA_VERSION,
     Failure,
@@ -30,28 +31,19 @@ from perfkit.results.schema import (
     Result,
     measurement_id,
 )
-from perfkit.results.store import (
-    Measurement,
-    ResultError,
-    Store,
-    make_folder,
-    read_result,
-    write_atomically,
-    write_last_result,
-    write_result,
-)
+from perfkit.results.store import Measurement, ResultError, Store
 from perfkit.results.summarize import check_against_raw
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
-    """Measure `config` under `protocol`; what was already measured of it is not run again.
+    """Measure `config` under `protocol`, reusing the repeats that are already stored.
 
-    Whatever goes wrong during a repeat is reported by the returned measurement's `status` and
-    `failure`, and stored; nothing is raised for it. Raises RequestError if the configuration
-    can't run on this machine or the same measurement is being made by another process.
+    Errors during a repeat are not raised, but stored and returned in the measurement's `status`
+    and `failure`. Raises RequestError if the configuration can't run on this machine or another
+    process is making the same measurement.
 
-    With launcher=manual, on a host that is not the first: serves the measurement that the
-    first one makes, and returns that.
+    With launcher=manual, hosts after the first serve the first host's measurement and return
+    it.
     """
     framework = FRAMEWORKS.get(config.framework)
     devices = framework.visible_devices(config.device, config.interpreter) if framework else []
@@ -70,47 +62,46 @@ def resume(
     until: int | None = None,
     shared: Progress | None = None,
 ) -> Measurement:
-    """The measurement of a resolved `config` with what was missing of its repeats, or of those
-    up to `until`, which may be 0; as `measure` else. A `shared` progress is that of several
-    measurements."""
+    """Like `measure`, for a resolved `config`; `until`: run repeats only up to this one, which
+    may be 0; `shared`: the progress of several measurements."""
     folder = measurement_folder(config, protocol, environment)
-    make_folder(folder)
+    store.make_folder(folder)
     try:
         with FileLock(Store(folder).lock_file, timeout=0):
             _measure(config, protocol, environment, folder, until, shared)
     except Timeout:
         problem = f"{folder.name} is being measured by another process right now"
-        advice = "Wait for it, or give this one a label of its own: -p label NAME"
+        advice = "Wait for it, or use another label: -p label NAME"
         raise RequestError([f"{problem}. {advice}"]) from None
     return Measurement.read(folder)
 
 
 def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
-    """Be node `number` of the measurement that the first host makes; its result."""
+    """Serve the first host's measurement as node `number`, and store its result here."""
     text = join(config, protocol, number)
     if text is None:
-        raise LostError("the first host ended without a result; it says why")
+        raise LostError("the first host exited without a result and shows the reason")
     try:
         result = Result.model_validate_json(text)
     except ValidationError as error:
         raise InvalidMessageError("bye.result", str(error)[:200]) from error
     folder = measurement_folder(config, protocol, result.environment)
-    asked = (folder.name, config.identity, protocol)
-    if (result.id, result.config.identity, result.protocol) != asked:
-        raise InvalidMessageError("bye.result", "not what was asked for here")
+    request = (folder.name, config.identity, protocol)
+    if (result.id, result.config.identity, result.protocol) != request:
+        raise InvalidMessageError("bye.result", "differs from the request on this node")
     earlier = _begin(config, protocol, result.environment, folder)
     if any(repeat not in result.repeats for repeat in earlier.complete_repeats):
-        raise InvalidMessageError("bye.result", "without a repeat that is stored here")
-    make_folder(folder)
-    # Where nodes share the folder, this is the text that it has already.
-    write_atomically(Store(folder).result_file, text)
+        raise InvalidMessageError("bye.result", "lacks a repeat that is stored on this node")
+    store.make_folder(folder)
+    # In a folder shared by the nodes, the file already has this text.
+    store.write_atomically(Store(folder).result_file, text)
     return Measurement(folder, result)
 
 
 def measurement_folder(
     config: Config, protocol: Protocol, environment: dict[str, Reading]
 ) -> Path:
-    """Where the results of exactly this measurement belong: `outputs_dir/<id>`."""
+    """The folder of this measurement's results: `outputs_dir/<id>`."""
     name = measurement_id(config, protocol, environment, digest(config))
     return resolved_path(config.outputs_dir) / name
 
@@ -118,7 +109,7 @@ def measurement_folder(
 def is_complete(folder: Path) -> bool:
     """Whether the measurement in `folder` has all its repeats."""
     try:
-        return read_result(Store(folder).result_file).status == "complete"
+        return store.read_result(Store(folder).result_file).status == "complete"
     except ResultError:
         return False
 
@@ -154,7 +145,7 @@ def _measure(
             nullcontext(shared) if shared else own as progress,
         ):
             nodes = launcher.wait_for_nodes(progress.show_status)
-            # Repeats made on other nodes join these only if those show the same facts.
+            # Repeats of other nodes are continued only if those have the same facts.
             before = [node.differs for node in result.nodes]
             if result.complete_repeats and before != [node.differs for node in nodes]:
                 names = [node.name for node in result.nodes]
@@ -185,16 +176,14 @@ def _measure(
 
 
 def _stored(folder: Path, result: Result) -> Result:
-    """`result`, stored; with a failure, should more be to come and no room be left for it.
-
-    Raises OSError if not even that can be stored.
-    """
+    """Store and return `result`. If that fails and repeats are missing, add the failure. Raises
+    OSError if not even that can be stored."""
     try:
-        write_result(folder, result)
+        store.write_result(folder, result)
     except OSError as error:
         if result.status != "complete":
             result = _concluded(result, result.failure or unwritten(error))
-        write_last_result(folder, result)
+        store.write_last_result(folder, result)
     return result
 
 
@@ -205,13 +194,13 @@ def _begin(
     path = Store(folder).result_file
     if path.exists():
         try:
-            stored = read_result(path)
+            stored = store.read_result(path)
             wrong = check_against_raw(Measurement(folder, stored))
             problem = f"{path}: contradicts its raw files: {wrong[0]}" if wrong else ""
         except ResultError as error:
             problem = str(error)
         if problem:
-            advice = "move it away, or give a label of your own: -p label NAME"
+            advice = "move it away, or use another label: -p label NAME"
             raise RequestError([f"{portable(problem)}; {advice}"])
         return _concluded(stored, None)
     return Result(
@@ -226,7 +215,7 @@ def _begin(
 
 
 def _concluded(result: Result, failure: Failure | None) -> Result:
-    """`result` with status, failure and throughput as its repeats have them."""
+    """`result` with `failure`, and with status and throughput derived from its repeats."""
     result = result.model_copy(update={"failure": failure})
     update = {"status": result.derived_status, "throughput": result.derived_throughput}
     return result.model_copy(update=update)

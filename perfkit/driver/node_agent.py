@@ -1,8 +1,8 @@
-"""One node of a measurement on several:
+"""One node of a measurement on several nodes:
 `python -m perfkit.driver.node_agent LAUNCHER ADDRESS PORT`.
 
-Connects to the driver, runs this node's workers as it is told, and passes on what they write.
-Whatever happens to the driver or the link, no worker is left.
+Connects to the driver, runs this node's workers on its request, and forwards their raw files.
+If the driver or the connection is lost, all workers are killed.
 """
 
 import contextlib
@@ -15,17 +15,7 @@ from typing import Any
 
 from perfkit.config import Config, Protocol
 from perfkit.driver import connection
-from perfkit.driver.connection import (
-    INBOX_MESSAGES,
-    SECRET,
-    Inbox,
-    InvalidMessageError,
-    LostError,
-    NodeMessage,
-    RejectedError,
-    connect,
-    shared_secret,
-)
+from perfkit.driver.connection import InvalidMessageError, LostError, NodeMessage
 from perfkit.driver.workers import LocalWorkers
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
@@ -41,59 +31,58 @@ from perfkit.system.scratch import Scratch
 POLL_SECONDS = 0.2
 CONNECTING_SECONDS = 10
 NODE_VARIABLES = {"srun": "SLURM_NODEID", "mpirun": "OMPI_COMM_WORLD_RANK"}
-"""Variables that tell a task its node; by hand, the driver starts its own node 0 alone."""
+"""Variables with the node number of a task. With launcher=manual, the driver starts node 0."""
 
 
 def main(launcher: str, address: str, port: int) -> None:
-    """Serve the driver, which has started this and is there."""
+    """Serve the driver that started this process through `launcher`."""
     try:
         node = int(os.environ[NODE_VARIABLES[launcher]]) if launcher in NODE_VARIABLES else 0
         if launcher == "srun":
             address = os.environ["SLURM_LAUNCH_NODE_IPADDR"]
-        NodeAgent(node, address, port, os.environ[SECRET], CONNECTING_SECONDS).serve()
+        secret = os.environ[connection.SECRET]
+        NodeAgent(node, address, port, secret, CONNECTING_SECONDS).serve()
     except KeyError as error:
         sys.exit(f"{launcher} did not pass on the variable {error}")
     except LostError as error:
-        sys.exit(f"The driver is lost: {error}")
+        sys.exit(f"Lost the driver: {error}")
 
 
 def join(config: Config, protocol: Protocol, node: int) -> str | None:
-    """Serve the driver as `node`, started by hand as the driver was; the text of the
-    result.json that it ends with, if it has one. Raises RequestError if there is no driver or
-    it has another secret, LostError if it is lost."""
+    """Serve the driver as `node`, with launcher=manual; return the text of result.json, if any.
+    Raises RequestError without a driver or with a different secret, LostError."""
     first = config.host_list[0]
-    secret = shared_secret(config.host_list, node)
+    secret = connection.shared_secret(config.host_list, node)
     print(f"Waiting for {first}, up to {config.timeout} s", file=sys.stderr, flush=True)
     try:
         agent = NodeAgent(node, first, config.listen_port, secret, config.timeout)
-    except RejectedError as error:
+    except connection.RejectedError as error:
         raise RequestError([f"hosts: {first} closed the connection: {error}"]) from None
     except LostError as error:
         advice = (
             f"Start the same command there within {config.timeout} s; "
-            "if its measurement is complete already, all need a label: -p label NAME"
+            "if its measurement is already complete, set a label on all hosts: -p label NAME"
         )
         raise RequestError([f"hosts: {error}. {advice}"]) from None
     return agent.serve(connection.Job(config=config, protocol=protocol))
 
 
 class NodeAgent:
-    """Answers the driver's messages as this node. Raises LostError, if the driver has another
-    secret RejectedError."""
+    """Answers the driver's messages as this node. Raises LostError, RejectedError."""
 
     def __init__(self, node: int, address: str, port: int, secret: str, seconds: float) -> None:
         self.node = node
-        self.inbox: Inbox = queue.Queue(INBOX_MESSAGES)
-        self.channel = connect(address, port, secret, seconds, self.inbox)
+        self.inbox: connection.Inbox = queue.Queue(connection.INBOX_MESSAGES)
+        self.channel = connection.connect(address, port, secret, seconds, self.inbox)
         self.job: connection.Job | None = None
         self.workers: LocalWorkers | None = None
         self.raw: dict[int, Any] = {}
         self.exited: list[int] = []
 
-    def serve(self, asked: connection.Job | None = None) -> str | None:
-        """Until the driver says bye: the text of its result. Where this node was `asked` for a
-        configuration, no other is run. Raises LostError."""
-        own = asked.model_dump(include={"config", "protocol"}) if asked else {}
+    def serve(self, request: connection.Job | None = None) -> str | None:
+        """Serve the driver until its Bye, and return the text of its result. If this node has a
+        `request` of its own, any other job is refused. Raises LostError."""
+        own = request.model_dump(include={"config", "protocol"}) if request else {}
         with (
             contextlib.closing(self.channel),
             Scratch() as scratch,
@@ -110,30 +99,30 @@ class NodeAgent:
                         if message.result is None and message.reason:
                             raise LostError(message.reason)
                         return message.result
-                    self._answer(message, asked)
+                    self._answer(message, request)
                 self._report()
 
-    def _answer(self, message: NodeMessage, asked: connection.Job | None) -> None:
+    def _answer(self, message: NodeMessage, request: connection.Job | None) -> None:
         match message:
             case connection.Job(config=config, protocol=protocol):
-                known = asked or message
-                if (config.identity, protocol) != (known.config.identity, known.protocol):
-                    raise InvalidMessageError("job", "not what was asked for here")
-                self.job = known
+                job = request or message
+                if (config.identity, protocol) != (job.config.identity, job.protocol):
+                    raise InvalidMessageError("job", "differs from the request on this node")
+                self.job = job
                 try:
-                    self._prepare(known.config)
+                    self._prepare(job.config)
                 except (OSError, ValueError) as error:
                     detail = f"{type(error).__name__}: {error}"[: connection.DETAIL_LENGTH]
                     self.channel.send(connection.Refused(code="nodes_differ", detail=detail))
             case connection.Run() if self.job and not self.workers:
                 if message.repeat > self.job.protocol.repeats:
-                    raise InvalidMessageError("run.repeat", "not what was asked for here")
+                    raise InvalidMessageError("run.repeat", "exceeds the number of repeats")
                 self._run(message, self.job)
             case connection.Steady():
                 if self.workers:
                     self.workers.end_warmup()
             case connection.End():
-                # First what is known before the end, which hides who had exited already.
+                # Killing the workers hides which ranks had exited before.
                 self._report()
                 if self.workers:
                     self.workers.end(dump_stacks=message.dump_stacks)
@@ -147,12 +136,12 @@ class NodeAgent:
                 raise InvalidMessageError(type(message).__name__.lower(), "not expected now")
 
     def _prepare(self, config: Config) -> None:
-        """The answer to a job."""
+        """Answer a job with Ready."""
         environment = read_environment(config.framework, config.data_folder, config.interpreter)
         framework = FRAMEWORKS[config.framework]
         address = self.channel.address
-        chosen = config.port + 1 if config.port and self.node == 0 else 0
-        if not (server := self._listen(address, chosen)):
+        port = config.port + 1 if config.port and self.node == 0 else 0
+        if not (server := self._listen(address, port)):
             return
         ready = connection.Ready(
             address=address,
@@ -165,7 +154,7 @@ class NodeAgent:
         self.channel.send(ready)
 
     def _listen(self, address: str, port: int) -> socket.socket | None:
-        """Listen at the port up to the cleanup; None, and the driver knows, if it is taken."""
+        """Listen until the cleanup. If the port is taken, tell the driver and return None."""
         try:
             server = socket.create_server((address, port), backlog=1024)
         except OSError as error:
@@ -177,7 +166,6 @@ class NodeAgent:
         return self.cleanup.enter_context(server)
 
     def _run(self, message: connection.Run, job: connection.Job) -> None:
-        """Start this node's workers of one repeat."""
         self.cleanup.pop_all().close()
         if self.node == 0 and not self._listen(message.address, message.port):
             return
@@ -193,7 +181,7 @@ class NodeAgent:
         )
 
     def _report(self) -> None:
-        """Pass on what the workers have written; when they have ended, how."""
+        """Send new raw text and exited ranks; after the workers' end, how they exited."""
         if not (workers := self.workers):
             return
         ended, exited = workers.wait(0), [*workers.exited_at]
@@ -214,10 +202,10 @@ class NodeAgent:
             self.cleanup.pop_all().close()
 
 
-def _unreachable(place: tuple[str, int]) -> str | None:
-    """Why nothing answers at an address and port; None if something does."""
+def _unreachable(peer: tuple[str, int]) -> str | None:
+    """Why a TCP connection to an address and port fails; None if it succeeds."""
     try:
-        socket.create_connection(place, timeout=3).close()
+        socket.create_connection(peer, timeout=3).close()
     except OSError as error:
         return error.strerror or str(error)
     return None

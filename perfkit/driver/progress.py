@@ -1,4 +1,4 @@
-"""Progress of a measurement: a bar in the terminal, or in the outputs of a notebook's cell."""
+"""Progress bar of a measurement, in a terminal or in a notebook cell's output."""
 
 import sys
 import threading
@@ -11,9 +11,9 @@ SECONDS_BETWEEN = 0.5
 
 
 class _Bar(tqdm):
-    """A bar whose time left is at most a budget of seconds."""
+    """A bar whose time left is limited by a budget, in seconds."""
 
-    # No thread and no semaphore of its own beside what is measured.
+    # No extra thread and no semaphore during the measurement.
     monitor_interval = 0
     _lock = threading.RLock()
     budget: int | None = None
@@ -31,9 +31,8 @@ class _Bar(tqdm):
 
 
 class Progress:
-    """Shows how far `repeats` of `steps` each are; the time left is judged by the steps so far,
-    and is at most a `budget` of seconds. Each of several `variants` makes all repeats, in
-    turn."""
+    """Shows the progress of `repeats` with `steps` each, which all `variants` run interleaved.
+    The time left is estimated from the completed steps, at most `budget` seconds."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class Progress:
         self.in_kernel = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
         self.bar = _Bar(
             total=self.repeats * len(self.variants) * self.steps,
-            # Notebooks show what comes by standard error as a warning.
+            # Notebooks render standard error as a warning.
             file=sys.stdout if self.in_kernel else sys.stderr,
             disable=not (self.in_kernel or sys.stderr.isatty()),
             bar_format="{desc} |{bar}| {left} left",
@@ -71,7 +70,7 @@ class Progress:
         self.bar.close()
 
     def turn_to(self, variant: str) -> None:
-        """Show what comes as that of `variant`."""
+        """Show the following steps as steps of `variant`."""
         self.variant = variant
 
     def leave(self, variant: str) -> None:
@@ -79,7 +78,7 @@ class Progress:
         self.variants.remove(variant)
 
     def show_status(self, text: str) -> None:
-        """Show `text` for what comes before the first repeat."""
+        """Show `text` before the first repeat."""
         self._show(text, self.bar.n)
 
     def show(
@@ -91,8 +90,8 @@ class Progress:
         warmup_step: int = 0,
         last: bool = False,
     ) -> None:
-        """Show that `repeat` has finished `step` steps, or that many of a warm-up whose length
-        is open; with `last`, at once."""
+        """Show `step` finished steps of `repeat`, or `warmup_step` steps of a warm-up without a
+        fixed length; with `last`, at once."""
         if throughput:
             self.throughputs[self.variant] = throughput
         known = self.throughputs.get(self.variant)
@@ -102,7 +101,7 @@ class Progress:
         before = (repeat - 1) * len(self.variants) + self.variants.index(self.variant)
         self.bar.total = self.repeats * len(self.variants) * self.steps
         if not self.throughputs and not step:
-            # Repeats of an earlier run tell nothing about the time left.
+            # Repeats of an earlier run do not predict the time left.
             self.bar.initial = self.bar.n = before * self.steps
         self._show(f"{self.variant:.24} {text}".lstrip(), before * self.steps + step)
         if last:
@@ -112,7 +111,7 @@ class Progress:
         if self.bar.disable:
             return
         if self.in_kernel:
-            # The notebook keeps every line: fewer of them, the longer it takes.
+            # The notebook stores every line: update less often in long measurements.
             self.bar.mininterval = max(1.0, self.bar.format_dict["elapsed"] / 100)
         self.bar.set_description_str(text, refresh=False)
         self.bar.update(done - self.bar.n)

@@ -1,4 +1,4 @@
-"""One repeat: fresh worker processes, watched to their end, and what came of them."""
+"""One repeat: starts worker processes, monitors them until they exit, summarizes the result."""
 
 import contextlib
 import shutil
@@ -37,12 +37,12 @@ from perfkit.text.messages import coded
 
 
 class TaskError(RuntimeError):
-    """What was to be found out could not be; the message says what and why."""
+    """A task of workers other than a measurement failed; the message says why."""
 
 
 def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Events]:
-    """Start the workers for `task`, with their raw files in the folder `raw`; their events, by
-    rank. Raises TaskError where a worker does not come to its end."""
+    """Run the workers for `task`, with raw files in the folder `raw`, and return the events by
+    rank. Raises TaskError if a worker does not complete the task."""
     raw.mkdir(parents=True)
     with LocalWorkers(config, protocol, raw, f"perfkit-{task}", task=task) as workers:
         in_time = workers.wait(config.timeout)
@@ -58,18 +58,16 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     return events
 
 
-UNFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""What comes of raw events that are not those of a worker, but of a node that makes them up."""
+INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""Errors that forged raw events of a node can cause."""
 DETAIL_LENGTH = 600
 WARMUP_TEST_SHARE = 0.05
-"""A warm-up is tested again after so much of its steps: the test takes time that the workers
-may need, the more the longer it lasts."""
+"""Steps between two tests, which take CPU time, as a share of the warm-up so far."""
 
 
 class RunOutcome(NamedTuple):
-    """What was seen of the workers of a repeat from their start to their end: why the driver
-    ended them, if it did; how long they took; by rank, the seconds since its last event; what
-    kept their logs from being stored."""
+    """How the workers of a repeat ran: why the driver ended them, if it did; their wall time;
+    by rank, the seconds since its last event; why their logs could not be stored."""
 
     ended_by: Literal["timeout", "interrupt"] | None
     seconds: float
@@ -85,10 +83,11 @@ def run_repeat(
     progress: Progress,
     samples: int | None = None,
 ) -> tuple[Repeat, Effective | None, bool]:
-    """Run repeat `index` of the measurement in `store`: the repeat, whatever happens, what the
-    training really did, and whether it was interrupted. `samples` are those of the data set.
+    """Run repeat `index` of the measurement in `store`, replacing raw files of an earlier try.
+    `samples` is the size of the data set.
 
-    Raw files of an earlier try at it are replaced.
+    Return the repeat, complete or failed, the effective settings, and whether it was
+    interrupted.
     """
     began = datetime.now(UTC).isoformat(timespec="milliseconds")
     effective, interrupted = None, False
@@ -113,7 +112,7 @@ def _run_workers(
     units = units_per_sample(config) * config.ranks
     began = time.monotonic()
     ranks = [Follower(store.rank_file(index, rank), protocol) for rank in range(config.ranks)]
-    # Rank 0 is on this machine, also of several nodes; ranks step together.
+    # Rank 0 is always on this machine, and ranks step together.
     first = ranks[0]
     warmup = WarmupTest(protocol, samples and samples / config.global_batch)
     ended_by: Literal["timeout", "interrupt"] | None = None
@@ -131,7 +130,7 @@ def _run_workers(
                 if first.pid and not supervisor:
                     supervisor = find_supervisor(first.pid)
                 telemetry.sample(supervisor)
-                # Not in the window, which a test would disturb.
+                # No test in the window, which it would disturb.
                 if first.warmup_step and warmup.ends_with(first.step_seconds):
                     workers.end_warmup()
                 so_far, at = first.samples_per_second * units, first.warmup_step
@@ -141,19 +140,18 @@ def _run_workers(
                     break
         except KeyboardInterrupt:
             ended_by = "interrupt"
-        # Before the end, which takes its time.
+        # Before `end`, which takes time.
         idle_seconds = [time.monotonic() - rank.moved_at for rank in ranks]
         workers.end(dump_stacks=ended_by == "timeout")
         seconds = time.monotonic() - began
         exit_info = workers.exit_info()
-        # Before the scratch folder goes, which may lie on the same disk.
+        # Before removal of the scratch folder, which may free space on the same disk.
         log_error = _store_logs(exit_info.logs, store, index)
     return RunOutcome(ended_by, seconds, idle_seconds, exit_info, log_error)
 
 
 def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
-    """What kept the logs from being stored: not raised, for it must not hide what they would
-    have explained."""
+    """Store the logs. A failure is returned, not raised, so as not to hide the workers' own."""
     try:
         make_folder(store.log_folder)
         for name, text in logs.items():
@@ -166,7 +164,7 @@ def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | No
 def _concluded(
     outcome: RunOutcome, launcher: Launcher, store: Store, index: int
 ) -> tuple[Repeat, Effective | None]:
-    """The repeat and what the training really did, as the raw events have it."""
+    """Derive the repeat and the effective settings from the raw events."""
     config, seconds, effective = launcher.config, outcome.seconds, None
     try:
         events = [_events(store.rank_file(index, rank)) for rank in range(config.ranks)]
@@ -185,10 +183,10 @@ def _concluded(
             repeat.check(config, launcher.protocol)
             files = raw_digests(read_raw_files(store.raw_folder(index)))
             repeat = repeat.model_copy(update={"raw_files": files})
-        # What can't be read again must not be stored.
+        # Store only what can be read again.
         return Repeat.model_validate_json(repeat.model_dump_json()), effective
-    except UNFIT as error:
-        detail = f"the raw events are not those of a repeat: {error!r}"[:DETAIL_LENGTH]
+    except INVALID_EVENTS as error:
+        detail = f"invalid raw events: {error!r}"[:DETAIL_LENGTH]
         why = failure("worker_error", detail=detail)
         return Repeat(index=index, status="failed", failure=why), effective
 
@@ -196,12 +194,12 @@ def _concluded(
 def _why_failed(
     outcome: RunOutcome, launcher: Launcher, index: int, events: list[Events]
 ) -> Failure | None:
-    """None if all ranks came to their end and their logs are stored."""
+    """Return why a repeat failed; None if all ranks finished and their logs are stored."""
     config = launcher.config
     if outcome.ended_by == "interrupt":
         return failure("interrupted", repeat=index)
     if all(map(finished, events)):
-        # After a time-out, only the processes' own clearing up did not come to its end.
+        # Even after a timeout: only the cleanup of the processes did not finish.
         return outcome.log_error
     nodes = [launcher.node_name(rank // config.devices) for rank in range(config.ranks)]
     if outcome.ended_by == "timeout":
@@ -218,9 +216,8 @@ def _events(path: Path) -> Events:
 
 
 class WarmupTest:
-    """Tests once in a while whether a warm-up whose length is open is over. A pass through the
-    data set takes `pass_steps`; if that is more than the warm-up's limit, it is not waited
-    for."""
+    """Tests at intervals whether a warm-up without a fixed length is over. `pass_steps` is the
+    number of steps of a pass through the data set, ignored above the warm-up's limit."""
 
     def __init__(self, protocol: Protocol, pass_steps: float | None) -> None:
         self.measured_steps = protocol.measured_steps
@@ -229,12 +226,12 @@ class WarmupTest:
         self.next: float = inf if limit is None else 1
 
     def ends_with(self, step_seconds: Sequence[float]) -> bool:
-        """Whether these steps show it to be over; true once."""
+        """Whether the warm-up is over after these steps; true once."""
         count = len(step_seconds)
         if count < self.next:
             return False
         self.next = (1 + WARMUP_TEST_SHARE) * count
-        # Not above: SciPy takes half a second to import.
+        # Imported here, since SciPy takes half a second.
         from perfkit.analysis.steady import is_warmed_up
 
         if not is_warmed_up(step_seconds, self.measured_steps, self.pass_steps):
@@ -247,7 +244,7 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
 class RankEvent(BaseModel):
-    """The fields of raw events that say how far a rank has come."""
+    """The fields of raw events that show a rank's progress."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
     event: str
@@ -259,7 +256,7 @@ class RankEvent(BaseModel):
 
 
 class Follower:
-    """Follows the steps of one rank as they are written, reading each line once."""
+    """Reads a rank's raw file while it is written, each line once."""
 
     def __init__(self, path: Path, protocol: Protocol) -> None:
         self.path = path
@@ -272,7 +269,7 @@ class Follower:
         self.moved_at = time.monotonic()
 
     def read_on(self) -> None:
-        """Take in the lines that have come since the last call."""
+        """Read the lines written since the last call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as stream:
@@ -282,11 +279,11 @@ class Follower:
                     return
                 self.offset += len(line)
                 self.moved_at = time.monotonic()
-                # Of another node it may be anything; the whole file is judged at the end.
+                # Other nodes may send invalid lines; the whole file is validated at the end.
                 with contextlib.suppress(ValidationError):
-                    self._take(RankEvent.model_validate_json(line))
+                    self._apply(RankEvent.model_validate_json(line))
 
-    def _take(self, event: RankEvent) -> None:
+    def _apply(self, event: RankEvent) -> None:
         if event.event == "start":
             self.pid = event.pid
         elif event.event == "warmup":
@@ -300,17 +297,17 @@ class Follower:
 
     @property
     def warmup_step(self) -> int:
-        """The last step of a warm-up whose length is open; 0 once it is over."""
+        """The last step of a warm-up without a fixed length; 0 once it is over."""
         return self.step if self.warmup_steps == inf else 0
 
     @property
     def planned_step(self) -> int:
-        """The last step, as the protocol counts it, with as few of warm-up as may be."""
+        """The last step in the protocol's count, which has the shortest possible warm-up."""
         if self.warmup_steps == inf:
             return 0
         return max(0, self.step - int(self.warmup_steps) + self.protocol.warmup_steps)
 
     @property
     def samples_per_second(self) -> float:
-        """Of this rank in its window so far; 0 before there is any."""
+        """This rank's throughput in the window so far; 0 before its first step."""
         return self.samples / self.seconds if self.seconds else 0.0

@@ -1,13 +1,12 @@
-"""Runs one command and leaves nothing of it behind, however it or the driver ends.
+"""Runs one command and leaves no process behind, however the command or the driver ends.
 
 `python -m perfkit.driver.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that
-the driver holds open: when the driver ends, even by kill -9, the pipe ends. COMMAND then gets a
-SIGTERM and GRACE seconds before it is killed: srun and mpirun end what runs elsewhere. With
-`--interrupt` before COMMAND it gets a SIGINT, on which alone Snakemake cancels its jobs. As a
-"subreaper" the supervisor becomes the parent of descendants whose own parents are gone, also
-of those in a session of their own, which a launcher's workers are; so it finds all of them.
-Then all scratch folders without a driver are removed, SCRATCH too if its driver is gone.
-Linux only.
+the driver holds open: when the driver ends, even by kill -9, the pipe closes. COMMAND then gets
+SIGTERM and is killed after GRACE seconds, in which srun and mpirun end their remote processes.
+With `--interrupt` before COMMAND it gets SIGINT instead: only then does Snakemake cancel its
+jobs. As a subreaper, the supervisor becomes the parent of orphaned descendants, including those
+in sessions of their own, such as a launcher's workers, and so finds all of them. Finally it
+removes all scratch folders without a driver, also SCRATCH if its driver has ended. Linux only.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ def supervise(
     command: list[str],
     ending: signal.Signals = signal.SIGTERM,
 ) -> int:
-    """Run `command` to its end, or until standard input ends; its exit status."""
+    """Run `command` until it exits or standard input closes, and return its exit status."""
     descriptor = lock(scratch)
     adopt_orphans()
     process = subprocess.Popen(
@@ -58,21 +57,19 @@ def supervise(
 
 def _prepare() -> None:
     end_with_parent()
-    # Whoever started all this in the background may have had interrupts ignored.
+    # A shell that started perfkit in the background may have set SIGINT to be ignored.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _ended(descriptor: int) -> bool:
-    """Whether the pipe has ended; waits a moment for it."""
+    """Wait up to POLL_SECONDS, and return whether the pipe has closed."""
     readable, _, _ = select.select([descriptor], [], [], POLL_SECONDS)
     return bool(readable) and not os.read(descriptor, 1)
 
 
 def kill_descendants() -> None:
-    """Kill every descendant, and wait until none is left.
-
-    One that the kernel does not let go, stuck in a driver, is named after KILLING_SECONDS.
-    """
+    """Kill all descendants and wait for their exit. After KILLING_SECONDS, print those that
+    remain, stuck in a kernel driver."""
     deadline = time.monotonic() + KILLING_SECONDS
     while children := psutil.Process().children(recursive=True):
         if time.monotonic() > deadline:

@@ -1,5 +1,4 @@
-"""What a repeat needs of its workers, wherever they are, and the workers of one node: started,
-watched, and all ended."""
+"""The interface to the workers of a repeat on any number of nodes, and the workers of one."""
 
 import contextlib
 import json
@@ -12,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import psutil
 
@@ -26,9 +25,9 @@ from perfkit.system.scratch import Scratch
 from perfkit.system.software import search_path
 
 WORKER, SUPERVISOR = "perfkit.worker.rank", "perfkit.driver.supervisor"
-"""The modules that a rank's process, and the one above all of a node, run."""
+"""The modules of a rank's process and of the supervisor above the ranks of a node."""
 LOG = "supervisor.log"
-"""In the scratch folder: what a supervisor and its command print."""
+"""The file in the scratch folder with the output of a supervisor and its command."""
 STACKS_SECONDS = 1.0
 ENDING_SECONDS = 12.0
 LOG_BYTES = 512 * 1024
@@ -37,17 +36,16 @@ MEMORY_EVENTS = {
     "": "sys/fs/cgroup{}/memory.events.local",
     "memory": "sys/fs/cgroup/memory{}/memory.oom_control",
 }
-"""Where a control group's kills for want of memory are counted, by the controllers that a line
-of /proc/self/cgroup has: none in version 2. A container has its own group at the root."""
+"""Files with a control group's count of out-of-memory kills, by the controllers in a line of
+/proc/self/cgroup (none in version 2). A container has its own group at the root."""
 WATCH_SECONDS = 0.1
-"""Between two looks at the processes: seldom enough not to disturb them, often enough to see
-which one of them ended first."""
+"""Interval of checks, long enough not to disturb, short enough to see which exited first."""
 
 
 class ExitInfo(NamedTuple):
-    """How the workers of a repeat exited. `exited_at`: when each rank's process was first seen
-    to have exited, seconds of this process's clock; `logs`: text by name, home and checkout
-    paths taken out; `error`: what ended the repeat, if it was not the workers."""
+    """How the workers of a repeat exited. `exited_at`: by rank, when its exit was first seen,
+    seconds of this process's monotonic clock; `logs`: text by name, without home and checkout
+    paths; `error`: the failure outside the workers that ended the repeat, if any."""
 
     status: int | None
     exited_at: dict[int, float]
@@ -68,7 +66,7 @@ class WorkerGroup(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> bool:
-        """Wait up to `seconds`; whether all workers have ended, or can't go on."""
+        """Wait up to `seconds`. Return whether all workers have exited or can't continue."""
 
     @abstractmethod
     def end_warmup(self) -> None:
@@ -76,18 +74,18 @@ class WorkerGroup(ABC):
 
     @abstractmethod
     def end(self, *, dump_stacks: bool = False) -> None:
-        """Kill what is left; before, every worker may have to write to its log where it is."""
+        """Kill the remaining workers; with `dump_stacks`, they first log their stacks."""
 
     @abstractmethod
     def exit_info(self) -> ExitInfo:
-        """How the workers exited, after `end`."""
+        """How the workers exited; only valid after `end`."""
 
 
 class Launcher:
-    """Starts the workers of each repeat, on this machine alone; a context manager."""
+    """Starts the workers of each repeat on this machine; a context manager."""
 
     result_json: str | None = None
-    """The result so far, for nodes that store it too."""
+    """The result so far, for nodes that also store it."""
 
     def __init__(self, config: Config, protocol: Protocol) -> None:
         self.config = config
@@ -100,20 +98,20 @@ class Launcher:
         return
 
     def wait_for_nodes(self, _show_status: Callable[[str], None]) -> list[NodeSeen]:
-        """The nodes, once all are there; of one node, none. Raises NodeError."""
+        """Wait for all nodes and return them; none for a single node. Raises NodeError."""
         return []
 
     def node_name(self, _node: int) -> str | None:
-        """How people call a node, such as "node 1 (host)"; None if there is only one."""
+        """Return a node's display name, such as "node 1 (host)"; None for a single node."""
         return None
 
     def start(self, _repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
-        """Start the workers of a repeat, whose raw events are to come into `raw_folder`."""
+        """Start the workers of a repeat; their raw events go to `raw_folder`."""
         return LocalWorkers(self.config, self.protocol, raw_folder, job)
 
 
 def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
-    """The variables that make the framework fast on a CPU."""
+    """Environment variables that tune the framework for a CPU."""
     if config.device != "cpu" or not config.cpu_tuning:
         return {}
     threads = max(1, cores // config.devices)
@@ -121,9 +119,8 @@ def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
 
 
 def with_dali_settings(config: Config, cores: int) -> Config:
-    """The configuration with DALI's threads and prefetch chosen, where they are 0, by the
-    node's `cores`: on a DGX A100 what NVIDIA's DeepLearningExamples take there, and where a GPU
-    has fewer cores, all but the one of the training itself."""
+    """Replace 0 in DALI's threads and prefetch: on a DGX A100 as in NVIDIA's
+    DeepLearningExamples; with fewer cores per GPU, all cores but one for the training."""
     threads = max(2, min(MOST_DALI_THREADS, cores // config.devices - 1))
     chosen = {
         "dali_threads": config.dali_threads or threads,
@@ -133,20 +130,20 @@ def with_dali_settings(config: Config, cores: int) -> Config:
 
 
 def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
-    """This process's environment with what the workers need in it."""
+    """This process's environment with the workers' variables."""
     settings = cpu_settings(config, cpu_vendor(), len(os.sched_getaffinity(0)))
     if config.accelerated:
-        # The launcher looks labels up in this list, and does not strip blanks from it.
+        # The launcher matches labels against this list without stripping blanks.
         labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
         settings[visible_variable(config.device)] = ",".join(labels)
     if config.device == "gpu":
-        # NVML's order, by which the labels were chosen; CUDA's own has the fastest GPU first.
+        # The labels are in NVML's order; CUDA's default order has the fastest GPU first.
         settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if not config.tf32:
-            # Paddle and the libraries below each framework use TF32 unless told not to.
+            # Paddle and the libraries below each framework use TF32 by default.
             settings["NVIDIA_TF32_OVERRIDE"] = "0"
     if place.interface:
-        # Else gloo takes the address that the host's name resolves to, often the loopback.
+        # By default, gloo uses the address of the host's name, often the loopback.
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             settings[name] = os.environ.get(name, place.interface)
     settings |= search_path(config.interpreter)
@@ -156,13 +153,13 @@ def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
 def launcher_command(
     config: Config, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
-    """What starts the workers of one node; `worker` is the command of every rank."""
+    """The command that starts the workers of one node; `worker` is the command of each rank."""
     return FRAMEWORKS[config.framework].launch_command(config, place, log_dir, job, worker)
 
 
 def find_supervisor(rank: int) -> psutil.Process | None:
-    """The supervisor above the process `rank`; None unless that is a rank's on this machine: in
-    a container of its own, it has another number."""
+    """Return the supervisor above the process `rank`. None if that is not a rank's process on
+    this machine: in a separate container, its PID differs."""
     try:
         process = psutil.Process(rank)
         if WORKER not in process.cmdline():
@@ -175,24 +172,24 @@ def find_supervisor(rank: int) -> psutil.Process | None:
 
 
 def start_supervised(
-    command: list[str], scratch: Path, environment: dict[str, str], grace_seconds: float = 0.0
+    command: list[str],
+    scratch: Path,
+    environment: dict[str, str],
+    grace_seconds: float = 0.0,
+    log: Path | None = None,
+    **options: Any,
 ) -> subprocess.Popen[bytes]:
-    """Run `command` under a supervisor, which leaves nothing of it once `close` is called or
-    this process ends; both print into LOG of `scratch`."""
+    """Run `command` under a supervisor, which ends all of its processes on `close` or when this
+    process ends. Both write their output to `log`, by default LOG in `scratch`."""
     supervisor = [sys.executable, "-m", SUPERVISOR, str(scratch), str(grace_seconds)]
-    with (scratch / LOG).open("wb") as log:
-        return subprocess.Popen(
-            [*supervisor, *command],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+    with (log or scratch / LOG).open("wb") as output:
+        options |= pipes | {"env": environment, "stdout": output}
+        return subprocess.Popen([*supervisor, *command], **options)
 
 
 def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> None:
-    """End what a supervisor watches, and wait for it: not for ever, should it be stuck."""
+    """Have a supervisor end its command, and wait for it for a limited time."""
     assert supervisor.stdin
     supervisor.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -202,8 +199,8 @@ def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> No
 class LocalWorkers(WorkerGroup):
     """The workers of one node; none outlives the `with` block, or the driver.
 
-    Ranks write their raw events into `raw_folder`. The launcher's log folder is a scratch
-    folder, of which `exit_info` takes the workers' logs alone.
+    Ranks write their raw events to `raw_folder`. The launcher's log folder is a scratch folder;
+    `exit_info` returns only the workers' logs.
     """
 
     def __init__(
@@ -239,7 +236,7 @@ class LocalWorkers(WorkerGroup):
 
     def __exit__(self, *_: object) -> None:
         self.end()
-        # Where the warm-up came to a limit just before, no rank has taken it.
+        # If the warm-up had just reached a limit, no rank has removed the file.
         steady_file(self.raw_folder).unlink(missing_ok=True)
         self.opened.close()
 
@@ -280,7 +277,6 @@ class LocalWorkers(WorkerGroup):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pids[rank], signal.SIGUSR1)
             time.sleep(STACKS_SECONDS)
-        # That closes the pipe, which tells the supervisor to kill and wait.
         close(self.process)
 
     def exit_info(self) -> ExitInfo:
@@ -299,7 +295,7 @@ class LocalWorkers(WorkerGroup):
 
 
 def shortened(log: Path) -> str:
-    """The text of a log; of a long one, its beginning and its end."""
+    """The text of a log; for a long log, its beginning and its end."""
     with log.open("rb") as stream:
         text = stream.read(LOG_BYTES)
         size = log.stat().st_size
@@ -318,8 +314,8 @@ def _has_exited(pid: int) -> bool:
 
 
 def killed_for_memory(root: Path = Path("/")) -> int:
-    """How many processes of this control group, which the workers are in too, the kernel has
-    killed for want of memory; 0 where it does not count them by group."""
+    """Return how many processes of this control group, which the workers share, the kernel's
+    out-of-memory killer has killed; 0 without a count by group."""
     with contextlib.suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _hierarchy, controllers, group = line.split(":", 2)
