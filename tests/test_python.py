@@ -73,7 +73,7 @@ def test_a_path_that_is_no_interpreter_is_rejected_and_not_run(tmp_path):
     assert not (tmp_path / "started").exists()
     assert "No such file" in problem(python=str(tmp_path / "bin" / "python"))
     program.rename(tmp_path / "python")
-    assert "ended with 0 and no answer" in problem(python=str(tmp_path / "python"))
+    assert "exited with status 0 and no answer" in problem(python=str(tmp_path / "python"))
     (tmp_path / "python").chmod(0o644)
     assert "Permission denied" in problem(python=str(tmp_path / "python"))
 
@@ -87,7 +87,7 @@ def test_an_old_interpreter_is_rejected_with_its_version(tmp_path):
     old.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     old.chmod(0o755)
     assert problem(python=str(old)) == (
-        f"python: {portable(str(old))}: Python 3.6.9, and perfkit needs 3.11"
+        f"python: {portable(str(old))}: Python 3.6.9; needs 3.11 or later"
     )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">={}.{}".format(*software.OLDEST)

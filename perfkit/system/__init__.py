@@ -1,8 +1,8 @@
-"""This machine, seen without starting a framework.
+"""This machine, examined without starting a framework.
 
-environment.py  its hardware, driver, versions and settings: each a value, or the reason why not
-telemetry.py    samples of it while a repeat runs
-gpus.py         its NVIDIA GPUs, by NVML
-software.py     what an interpreter has installed
-scratch.py      processes that end together, and temporary folders that end with them
+environment.py  hardware, driver, versions and settings, each with a value or a reason
+telemetry.py    samples during a repeat
+gpus.py         NVIDIA GPUs, through NVML
+software.py     packages of an interpreter
+scratch.py      processes that end together, and their temporary folders
 """

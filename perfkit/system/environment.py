@@ -1,7 +1,7 @@
 """Facts of this machine: hardware, driver, versions, settings, the suite's own commit.
 
-Only what is listed here is read, never an environment dump, so that no secret, no host name
-and no home path gets into it. What can't be read says why.
+Only the facts listed here are read, never the whole environment: they contain no secret, host
+name or home path. A fact that can't be read has a reason instead of a value.
 """
 
 import ast
@@ -25,26 +25,26 @@ from perfkit.system.software import PACKAGES, Software
 Value = str | int | float | bool | list[str]
 
 LIBRARY_VARIABLES = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
-"""How the names of variables begin by which users steer the libraries."""
+"""Prefixes of environment variables that configure the libraries."""
 CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
 PACKAGE = ROOT / "perfkit"
 MEASURING = ("frameworks", "inputs", "models", "worker")
-"""The rooms whose code a number depends on, besides the resolved configuration."""
+"""Subpackages whose code affects a measured number, besides the resolved configuration."""
 
 
 class MissingError(LookupError):
-    """This machine does not have it; the message says why."""
+    """This machine does not have a fact or a sensor; the message says why."""
 
 
 UNAVAILABLE = (
     *(MissingError, OSError, ValueError, IndexError, psutil.Error, pynvml.NVMLError),
     *(subprocess.SubprocessError, PackageNotFoundError),
 )
-"""What is raised where this machine does not have a fact or a figure."""
+"""Errors of facts and sensors that this machine does not have."""
 
 
 def reason(error: Exception) -> str:
-    """Why a fact or a figure is missing, without paths of this machine's user."""
+    """Why a fact or a reading is missing, without home and checkout paths."""
     match error:
         case MissingError():
             text = str(error)
@@ -58,8 +58,7 @@ def reason(error: Exception) -> str:
 
 
 def read_facts(data_dir: Path, software: Software) -> dict[str, Reading]:
-    """Every fact of FACTS by name, those of `software`, and the disk of `data_dir`, where the
-    input lies."""
+    """Return by name the facts of FACTS and `software`, and the disk of the data set."""
     readers = MACHINE | {"data_disk": partial(_disk, data_dir)}
     facts = {}
     for name, read in readers.items():
@@ -73,18 +72,18 @@ def read_facts(data_dir: Path, software: Software) -> dict[str, Reading]:
 
 
 def cpu_vendor() -> str:
-    """The maker of the CPU, as the kernel names it. Raises MissingError."""
+    """The kernel's name of the CPU vendor. Raises MissingError."""
     return _cpuinfo("vendor_id")
 
 
 def suite_source() -> str:
-    """Digest of the code that a number depends on, without comments and docstrings."""
+    """Digest of the code that affects a number, without comments and docstrings."""
     files = [path for room in MEASURING for path in (PACKAGE / room).rglob("*.py")]
     return _digest(files, lambda path: _statements(path.read_bytes()))
 
 
 def package_source() -> str:
-    """Digest of all code of the suite, which nodes must have in common."""
+    """Digest of all code of the suite, which must be equal on all nodes."""
     return _digest(PACKAGE.rglob("*.py"), Path.read_bytes)
 
 
@@ -97,11 +96,11 @@ def _digest(files: Iterable[Path], read: Callable[[Path], bytes]) -> str:
 
 @cache
 def _statements(source: bytes) -> bytes:
-    """Python's own dump of a module's code. Parsing all of them takes a tenth of a second."""
+    """The AST dump of a module. Parsing all modules takes a tenth of a second."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            # Attributes have docstrings, too.
+            # Attributes can have docstrings, too.
             node.body = [
                 s
                 for s in node.body
@@ -158,7 +157,7 @@ def _output(*command: str) -> str:
         raise MissingError(f"no {command[0]} on this machine") from error
     if done.returncode:
         reason = portable(" ".join(done.stderr.split()))[:200]
-        raise MissingError(f"{command[0]} ended with {done.returncode}: {reason}")
+        raise MissingError(f"{command[0]} exited with status {done.returncode}: {reason}")
     return done.stdout.strip()
 
 
@@ -185,4 +184,4 @@ MACHINE: dict[str, Callable[[], Value]] = {
 }
 
 FACTS = (*MACHINE, "python", *PACKAGES)
-"""Beside those of the framework that trains, and of the disk with the data."""
+"""Names of the facts, besides those of the framework and the disk of the data set."""

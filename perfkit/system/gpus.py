@@ -1,6 +1,6 @@
-"""The NVIDIA GPUs that this process may use, found through NVML: without CUDA, and without
-starting anything on them. Without a driver, or where a GPU does not support it, NVML's own
-error is raised."""
+"""The NVIDIA GPUs visible to this process, through NVML: without CUDA, and without starting
+anything on the GPUs. Functions raise NVML's own error if there is no driver or a GPU does not
+support a query."""
 
 import contextlib
 import os
@@ -9,23 +9,23 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-# Workers on a CPU do without.
+# CPU workers may lack pynvml.
 with contextlib.suppress(ModuleNotFoundError):
     import pynvml
 
 T = TypeVar("T")
 REASONS = "idle application_clocks power_cap hardware_slowdown sync_boost software_thermal"
 REASONS += " hardware_thermal power_brake display_clocks"
-"""NVML's reasons why a GPU's clock is not at its highest, from the lowest bit."""
+"""NVML's reasons for a GPU clock below its maximum, from the lowest bit."""
 ESCAPES = r"\x1b\[[0-9;]*[A-Za-z]"
-"""Of a terminal, which nvidia-smi prints also where there is none."""
+"""Terminal escape sequences, which nvidia-smi prints even without a terminal."""
 WORD_BITS = 64
-"""Of the words in which NVML gives a set of cores."""
+"""Bits of a word in NVML's sets of cores."""
 
 
 @contextlib.contextmanager
 def session() -> Iterator[None]:
-    """NVML from its start to its end. Raises pynvml.NVMLError without a driver."""
+    """Initialize NVML and shut it down on exit. Raises pynvml.NVMLError without a driver."""
     pynvml.nvmlInit()
     try:
         yield
@@ -43,7 +43,7 @@ def visible_gpus() -> list[str]:
 
 
 def ask(read: Callable[[], T]) -> T:
-    """What `read` returns between NVML's start and its end."""
+    """Call `read` within a `session` and return its value."""
     with session():
         return read()
 
@@ -54,8 +54,7 @@ def visible_names() -> list[str]:
 
 
 def topology(printed: str) -> str:
-    """Of what `nvidia-smi topo -m` prints, the head and the rows of the visible GPUs, with all
-    their columns, without escape sequences."""
+    """The header and the rows of visible GPUs in the output of `nvidia-smi topo -m`."""
     shown = {"", *(f"GPU{index}" for index in ask(_visible_indices).values())}
     lines = [line.split("\t") for line in re.sub(ESCAPES, "", printed).splitlines()]
     table = [[cell.strip() for cell in line] for line in lines if len(line) > 1]
@@ -63,9 +62,8 @@ def topology(printed: str) -> str:
 
 
 def near_cores(index: int) -> set[int]:
-    """The cores of the NUMA node of the visible GPU `index`. Raises pynvml.NVMLError where
-    NVML doesn't tell, IndexError where there is no such GPU."""
-
+    """The cores of the NUMA node of the visible GPU `index`. Raises pynvml.NVMLError if NVML
+    does not report them, IndexError for an unknown GPU."""
     words = -(-(os.cpu_count() or 1) // WORD_BITS)
     with session():
         masks = [*pynvml.nvmlDeviceGetCpuAffinity([*_visible().values()][index], words)]
@@ -74,8 +72,8 @@ def near_cores(index: int) -> set[int]:
 
 
 def run_near(index: int) -> str:
-    """Have this process, and all that it starts from now on, run on those of its cores that are
-    near the visible GPU `index`; says on which, or why on all."""
+    """Bind this process, and its future children, to its cores near the visible GPU `index`.
+    Return a sentence with the cores, or the reason for using all."""
     try:
         near = near_cores(index) & os.sched_getaffinity(0)
     except (pynvml.NVMLError, IndexError) as error:
@@ -96,17 +94,17 @@ def core_ranges(cores: set[int]) -> str:
 
 
 def driver_cuda() -> str:
-    """The newest CUDA that the driver supports."""
+    """The newest CUDA version that the driver supports."""
     number = ask(pynvml.nvmlSystemGetCudaDriverVersion)
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def select(variable: str | None, uuids: list[str]) -> dict[str, int]:
-    """The labels in `variable` (CUDA_VISIBLE_DEVICES), each with the GPU that it names.
+    """Map each label in `variable` (CUDA_VISIBLE_DEVICES) to the index of its GPU.
 
-    A label is an index or the beginning of a UUID; a MIG instance counts as a GPU of its own
-    and is given the first GPU's place, since its name doesn't tell. The list ends before the
-    first label that no GPU answers to, as CUDA's own does.
+    A label is an index or the beginning of a UUID. A MIG instance counts as a separate GPU and
+    gets index 0, since its name does not contain the GPU. Like CUDA, stop at the first label
+    without a GPU.
     """
     if variable is None:
         return {str(index): index for index in range(len(uuids))}
@@ -125,8 +123,8 @@ def select(variable: str | None, uuids: list[str]) -> dict[str, int]:
 
 
 def figures(count: int) -> dict[str, tuple[str, dict[str, Callable[[], Any]]]]:
-    """What can be sampled of the first `count` visible GPUs, within a `session`: name -> field
-    of a sample, and by GPU what reads it."""
+    """Readings of the first `count` visible GPUs, within a `session`: name -> field of a sample
+    and, by GPU, the function that reads it."""
     sm, on_gpu = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
     devices = {f"gpu{i}": handle for i, handle in enumerate([*_visible().values()][:count])}
     queries: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -136,7 +134,11 @@ def figures(count: int) -> dict[str, tuple[str, dict[str, Callable[[], Any]]]]:
             lambda h: pynvml.nvmlDeviceGetTemperature(h, on_gpu),
         ),
         "gpu_throttling": ("throttled", _throttled),
-        "gpu_energy": ("energy_joules", _energy),
+        # Millijoules since the driver was loaded.
+        "gpu_energy": (
+            "energy_joules",
+            lambda h: pynvml.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,
+        ),
         "gpu_memory": (
             "memory_used_bytes",
             lambda h: int(pynvml.nvmlDeviceGetMemoryInfo(h).used),
@@ -149,14 +151,9 @@ def figures(count: int) -> dict[str, tuple[str, dict[str, Callable[[], Any]]]]:
 
 
 def _throttled(handle: Any) -> list[str]:
-    # By its older name, which every driver knows.
+    # The function's older name, which every driver supports.
     bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return [name for bit, name in enumerate(REASONS.split()) if bit and bits & 1 << bit]
-
-
-def _energy(handle: Any) -> float:
-    """Joules since the driver was loaded."""
-    return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
 
 
 def _visible() -> dict[str, Any]:
@@ -177,6 +174,6 @@ def _name(handle: Any) -> str:
     try:
         memory = round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30)
     except pynvml.NVMLError_NotSupported:
-        # Of GPUs that share the host's memory.
+        # GPUs that share the host's memory have no size.
         return str(name)
     return f"{name}, {memory} GiB"

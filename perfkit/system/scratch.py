@@ -1,9 +1,9 @@
-"""Processes that end with the one that started them, on Linux; and temporary folders of which
-nothing is left, whichever of their processes is killed.
+"""Processes that end with their parent, on Linux, and temporary folders that are removed even
+if their processes are killed.
 
-The driver and the supervisor below it hold a lock on the folder, which the kernel releases when
-both have ended. Each driver at its start and each supervisor at its end removes those that are
-not locked, with the processes and the shared memory of the workers registered in them.
+The driver and its supervisor hold a lock on the folder, which the kernel releases when both
+have ended. Each driver at its start and each supervisor at its end removes the folders without
+a lock, with the processes and the shared memory of the workers registered in them.
 """
 
 import ctypes
@@ -21,31 +21,30 @@ from typing import Self
 PREFIX, SUFFIX = "perfkit-", ".run"
 SHARED_MEMORY = Path("/dev/shm")
 SEGMENTS = ("paddle_{}_*", "torch_{}_*")
-"""Names of the shared memory that a process with this number makes, by DataLoader."""
+"""Names of a DataLoader's shared-memory files; {} is the PID of the process."""
 KILLING_SECONDS = 2.0
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends: a second line of defence, for
-    the case that the supervisor itself is killed."""
+    """Have the kernel kill this process with its parent, even if that is the supervisor."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Have this process become the parent of its descendants whose own parents end."""
+    """Make this process the new parent of its orphaned descendants."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Scratch:
-    """A new folder in the place for temporary files, locked until `close`. Raises OSError."""
+    """A new temporary folder, locked until `close`. Raises OSError."""
 
     def __init__(self) -> None:
         sweep()
         while True:
             self.folder = Path(tempfile.mkdtemp(SUFFIX, PREFIX))
-            # Until it is locked, another process may remove it.
+            # Before it is locked, another process may remove it.
             with suppress(FileNotFoundError):
                 self.descriptor = lock(self.folder)
                 if self.folder.exists():
@@ -59,7 +58,7 @@ class Scratch:
         self.close()
 
     def close(self) -> None:
-        """Remove the folder, and what is registered in it."""
+        """Remove the folder, and the processes and shared memory registered in it."""
         _remove(self.folder)
         os.close(self.descriptor)
 
@@ -67,15 +66,14 @@ class Scratch:
 def lock(folder: Path) -> int:
     """A descriptor that keeps `folder` from being swept while it is open. Raises OSError."""
     descriptor = os.open(folder, OPEN_FOLDER)
-    # On a file system without locks, nothing is swept.
+    # Without file locks, no folder is swept.
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
 
 
 def register(folder: Path) -> None:
-    """Have this process end with its parent, and with its shared memory with `folder`: at once,
-    if driver and supervisor were killed while it started."""
+    """Tie this process to its parent and to `folder`; exit if both owners have been killed."""
     end_with_parent()
     (folder / f"{os.getpid()}.pid").touch()
     with _locked_by_nobody(folder) as abandoned:
@@ -84,7 +82,7 @@ def register(folder: Path) -> None:
 
 
 def sweep() -> None:
-    """Remove this user's folders that nobody has locked, and what is registered in them."""
+    """Remove this user's unlocked folders, with the processes registered in them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError), _locked_by_nobody(folder) as abandoned:
             if abandoned and folder.lstat().st_uid == os.geteuid():
@@ -93,7 +91,7 @@ def sweep() -> None:
 
 @contextmanager
 def _locked_by_nobody(folder: Path) -> Iterator[bool]:
-    """Whether nobody has locked `folder`; within the block, nobody can."""
+    """Whether `folder` has no lock; if so, it is locked within the block."""
     descriptor = os.open(folder, OPEN_FOLDER)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +105,7 @@ def _locked_by_nobody(folder: Path) -> Iterator[bool]:
 
 
 def _remove(folder: Path) -> None:
-    # Not above: the Python of the workers, who only register, may not have it.
+    # Imported here: workers only register, and their Python may lack psutil.
     import psutil
 
     ended, left = [], []
@@ -115,7 +113,7 @@ def _remove(folder: Path) -> None:
         try:
             process = psutil.Process(pid)
             if not any(str(folder) in word for word in process.cmdline()):
-                # The number is another process's by now, and so is the shared memory.
+                # The PID has been reused, and so has the name of the shared memory.
                 continue
             process.kill()
             left.append(process)

@@ -1,5 +1,5 @@
-"""What an interpreter has installed, read from the packages' files: importing a framework would
-start it. Imports the standard library alone, since other environments run it too."""
+"""Packages of an interpreter, read from files, since importing a framework would start it. Runs
+in other environments, too, so it imports only the standard library."""
 
 import contextlib
 import json
@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 OLDEST = (3, 11)
 """The oldest Python that workers run on."""
 CUDA_VERSIONS = tuple(str(major) for major in range(11, 20))
-"""With which the names of packages of NVIDIA end, as in nvidia-cudnn-cu12."""
+"""CUDA versions at the end of NVIDIA's package names, as in nvidia-cudnn-cu12."""
 Sources = Mapping[str, Sequence[str]]
-"""Fact -> where its version stands, the first that is there: a distribution (`jax`), or a text
-that a file of a module assigns (`torch/version.py:cuda`)."""
+"""Fact -> sources of its version, in order of preference: a distribution (`jax`), or a string
+assigned in a module's file (`torch/version.py:cuda`)."""
 PACKAGES: Sources = {
     "dali": tuple(f"nvidia-dali-cuda{cuda}0" for cuda in CUDA_VERSIONS),
     "h5py": ("h5py",),
@@ -29,24 +29,23 @@ PACKAGES: Sources = {
 }
 """Sources of the packages that inputs use."""
 NAME = r"(python|pypy)[\w.-]*"
-"""Of an interpreter's file. No other program is started: nobody knows what it would do."""
+"""Pattern of an interpreter's file name. Other programs are not started."""
 START = f"""
 import runpy, sys
 if sys.version_info < {OLDEST}:
-    sys.exit("Python " + sys.version.split()[0] + ", and perfkit needs {OLDEST[0]}.{OLDEST[1]}")
+    sys.exit("Python " + sys.version.split()[0] + "; needs {OLDEST[0]}.{OLDEST[1]} or later")
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
-"""Also an old interpreter understands this."""
+"""Code that old interpreters can run, too."""
 MOST_SECONDS = 60
 
 
 class InterpreterError(ValueError):
-    """Workers can't run on what is at the path; the message names it and says why."""
+    """Workers can't run on an interpreter; the message has its path and the reason."""
 
 
 class Software(NamedTuple):
-    """The version of an interpreter, those of facts (None: not there), and which of the modules
-    that were asked for can't be imported."""
+    """Versions of an interpreter and of facts (None: not installed); missing modules."""
 
     python: str
     versions: dict[str, str | None]
@@ -54,15 +53,15 @@ class Software(NamedTuple):
 
 
 def read_software(interpreter: str, sources: Sources, modules: Sequence[str] = ()) -> Software:
-    """What `interpreter` has, by its own word if it is not the one that runs this. Raises
-    InterpreterError."""
+    """Read the packages of `interpreter`, by running this file in it if it is another one.
+    Raises InterpreterError."""
     if interpreter == sys.executable:
         return _software(sources, modules)
     return Software(*ask(interpreter, START, __file__, json.dumps([sources, modules])))
 
 
 def search_path(interpreter: str) -> dict[str, str]:
-    """The variable by which an interpreter finds perfkit, which another one does not have."""
+    """The variable by which another interpreter finds perfkit."""
     if interpreter == sys.executable:
         return {}
     folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -70,8 +69,7 @@ def search_path(interpreter: str) -> dict[str, str]:
 
 
 def ask(interpreter: str, code: str, *words: str) -> Any:
-    """What `code`, run by another interpreter with these arguments, prints as JSON in its last
-    line. Raises InterpreterError."""
+    """Run `code` in `interpreter` and parse its last line as JSON. Raises InterpreterError."""
     path = Path(interpreter)
     reason = "is no Python interpreter; name one, such as .venv/bin/python"
     if not path.is_dir() and re.fullmatch(NAME, path.name):
@@ -89,10 +87,10 @@ def ask(interpreter: str, code: str, *words: str) -> Any:
         except OSError as error:
             reason = error.strerror or str(error)
         except subprocess.TimeoutExpired:
-            reason = f"no answer in {MOST_SECONDS} s"
+            reason = f"no answer within {MOST_SECONDS} s"
         except (ValueError, IndexError):
             last = done.stderr.strip().rpartition("\n")[2]
-            reason = last or f"ended with {done.returncode} and no answer"
+            reason = last or f"exited with status {done.returncode} and no answer"
     raise InterpreterError(f"{interpreter}: {reason}")
 
 
@@ -110,7 +108,7 @@ def _installed(module: str) -> bool:
 
 
 def find_version(*places: str) -> str | None:
-    """The version at the first of these places (Sources) that has one."""
+    """The version from the first of these sources (Sources) that has one."""
     for place in places:
         file, assigns, name = place.partition(":")
         if assigns:
@@ -125,8 +123,8 @@ def find_version(*places: str) -> str | None:
 
 
 def constants(module: str, file: str) -> dict[str, str]:
-    """The texts that `file` of an installed module assigns, such as `cuda_version`, without
-    those that say that the build has no such part; none of a module that is not installed."""
+    """Strings assigned in `file` of a module, such as `cuda_version`, without values that mean
+    the absence of a component; empty for a module that is not installed."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return {}

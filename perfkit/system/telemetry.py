@@ -1,12 +1,12 @@
-"""Samples of the machine while a repeat runs, taken from outside the training processes.
+"""Samples of the machine during a repeat, taken outside the training processes.
 
-A sample is a line of `repeats/<k>/telemetry.jsonl`: counters and sensors of the kernel and the
-GPUs as they stand. What they mean for the window is derived by `results.telemetry`. A sample
-starts no process and waits for nothing.
+A sample is a line of `repeats/<k>/telemetry.jsonl`: raw counters and sensors of the kernel and
+the GPUs. `results.telemetry` derives the values of the window. Sampling starts no process and
+never waits.
 
-psutil has the CPU times. Clock and temperature are read here: psutil reads /proc/cpuinfo and
-the clock of every core each time, and every sensor, those of disks and network adapters too;
-where there is no cpufreq, it gives the nominal clock.
+psutil provides CPU times. Clocks and temperatures are read here, since psutil reads every
+core's clock, /proc/cpuinfo and every sensor, even of disks and network adapters, in each call,
+and without cpufreq returns the nominal clock.
 """
 
 import json
@@ -27,11 +27,11 @@ from perfkit.system import gpus
 from perfkit.system.environment import UNAVAILABLE, MissingError, reason
 
 CORES_SAMPLED = 8
-"""So many of the usable cores, evenly chosen, are asked for clock and throttling."""
+"""Number of usable cores, evenly chosen, whose clock and throttling are sampled."""
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-"""Drivers of the processor's own sensor; the first input of each is the package's."""
+"""Drivers of CPU temperature sensors; the first input of each is the package."""
 Readers = dict[str, Callable[[], Any]]
-"""Device -> what reads a figure of it."""
+"""Device -> function that reads its value."""
 T = TypeVar("T")
 
 CPU_FIGURES: dict[str, tuple[str, str, Callable[[list[int]], float], str]] = {
@@ -60,14 +60,13 @@ CPU_FIGURES: dict[str, tuple[str, str, Callable[[list[int]], float], str]] = {
         "no RAPL under /sys/class/powercap",
     ),
 }
-"""What can be sampled of the CPU: field of a sample, files below /sys ({} is a core), what the
-numbers of a device's files become, and the reason where there are none. The energy counters
-begin at 0 again at `max_energy_range_uj`."""
+"""Readings of the CPU: field of a sample, files below /sys ({} is a core), how the numbers of a
+device's files are combined, and the reason if there are none. Energy counters wrap around at
+`max_energy_range_uj`."""
 
 
 def cpu_readers(sys: Path, cores: Sequence[int], name: str, file: str = "") -> Readers:
-    """What reads a figure of CPU_FIGURES, or another `file` beside its own. Raises
-    MissingError."""
+    """Readers for CPU_FIGURES, or for `file` in the same folders. Raises MissingError."""
     _, pattern, combine, missing = CPU_FIGURES[name]
     files: dict[str, list[Path]] = {}
     for path in sorted({path for core in cores for path in sys.glob(pattern.format(core))}):
@@ -79,8 +78,8 @@ def cpu_readers(sys: Path, cores: Sequence[int], name: str, file: str = "") -> R
 
 
 def _device(path: Path) -> str | None:
-    """The device of a file: the CPU, one of its packages or that package's memory. None for
-    other sensors and RAPL's other zones: a package includes its cores, `psys` the packages."""
+    """The device of a file: the CPU, a package or a package's memory. None for other sensors
+    and other RAPL zones: a package includes its cores, and `psys` the packages."""
     label = path.with_name("name")
     if not label.exists():
         return "cpu"
@@ -97,14 +96,15 @@ def _combined(combine: Callable[[list[int]], float], paths: list[Path]) -> float
 
 
 def core_seconds(sys: Path, cores: Sequence[int]) -> dict[str, float]:
-    """CPU time of these cores since the machine started: `busy_seconds` of processes and the
-    kernel, and `steal_seconds` that the hypervisor gave to others.
+    """CPU time of these cores since boot: `busy_seconds` of processes and the kernel, and
+    `steal_seconds` that the hypervisor gave to other machines.
 
-    Time in interrupts is left out: it is nobody's, and a measurement's own network makes some.
+    Interrupt time is excluded: it belongs to no process, and the measurement's own network
+    traffic causes some of it. Raises MissingError if a core has no times.
     """
     times = psutil.cpu_times(percpu=True)
     if len(times) > len(cores):
-        # In order, without those that are offline or hidden.
+        # The list omits offline and hidden cores, so check that it is complete.
         online = (sys / "devices/system/cpu/online").read_text().strip()
         times = [times[core] for core in cores] if online == f"0-{len(times) - 1}" else []
     if len(times) < len(cores):
@@ -116,10 +116,10 @@ def core_seconds(sys: Path, cores: Sequence[int]) -> dict[str, float]:
 
 
 class ProcessTree:
-    """A process that adopts orphans, and all below it.
+    """A process that adopts orphans, and all of its descendants.
 
-    Of other processes only the parent is read, once each: on a busy machine there are thousands
-    of them, and psutil's own `children` reads all of them each time.
+    The parent of every other process is read only once: a busy machine has thousands of them,
+    and psutil's `children` reads all of them in each call.
     """
 
     def __init__(self, top: psutil.Process) -> None:
@@ -128,8 +128,8 @@ class ProcessTree:
         self.others: set[int] = set()
 
     def cpu_seconds(self) -> float:
-        """CPU seconds so far, those of ended processes included, which their parents have.
-        Raises psutil.NoSuchProcess once the top process has ended."""
+        """CPU seconds so far, including exited processes, which their parents account for.
+        Raises psutil.NoSuchProcess once the top process has exited."""
         present, new = {*psutil.pids()}, {}
         for pid in present - self.others - self.members.keys():
             with suppress(*UNAVAILABLE):
@@ -152,8 +152,8 @@ class ProcessTree:
 
 
 class Telemetry:
-    """Appends samples to `path`. A line that can't be written is the last; the measurement goes
-    on, and fails by its own raw files if the disk is full."""
+    """Appends samples to `path`. After a failed write, sampling ends and the measurement
+    continues; if the disk is full, its raw files fail, too."""
 
     def __init__(self, path: Path, config: Config, sys: Path = Path("/sys")) -> None:
         self.path, self.config, self.sys = path, config, sys
@@ -184,8 +184,7 @@ class Telemetry:
         self.opened.close()
 
     def sample(self, top: psutil.Process | None) -> None:
-        """Append a sample. `top` is the process above the measurement's others on this machine,
-        or None before it is known."""
+        """Append a sample. `top` is the root of the measurement's processes, if known."""
         if not self.stream:
             return
         sample: dict[str, Any] = {"event": "sample", "at": time.monotonic()}
@@ -208,12 +207,11 @@ class Telemetry:
             self.stream = None
 
     def _figures(self) -> list[tuple[str, Readers]]:
-        """Fields and readers of the figures that answer; of the others, and of CPU time,
-        `missing` gets the reason by name."""
+        """Fields and readers of the available readings; `missing` gets the others' reasons."""
         self._try(self.core_seconds, "cpu_time")
-        some = self.cores[:: -(-len(self.cores) // CORES_SAMPLED)]
+        cores = self.cores[:: -(-len(self.cores) // CORES_SAMPLED)]
         found = {
-            name: (field, self._try(partial(cpu_readers, self.sys, some, name), name) or {})
+            name: (field, self._try(partial(cpu_readers, self.sys, cores, name), name) or {})
             for name, (field, *_) in CPU_FIGURES.items()
         }
         if self.config.device == "gpu":
@@ -231,7 +229,7 @@ class Telemetry:
         return gpus.figures(self.config.devices)
 
     def _try(self, read: Callable[[], T], name: str | None = None) -> T | None:
-        """None where the machine does not have it; with a `name`, `missing` gets the reason."""
+        """Return `read()`, or None if unavailable; with a `name`, `missing` gets the reason."""
         try:
             return read()
         except UNAVAILABLE as error:
