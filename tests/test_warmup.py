@@ -61,7 +61,7 @@ def test_auto_warm_up_has_limits_and_a_fixed_warm_up_is_not_tested():
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"warmup_seconds": 5}, "warmup_seconds: is for warmup_limit or warmup_steps=auto"),
+        ({"warmup_seconds": 5}, "warmup_seconds: needs warmup_limit or warmup_steps=auto"),
         ({"warmup_limit": 10}, "warmup_limit: 10 is less than warmup_steps=20"),
     ],
 )
