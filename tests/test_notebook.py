@@ -272,7 +272,7 @@ def test_all_wrong_parameters_are_reported_by_the_first_cell(papermill, tmp_path
 def test_too_many_gpus_are_rejected_with_the_cpu_option():
     done = cli("run", "resnet50", "-p", "gpus", "64")
     assert done.exit_code == 2
-    assert "gpus: 64 asked for, and this machine shows" in done.stderr
+    assert "gpus: 64 requested; visible on this machine" in done.stderr
     assert "-p device cpu" in done.stderr
 
 

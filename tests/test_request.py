@@ -65,13 +65,13 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         ("tf32", "on", "True or False"),
         ("nodes", 0, "at least 1"),
         ("port", 80, "at least 1024"),
-        ("hosts", "-oProxyCommand=x,b", "names or addresses with a comma between"),
-        ("hosts", "a;reboot,b", "names or addresses with a comma between"),
-        ("hosts", "a, b", "names or addresses with a comma between"),
+        ("hosts", "-oProxyCommand=x,b", "comma-separated names or addresses"),
+        ("hosts", "a;reboot,b", "comma-separated names or addresses"),
+        ("hosts", "a, b", "comma-separated names or addresses"),
         ("accumulate", 0, "at least 1"),
         ("outputs_dir", "", "at least 1 character"),
         ("execution", "eager", "dynamic, static"),
-        ("disable_tuning", "affinity;", "names of settings with a comma between"),
+        ("disable_tuning", "affinity;", "comma-separated names of settings"),
         ("dali_hw_decoder_load", 1.5, "at most 1"),
         ("protocol", 0, "allowed: auto, published, steady, quick"),
         ("protocol", "", "allowed: auto, published, steady, quick"),
@@ -95,7 +95,8 @@ def test_disabling_an_unknown_setting_is_rejected():
     assert not allowed.tunes("affinity") and allowed.tunes("cudnn_search")
     assert not allowed.model_copy(update={"disable_tuning": "all"}).tunes("cudnn_search")
     assert any(
-        "device=cpu has none" in p for p in problems(device="cpu", disable_tuning="affinity")
+        "no effect with device=cpu" in p
+        for p in problems(device="cpu", disable_tuning="affinity")
     )
 
 
@@ -149,12 +150,12 @@ def test_device_gpu_without_gpus_is_an_error():
     ):
         (problem,) = problems(**given)
         assert problem.startswith(f"gpus: {asked}")
-        assert "this machine shows 0 GPUs" in problem and "-p device cpu" in problem
+        assert "visible on this machine: 0 GPUs" in problem and "-p device cpu" in problem
 
 
 def test_more_processes_than_cores_are_rejected(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    assert problems(processes=3) == ["processes: 3 asked for, and there are 2 cores"]
+    assert problems(processes=3) == ["processes: 3 requested, but there are only 2 cores"]
 
 
 def test_a_missing_data_folder_is_rejected_with_the_samples_command(tmp_path):
@@ -247,7 +248,7 @@ def test_an_unwritable_outputs_folder_is_rejected(tmp_path):
     (tmp_path / "file").touch()
     (problem,) = problems(outputs_dir=str(tmp_path / "file"))
     assert problem.startswith("outputs_dir: can't write to")
-    assert "name a folder that you may write to" in problem
+    assert "choose a writable folder: -p outputs_dir FOLDER" in problem
 
 
 def test_a_rejected_request_creates_no_folder(tmp_path):
@@ -262,24 +263,24 @@ TWO = {"nodes": 2, "launcher": "manual"}
     ("model", "given", "expected"),
     [
         ("resnet50", {"device": "cpu", "gpus": 2}, "set processes"),
-        ("resnet50", {"sequence_length": 128}, "sequence_length: resnet50 has none"),
-        ("bert", {"image_size": 224}, "image_size: bert has none"),
-        ("bert", {"layout": "NHWC"}, "layout: bert has none"),
+        ("resnet50", {"sequence_length": 128}, "sequence_length: no effect with resnet50"),
+        ("bert", {"image_size": 224}, "image_size: no effect with bert"),
+        ("bert", {"layout": "NHWC"}, "layout: no effect with bert"),
         ("bert", {"input": "dali"}, "'dali' is not for bert; allowed: dataloader, synth"),
         ("resnet50", {"optimizer": "lamb"}, "optimizer: 'lamb' is not for resnet50"),
-        ("resnet50", {"tf32": True}, "tf32: device=cpu has none"),
+        ("resnet50", {"tf32": True}, "tf32: no effect with device=cpu"),
         ("resnet50", {"launcher": "srun"}, "'srun' is not for nodes=1; allowed: local"),
         ("resnet50", {"nodes": 2}, "launcher: srun needs a Slurm allocation"),
         ("resnet50", TWO | {"launcher": "local"}, "allowed: srun, mpirun, manual"),
         ("resnet50", TWO | {"launcher": "mpirun"}, "needs 2 different hosts"),
         ("resnet50", TWO | {"hosts": "127.0.0.1,127.0.0.1"}, "needs 2 different hosts"),
-        ("resnet50", TWO | {"hosts": "192.0.2.1,192.0.2.2"}, "is none of 192.0.2.1,192.0.2.2"),
+        ("resnet50", TWO | {"hosts": "192.0.2.1,192.0.2.2"}, "is not in 192.0.2.1,192.0.2.2"),
         (
             "resnet50",
             TWO | {"launcher": "mpirun", "hosts": "192.0.2.1,127.0.0.1"},
-            "this machine is 127.0.0.1; name it first, or start on 192.0.2.1",
+            "this machine is 127.0.0.1; list it first, or start on 192.0.2.1",
         ),
-        ("resnet50", {"hosts": "a,b"}, "hosts: launcher=local has none"),
+        ("resnet50", {"hosts": "a,b"}, "hosts: no effect with launcher=local"),
     ],
 )
 def test_contradictory_parameters_are_rejected(model, given, expected, monkeypatch):
@@ -371,5 +372,5 @@ def test_passing_every_default_changes_nothing():
 
 def test_measure_rejects_a_configuration_for_another_machine():
     given = {"model": "resnet50", "input": "synthetic", "gpus": 2}
-    with pytest.raises(RequestError, match="2 asked for, and this machine shows 0 GPUs"):
+    with pytest.raises(RequestError, match="2 requested; visible on this machine: 0 GPUs"):
         perfkit.measure(resolve(given), Protocol.named("quick"))

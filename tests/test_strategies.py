@@ -132,7 +132,7 @@ def test_a_preset_rejects_a_different_precision(preset, precision):
             continue
         expected = (
             f"strategy: {preset} is a preset of precision={precision}, "
-            f"and precision={asked} was asked for"
+            f"but precision={asked} was requested"
         )
         if asked == "auto":
             expected = "precision: 'auto' needs strategy=fleetx-auto"

@@ -1,9 +1,9 @@
-"""From a request to a plan, and what is wrong with a request, in sentences.
+"""From a request to a plan. This module: errors of a request as sentences.
 
-plan.py     parameters validated
-resolve.py  what they leave open, filled in: a configuration
-checks.py   what keeps it from being measured; facts of this machine and the framework
-hosts.py    which machines take part, and which of them this is
+plan.py     validates parameters
+resolve.py  fills in open parameters and returns a configuration
+checks.py   checks whether a configuration can be measured; facts of machine and framework
+hosts.py    checks the machines of a measurement on several nodes
 """
 
 import difflib
@@ -22,16 +22,16 @@ TYPES = {
     "string_type": "text",
 }
 PATTERNS = {
-    "device": "cpu, gpu, or another type of device that Paddle shows, in lower case",
+    "device": "cpu, gpu, or another device type that Paddle reports, in lower case",
     "label": "up to 40 letters, digits, - and _",
-    "hosts": "names or addresses with a comma between: node1,node2",
-    "disable_tuning": "names of settings with a comma between: affinity,cudnn_search",
+    "hosts": "comma-separated names or addresses: node1,node2",
+    "disable_tuning": "comma-separated names of settings: affinity,cudnn_search",
 }
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
 class RequestError(ValueError):
-    """The request itself is wrong; nothing was started. `problems` lists all that is wrong."""
+    """The request is invalid, and nothing was started. `problems` lists all errors."""
 
     heading = "The request was refused; nothing was started."
 
@@ -40,12 +40,12 @@ class RequestError(ValueError):
         super().__init__("\n  ".join([self.heading, *problems]))
 
     def _render_traceback_(self) -> list[str]:
-        # IPython asks for this: a notebook's reader needs the problems, not our stack.
+        # Called by IPython: a notebook shows the problems instead of a traceback.
         return str(self).splitlines()
 
 
 def validated(make: Callable[[], T], problems: list[str]) -> T | None:
-    """The model that `make` returns, or None and what is wrong added to `problems`."""
+    """Return `make()`; None if invalid, with its errors appended to `problems`."""
     try:
         return make()
     except ValidationError as error:
@@ -54,7 +54,7 @@ def validated(make: Callable[[], T], problems: list[str]) -> T | None:
 
 
 def _sentence(error: Any) -> str:
-    """One pydantic error as: parameter, what is wrong, what is allowed."""
+    """Turn a pydantic error into a sentence: parameter, error, allowed values."""
     if not error["loc"]:
         return str(error["ctx"]["error"])
     name, value, kind = error["loc"][0], error["input"], error["type"]
@@ -66,7 +66,7 @@ def _sentence(error: Any) -> str:
     if kind == "string_pattern_mismatch":
         return f"{name}: {value!r}; allowed: {PATTERNS[name]}"
     if kind in TYPES:
-        # papermill's -p turns text that looks like a number into one.
+        # papermill's -p converts text that looks like a number.
         raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
         auto = ", or auto" if name == "repeats" else ""
         return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{auto}{raw}"
@@ -75,15 +75,15 @@ def _sentence(error: Any) -> str:
 
 
 def not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
-    """That `value` is none of the words that the parameter may have."""
+    """The error for a `value` that is not one of the allowed words."""
     words = ", ".join(str(word) for word in allowed)
     return f"{name}: {value!r} is not available; allowed: {words}{suggest(value, allowed)}"
 
 
 def suggest(word: object, words: Iterable[Any]) -> str:
-    """A question after the word that was meant; empty if none is near."""
-    known = [str(one) for one in words]
-    # fp16 means pure_fp16 rather than bf16, which is as near by its letters.
-    longer = [one for one in known if one.endswith(f"_{word}")]
+    """Return "; did you mean …?" with the closest of `words`; empty if none is close."""
+    known = [str(known_word) for known_word in words]
+    # fp16 stands for pure_fp16 rather than bf16, which is equally close by its letters.
+    longer = [name for name in known if name.endswith(f"_{word}")]
     close = longer or difflib.get_close_matches(str(word), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,5 +1,4 @@
-"""What keeps a configuration from being measured: parts that contradict each other, what the
-framework does not do, what this machine lacks."""
+"""Checks of a configuration: contradictions, unsupported features, unmet requirements."""
 
 import os
 import sys
@@ -21,15 +20,15 @@ from perfkit.system.environment import read_facts
 from perfkit.system.software import PACKAGES, InterpreterError, Software, read_software
 
 WORKER = ("numpy", "pydantic", "threadpoolctl")
-"""What every worker imports, besides the framework and what the input needs."""
+"""Modules that every worker imports, besides those of the framework and the input."""
 OF_INPUT = {"dali": ("nvidia.dali", "PIL"), "dataloader": ("PIL", "h5py"), "synthetic": ()}
 
 
 def read_environment(
     framework: str, data_dir: Path, interpreter: str = sys.executable
 ) -> dict[str, Reading]:
-    """Every fact of this machine by name, and those of the framework; `data_dir` is where the
-    input lies, `interpreter` what runs the workers. Raises InterpreterError."""
+    """Return by name the facts of this machine and of the framework, for the folder of the data
+    set and the workers' interpreter. Raises InterpreterError."""
     facts = FRAMEWORKS[framework]
     software = read_software(interpreter, {**PACKAGES, **facts.versions})
     environment = read_facts(data_dir, software)
@@ -41,8 +40,7 @@ def read_environment(
 
 
 def software_for(config: Config) -> Software:
-    """What the workers' interpreter has of what this configuration needs. Raises
-    InterpreterError."""
+    """The configuration's packages in the workers' interpreter. Raises InterpreterError."""
     framework = FRAMEWORKS[config.framework]
     modules = [*WORKER, framework.module, *OF_INPUT[config.input]]
     modules += ["pynvml"] if config.device == "gpu" else []
@@ -56,14 +54,13 @@ PIP_NAMES = {
     "PIL": "pillow",
     "pynvml": "nvidia-ml-py",
 }
-"""Module -> the package that has it, where that has another name."""
+"""Module -> its package, if the names differ."""
 
 
 def problems(config: Config, gpus: int, skip_checks: Collection[Check] = ()) -> list[str]:
-    """Everything that keeps this configuration from being measured on this machine, which shows
-    so many `gpus`, or devices of the type that is to train; nothing of this machine is looked
-    at, or touched, if that check is skipped: `machine` where another one measures, `data` where
-    the data is still to come."""
+    """Return all reasons why this machine, with `gpus` visible devices of the training type,
+    can't measure this configuration. `skip_checks`: `machine` if another machine measures, and
+    this one must not be accessed; `data` if the data does not exist yet."""
     if config.framework not in FRAMEWORKS:
         return [not_available("framework", config.framework, tuple(FRAMEWORKS))]
     found = [*_contradictions(config)]
@@ -103,9 +100,9 @@ def _contradictions(config: Config) -> Iterator[str]:
     elif preset not in (None, config.precision):
         yield (
             f"strategy: {config.strategy} is a preset of precision={preset}, "
-            f"and precision={config.precision} was asked for"
+            f"but precision={config.precision} was requested"
         )
-    # Whether a device does as it is told is seen later, in the worker.
+    # For other devices, the worker checks the effective precision.
     if config.device == "cpu" and config.precision not in (*framework.cpu_precisions, "auto"):
         yield (
             f"precision: {config.precision!r} is not for {framework.name} on a CPU; allowed: "
@@ -115,8 +112,8 @@ def _contradictions(config: Config) -> Iterator[str]:
 
 
 def _without_effect(config: Config) -> Iterator[str]:
-    """What is set and has no place in such a configuration. Settings of another input are left
-    alone: those of a sweep may be for several."""
+    """Parameters that are set but have no effect in this configuration. Parameters of other
+    inputs are accepted, since a sweep may set them for several inputs."""
     deciding = {"model", "framework", "device", "nodes", "launcher"}
     usual = resolve(config.model_dump(include=deciding))
     facts = config.model_dump() | {"sample": MODELS[config.model].sample}
@@ -129,28 +126,28 @@ def _without_effect(config: Config) -> Iterator[str]:
         for key, values in about.only.items():
             unused = facts[key] not in values and key != "input"
             if unused and getattr(config, name) != getattr(usual, name):
-                name_of = "device" if key == "accelerated" else key
-                of = config.model if key == "sample" else f"{name_of}={facts[name_of]}"
-                yield f"{name}: {of} has none; {instead.get(name, 'leave it out')}"
+                decider = "device" if key == "accelerated" else key
+                cause = config.model if key == "sample" else f"{decider}={facts[decider]}"
+                yield f"{name}: no effect with {cause}; {instead.get(name, 'leave it out')}"
 
 
 def _lacking(config: Config, gpus: int) -> Iterator[str]:
-    """What this machine does not have."""
+    """Requirements that this machine does not meet."""
     framework, by_gpu = FRAMEWORKS[config.framework], config.device == "gpu"
     if config.accelerated and not 0 < config.gpus <= gpus:
         needed = f"device={config.device} needs at least 1"
-        wanted = f"{config.gpus} asked for" if config.gpus else needed
+        requested = f"{config.gpus} requested" if config.gpus else needed
         shown = f"{gpus} {config.device.upper()}{'s' * (gpus != 1)}"
         if not gpus and not by_gpu:
             types = ", ".join(["cpu", "gpu", *framework.other_devices(config.interpreter)])
-            shown += f"; types of devices that {framework.name} knows here: {types}"
+            shown += f"; device types of {framework.name} here: {types}"
         yield (
-            f"gpus: {wanted}, and this machine shows {shown}. "
+            f"gpus: {requested}; visible on this machine: {shown}. "
             "To run on the CPU: -p device cpu, without gpus"
         )
     cores = len(os.sched_getaffinity(0))
     if config.processes > cores:
-        yield f"processes: {config.processes} asked for, and there are {cores} cores"
+        yield f"processes: {config.processes} requested, but there are only {cores} cores"
     try:
         software = software_for(config)
     except InterpreterError as error:
@@ -173,13 +170,13 @@ def _lacking(config: Config, gpus: int) -> Iterator[str]:
         yield f"framework: {framework.name} is not installed; to install it: {how}"
     elif by_gpu and gpus and not software.versions.get("cuda", "none"):
         yield (
-            f"framework: this {framework.name} is a CPU build and can't use GPUs. For a GPU "
+            f"framework: this {framework.name} is a CPU build without GPU support. For a GPU "
             "build: conda env create -f environment.yml; to run on the CPU: -p device cpu"
         )
     if "nvidia.dali" in software.lacking:
         yield (
             "input: DALI is not installed; to install it: make report; "
-            "to do without: -p input dataloader"
+            "to run without it: -p input dataloader"
         )
 
 
@@ -187,26 +184,26 @@ def _without_data(config: Config) -> Iterator[str]:
     model = MODELS[config.model]
     if config.input == "synthetic" or config.input not in model.inputs:
         return
-    wanted = data_set_class(config)
+    data_set = data_set_class(config)
     try:
-        wanted.find(config.data_folder)
+        data_set.find(config.data_folder)
     except OSError:
-        of = "" if model.sample == "image" else f" --for {config.model}"
+        option = "" if model.sample == "image" else f" --for {config.model}"
         yield (
-            f"data_dir: there is {wanted.missing} in {config.data_dir}. Sample data: perfkit "
-            f"samples{of}; real data: {wanted.expected}"
+            f"data_dir: there is {data_set.missing} in {config.data_dir}. Sample data: perfkit "
+            f"samples{option}; real data: {data_set.expected}"
         )
 
 
 def _unwritable(config: Config) -> Iterator[str]:
     folder = resolved_path(config.outputs_dir)
     try:
-        # A folder that is not there yet is made by what writes into it, not by a check.
+        # A missing folder is created by its writer, not by this check.
         while not folder.exists():
             folder = folder.parent
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         yield (
             f"outputs_dir: can't write to {config.outputs_dir} ({error.strerror}); "
-            "name a folder that you may write to"
+            "choose a writable folder: -p outputs_dir FOLDER"
         )

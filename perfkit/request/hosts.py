@@ -1,4 +1,4 @@
-"""Which machines a measurement on several nodes runs on, and which of them this one is."""
+"""The machines of a measurement on several nodes, and this machine among them."""
 
 import os
 import socket
@@ -9,11 +9,9 @@ import psutil
 
 from perfkit.config import Config
 
-RESOLVER_WORDS = "is it spelt as your resolver or /etc/hosts knows it?"
-
 
 def own_addresses() -> dict[str, str]:
-    """IPv4 address -> network interface, of this machine."""
+    """This machine's IPv4 addresses: address -> network interface."""
     return {
         address.address: interface
         for interface, addresses in psutil.net_if_addrs().items()
@@ -23,21 +21,21 @@ def own_addresses() -> dict[str, str]:
 
 
 def own_index(hosts: list[str]) -> int | None:
-    """Which of `hosts` this machine is; None if it is none of them."""
+    """The index of this machine in `hosts`; None if it is not among them."""
     own = own_addresses()
     for index, host in enumerate(hosts):
         try:
             address = socket.gethostbyname(host)
         except OSError:
             continue
-        # Debian has a machine's own name at 127.0.1.1, which no interface has.
+        # Debian maps a machine's own name to 127.0.1.1, which is not an interface's address.
         if address in own or ip_address(address).is_loopback:
             return index
     return None
 
 
 def problems(config: Config) -> Iterator[str]:
-    """What keeps the nodes of this configuration from being started from here."""
+    """Reasons why the nodes of this configuration can't be started from this machine."""
     if config.nodes > 1 and config.launcher == "srun":
         yield from _slurm_problems(config.nodes)
     elif config.nodes > 1 and config.launcher in ("mpirun", "manual"):
@@ -48,16 +46,16 @@ def _slurm_problems(nodes: int) -> Iterator[str]:
     allocated = os.environ.get("SLURM_JOB_NUM_NODES")
     if allocated is None:
         yield (
-            "launcher: srun needs a Slurm allocation, and this is none. In a batch script: "
+            "launcher: srun needs a Slurm allocation. Run perfkit in a batch script: "
             f"sbatch --nodes {nodes} --exclusive …; without Slurm: -p launcher mpirun "
             "(or manual) -p hosts A,B"
         )
     elif nodes > int(allocated):
-        yield f"nodes: {nodes} asked for, and this Slurm allocation has {allocated}"
+        yield f"nodes: {nodes} requested, but this Slurm allocation has {allocated}"
     elif "SLURMD_NODENAME" not in os.environ:
         yield (
-            "launcher: this is not one of the allocation's nodes; start perfkit on the first "
-            "of them: sbatch, or srun --nodes 1 --pty"
+            "launcher: this machine is not a node of the allocation; start perfkit on its "
+            "first node: sbatch, or srun --nodes 1 --pty"
         )
 
 
@@ -66,7 +64,7 @@ def _host_problems(config: Config) -> Iterator[str]:
     if not len(named) == len(set(named)) == nodes:
         yield (
             f"hosts: launcher={config.launcher} with nodes={nodes} needs {nodes} different "
-            f"hosts, this one first: -p hosts A,B; given: {config.hosts or 'none'}"
+            f"hosts, this machine first: -p hosts A,B; given: {config.hosts or 'none'}"
         )
         return
     unknown = {}
@@ -76,10 +74,9 @@ def _host_problems(config: Config) -> Iterator[str]:
         except OSError as error:
             unknown[host] = error.strerror or error
     if unknown:
-        yield from (f"hosts: {h}: {why}; {RESOLVER_WORDS}" for h, why in unknown.items())
+        advice = "check the spelling, DNS and /etc/hosts"
+        yield from (f"hosts: {host}: {why}; {advice}" for host, why in unknown.items())
     elif (index := own_index(named)) is None:
-        yield (
-            f"hosts: this machine is none of {config.hosts}; start perfkit on the first of them"
-        )
+        yield f"hosts: this machine is not in {config.hosts}; start perfkit on the first host"
     elif config.launcher == "mpirun" and index != 0:
-        yield f"hosts: this machine is {named[index]}; name it first, or start on {named[0]}"
+        yield f"hosts: this machine is {named[index]}; list it first, or start on {named[0]}"

@@ -1,7 +1,4 @@
-"""From a request to a plan: parameters validated, and what they leave open filled in.
-
-All that is wrong with a request is said at once, before anything starts.
-"""
+"""From a request to a plan: validates parameters, reporting all errors together."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -28,33 +25,33 @@ from perfkit.request.resolve import resolve
 
 @dataclass(frozen=True)
 class Plan:
-    """A configuration and a protocol in which nothing is left open."""
+    """A configuration and a protocol with all parameters set."""
 
     config: Config
     protocol: Protocol
 
 
 def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check] = ()) -> Plan:
-    """Validate the parameters found in `namespace` and fill in what they leave open.
+    """Validate the parameters in `namespace` and fill in open ones.
 
-    `namespace` is a notebook's `globals()` or any mapping of names to values: every public
-    name that holds a plain literal counts as a parameter, so that a misspelt one is noticed.
-    `skip_checks` of this `machine`, which then need not be the one that measures, or of the
-    `data`. Raises RequestError with all problems at once.
+    `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
+    with a plain literal counts as a parameter, so that misspelt names are noticed. Skip checks
+    of this `machine` if another one measures, or of the `data`. Raises RequestError with all
+    problems.
     """
     given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
     wrong = [
         f"{name}: no such parameter{suggest(name, FIELDS)} "
-        "(a variable of your own? Begin its name with an underscore)"
+        "(for a variable of your own, use a name with a leading underscore)"
         for name in given.keys() - FIELDS.keys()
     ]
     given = {name: given[name] for name in FIELDS if name in given}
-    unsaid = [name for name in ("device", "gpus") if is_open(name, given.get(name))]
+    unset = [name for name in ("device", "gpus") if is_open(name, given.get(name))]
     device = given.get("device")
     kind = device if isinstance(device, str) and device not in ("auto", "cpu") else "gpu"
-    by_gpu = device == kind or len(unsaid) == 2
+    by_gpu = device == kind or len(unset) == 2
     if "machine" in skip_checks and by_gpu and not given.get("gpus"):
-        wrong.append("gpus: say how many per node; where it runs can't be seen from here")
+        wrong.append("gpus: set the number per node; the measuring machine is unknown here")
     framework = FRAMEWORKS.get(str(given.get("framework")), FRAMEWORKS["paddle"])
     python = interpreter_path(str(given.get("python") or ""))
     gpus = 0 if "machine" in skip_checks else len(framework.visible_devices(kind, python))
@@ -81,8 +78,8 @@ def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check
 
 
 def typed(name: str, value: str) -> Any:
-    """`value`, as it was typed, as the parameter's type, where its text has one; else the text
-    itself. A relative path starts in the working directory."""
+    """Convert a `value` from the command line to the parameter's type, if possible. A relative
+    path starts in the working directory."""
     if value in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[value]
     if name in select(is_path=True):
@@ -100,5 +97,5 @@ def typed(name: str, value: str) -> Any:
 
 def _is_parameter(name: str, value: object) -> bool:
     literal = value is None or isinstance(value, str | int | float | list | tuple | dict)
-    # In and Out are IPython's.
+    # IPython defines In and Out.
     return literal and not name.startswith("_") and name not in ("In", "Out")

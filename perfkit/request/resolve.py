@@ -1,4 +1,4 @@
-"""From the values of a request to a configuration in which every field is set."""
+"""From the values of a request to a configuration with every field set."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +8,15 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
 
 MANUAL_PORT = 29400
-"""Of the first node, where people start the same command on each."""
+"""Default port of the first node with launcher=manual."""
 
 
 def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
-    """The configuration that these values stand for, `model` among them, on a machine with so
-    many GPUs: what they leave open follows from model, framework, device and nodes.
+    """Return the configuration of these values, including `model`, on a machine with `gpus`
+    GPUs. Open values follow from model, framework, device and nodes.
 
     Raises KeyError for a model or framework that perfkit can't train, pydantic's
-    ValidationError for any other value that a field does not take.
+    ValidationError for any other invalid value.
     """
     given = {n: v for n, v in given.items() if n == "model" or not is_open(n, v)}
     model = MODELS[given["model"]]
@@ -25,9 +25,9 @@ def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
     launcher = given.get("launcher", "local" if given.get("nodes", 1) == 1 else "srun")
 
     def first(name: str, values: tuple[str, ...]) -> str:
-        """The model's usual value, of those that the framework takes."""
-        taken = framework.supports.get(name, values)
-        return next((value for value in values if value in taken), values[0])
+        """The model's first value that the framework supports."""
+        supported = framework.supports.get(name, values)
+        return next((value for value in values if value in supported), values[0])
 
     layout = framework.layout
     if device == "gpu":

@@ -70,7 +70,7 @@ def test_cuda_visible_devices_selects_the_device(measure):
 def test_more_devices_than_visible_are_rejected(measure):
     done, result = measure(parameters={"gpus": 2}, CUDA_VISIBLE_DEVICES="1")
     assert (done.returncode, result) == (2, None)
-    assert "2 asked for, and this machine shows 1 GPU." in done.stderr
+    assert "2 requested; visible on this machine: 1 GPU." in done.stderr
 
 
 @pytest.mark.parametrize(("visible", "devices"), [(None, 2), ("1", 1)])
@@ -91,7 +91,7 @@ def test_any_custom_device_type_trains(measure, visible, devices):
 def test_an_unknown_device_type_is_rejected_with_the_known_types(measure):
     done, _ = measure("fake", {"device": "npu"})
     assert done.returncode == 2
-    assert "types of devices that Paddle knows here: cpu, gpu, fake" in done.stderr
+    assert "device types of Paddle here: cpu, gpu, fake" in done.stderr
 
 
 def test_exhausted_device_memory_is_reported(measure):
