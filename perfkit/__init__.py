@@ -29,7 +29,7 @@ __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
 def __dir__() -> list[str]:
-    """For completion, which sees only what is imported already."""
+    """Include names that are not imported yet, for completion."""
     return [*globals(), *_HOME]
 
 

@@ -488,7 +488,7 @@ def test_a_sweep_does_not_reuse_imported_measurements(log, imported, tmp_path):
     result = imported(log(), framework="paddle").result
     job = Job("one", "", "resnet50", {}, Plan(result.config, result.protocol))
     outputs = tmp_path / "outputs"
-    how = {"elsewhere": True, "is_new": lambda _folder: False}
+    how = {"remote": True, "is_new": lambda _folder: False}
     assert jobs.measured([job], outputs, **how) == {}
     own = result.model_copy(update={"imported": None})
     write_all(outputs, own)

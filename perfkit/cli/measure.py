@@ -115,7 +115,7 @@ def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> No
     where = Profile.named(profile)
     jobs = read_jobs(file, values, where.executor, listing=dry_run)
     engine = Engine(file.stem, jobs, where)
-    in_turn = not where.elsewhere
+    in_turn = not where.remote
     if dry_run:
         Console(highlight=False).print(progress.planned(engine.statuses(), in_turn=in_turn))
         return

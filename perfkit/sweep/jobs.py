@@ -1,4 +1,4 @@
-"""Configurations as jobs: judged as a whole, named, and matched with what is measured."""
+"""Jobs: configurations validated together, named, and matched with stored measurements."""
 
 import hashlib
 import importlib.util
@@ -39,19 +39,19 @@ CANCELLED_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Profile:
-    """Who runs the jobs, and where: a folder of Snakemake's."""
+    """A Snakemake profile: its folder, and the executor that runs the jobs."""
 
     folder: Path
     executor: str
 
     @property
-    def elsewhere(self) -> bool:
-        """Whether the jobs run on other machines than this one."""
+    def remote(self) -> bool:
+        """Whether the jobs run on other machines."""
         return self.executor != "local"
 
     @classmethod
     def named(cls, name: str) -> "Profile":
-        """The profile of workflow/profiles, or in the folder `name`. Raises SweepError."""
+        """Read the profile `name` of workflow/profiles, or a folder. Raises SweepError."""
         folder = PROFILES / name if (PROFILES / name).is_dir() else Path(name).resolve()
         file = folder / "config.yaml"
         if not file.is_file():
@@ -60,27 +60,27 @@ class Profile:
             raise SweepError([f"--profile: {name!r}: {allowed}{suggest(name, known)}"])
         content = load_yaml(file)
         if not isinstance(content, dict):
-            raise SweepError([f"{file}: no settings in it"])
+            raise SweepError([f"{file}: has no settings"])
         executor = str(content.get("executor", "local"))
         plugin = f"snakemake_executor_plugin_{executor}"
         if executor != "local" and not importlib.util.find_spec(plugin):
-            how = f"to add it: pip install -e '.[{executor}]'"
-            raise SweepError([f"--profile: Snakemake can't use {executor} yet; {how}"])
+            how = f"to install it: pip install -e '.[{executor}]'"
+            raise SweepError([f"--profile: no Snakemake plugin for {executor}; {how}"])
         return cls(folder, executor)
 
     def prepare(self, folder: Path) -> None:
-        """Cancel the Slurm jobs that an earlier, killed call has left in `folder`, and wait for
-        their end; find the Kubernetes cluster. Raises SweepError."""
+        """Cancel the Slurm jobs of an earlier, killed call in `folder` and wait for their end;
+        check the configuration of the Kubernetes cluster. Raises SweepError."""
         if self.executor == "slurm":
             try:
                 _cancel_slurm_jobs(folder)
             except (OSError, subprocess.CalledProcessError) as error:
                 reason = getattr(error, "stderr", None) or error
-                raise SweepError([f"--profile: Slurm does not answer here: {reason}"]) from None
+                raise SweepError([f"--profile: Slurm does not respond: {reason}"]) from None
         config = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
         known = config.exists() or "KUBERNETES_SERVICE_HOST" in os.environ
         if self.executor == "kubernetes" and not known:
-            problem = f"no Kubernetes cluster is known here, no {config}: kubectl get nodes"
+            problem = f"no Kubernetes cluster: {config} does not exist; test: kubectl get nodes"
             raise SweepError([f"--profile: {problem}"])
 
 
@@ -96,8 +96,8 @@ def _cancel_slurm_jobs(folder: Path) -> None:
         if not jobs:
             return
         if time.monotonic() > deadline:
-            what = "Slurm has not ended the jobs of an earlier call"
-            raise SweepError([f"{what}: {', '.join(jobs)}"])
+            problem = "Slurm has not cancelled the jobs of an earlier call"
+            raise SweepError([f"{problem}: {', '.join(jobs)}"])
         slurm("scancel", *jobs)
         time.sleep(1.0)
 
@@ -105,22 +105,21 @@ def _cancel_slurm_jobs(folder: Path) -> None:
 NAME_LENGTH = 60
 LAUNCHERS = {"local": ("local", "srun", "mpirun"), "slurm": ("local", "srun")}
 HINTS = {
-    "local": "manual is started by hand: perfkit run on each host",
+    "local": "for launcher=manual, type perfkit run on each host",
     "slurm": "each job is an allocation: srun",
     "kubernetes": "for several nodes: perfkit manifest",
 }
-"""How several nodes are started where an executor of Snakemake's runs the jobs."""
+"""How to start several nodes with each Snakemake executor."""
 CLUSTER = (
-    "nodes: several need a cluster: --profile slurm, or -p launcher mpirun -p hosts NODE1,NODE2"
+    "nodes: several nodes need --profile slurm, or -p launcher mpirun -p hosts NODE1,NODE2"
 )
-ELSEWHERE: set[Check] = {"machine", "data"}
-"""Checks that say nothing of jobs on other machines."""
+REMOTE: set[Check] = {"machine", "data"}
+"""Checks of this machine, which remote jobs skip."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One configuration of a sweep, to be measured by one run of its model's notebook; what
-    this machine lacks for it is `missing`."""
+    """A configuration of a sweep; `missing` names what this machine lacks for it."""
 
     name: str
     label: str
@@ -131,12 +130,12 @@ class Job:
 
     @property
     def command(self) -> str:
-        """The command that measures it alone."""
+        """The command that measures only this job."""
         return shlex.join(run_command(self.model, self.parameters))
 
     @property
     def sample_file(self) -> Path | None:
-        """The file that `perfkit samples` makes for it, if it trains on sample data."""
+        """The file from `perfkit samples`, if the job trains on sample data."""
         if self.parameters.get("data_dir") or self.plan.config.input == "synthetic":
             return None
         return self.plan.config.data_folder / SAMPLE_DATA[MODELS[self.model].data].file
@@ -145,9 +144,9 @@ class Job:
 def read_jobs(
     path: Path, given: Mapping[str, Any], executor: str, *, listing: bool = False
 ) -> list[Job]:
-    """The jobs that a parameters file names, with the parameters `given` for all of them, for
-    Snakemake's `executor` to run. Raises SweepError with all that is wrong. To list them, what
-    this machine lacks is not wrong, but `missing` in a job."""
+    """Return the jobs of a parameters file for Snakemake's `executor`, with the parameters
+    `given` for all of them. Raises SweepError with all problems. With `listing`, requirements
+    that this machine does not meet are no problems, but set `missing` of a job."""
     configurations, wrong = read_sweep(path, given)
     counts, file = Counter(wrong), Position(0, str(path))
     planned: list[tuple[Configuration, dict[str, Any], Plan, str]] = []
@@ -174,33 +173,32 @@ def read_jobs(
         counts[Problem(file, "outputs_dir: must be the same in all configurations")] = 1
     if counts:
         in_order = sorted(counts.items(), key=lambda counted: counted[0].position.line)
-        raise SweepError([f"{one}{f' ({n} configurations)' * (n > 1)}" for one, n in in_order])
+        raise SweepError([f"{p}{f' ({n} configurations)' * (n > 1)}" for p, n in in_order])
     return [*jobs.values()]
 
 
 def _job(
     model: str, parameters: dict[str, Any], found: Plan, missing: str, varied: list[str]
 ) -> Job:
-    """The job, named by what tells it apart from the others, the parameters `varied`."""
+    """A job, named by the values of the parameters that vary in the sweep."""
     own = {name: parameters[name] for name in varied if name in parameters}
     label = ", ".join(f"{name} {value}" for name, value in own.items())
     words = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join([model, *map(str, own.values())]))
-    asked = json.dumps([model, parameters], sort_keys=True).encode()
-    name = f"{words[:NAME_LENGTH]}-{hashlib.sha256(asked).hexdigest()[:8]}"
+    request = json.dumps([model, parameters], sort_keys=True).encode()
+    name = f"{words[:NAME_LENGTH]}-{hashlib.sha256(request).hexdigest()[:8]}"
     return Job(name, label or model, model, parameters, found, missing)
 
 
 def _planned(
     model: str, parameters: dict[str, Any], executor: str
 ) -> tuple[Plan | None, list[str]]:
-    """The plan of a configuration, None if no machine can measure it, and what keeps it from
-    being measured by this executor."""
+    """The plan of a configuration, None if impossible, and why this executor can't run it."""
     several = parameters.get("nodes", 1) not in (None, 1) and not parameters.get("launcher")
     here = executor == "local" and not (several and "SLURM_JOB_ID" not in os.environ)
     lacking = [CLUSTER] if executor == "local" and not here else []
-    # Sample data that is not there yet will be made.
-    own: set[Check] = set() if parameters.get("data_dir") else {"data"}
-    for skipped in (own, ELSEWHERE) if here else (ELSEWHERE,):
+    # Missing sample data will be generated.
+    local: set[Check] = set() if parameters.get("data_dir") else {"data"}
+    for skipped in (local, REMOTE) if here else (REMOTE,):
         try:
             found = plan(model, parameters, skipped)
             break
@@ -211,13 +209,13 @@ def _planned(
     launcher = found.config.launcher
     if launcher not in LAUNCHERS.get(executor, ("local",)):
         name = "launcher" if parameters.get("launcher") else "nodes"
-        problem = f"{launcher} can't start {found.config.nodes} nodes here"
+        problem = f"{launcher} can't start {found.config.nodes} nodes with this profile"
         lacking.append(f"{name}: {problem}; {HINTS.get(executor, 'one node at a time')}")
     return found, lacking
 
 
 def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
-    """With as many of the hosts as the configuration has nodes; one node is this machine."""
+    """Limit `hosts` to the configuration's nodes; a single node runs on this machine."""
     nodes, hosts = parameters.get("nodes", 1), parameters.get("hosts")
     if parameters.get("launcher") != "mpirun" or not hosts or not isinstance(nodes, int):
         return parameters
@@ -227,12 +225,11 @@ def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(
-    jobs: Iterable[Job], outputs: Path, *, elsewhere: bool, is_new: Callable[[Path], bool]
+    jobs: Iterable[Job], outputs: Path, *, remote: bool, is_new: Callable[[Path], bool]
 ) -> dict[str, Measurement]:
-    """Job name -> the measurement of its configuration under `outputs`, complete or not, the
-    one written last if there are several; what was imported is none. Unless it runs
-    `elsewhere`, only one that was made in the environment and with the data of now, since any
-    other would be measured anew, or one that `is_new`."""
+    """Return the latest measurement of each job under `outputs`, by job name, complete or not.
+    Imported measurements are ignored. Local jobs only match a measurement that `is_new` or has
+    the current environment and data, since any other would be measured anew."""
     stored: dict[str, list[Measurement]] = {}
     for folder in folders(outputs):
         found = _read(folder, written(folder))
@@ -243,20 +240,20 @@ def measured(
         candidates = [
             found
             for found in stored.get(_work(job.plan), [])
-            if elsewhere or is_new(found.folder) or _made_here(job, found.result)
+            if remote or is_new(found.folder) or _made_here(job, found.result)
         ]
         if candidates:
             matched[job.name] = max(candidates, key=lambda found: written(found.folder))
     return matched
 
 
-def _work(asked: Plan | Result) -> str:
-    """The same for two of which the second would not be measured anew."""
-    return json.dumps([asked.config.identity, asked.protocol.model_dump()])
+def _work(source: Plan | Result) -> str:
+    """A key that is equal for the same configuration and protocol."""
+    return json.dumps([source.config.identity, source.protocol.model_dump()])
 
 
 def _made_here(job: Job, result: Result) -> bool:
-    """Whether the environment and the data of now are those of the result."""
+    """Whether the result has the current environment and data."""
     config = job.plan.config
     here = _environment(config.framework, config.data_folder, config.interpreter)
     same_data = result.input_data is None or result.input_data.sha256 == digest(config)
@@ -264,7 +261,7 @@ def _made_here(job: Job, result: Result) -> bool:
 
 
 def written(folder: Path) -> int:
-    """When its result was written last, in nanoseconds; 0 if somebody has removed it."""
+    """When the folder's result was last written, nanoseconds; 0 if it has been removed."""
     try:
         return Store(folder).result_file.stat().st_mtime_ns
     except FileNotFoundError:

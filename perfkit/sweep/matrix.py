@@ -1,4 +1,4 @@
-"""A parameters file: the configurations that it names, and everything that is wrong with it."""
+"""Parameters files: their configurations and errors."""
 
 import re
 from collections.abc import Mapping
@@ -18,25 +18,24 @@ from perfkit.request import RequestError, suggest
 
 MOST_BYTES, MOST_DEPTH, MOST_CONFIGURATIONS = 256 * 1024, 8, 10_000
 Place = tuple[str | int, ...]
-"""Where something stands in a file: keys and indices from the top."""
+"""Path of an item in a file: keys and indices from the top."""
 PARAMETERS = ROOT / "parameters"
 SCALAR = (str, int, float, type(None))
 WORDS = {
     "extra_forbidden": "no such name",
     "missing": "is missing",
-    "dict_type": "must hold names with values: indent what belongs to it",
+    "dict_type": "must hold names with values: check the indentation",
     "list_type": "must be a list: [A, B]",
     "too_short": "is empty",
-    "model_type": "must hold names with values, `notebook` among them",
+    "model_type": "must hold names with values, including `notebook`",
     "string_type": "must be a name",
     "invalid_key": "a key must be a name",
 }
-"""What is wrong, by pydantic's type of error, where its own words are for programmers."""
+"""User-friendly messages for pydantic's error types."""
 
 
 class SweepError(RequestError):
-    """A sweep is refused, and nothing was started. `problems` lists all that is wrong, each
-    with the file's name and the line."""
+    """The sweep is invalid, and nothing was started. `problems` have file and line."""
 
     heading = "The sweep was refused; nothing was started."
 
@@ -44,11 +43,10 @@ class SweepError(RequestError):
 class Sweep(BaseModel, frozen=True, extra="forbid"):
     """The sections of a parameters file.
 
-    `protocol` and `parameters` are the same in all configurations; `matrix` stands for every
-    combination of its values, less those that agree with an entry of `exclude`, where a list
-    agrees with any of its values. An entry of `include` gives its other parameters to the
-    combinations that agree with it; one that agrees with none and names the whole matrix is
-    one more.
+    `protocol` and `parameters` apply to all configurations. `matrix` stands for combinations of
+    its values, except those that match an entry of `exclude`; a list matches any of its items.
+    An entry of `include` adds its other parameters to the combinations that match it. If it
+    matches none and sets all parameters of the matrix, it adds a configuration.
     """
 
     notebook: str
@@ -60,15 +58,13 @@ class Sweep(BaseModel, frozen=True, extra="forbid"):
 
 
 class Position(NamedTuple):
-    """Where something was set: the line of the file, 0 for none, and what messages call it."""
+    """The line where a value was set (0: not in the file), and its name in messages."""
 
     line: int
     name: str
 
 
 class Problem(NamedTuple):
-    """What is wrong, and at which position."""
-
     position: Position
     message: str
 
@@ -77,7 +73,7 @@ class Problem(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A value that was set for a parameter, and where."""
+    """A parameter's value and its position."""
 
     value: Any
     where: Position
@@ -85,11 +81,11 @@ class Setting(NamedTuple):
 
 Cell = dict[str, Setting]
 GIVEN = Position(0, "-p")
-"""Of what was not set in the file."""
+"""Position of values from the command line."""
 
 
 class Configuration(NamedTuple):
-    """A model and its parameters, flat, for papermill; `where` each is set."""
+    """A model and its parameters, flat for papermill, and the position of each."""
 
     model: str
     parameters: dict[str, Any]
@@ -97,15 +93,15 @@ class Configuration(NamedTuple):
 
 
 def load_yaml(path: Path) -> Any:
-    """The content of a small file of this machine, with positions (ruamel.yaml's `lc`).
+    """Read a small local file, with positions (ruamel.yaml's `lc`).
 
-    Raises SweepError for no YAML, a key given twice, or an alias: a few lines of those can
-    stand for gigabytes.
+    Raises SweepError for invalid YAML, duplicate keys and aliases, since a few lines of aliases
+    can expand to gigabytes.
     """
     line = None
     try:
         if re.match(r"[a-z]+:/", str(path)):
-            raise ValueError("no file of this machine; fetch it first")
+            raise ValueError("not a local file; download it first")
         if path.exists() and not path.is_file():
             raise ValueError("not a file")
         if path.stat().st_size > MOST_BYTES:
@@ -119,7 +115,7 @@ def load_yaml(path: Path) -> Any:
             if depth > MOST_DEPTH:
                 raise ValueError("nested too deep for a parameters file")
             if isinstance(event, AliasEvent):
-                raise ValueError(f"the alias *{event.anchor}: write it out")
+                raise ValueError(f"the alias *{event.anchor} is not allowed: repeat the value")
         line = None
         return YAML().load(text)
     except MarkedYAMLError as error:
@@ -127,23 +123,23 @@ def load_yaml(path: Path) -> Any:
         problem, line = f"not YAML: {error.problem}", mark and mark.line + 1
     except OSError as error:
         problem = str(error.strerror)
-    # Text that is not UTF-8, and what looks like a date and is none.
+    # Not UTF-8, or an invalid date.
     except (ValueError, YAMLError) as error:
         problem = str(error)
-    ours = PARAMETERS / path.name
-    problem += f"; did you mean {ours}?" if not path.exists() and ours.exists() else ""
+    known = PARAMETERS / path.name
+    problem += f"; did you mean {known}?" if not path.exists() and known.exists() else ""
     raise SweepError([f"{path}{f':{line}' if line else ''}: {problem}"])
 
 
 def read_sweep(
     path: str | Path, given: Mapping[str, Any] | None = None
 ) -> tuple[list[Configuration], list[Problem]]:
-    """The configurations that the parameters file `path` names, and what is wrong with it;
-    whether its values can be measured is seen by `plan`.
+    """Return the configurations of the parameters file `path`, and its errors. `plan` checks
+    whether the values can be measured.
 
-    `given` parameters are the same in all of them, instead of what the file has for all. Of a
-    file that is wrong there may be no configurations, or some without what can't be used.
-    Raises SweepError for a file that can't be read.
+    `given` parameters apply to all configurations and override `parameters` of the file. With
+    errors, configurations may be missing, or lack invalid values. Raises SweepError if the file
+    can't be read.
     """
     file = _File(Path(path))
     cells: list[Cell] = []
@@ -151,15 +147,15 @@ def read_sweep(
     try:
         cells = file.cells(Sweep.model_validate(file.content), given or {})
     except ValidationError as error:
-        for one in error.errors():
-            place = tuple(part for part in one["loc"] if part != "[key]")
-            message = WORDS.get(one["type"], one["msg"])
-            if one["type"] == "extra_forbidden":
+        for item in error.errors():
+            place = tuple(part for part in item["loc"] if part != "[key]")
+            message = WORDS.get(item["type"], item["msg"])
+            if item["type"] == "extra_forbidden":
                 message += suggest(place[-1], Sweep.model_fields)
             file.refuse(place, f"{'.'.join(map(str, place))}{': ' if place else ''}{message}")
     found = []
     for cell in cells:
-        # What can't be a parameter is refused above; of -p, `plan` does that.
+        # Invalid parameters of the file are reported above; `plan` reports those of -p.
         usable = {
             name: setting
             for name, setting in cell.items()
@@ -173,14 +169,14 @@ def read_sweep(
 
 
 class _File:
-    """The content of a parameters file, and `problems` with it, as they are found."""
+    """The content of a parameters file, and the `problems` found so far."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.content = path, load_yaml(path)
         self.problems: dict[Problem, None] = {}
 
     def at(self, place: Place) -> Position:
-        """That of what stands at `place`, or of the nearest thing above it."""
+        """The position of `place`, or of its nearest parent with a position."""
         line, content = 1, self.content
         for part in place:
             positions = content.lc.data if hasattr(content, "lc") else None
@@ -193,7 +189,7 @@ class _File:
         self.problems[Problem(self.at(place), problem)] = None
 
     def check_names(self) -> None:
-        """Whether names and types can be, each by itself, whatever the file's shape is."""
+        """Check each name and type independently of the file's structure."""
         sections = self.content if isinstance(self.content, dict) else {}
         model = sections.get("notebook")
         if isinstance(model, str) and model not in MODELS:
@@ -211,7 +207,7 @@ class _File:
                         problem = f"no such name{suggest(name, parameters())}"
                         self.refuse(place, f"{'.'.join(map(str, place))}: {problem}")
                     elif section in ("matrix", "exclude") and isinstance(value, list):
-                        settings |= {(*place, k): one for k, one in enumerate(value)}
+                        settings |= {(*place, k): item for k, item in enumerate(value)}
                     else:
                         settings[place] = value
         for place, value in settings.items():
@@ -220,7 +216,7 @@ class _File:
                 self.refuse(place, f"{'.'.join(map(str, place))}: {problem}")
 
     def cells(self, sweep: Sweep, given: Mapping[str, Any]) -> list[Cell]:
-        """What is set in each configuration."""
+        """The settings of each configuration."""
         fixed = self.entry(sweep.parameters, ("parameters",))
         if sweep.protocol is not None:
             protocol = {"protocol": Setting(sweep.protocol, self.at(("protocol",)))}
@@ -235,7 +231,7 @@ class _File:
         return {name: Setting(v, self.at((*place, name))) for name, v in values.items()}
 
     def combinations(self, sweep: Sweep) -> list[Cell]:
-        """The cells of the matrix, without those excluded, with what is included."""
+        """The cells of the matrix, after `exclude` and `include`."""
         if prod(map(len, sweep.matrix.values())) > MOST_CONFIGURATIONS:
             self.refuse(("matrix",), f"over {MOST_CONFIGURATIONS:,} configurations")
             return []
@@ -261,8 +257,8 @@ class _File:
             elif not chosen and agreed.keys() == sweep.matrix.keys():
                 more.append(entry)
             else:
-                what = "adds nothing to" if chosen else "matches nothing in"
-                self.refuse(("include", index), f"include: {dict(values)} {what} the matrix")
+                fault = "adds nothing to" if chosen else "matches nothing in"
+                self.refuse(("include", index), f"include: {dict(values)} {fault} the matrix")
         return kept + more
 
     def joined(self, first: Cell, second: Cell) -> Cell:
@@ -273,7 +269,7 @@ class _File:
 
 
 def _agrees(values: dict[str, Any], cell: Cell) -> bool:
-    """Whether the cell has the values; a list agrees with any of its own."""
+    """Whether the cell matches the values; a list matches any of its items."""
     return all(
         name in cell and cell[name].value in (value if isinstance(value, list) else [value])
         for name, value in values.items()

@@ -1,5 +1,4 @@
-"""The progress of a sweep in the terminal, and how long it will take, judged by what has been
-measured."""
+"""Progress of a sweep in the terminal, with the remaining time, estimated from measurements."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -18,19 +17,19 @@ from perfkit.sweep.engine import JobStatus
 from perfkit.text.format import number
 
 STYLES = {"failed": "red", "running": "cyan", "done": "green", "waiting": "dim"}
-"""Of the states, those first that matter most."""
+"""Styles of the states, most important first."""
 LABEL_WIDTH = 44
 FRAME_LINES = 5
-"""Lines of the terminal that are not a job's: title, heading, what is left out, the prompt."""
+"""Lines of the terminal besides the jobs: title, heading, count of hidden jobs, prompt."""
 NOTEBOOK_SECONDS = 5.0
-"""What a notebook takes besides its repeats, about: docs/figures.md."""
+"""Approximate time of a notebook besides its repeats (docs/figures.md)."""
 Sample = tuple[float, float]
-"""Work of a repeat and the seconds that it took."""
+"""Work of a repeat, and its seconds."""
 
 
 class Progress:
-    """Shows the progress: a table that is kept up to date on a terminal, elsewhere a line for
-    each job that has ended. Time left counts the jobs one after another if `in_turn`."""
+    """Shows the progress: a live table on a terminal, otherwise a line per finished job. With
+    `in_turn`, jobs run one after another, and the time left is wall time."""
 
     def __init__(self, console: Console, name: str, *, in_turn: bool) -> None:
         self.console = console
@@ -52,7 +51,7 @@ class Progress:
         self.console.print(Text(text))
 
     def show(self, statuses: list[JobStatus], *, over: bool = False) -> None:
-        """Show the progress; when it is `over`, for the last time."""
+        """Show the progress, for the last time if the sweep is `over`."""
         if self.live:
             title = headline(self.name, statuses, in_turn=self.in_turn, over=over)
             most = max(3, self.console.height - FRAME_LINES)
@@ -67,7 +66,7 @@ class Progress:
 
 
 def headline(name: str, statuses: list[JobStatus], *, in_turn: bool, over: bool = False) -> str:
-    """How many jobs are in which state, and the time that is left."""
+    """The number of jobs in each state, and the time left."""
     counts = Counter(status.state for status in statuses)
     words = [f"{counts[s]} {s}" for s in ("done", "failed", "running") if counts[s]]
     text = f"{name}: {', '.join(words) or 'starting'} of {len(statuses)}"
@@ -75,13 +74,12 @@ def headline(name: str, statuses: list[JobStatus], *, in_turn: bool, over: bool 
         return text if over else f"{text}; writing the report"
     left = seconds_left([s for s in statuses if s.state in ("running", "waiting")], statuses)
     if left is None:
-        return f"{text}; time left is known after the first repeat"
-    return f"{text}; about {duration(left)} of measuring left{'' if in_turn else ', in sum'}"
+        return f"{text}; time left: known after the first repeat"
+    return f"{text}; about {duration(left)} of measuring left{'' if in_turn else ' in total'}"
 
 
 def _table(statuses: list[JobStatus], most: int) -> list[Table | Text]:
-    """The jobs that matter now, at most so many: what failed and what runs, then what is done,
-    then what waits; in the order of the file."""
+    """At most `most` jobs in the order of the file, those of the first STYLES preferred."""
     by_state = sorted(statuses, key=lambda status: [*STYLES].index(status.state))
     chosen = {status.job.name for status in by_state[:most]}
     shown = Table(box=None, pad_edge=False, header_style="bold", expand=True)
@@ -101,20 +99,19 @@ def _table(statuses: list[JobStatus], most: int) -> list[Table | Text]:
 
 
 def print_failures(console: Console, statuses: list[JobStatus]) -> None:
-    """Print what failed, why, and what to type to try it alone."""
+    """Print the failed jobs with the reason and the command to run each."""
     failed = [status for status in statuses if status.state == "failed"]
-    console.print(f"{len(failed)} of {len(statuses)} failed. To try one alone:")
+    console.print(f"{len(failed)} of {len(statuses)} failed. To run a single job again:")
     for status in failed:
         console.print(Text(f"{status.job.label}: {status.reason}", style="red"))
-        # In one line, however long, to be copied.
+        # On one line, to be copied.
         console.print(Text(f"  {status.job.command}"), soft_wrap=True)
 
 
 def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
-    """Every configuration: what is done, what would run and how long that takes, and what can't
-    run on this machine, with the reason."""
-    open_ = [status for status in statuses if status.state != "done"]
-    refused = [status for status in open_ if status.job.missing]
+    """List what is done, what would run and how long, and what can't run here and why."""
+    pending = [status for status in statuses if status.state != "done"]
+    refused = [status for status in pending if status.job.missing]
     reasons = list(dict.fromkeys(status.job.missing for status in refused))
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("configuration", "would be", "result"):
@@ -124,24 +121,22 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
         verb = "run again" if status.state == "failed" else "run"
         state = f"{verb}, {left} repeat{'s' * (left != 1)}"
         if status.state == "done":
-            state = "left as it is"
+            state = "kept"
         elif status.job.missing:
             state = f"refused here ({reasons.index(status.job.missing) + 1})"
         shown.add_row(Text(status.job.label), state, Text(_result(status)))
-    runnable = [status for status in open_ if not status.job.missing]
+    runnable = [status for status in pending if not status.job.missing]
     lines = []
-    if not open_:
-        lines.append(f"all {len(statuses)} are measured already")
+    if not pending:
+        lines.append(f"all {len(statuses)} are already measured")
     elif runnable:
-        seconds, time_needed = (
-            seconds_left(runnable, statuses),
-            "unknown until one of its kind is measured",
-        )
+        seconds = seconds_left(runnable, statuses)
+        time_needed = "unknown before a measurement of the same model and device"
         if seconds is not None:
-            time_needed = f"about {duration(seconds)}{'' if in_turn else ', in sum'}"
+            time_needed = f"about {duration(seconds)}{'' if in_turn else ' in total'}"
         files = {s.job.sample_file for s in runnable if s.job.sample_file}
         if made := sorted(portable(str(file)) for file in files if not file.exists()):
-            time_needed += f"; sample data would be made: {', '.join(made)}"
+            time_needed += f"; sample data would be generated: {', '.join(made)}"
         lines.append(f"{len(runnable)} of {len(statuses)} would run; time: {time_needed}")
     if refused:
         lines.append(f"{len(refused)} of {len(statuses)} can't run on this machine:")
@@ -157,16 +152,15 @@ def _result(status: JobStatus) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in words: 50 s, 12 min, 3 h 20 min."""
+    """Format a duration: 50 s, 12 min, 3 h 20 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def seconds_left(asked: Iterable[JobStatus], statuses: Iterable[JobStatus]) -> float | None:
-    """Seconds of measuring that the jobs `asked` for need still, one after another, by what was
-    measured of all in `statuses`; None where nothing of the same model and device was."""
+def seconds_left(pending: Iterable[JobStatus], statuses: Iterable[JobStatus]) -> float | None:
+    """Estimate the total seconds of the `pending` jobs; None without similar measurements."""
     known: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for status in statuses:
         if status.measurement:
@@ -176,7 +170,7 @@ def seconds_left(asked: Iterable[JobStatus], statuses: Iterable[JobStatus]) -> f
                 (_work(result), seconds) for seconds in times
             ]
     total = 0.0
-    for status in asked:
+    for status in pending:
         plan, repeats = status.job.plan, repeats_left(status)
         samples = known[plan.config.model, plan.config.device]
         if repeats and not samples:
@@ -188,7 +182,7 @@ def seconds_left(asked: Iterable[JobStatus], statuses: Iterable[JobStatus]) -> f
 
 
 def repeats_left(status: JobStatus) -> int:
-    """How many repeats of a job are not complete, at most."""
+    """The largest number of repeats that a job still needs."""
     if not status.measurement:
         return status.job.plan.protocol.repeats
     result = status.measurement.result
@@ -196,8 +190,7 @@ def repeats_left(status: JobStatus) -> int:
 
 
 def predicted(work: float, samples: list[Sample]) -> float:
-    """Seconds for `work` on the straight line through the samples; their mean where they are
-    all of the same work, or less work took longer."""
+    """Seconds for `work` by linear regression; the mean if the samples show no growth."""
     mean = statistics.mean(seconds for _work, seconds in samples)
     if len({work for work, _seconds in samples}) == 1:
         return mean
@@ -205,7 +198,7 @@ def predicted(work: float, samples: list[Sample]) -> float:
     return max(0.0, start) + slope * work if slope > 0 else mean
 
 
-def _work(asked: Plan | Result) -> float:
-    """What a rank has to go through in a repeat: pixels or tokens."""
-    each = asked.config.sample_size ** (2 if asked.config.image_size else 1)
-    return float(asked.config.samples_per_step * asked.protocol.steps * each)
+def _work(source: Plan | Result) -> float:
+    """Pixels or tokens of a rank in a repeat."""
+    size = source.config.sample_size ** (2 if source.config.image_size else 1)
+    return float(source.config.samples_per_step * source.protocol.steps * size)
