@@ -277,6 +277,6 @@ def test_samples_creates_a_data_set_and_recognizes_it(
 
 def test_samples_rejects_an_unsupported_sequence_length(tmp_path):
     code, output = run(tmp_path, "--sequence-length", 128)
-    assert code == 2 and "sequence_length: resnet50 has none" in output
+    assert code == 2 and "sequence_length: no effect with resnet50" in output
     code, output = run(tmp_path, "--for", "bert", "--sequence-length", 513)
     assert code == 2 and "bert has 512 positions" in output
