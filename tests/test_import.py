@@ -181,8 +181,12 @@ def test_invalid_given_facts_are_rejected(log, imported, given, message):
         (
             {"global_batch_size": 512},
             {},
+<<<<<<< HEAD
             "batch_size, accumulate and 1x8 make 256 samples per update; a.log, line 3 "
             "has 512",
+=======
+            "batch_size, accumulate and 1x8 make 256 samples per update; a.log, line 3 has 512",
+>>>>>>> c83d396 (Name each known log format once; expect the reworded batch size error)
         ),
         ({"mode": "inference"}, {}, "a.log: inference, not training"),
     ],

@@ -81,7 +81,8 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     elif log := documents.read(path, text):
         found = [log]
     else:
-        known = "; ".join([*(f.name for f in FORMATS), *(f["name"] for f in DOCUMENTS)])
+        names = (*(form.name for form in FORMATS), *(form["name"] for form in DOCUMENTS))
+        known = "; ".join(dict.fromkeys(names))
         raise LogError(f"{path} is in no known format. Known formats: {known}.")
     digest = hashlib.sha256(raw).hexdigest()
     return [replace(log, sha256=digest) for log in found]
