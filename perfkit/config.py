@@ -217,7 +217,7 @@ class Config(BaseModel):
     ] = 0.65
     """share of the images for the hardware decoder (GPU)"""
     dali_crop_attempts: Annotated[int, Field(ge=1, le=1000), BY_DALI] = 100
-    """attempts to find a random crop within the limits of area and aspect ratio"""
+    """attempts to find a random crop within limits of area and aspect"""
     dali_device_padding: Annotated[int, Field(ge=0, le=2**33), BY_DALI] = 211_025_920
     """preallocated nvJPEG device memory, bytes (GPU)"""
     dali_host_padding: Annotated[int, Field(ge=0, le=2**33), BY_DALI] = 140_544_512

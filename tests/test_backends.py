@@ -258,15 +258,15 @@ def test_loaded_weights_give_the_same_loss_and_gradients(side, model):
         trainer.disable_dropout()
         losses.append(float(trainer.backward(batch)))
     assert losses[0] == losses[1]
-    one, other = first.gradients(), second.gradients()
-    assert equal(one, other) and one.keys() == weights.keys()
+    gradients = second.gradients()
+    assert equal(first.gradients(), gradients) and gradients.keys() == weights.keys()
     first.update()
     # The step does not change weights handed out before.
     assert equal(weights, kept) and not equal(weights, first.weights())
     # After zero_grad, gradients do not accumulate.
     second.zero_grad()
     second.backward(batch)
-    assert equal(second.gradients(), other)
+    assert equal(second.gradients(), gradients)
 
 
 @of()

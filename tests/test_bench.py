@@ -28,13 +28,13 @@ HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
 
 
 def timer():
-    """What a step costs,
-    said in two lines."""
+    """The cost of a step,
+    described in two lines."""
     return [Number.of_values("each step", [1.0, 2.0, 4.0], "µs")]
 
 
 def ratio():
-    pairs = Number.of_pairs("one / other", [(2.0, 1.0), (3.0, 2.0), (4.0, 4.0)], "images/s")
+    pairs = Number.of_pairs("a / b", [(2.0, 1.0), (3.0, 2.0), (4.0, 4.0)], "images/s")
     return [pairs, Number.of_trials("it was named", 5, 6)]
 
 
@@ -117,7 +117,7 @@ def test_numbers_are_stored_with_their_runs(made):
     ratio, share = stored["ratio"].numbers
     assert ratio.runs == [2.0, 1.5, 1.0] and ratio.value == 1.5 and ratio.interval == (1.0, 2.0)
     assert share.value == 5 / 6 and share.n == 6
-    assert stored["timer"].about == "What a step costs, said in two lines."
+    assert stored["timer"].about == "The cost of a step, described in two lines."
 
 
 def test_a_failure_is_stored_and_the_other_benchmarks_run(tmp_path, monkeypatch, capsys):
@@ -200,7 +200,7 @@ def test_index_and_page_link_only_existing_files(made):
 
 
 def test_foreign_text_is_escaped_and_another_environment_named(made):
-    for text in ("What a step", "images/s", "each step", "the disk", ".venv/bin"):
+    for text in ("The cost of", "images/s", "each step", "the disk", ".venv/bin"):
         replace_once(made, text, json.dumps(HOSTILE)[1:-1])
     replace_once(made, CPU, CPU + json.dumps(HOSTILE)[1:-1])
     page.write_page(made)

@@ -17,7 +17,7 @@ import perfkit
 from perfkit.analysis.ratios import verdict
 from perfkit.cli import main
 from perfkit.comparison.keys import HARDWARE, KEYS
-from perfkit.comparison.stored import Comparison, Named, Number, PairResult, Unmeasured
+from perfkit.comparison.stored import Comparison
 from perfkit.config import ROOT
 from perfkit.results.schema import Failure as Failed
 from perfkit.results.schema import InputData
@@ -219,7 +219,9 @@ def test_a_regression_is_significant_and_beyond_the_threshold(
 def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, values):
     folders = sides([measured(BASE)], [measured(times(1.1), **changes)])
     message = refused(*folders)
-    assert f"{key}: {values}" in message and message.endswith(f"the differences: --across {key}")
+    assert f"{key}: {values}" in message and message.endswith(
+        f"the differences: --across {key}"
+    )
     found = perfkit.compare(*folders, across=[key])
     assert [*found.pairs[0].across] == [key] and key not in found.pairs[0].keys
     assert f"across {key}: {values}" in str(found) and found.pairs[0].verdict == "faster"
@@ -554,10 +556,3 @@ def test_a_result_contradicting_its_raw_files_is_rejected(kept, tmp_path):
     # Among several results, it is left out and named.
     done = command("label:base", "label:new", "--outputs", outputs)
     assert done.exit_code == 2 and why in words(done.stderr)
-
-
-def test_every_field_of_the_json_is_documented():
-    text = (ROOT / "docs" / "results.md").read_text()
-    section = text.partition("## perfkit compare")[2].partition("\n## ")[0]
-    for model in (Comparison, Unmeasured, PairResult, Named, Number):
-        assert [name for name in model.model_fields if f"`{name}`" not in section] == []

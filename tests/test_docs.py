@@ -12,8 +12,11 @@ from pydantic import TypeAdapter
 
 import perfkit
 from perfkit.cli import main
+from perfkit.comparison.stored import Comparison, InterleavedComparison
 from perfkit.config import FIELDS, ROOT, is_open
 from perfkit.diagnosis import Diagnosis
+from perfkit.logs.audit import Audit
+from perfkit.logs.wording import SENTENCES
 from perfkit.models import MODELS
 from perfkit.request.plan import typed
 from perfkit.results.schema import Result
@@ -44,6 +47,23 @@ def test_parameters_public_names_and_fields_are_documented():
         parts = reference.models(stored.model_json_schema())
         fields = {name for part in parts.values() for name in part["properties"]}
         assert fields <= {*re.findall(r"`(\w+)`", TEXTS[ROOT / "docs" / "results.md"])}
+
+
+@pytest.mark.parametrize(
+    ("model", "commands", "elsewhere"),
+    [
+        (Audit, ["audit"], set()),
+        (Comparison, ["compare"], {"Failure", "Turn"}),
+        (InterleavedComparison, ["compare", "compare --live"], {"Failure"}),
+    ],
+)
+def test_every_field_of_a_json_file_is_documented(model, commands, elsewhere):
+    text = TEXTS[ROOT / "docs" / "results.md"]
+    sections = [re.search(rf"## perfkit {c}\n(.*?)\n## ", text, re.S)[1] for c in commands]
+    parts = reference.models(model.model_json_schema())
+    names = {name for part in {*parts} - elsewhere for name in parts[part]["properties"]}
+    names |= {*SENTENCES} if model is Audit else set()
+    assert [name for name in names if f"`{name}`" not in "".join(sections)] == []
 
 
 def assert_parameters(pairs):

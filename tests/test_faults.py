@@ -190,9 +190,9 @@ def test_an_outputs_folder_removed_during_a_run_is_reported(request_of, plant, t
     with subprocess.Popen(command, **pipes) as driver:
         wait_for(lambda: [*outputs.glob("*/repeats/1/rank0.jsonl")], 120)
         shutil.rmtree(outputs)
-        told = driver.communicate()[1]
+        error = driver.communicate()[1]
     assert driver.returncode == 1
-    assert "doesn't exist" in told and "Traceback" not in told
+    assert "doesn't exist" in error and "Traceback" not in error
 
 
 @pytest.fixture(scope="module")
@@ -260,8 +260,8 @@ def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
     print(f"seed {seed}")
     chance, ended = random.Random(seed), Counter()
     for race in range(int(os.environ.get("RACES", "4"))):
-        outputs = tmp_path / str(race)
-        request = request_of(outputs, repeats=1)
+        folder = tmp_path / str(race)
+        request = request_of(folder, repeats=1)
         command = [sys.executable, Path(__file__).with_name("racer.py"), json.dumps(request)]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with (
@@ -274,10 +274,10 @@ def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
                 time.sleep(delay)
                 racer.stdin.write("go\n")
                 racer.stdin.flush()
-            said = [racer.communicate() for racer in (first, second)]
-        assert "".join(out for out, _ in said) == "started\n"
-        (folder,) = outputs.iterdir()
-        for racer, (_, err) in zip((first, second), said, strict=True):
+            outputs = [racer.communicate() for racer in (first, second)]
+        assert "".join(out for out, _ in outputs) == "started\n"
+        (folder,) = folder.iterdir()
+        for racer, (_, err) in zip((first, second), outputs, strict=True):
             ended[racer.returncode] += 1
             if racer.returncode:
                 assert racer.returncode == 2
@@ -335,7 +335,7 @@ def test_only_an_oom_killed_worker_is_out_of_memory(
 
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-TELLS_THE_TIME = """
+PRINT_TIME = """
 import select, time
 # With libfaketime 0.9.10, the kernel rejects Python's sleep.
 time.sleep = lambda seconds: select.select([], [], [], seconds)
@@ -347,7 +347,7 @@ def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, 
     The monotonic clock continues, as on a machine whose clock is set."""
     if not FAKETIME:
         pytest.skip("no libfaketime: apt-get install faketime")
-    plant(TELLS_THE_TIME)
+    plant(PRINT_TIME)
     clock = tmp_path / "clock"
     clock.write_text("+0")
     settings = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock)}
@@ -367,9 +367,9 @@ def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, 
             clock.write_text(offset)
             with pytest.raises(perfkit.RequestError, match="measured by another process"):
                 perfkit.measure(planned.config, planned.protocol)
-        _status, told = driver.communicate()[0].split()
+        _status, driver_time = driver.communicate()[0].split()
     elapsed = time.monotonic() - began
-    assert float(told) - time.time() == pytest.approx(-3600, abs=60)
+    assert float(driver_time) - time.time() == pytest.approx(-3600, abs=60)
     measurement = Measurement.read(raw.parents[2])
     log = (measurement.folder / "logs" / "1-rank0.log").read_text()
     times = [float(line.split()[-1]) for line in log.splitlines() if line.startswith("it is")]

@@ -181,12 +181,7 @@ def test_invalid_given_facts_are_rejected(log, imported, given, message):
         (
             {"global_batch_size": 512},
             {},
-<<<<<<< HEAD
-            "batch_size, accumulate and 1x8 make 256 samples per update; a.log, line 3 "
-            "has 512",
-=======
             "batch_size, accumulate and 1x8 make 256 samples per update; a.log, line 3 has 512",
->>>>>>> c83d396 (Name each known log format once; expect the reworded batch size error)
         ),
         ({"mode": "inference"}, {}, "a.log: inference, not training"),
     ],
@@ -211,8 +206,8 @@ def test_logs_of_different_configurations_or_formats_are_rejected(log, imported)
 def test_a_log_given_twice_is_rejected(log, imported):
     log.known[copy := log("b.log")].sha256 = log.known[path := log("a.log")].sha256
     for other, name in ((copy, "b.log"), (path, "a.log")):
-        told = f"{name}: same content as a.log; each repeat needs its own log"
-        assert refused(imported, path, other) == [told]
+        message = f"{name}: same content as a.log; each repeat needs its own log"
+        assert refused(imported, path, other) == [message]
 
 
 def test_logs_without_steps_or_with_several_trainings_are_rejected(log, imported, monkeypatch):

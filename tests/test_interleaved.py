@@ -9,7 +9,6 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,15 +20,12 @@ from conftest import as_options
 from made import keep, measured
 
 import perfkit
-from perfkit.analysis.ratios import Turn
 from perfkit.cli import main
 from perfkit.comparison.interleaved import Asked, judge_interleaved, plan_interleaved
 from perfkit.comparison.keys import allowed
 from perfkit.comparison.stored import (
     FILE,
     InterleavedComparison,
-    PairResult,
-    Variant,
     comparison_folders,
     read_comparison,
     write_comparison,
@@ -511,15 +507,6 @@ def test_the_comparison_notebook_runs_with_papermill(comparison, tmp_path):
     done = subprocess.run([*map(str, command)], check=False, **pipes)
     assert done.returncode == 0, done.stderr
     assert "from 2 pairs" in out.read_text() and (comparison / "report.zh.html").exists()
-
-
-def test_every_field_of_comparison_json_is_documented():
-    text = (ROOT / "docs" / "results.md").read_text()
-    section = text.partition("## perfkit compare --live")[2].partition("\n## ")[0]
-    models = (InterleavedComparison, Variant, PairResult, Turn)
-    names = {*chain.from_iterable(model.model_fields for model in models)}
-    before = text.partition("## perfkit compare\n")[2]
-    assert [name for name in names if f"`{name}`" not in section + before] == []
 
 
 # Progress.

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 
 import nbformat
 import pytest
+from clusters import wait_for
 from fake_trainer import planted
 from PIL import Image
 
@@ -120,22 +121,19 @@ def lab(processes, checkout):
         subprocess.Popen(command, cwd=checkout, env=environment, stderr=log) as server,
     ):
         address = f"http://127.0.0.1:{port}"
+
+        def answers():
+            assert server.poll() is None
+            with suppress(urllib.error.URLError):
+                urllib.request.urlopen(f"{address}/api?token={TOKEN}").close()
+                return True
+
         try:
-            wait_for(address, server)
+            wait_for(answers, SECONDS)
             yield address
         finally:
             server.terminate()
             server.wait()
-
-
-def wait_for(address, server):
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            return urllib.request.urlopen(f"{address}/api?token={TOKEN}").close()
-        except urllib.error.URLError:
-            assert server.poll() is None and time.monotonic() < deadline
-            time.sleep(0.2)
 
 
 PROMPTS = ".jp-CodeCell .jp-InputPrompt"
@@ -289,10 +287,8 @@ def test_the_check_for_fused_numbers_finds_them(cell, is_fused):
 @pytest.mark.parametrize("name", OF_EXAMPLES)
 def test_run_all_on_the_examples_shows_figures_and_tables(lab, browser, name):
     page = run_all(browser, f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb")
-    deadline = time.monotonic() + SECONDS
-    while not all(
-        re.search(r"\[\d+\]:", text) for text in page.locator(PROMPTS).all_inner_texts()
-    ):
+    deadline, executed = time.monotonic() + SECONDS, re.compile(r"\[\d+\]:")
+    while not all(map(executed.search, page.locator(PROMPTS).all_inner_texts())):
         assert_no_error(page)
         assert time.monotonic() < deadline, state_of(page)
         time.sleep(0.5)

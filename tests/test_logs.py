@@ -264,13 +264,8 @@ ResNet50_amp_O2_ultra.yaml', '-o', 'DataLoader.Train.sampler.batch_size=256']
 OF_FLEET = {"devices": 8, "nodes": 2, "ranks": 16, "batch_size": 256, "precision": "pure_fp16"}
 OF_FLEET |= {"input": "dali", "model": "resnet50"}
 SAMPLERS = ["DataLoader : ", "Eval : ", "sampler : ", "batch_size : 64", "Train : "]
-SAMPLERS += [
-    "dataset : ",
-    "name : ImageNetDataset",
-    "sampler : ",
-    "shuffle : True",
-    "batch_size : 256",
-]
+SAMPLERS += ["dataset : ", "name : ImageNetDataset", "sampler : ", "shuffle : True"]
+SAMPLERS += ["batch_size : 256"]
 NAMESPACE = (
     "Namespace(adam_epsilon=1e-08, batch_size=32, device='gpu', gradient_merge_steps=88, "
     "model_name_or_path='bert-base-uncased', use_amp=True, use_pure_fp16=False)\n"
@@ -338,13 +333,8 @@ def test_facts_are_read_from_the_text(read, text, facts):
     [
         (
             "PaddleClas_ResNet50_bs256_pure_fp16_DP_N4C8_log",
-            {
-                "batch_size": 256,
-                "precision": "pure_fp16",
-                "nodes": 4,
-                "devices": 8,
-                "ranks": 32,
-            },
+            {"batch_size": 256, "precision": "pure_fp16", "ranks": 32}
+            | {"nodes": 4, "devices": 8},
         ),
         ("paddle_gpu32_fp32_bs128.txt", {"ranks": 32, "precision": "fp32", "batch_size": 128}),
         (

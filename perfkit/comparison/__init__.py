@@ -53,4 +53,5 @@ def compare(
             problems += [f"{side}: {problem}" for problem in error.problems]
     if problems:
         raise ComparisonError(problems)
-    return compared(*sources, across, level, threshold)
+    base, other = sources
+    return compared(base, other, across, level, threshold)

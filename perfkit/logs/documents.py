@@ -45,9 +45,11 @@ def figure(
 ) -> ReportedFigure:
     """Return a reported figure; the unit follows from the name unless given, and the value is
     nan if `value` is not a number."""
-    unit = unit or next(known for known, pattern in UNITS.items() if pattern.search(name))
+    by_name = next(known for known, pattern in UNITS.items() if pattern.search(name))
     name, text = name[:NAME_CHARACTERS], str(value)
-    return ReportedFigure(name, number_of(text), text[:NAME_CHARACTERS], line, unit, ranks)
+    return ReportedFigure(
+        name, number_of(text), text[:NAME_CHARACTERS], line, unit or by_name, ranks
+    )
 
 
 def number_of(text: str) -> float:
