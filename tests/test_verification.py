@@ -560,7 +560,7 @@ def test_a_wrong_verification_request_is_rejected(named, values, why, tmp_path):
 def test_all_installed_suitable_frameworks_are_compared(tmp_path):
     places = {"outputs_dir": str(tmp_path)}
     assert [c.framework for c in sides("bert", None, places)][:2] == ["paddle", "torch"]
-    with pytest.raises(RequestError, match="installed for this: paddle"):
+    with pytest.raises(RequestError, match="installed for this work: paddle"):
         sides("bert", None, places | {"optimizer": "lamb"})
     with pytest.raises(RequestError, match="alexnet"):
         sides("alexnet", None, places)
