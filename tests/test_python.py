@@ -68,8 +68,8 @@ def test_a_path_that_is_no_interpreter_is_rejected_and_not_run(tmp_path):
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
     program.chmod(0o755)
-    assert "is no Python interpreter; name one, such as .venv" in problem(python=str(program))
-    assert "is no Python interpreter" in problem(python=str(tmp_path))
+    assert "is not a Python interpreter; use one such as .venv" in problem(python=str(program))
+    assert "is not a Python interpreter" in problem(python=str(tmp_path))
     assert not (tmp_path / "started").exists()
     assert "No such file" in problem(python=str(tmp_path / "bin" / "python"))
     program.rename(tmp_path / "python")

@@ -41,7 +41,8 @@ SRUN = (
     "srun --nodes {nodes} --ntasks {nodes} --ntasks-per-node 1 --overlap --cpu-bind none"
     " --kill-on-bad-exit --export ALL"
 )
-"""Each node's only task starts all of its workers; perfkit may run in a step of its own."""
+"""Without CPU binding, since a node's single task starts all of its workers; with --overlap,
+since perfkit may run in a step of the same allocation."""
 MPIRUN = "mpirun --host {slots} -np {nodes} --map-by ppr:1:node --bind-to none"
 EXPORTED = re.compile(f"{'|'.join(LIBRARY_VARIABLES)}|(CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH)$")
 """Names of the environment variables that mpirun exports to the nodes."""

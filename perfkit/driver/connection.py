@@ -221,7 +221,7 @@ class Channel:
         self.closed = threading.Event()
 
     def authenticate(self, secret: str, *, first: bool) -> None:
-        """Exchange challenges with the peer, its own last if `first`. Raises LostError."""
+        """Exchange challenges, delivering before answering if `first`. Raises LostError."""
         challenges = [deliver_challenge, answer_challenge]
         try:
             with _raising_lost():

@@ -71,7 +71,7 @@ def search_path(interpreter: str) -> dict[str, str]:
 def ask(interpreter: str, code: str, *words: str) -> Any:
     """Run `code` in `interpreter` and parse its last line as JSON. Raises InterpreterError."""
     path = Path(interpreter)
-    reason = "is no Python interpreter; name one, such as .venv/bin/python"
+    reason = "is not a Python interpreter; use one such as .venv/bin/python"
     if not path.is_dir() and re.fullmatch(NAME, path.name):
         command = [interpreter, "-c", code, *words]
         try:
