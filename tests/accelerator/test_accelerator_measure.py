@@ -84,7 +84,7 @@ def test_any_custom_device_type_trains(measure, visible, devices):
     assert repeat.step_seconds.minimum > 0
     assert repeat.telemetry.missing["accelerators"] == "no telemetry of fake devices"
     page = Path(done.stdout.split()[-1]).read_text()
-    assert "Events of this type of device do not measure time" in page
+    assert "Events of this device type do not measure time" in page
     assert "FAKE" in page
 
 
