@@ -148,7 +148,7 @@ def disk(processes: None, tmp_path: Path) -> Iterator[SmallDisk]:
 
 @pytest.fixture(scope="module")
 def browser(processes: None) -> Iterator[Any]:
-    """Chromium driven by playwright, whose event loop would block a notebook's otherwise."""
+    """Chromium driven by playwright; ends with the module, as its event loop blocks others."""
     from playwright.sync_api import sync_playwright
 
     if not (chromium := shutil.which("chromium")):

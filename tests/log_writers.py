@@ -29,7 +29,7 @@ class Suite:
     since: int = 1
 
     def text(self, seconds, every=10, epoch=0):
-        """Return a print for every `every` steps, given the seconds of all steps."""
+        """Return prints at every `every`-th step, given the seconds of each step."""
         lines = []
         for k in range(every, len(seconds) + 1, every):
             since = self.since if k >= self.since else 1
