@@ -114,7 +114,7 @@ def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path
     done = compare(*variants, "--json", str(file))
     comparison = stored(outputs)
     assert done.exit_code == comparison.regressed and comparison.complete
-    interleaved = [(variant, repeat) for repeat in (1, 2) for variant in (0, 1, 2)]
+    interleaved = [(0, 1), (1, 1), (2, 1), (2, 2), (1, 2), (0, 2)]
     assert repeats_by_time(outputs, comparison) == interleaved
     assert all(turn.in_turn for pair in comparison.pairs for turn in pair.turns)
     assert InterleavedComparison.model_validate_json(file.read_text()) == comparison
@@ -146,7 +146,7 @@ def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tm
     assert done.exit_code == 1 and not comparison.complete
     assert "batch_size=2 makes no more repeats: worker_" in done.stderr
     assert [variant.name for variant in comparison.failed] == ["batch_size=2"]
-    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (2, 1), (0, 2), (2, 2)]
+    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (2, 1), (2, 2), (0, 2)]
     (pair,) = comparison.pairs
     assert comparison.variant_of(pair).name == "batch_size=3" and not pair.out_of_turn
     assert "worker_" in page(outputs) and "continues the comparison" in page(outputs)
@@ -181,7 +181,7 @@ def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     comparison = stored(outputs)
     assert comparison.complete and done.returncode == comparison.regressed, done.stderr
-    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (1, 2), (0, 2)]
     assert first == {path: path.read_bytes() for path in outputs.glob("*/repeats/1/*.jsonl")}
 
 
