@@ -229,7 +229,7 @@ def test_auto_repeats_end_at_the_target_interval_or_budget(measure, fake_trainer
     assert 1 <= spent.result.throughput.n <= 3
     again = measure(repeats="auto", budget=1, input="synthetic")
     assert again.result == spent.result
-    with pytest.raises(perfkit.RequestError, match="fewer than 7 repeats; -p repeats auto"):
+    with pytest.raises(perfkit.RequestError, match="needs at least 7 repeats: -p repeats auto"):
         measure(repeats=2, interval_target=0.5, input="synthetic")
 
 
