@@ -187,7 +187,7 @@ def rankings(
 
 def _ranking(throughputs: pd.DataFrame, level: float, highest: str) -> Ranking:
     """Rank frameworks by throughput: one column per framework, one row per repeat. `ratios` is
-    empty if no two frameworks have a repeat in common."""
+    empty if no framework has a repeat in common with the base."""
     ratios = {}
     for a, b in permutations(throughputs, 2):
         quotients = (throughputs[a] / throughputs[b]).dropna().tolist()

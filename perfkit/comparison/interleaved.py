@@ -178,9 +178,9 @@ def plan_interleaved(
     the `shared` values for all of them. Nothing is measured.
 
     Without a label, the variants get one of their own, so that they are measured anew and
-    together. Unless `shared` has a number of repeats, there are as many as a verdict at `level`
-    needs. Raises RequestError with the problems of all variants, also if the requested repeats
-    are too few for a verdict.
+    together. Unless `shared` has a number of repeats, the protocol's number is raised, if
+    necessary, to what a verdict at `level` needs. Raises RequestError with the problems of all
+    variants, also if the requested repeats are too few for a verdict.
     """
     variants: dict[str, dict[str, Any]] = {}
     plans: dict[str, Plan] = {}

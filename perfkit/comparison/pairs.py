@@ -304,7 +304,7 @@ def _refusal(a: list[Side], b: list[Side], near: list[Pair], table: bool) -> lis
     lines = [f"A {nearest.a.name}", f"B {nearest.b.name}", "differ in"]
     lines += [f"  {key}: {format_pair(key, *values)}" for key, values in nearest.across.items()]
     if len(a) > 1 or len(b) > 1:
-        lines.insert(0, "no measurement in A agrees with one in B; the closest pair:")
+        lines.insert(0, "nothing in A agrees with anything in B; the closest pair:")
     if table and not near:
         return [*lines, "a published number is compared with measurements in its place only"]
     options = " ".join(f"--across {key}" for key in nearest.across)

@@ -52,7 +52,11 @@ def effective_precision(produced: Iterable[str], weights: Iterable[str]) -> str:
 
 
 def visible_variable(device: str) -> str:
-    """Return the environment variable that restricts a process to some devices of a type."""
+    """Return the environment variable that restricts a process to some devices of a type.
+
+    For the types of its plugins (npu, mlu, gcu ...) and its XPU build, Paddle's launcher reads
+    it and assigns each rank its own devices in FLAGS_selected_<type>s.
+    """
     return "CUDA_VISIBLE_DEVICES" if device == "gpu" else f"{device.upper()}_VISIBLE_DEVICES"
 
 

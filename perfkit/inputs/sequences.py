@@ -71,8 +71,8 @@ class Shards:
         return total.hexdigest()
 
     def check(self) -> None:
-        """Check the values in the first ROWS_CHECKED rows of each file; other rows are checked
-        when they are read. Raises InputError."""
+        """Check the values in the first ROWS_CHECKED rows of the first `checked` files; other
+        rows are checked when they are read. Raises InputError."""
         self._each(self.files[: self.checked], self.check_rows)
 
     def _each(self, files: list[Path], read: Callable[[int], Any]) -> list[Any]:
@@ -189,7 +189,7 @@ class Sequences(Shards):
         return count, arrays
 
     def _layout_problems(self, file: h5py.File) -> Iterator[str]:
-        """Yield the fields that are not integers or have another shape than Arrays."""
+        """Yield the fields that are missing, empty, no integers, or of a wrong shape."""
         rows = 0
         for name, kind in FIELDS.items():
             dataset, hint = file.get(name), ""

@@ -27,6 +27,7 @@ BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE)
 """Errors of a write to a broken or removed disk: a disk with errors is remounted read-only, a
 file server loses its file handles."""
 MOST_BYTES = 512 * 2**20
+"""Largest size of a stored file."""
 MOST_DIGITS = 16
 """Most digits of an integer in a stored file, more than a float has."""
 PARTIAL = ".partial"

@@ -191,8 +191,8 @@ def compute_seconds(
     """Return the seconds of a step's batches, forward and backward passes without waiting for
     other ranks: the median of COMPUTE_STEPS steps. Does not change parameters.
 
-    Inside the window, step times are equal on all ranks; this time, measured after the window,
-    shows which rank the others wait for.
+    Inside the window, all ranks step together, so step times do not show which rank the others
+    wait for. This time, measured after the window, does.
     """
     seconds = []
     for _ in range(COMPUTE_STEPS):

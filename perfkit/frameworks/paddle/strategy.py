@@ -78,7 +78,7 @@ class Strategy:
         if self.config.execution == "dynamic":
             return "ignored", "a dynamic graph builds no program"
         if getattr(paddle.framework, "use_pir_api", bool)():
-            return "ignored", "Paddle 3's to_static reads only build_cinn_pass of it"
+            return "ignored", "Paddle 3's to_static reads only BuildStrategy.build_cinn_pass"
         setattr(strategy, name, value)
         self.to_static["build_strategy"] = strategy
         return "applied", "to_static(build_strategy=…)"
