@@ -244,7 +244,10 @@ def parameter_line(name: str) -> str:
         # The other choices are frameworks of imported logs.
         allowed, others = tuple(FRAMEWORKS), []
     ending = f" ({' | '.join(allowed)})" if allowed else ""
-    shorter = [(first, ending), (first.partition(": ")[0], ending), (first, "")]
+    starts = [first, first.partition(": ")[0], first.partition(", ")[0]]
+    # A start that ends within brackets would be garbled.
+    shorter = [(text, ending) for text in starts if text.count("(") == text.count(")")]
+    shorter.append((first, ""))
     first, ending = next(
         text for text in shorter if len(f"{assignment}  # {''.join(text)}") <= WIDTH
     )

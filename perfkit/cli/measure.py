@@ -237,7 +237,7 @@ def report(outputs: Path) -> None:
     from perfkit.report.site import parts, write_site
 
     if not outputs.is_dir():
-        raise RequestError([f"OUTPUTS: {outputs} does not exist; measure first: make report"])
+        raise RequestError([f"OUTPUTS: {outputs} is not a folder; measure first: make report"])
     with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
         index, left_out = write_site(outputs, bar.update)
     for reason in left_out:
