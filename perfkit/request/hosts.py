@@ -64,7 +64,7 @@ def _host_problems(config: Config) -> Iterator[str]:
     if not len(named) == len(set(named)) == nodes:
         yield (
             f"hosts: launcher={config.launcher} with nodes={nodes} needs {nodes} different "
-            f"hosts, this machine first: -p hosts A,B; given: {config.hosts or 'none'}"
+            f"hosts, the driver's first: -p hosts A,B; given: {config.hosts or 'none'}"
         )
         return
     unknown = {}
