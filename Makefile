@@ -84,7 +84,7 @@ clean:
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "perfkit needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 2; }
-	$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 		echo "No venv module: apt-get install python3-venv"; exit 2; }
 
 .venv/cpu: .venv/bin/pip pyproject.toml constraints.txt

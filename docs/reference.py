@@ -171,7 +171,7 @@ def formats_page() -> str:
         for field in fields(formats.Semantics)
         if field.default
     ]
-    documents = ", ".join(document["name"] for document in formats.DOCUMENTS)
+    documents = "; ".join(dict.fromkeys(document["name"] for document in formats.DOCUMENTS))
     return page(
         "Log formats",
         "`perfkit audit` and `perfkit import` detect a file's format by its content and take "

@@ -241,6 +241,15 @@ def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path, repeats, 
     assert not list((tmp_path / "outputs").glob("*/*"))
 
 
+def test_the_command_of_a_comparison_has_its_level_and_threshold(small):
+    variants, given = ["batch_size=1", "batch_size=2"], small(repeats=4)
+    del given["batch_size"]
+    usual = plan_interleaved("resnet50", variants, given | {"repeats": 6}).command
+    assert "--level" not in usual and "--threshold" not in usual
+    other = plan_interleaved("resnet50", variants, given, level=0.75, threshold=0.05).command
+    assert other.endswith(" --level 75 --threshold 5")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

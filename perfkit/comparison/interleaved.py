@@ -211,6 +211,8 @@ def plan_interleaved(
     command = ["perfkit", "compare", "--live", model, *variants]
     for name, value in shared.items():
         command += ["-p", name, portable(str(value))]
+    for option, share, default in (("--level", level, 0.95), ("--threshold", threshold, 0.02)):
+        command += [option, f"{100 * share:g}"] if share != default else []
     return Live(shlex.join(command), variants, level, threshold, model, label, labelled)
 
 
