@@ -23,7 +23,7 @@ check: lint
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
-## test-slow: the tests over 20 s each: clusters, kills, long trainings
+## test-slow: the tests over 5 s each: clusters, kills, trainings
 test-slow: .venv/test
 	$(PYTEST) -m slow
 

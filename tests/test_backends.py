@@ -92,6 +92,7 @@ def training():
 
 
 @of(models=MODELS)
+@pytest.mark.slow
 def test_a_seed_gives_the_same_losses_even_with_inspection(training, framework, model):
     found = training(framework, model)
     assert found.inspected == found.again
@@ -181,6 +182,7 @@ def test_an_overflow_skips_the_step_and_halves_the_loss_scale(side):
 # With 96 pixels, VGG's features are 3x3, so that a transposition would be noticed.
 @pytest.mark.parametrize(("model", "size"), [("resnet50", 64), ("vgg16", 96)])
 @of("paddle", "torch", "jax")
+@pytest.mark.slow
 def test_both_layouts_compute_the_same(side, model, size):
     weights, found = None, []
     for layout in ("NHWC", "NCHW"):
@@ -210,6 +212,7 @@ def distance(one, other):
     ("framework", "model"),
     [*product(("paddle", "torch"), MODELS), ("tensorflow", "gpt")],
 )
+@pytest.mark.slow
 def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
     losses, weights = {}, None
     for execution in ("dynamic", "static"):
@@ -224,6 +227,7 @@ def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
 
 
 @of(models=["vgg16", "bert", "gpt"])
+@pytest.mark.slow
 def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubles, model):
     """Excludes ResNet-50, whose batch norm sees each micro-batch alone."""
     weights, found = None, []
@@ -284,6 +288,7 @@ def test_weights_of_another_network_are_rejected_without_changes(side):
 
 
 @of(models=["vgg16", "bert"])
+@pytest.mark.slow
 def test_dropout_changes_the_loss_until_it_is_disabled(side, model):
     trainer, batch = side.trainer(model), side.batch(model)
     assert float(trainer.backward(batch)) != float(trainer.backward(batch))

@@ -149,6 +149,7 @@ def run(parameters, capsys):
     return ended.value.code, capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_real_diagnosis_is_complete_and_shown_on_the_page(
     measured_before, small, tmp_path, capsys
 ):
@@ -184,6 +185,7 @@ def test_synthetic_input_and_several_nodes_are_rejected(small, capsys):
         diagnose(planned.config.model_copy(update={"nodes": 2}), planned.protocol, print)
 
 
+@pytest.mark.slow
 def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
     measured_before, small, plant, tmp_path, capsys
 ):

@@ -143,6 +143,7 @@ def test_a_short_batch_counts_its_own_samples(plant, measure, fake_trainer):
     assert "fewer_samples" in [warning.code for warning in check(measurement).warnings]
 
 
+@pytest.mark.slow
 def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
     measurement = measure(repeats=2)
     result = measurement.result
@@ -219,6 +220,7 @@ def test_a_known_step_time_is_measured_within_half_a_percent(measure, monkeypatc
     assert measurement.result.throughput.value == pytest.approx(expected, rel=0.005)
 
 
+@pytest.mark.slow
 def test_auto_repeats_end_at_the_target_interval_or_budget(measure, fake_trainer):
     narrow = measure(repeats="auto", interval_target=0.9, input="synthetic", measured_steps=300)
     assert (narrow.result.status, narrow.result.ended_by) == ("complete", "interval")
@@ -261,6 +263,7 @@ def orphaned_segments():
     return {name for name in names if not psutil.pid_exists(int(name.split("_")[1]))}
 
 
+@pytest.mark.slow
 def test_the_dataloader_leaves_nothing_in_shared_memory(measure, plant):
     before = orphaned_segments()
     how = {"input": "dataloader", "dataloader_workers": 2}
@@ -273,6 +276,7 @@ def test_the_dataloader_leaves_nothing_in_shared_memory(measure, plant):
     wait_for(lambda: orphaned_segments() <= before, 15)
 
 
+@pytest.mark.slow
 def test_throughput_of_two_processes_uses_the_slowest_window(measure):
     result = measure(processes=2, input="synthetic").result
     assert result.status == "complete", result.failure
@@ -294,6 +298,7 @@ def test_throughput_of_two_processes_uses_the_slowest_window(measure):
     ],
     ids=["nan", "killed", "hung", "raises"],
 )
+@pytest.mark.slow
 def test_a_failed_worker_keeps_finished_repeats_and_leaves_no_process(
     measure, begun, plant, worker_processes, tmp_path, fault, code, message
 ):
@@ -353,6 +358,7 @@ def test_sigkill_of_the_driver_leaves_no_process_and_no_scratch(
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_a_driver_stopped_during_the_window_gets_telemetry_gap(small, tmp_path):
     parameters = small(input="synthetic", measured_steps=100)
     command = [sys.executable, "-c", faked(10) + DRIVER, json.dumps(parameters)]
@@ -394,6 +400,7 @@ def segments(scratch):
 
 
 @pytest.mark.parametrize("framework", ["paddle", "torch"])
+@pytest.mark.slow
 def test_sigkill_of_the_supervisor_leaves_nothing(
     small, tmp_path, monkeypatch, worker_processes, framework
 ):
@@ -414,6 +421,7 @@ def test_sigkill_of_the_supervisor_leaves_nothing(
     assert not list(scratch.glob("perfkit-*"))
 
 
+@pytest.mark.slow
 def test_the_next_start_cleans_up_after_killed_drivers(small, tmp_path, worker_processes):
     outputs, scratch = tmp_path / "outputs", tmp_path / "scratch"
     driver, _log = start_driver(small(input="dataloader", measured_steps=4000))
@@ -458,6 +466,7 @@ def test_a_worker_started_after_the_driver_died_exits(tmp_path):
     os.close(held)
 
 
+@pytest.mark.slow
 def test_no_launcher_file_holds_the_environment_while_a_worker_runs(
     small, tmp_path, worker_processes, monkeypatch
 ):
@@ -472,6 +481,7 @@ def test_no_launcher_file_holds_the_environment_while_a_worker_runs(
     driver.wait(30)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_finished_steps_and_leaves_no_process(
     small, tmp_path, worker_processes
 ):
@@ -494,6 +504,7 @@ def test_an_unreadable_result_is_not_overwritten(measure, fake_trainer):
     assert (folder / "result.json").read_text() == '{"cut off'
 
 
+@pytest.mark.slow
 def test_results_hold_no_home_path_and_no_secret(measure, samples, monkeypatch, tmp_path):
     home = tmp_path / "somebody-private"
     shutil.copytree(samples, home / "data")

@@ -67,6 +67,7 @@ def test_the_examples_are_small_and_hold_no_local_paths():
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_the_examples_pages_are_up_to_date(tmp_path):
     copy = tmp_path / "examples"
     shutil.copytree(EXAMPLES, copy)

@@ -138,6 +138,7 @@ def test_a_full_disk_at_any_write_leaves_the_old_or_the_new_page(fake_measure, d
 
 
 @pytest.mark.parametrize("pages", [0, 30])
+@pytest.mark.slow
 def test_perfkit_run_on_a_full_disk_exits_with_1(request_of, plant, disk, pages):
     plant(planted(0.1))
     outputs = disk.path / "outputs"
@@ -182,6 +183,7 @@ def test_a_write_error_at_any_write_of_the_driver_is_reported(
     assert "raised" in seen
 
 
+@pytest.mark.slow
 def test_an_outputs_folder_removed_during_a_run_is_reported(request_of, plant, tmp_path):
     plant(planted(0.3))
     outputs = tmp_path / "outputs"
@@ -225,6 +227,7 @@ def taken_port():
         ("port_taken", "", {"nodes": 2, "launcher": "manual"}),
     ],
 )
+@pytest.mark.slow
 def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
     earlier, request_of, plant, taken_port, tmp_path, code, fault, changes
 ):
@@ -253,6 +256,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
     """In every other race, the second process starts up to a second later. For more races:
     RACES=100 pytest tests/test_faults.py -k simultaneous --timeout 1800"""
@@ -342,6 +346,7 @@ time.sleep = lambda seconds: select.select([], [], [], seconds)
 """ + AT_BATCHES.format(fault="print('it is', time.time(), flush=True); time.sleep(0.02)")
 
 
+@pytest.mark.slow
 def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, tmp_path):
     """The clock of driver, launcher and workers is set forward by an hour, then back by two.
     The monotonic clock continues, as on a machine whose clock is set."""

@@ -281,6 +281,7 @@ def test_remaining_processes_are_detected(machine, monkeypatch):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_a_killed_driver_leaves_no_process(machine):
     pytest.importorskip("torch")
     found = machine.killed()

@@ -167,6 +167,7 @@ def test_a_failed_base_ends_the_run(compare, tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     outputs = tmp_path / "outputs"
     code = KILLED.format(tests=str(Path(__file__).parent))
@@ -508,6 +509,7 @@ def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_s
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_the_comparison_notebook_runs_with_papermill(comparison, tmp_path):
     out = tmp_path / "out.ipynb"
     source = ROOT / "notebooks" / "comparison.ipynb"

@@ -453,6 +453,7 @@ def test_a_log_whose_figures_fail_is_named_and_the_others_audited(write, monkeyp
     assert re.search(r"odd\.log: .* too large", *found.left_out)
 
 
+@pytest.mark.slow
 def test_no_pattern_is_slow_on_hostile_text(write):
     """Repeats the beginnings of prints many times."""
     texts = [

@@ -149,6 +149,7 @@ def test_fused_attention_matches_the_explicit_one(narrow, monkeypatch):
     assert np.allclose(network(ids), written_out, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gpt_initialization_matches_gpt2():
     for name, value in SIDE.trainer("gpt").weights().items():
         if value.ndim > 1:

@@ -164,6 +164,7 @@ def test_manual_nodes_need_the_secret_that_the_first_host_prints(pair, by_hand):
     assert texts and not any(by_hand.secret in text for text in texts)
 
 
+@pytest.mark.slow
 def test_each_node_resolves_the_interpreter_path_itself(
     pair, request_of, new_environment, tmp_path
 ):
@@ -282,6 +283,7 @@ def measuring(cluster):
     ],
     ids=["raises", "killed"],
 )
+@pytest.mark.slow
 def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(
     pair, request_of, plant, fault, code, expected
 ):
@@ -349,6 +351,7 @@ def cut_off(processes, request_of):
     return ended
 
 
+@pytest.mark.slow
 def test_a_link_failure_ends_the_run_on_both_nodes(cut_off):
     if reason := namespaces_missing():
         pytest.skip(reason)

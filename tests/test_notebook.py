@@ -98,6 +98,7 @@ def ran(fake, tmp_path_factory):
     return printed, lines, outputs
 
 
+@pytest.mark.slow
 def test_papermill_writes_result_page_notebook_and_index(papermill, small):
     words = small(repeats=2)
     done = run([*papermill, *as_options(words)])
@@ -191,6 +192,7 @@ def test_perfkit_run_stores_the_executed_notebook_and_all_parameters(ran):
     assert all(f"{name} = " in source for name in parameters())
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_repeats_and_leaves_no_traceback_or_process(
     small, plant, worker_processes
 ):
@@ -372,6 +374,7 @@ def own_notebook(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_perfkit_run_shows_cells_added_to_a_notebook_copy(own_notebook, tmp_path, fake):
     outputs = tmp_path / "outputs"
     words = request(outputs)
@@ -391,6 +394,7 @@ def test_perfkit_run_shows_cells_added_to_a_notebook_copy(own_notebook, tmp_path
 
 
 @pytest.mark.parametrize("own", [False, True])
+@pytest.mark.slow
 def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
     own_notebook, tmp_path, processes, own
 ):
@@ -450,6 +454,7 @@ def test_perfkit_run_help_lists_every_parameter():
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_perfkit_report_rebuilds_pages_from_results_alone(monkeypatch, tmp_path):
     monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
     plan = perfkit.plan("resnet50", request(tmp_path))

@@ -16,6 +16,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
 from perfkit.request.resolve import resolve
 
+pytestmark = pytest.mark.slow
 RANKS, STEPS, SAMPLES = 2, 3, 16
 """SAMPLES: of all ranks per step."""
 CASES = {

@@ -124,6 +124,7 @@ def test_paddle_ignores_lower_precisions_on_a_cpu_and_the_check_detects_it(preci
         check_effective(trainer.config, found)
 
 
+@pytest.mark.slow
 def test_an_ignored_precision_ends_the_run_before_its_first_step(measure, monkeypatch):
     promised = replace(FRAMEWORKS["paddle"], cpu_precisions=("fp32", "amp"))
     monkeypatch.setitem(FRAMEWORKS, "paddle", promised)

@@ -260,6 +260,7 @@ def test_untrusted_names_are_escaped(tmp_path):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.slow
 def test_every_chart_can_be_drawn_in_each_language(tmp_path, language):
     """A glyph missing from the fonts causes a warning."""
     with in_language(language), warnings.catch_warnings():

@@ -150,6 +150,7 @@ def test_a_sweep_matrix_may_list_environments(new_environment, tmp_path):
     assert (own, other) == (sys.executable, str(tmp_path / "other" / "bin" / "python"))
 
 
+@pytest.mark.slow
 def test_a_measurement_records_the_versions_of_its_workers(new_environment, measure):
     python = new_environment(h5py="0.0.1")
     result = measure(python=python, input="synthetic").result

@@ -112,6 +112,7 @@ def test_a_site_is_complete_in_every_language_without_dead_links(outputs):
     assert dead_links(outputs) == []
 
 
+@pytest.mark.slow
 def test_pages_written_one_by_one_have_no_dead_link(tmp_path):
     kept = ROOT / "outputs" / "examples"
     for path in kept.rglob("*.json*"):
@@ -336,6 +337,7 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
     assert "The raw steps can't be read:" in text and "repeats/1/rank0.jsonl:1:" in text
 
 
+@pytest.mark.slow
 def test_an_empty_site_has_the_published_tables(tmp_path):
     write_site(tmp_path, print)
     assert "Nothing has been measured yet" in (tmp_path / "index.html").read_text()
@@ -352,6 +354,7 @@ def test_a_chinese_page_has_chinese_headings_and_charts(outputs):
     assert "公布" in published and "每设备批量大小" in published
 
 
+@pytest.mark.slow
 def test_a_summary_is_published_in_every_language(tmp_path):
     write_all(tmp_path, measured([2550.0] * 7, device="gpu", gpus=8, batch_size=128))
     summary = Summary.read(tmp_path)
@@ -679,6 +682,7 @@ def test_pages_fit_every_width_in_light_and_dark(outputs, open_page, page, langu
         "audits/*/report.html",
     ],
 )
+@pytest.mark.slow
 def test_example_pages_have_no_serious_accessibility_violation(open_page, page):
     """Check axe-core's rules; `make .venv/axe` installs it."""
     if not AXE.exists():

@@ -33,6 +33,7 @@ def executed(processes, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_summary_notebook_shows_one_language_and_writes_pages_in_all(executed, tmp_path):
     stored(tmp_path / "outputs" / "one")
     shown, _printed, done = executed("summary", "-p", "lang", "zh")
@@ -45,6 +46,7 @@ def test_the_summary_notebook_shows_one_language_and_writes_pages_in_all(execute
     assert 'lang="en"' in page and "重复" not in page.split("<main")[1]
 
 
+@pytest.mark.slow
 def test_the_summary_of_a_missing_folder_is_an_error(executed):
     _shown, _printed, done = executed("summary")
     assert done.returncode != 0
@@ -52,6 +54,7 @@ def test_the_summary_of_a_missing_folder_is_an_error(executed):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.slow
 def test_the_explore_notebook_falls_back_to_the_examples(executed, tmp_path, count):
     outputs = tmp_path / "outputs"
     outputs.mkdir()

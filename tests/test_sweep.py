@@ -85,6 +85,7 @@ def results(outputs):
     return {p.parent.name: json.loads(p.read_text()) for p in outputs.glob("*/result.json")}
 
 
+@pytest.mark.slow
 def test_a_sweep_measures_every_configuration_and_writes_the_site(sweep, sweep_file, tmp_path):
     file = sweep_file({"input": ["dali", "synthetic"]})
     done = sweep(file)
@@ -200,6 +201,7 @@ def test_a_killed_sweep_resumes_without_rerunning_finished_repeats(
     assert {result["status"] for result in measured} == {"complete"}
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
     sweep_file, tmp_path, fake_trainer, worker_processes
 ):

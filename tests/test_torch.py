@@ -78,6 +78,7 @@ def test_clipping_overflowing_gradients_leaves_weights_unchanged(narrow):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(narrow, monkeypatch):
     """torch.compile chooses this layout on a GPU; on a CPU it must be forced."""
     from torch._inductor import config as inductor

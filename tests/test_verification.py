@@ -131,12 +131,14 @@ def test_paddle_and_pytorch_do_the_same_work(against_paddle, model):
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_compiled_pytorch_does_the_same_work(against_paddle):
     assert not disagreed(against_paddle("vgg16", execution="static", layout="NCHW"))
 
 
 @pytest.mark.parametrize("framework", ["jax", "tensorflow"])
 @pytest.mark.parametrize("model", ["resnet50", "bert", "gpt"])
+@pytest.mark.slow
 def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model):
     pytest.importorskip(framework)
     assert not disagreed(against_paddle(model, framework))

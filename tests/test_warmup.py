@@ -115,6 +115,7 @@ def test_a_warm_up_ends_at_its_limits(tmp_path):
     assert warmup.is_over(CHECK_STEPS) and events[0]["ended_by"] == "seconds"
 
 
+@pytest.mark.slow
 def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeypatch):
     plant(AT_BATCHES.format(fault="time.sleep(0.1)"))
     tested = []
@@ -136,6 +137,7 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
     assert "fewer_samples" not in {warning.code for warning in warnings_of(found.result, [])}
 
 
+@pytest.mark.slow
 def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, monkeypatch):
     tested = []
 
