@@ -19,7 +19,7 @@ report: .venv/cpu
 check: lint
 	$(PYTEST) --quick
 
-## test: all tests except the slow ones, on all cores (a quarter of an hour on two)
+## test: all tests except the slow ones, on all cores (six minutes on two)
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 

@@ -92,6 +92,7 @@ def outcome(measure, outputs):
 
 
 @pytest.mark.parametrize("what", ["pages", pytest.param("files", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_full_disk_at_any_write_of_a_measurement_is_reported(fake_measure, disk, what):
     outputs = disk.path / "outputs"
     earlier = fake_measure(outputs, label="earlier").folder

@@ -161,6 +161,7 @@ def play(launcher, store, events, before, then):
             return error
 
 
+@pytest.mark.slow
 def test_every_mutated_node_message_ends_in_a_known_code(
     by_mpirun, events, tmp_path, monkeypatch
 ):
