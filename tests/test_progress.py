@@ -1,11 +1,14 @@
-"""A sweep's progress display: it fits the terminal and escapes untrusted text."""
+"""A sweep's progress display: it fits the terminal and escapes untrusted text. A measurement's
+progress in a log."""
 
 import io
+import re
 
 import pytest
 from made import measured, write_all
 from rich.console import Console
 
+from perfkit.driver import progress as bar
 from perfkit.request.plan import Plan
 from perfkit.results.store import Measurement
 from perfkit.sweep.engine import JobStatus
@@ -105,3 +108,35 @@ def test_failure_reasons_are_printed_without_markup():
     console = Console(file=written, width=80, force_terminal=True)
     print_failures(console, [status("2", "failed", reason=hostile)])
     assert hostile in written.getvalue().replace("\n", " ")
+
+
+def test_without_a_terminal_a_measurement_prints_a_line_every_15_seconds(monkeypatch):
+    log, now = io.StringIO(), [100.0]
+    monkeypatch.setattr("sys.stderr", log)
+    monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(bar, "SECONDS_BETWEEN", 0)
+    with bar.Progress(2, 20, "images/s") as progress:
+        for step in range(1, 21):
+            now[0] += 4
+            progress.show(1, step, 5.0)
+    shown = r"repeat 1/2 step (\d+)/20 5 images/s \|[# \d]+\| \S+ left"
+    steps = [re.fullmatch(shown, line)[1] for line in log.getvalue().splitlines()]
+    assert steps == ["4", "8", "12", "16", "20"]
+
+
+def test_lines_of_a_long_measurement_become_rarer_and_a_closed_log_is_ignored(monkeypatch):
+    log, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])
+    lines = bar.Lines(log)
+    for second in range(36_000):
+        now[0] = float(second)
+        lines.write(f"\rstep {second}")
+    assert 60 < len(log.getvalue().splitlines()) < 120
+
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    ignored = bar.Lines(Closed())
+    now[0] += 20
+    ignored.write("\rstep 1")

@@ -3,7 +3,6 @@
 import ast
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +69,7 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
+    from perfkit.driver.progress import terminal_or_log
     from perfkit.results.store import read_file, write_atomically
 
     # Papermill would follow a link.
@@ -94,7 +94,7 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
             values,
             progress_bar=False,
             # Shows the kernel's progress; the notebook keeps only its last state.
-            stdout_file=sys.stderr if sys.stderr.isatty() else None,
+            stdout_file=terminal_or_log(),
             coalesce_streams=True,
             on_cell_execute=handle_interrupts,
             # Without it the kernel gets another SIGINT at its end, and prints a stack trace.

@@ -1,13 +1,41 @@
-"""Progress bar of a measurement, in a terminal or in a notebook cell's output."""
+"""Progress of a measurement: a bar in a terminal or in a notebook cell's output, lines in a
+log."""
 
 import sys
 import threading
-from typing import Any, Self
+import time
+from contextlib import suppress
+from typing import Any, Self, TextIO
 
 from tqdm import tqdm
 
 WIDTH = 79
 SECONDS_BETWEEN = 0.5
+LINE_SECONDS = 15
+"""Seconds between two lines in a log, or 5 % of the time so far if that is more."""
+
+
+class Lines:
+    """Receives the states of a bar and writes some of them to a log as lines."""
+
+    def __init__(self, log: TextIO) -> None:
+        self.log = log
+        self.began = self.written = time.monotonic()
+
+    def write(self, text: str) -> None:
+        state, now = text.rpartition("\r")[2].strip(), time.monotonic()
+        if state and now - self.written >= max(LINE_SECONDS, (now - self.began) / 20):
+            self.written = now
+            with suppress(OSError):
+                print(state, file=self.log, flush=True)
+
+    def flush(self) -> None:
+        pass
+
+
+def terminal_or_log() -> TextIO | Lines:
+    """Return where a bar writes: standard error or, if that is no terminal, Lines."""
+    return sys.stderr if sys.stderr.isatty() else Lines(sys.stderr)
 
 
 class _Bar(tqdm):
@@ -54,8 +82,7 @@ class Progress:
         self.bar = _Bar(
             total=self.repeats * len(self.variants) * self.steps,
             # Notebooks render standard error as a warning.
-            file=sys.stdout if self.in_kernel else sys.stderr,
-            disable=not (self.in_kernel or sys.stderr.isatty()),
+            file=sys.stdout if self.in_kernel else terminal_or_log(),
             bar_format="{desc} |{bar}| {left} left",
             desc="starting",
             ncols=WIDTH,
