@@ -24,7 +24,8 @@ from perfkit.config import ROOT
 from perfkit.logs.export import EXPORTERS, ExportError, texts
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_index, write_tables
-from perfkit.results.frames import load, load_steps
+from perfkit.results.frames import load_steps
+from perfkit.results.outputs import load
 from perfkit.results.schema import Result, identity_digest
 from perfkit.results.store import Measurement, ResultError, raw_digests, read_raw_files
 from perfkit.sweep.jobs import read_jobs

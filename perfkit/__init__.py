@@ -20,7 +20,7 @@ _HOME = {
     "measure": "driver.measure",
     "Measurement": "results.store",
     "ResultError": "results.store",
-    "load": "results.frames",
+    "load": "results.outputs",
     "published": "reference",
     "load_steps": "results.frames",
 }

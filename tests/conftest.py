@@ -23,6 +23,7 @@ from perfkit.text.language import file_name
 
 pytest_plugins = ["accelerator.fake", "log_writers", "progress", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "home")
 # Waiting PyTorch and Paddle threads would otherwise spin on cores that parallel tests need.
 os.environ |= {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 

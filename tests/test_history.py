@@ -16,7 +16,7 @@ from perfkit.cli import main
 from perfkit.comparison.history import history
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
-from perfkit.results.frames import load
+from perfkit.results.outputs import load
 
 
 def series(levels, seed=0, *, facts=None, labels=None, **parameters):

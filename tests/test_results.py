@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import get_args
 
+import pandas as pd
 import pytest
 from made import keep, made_result, measured, stored, write_all
 from pydantic import TypeAdapter
@@ -14,6 +15,7 @@ from pydantic import TypeAdapter
 import perfkit
 from perfkit.config import resolved_path
 from perfkit.messages import Message
+from perfkit.results import outputs
 from perfkit.results.schema import Failure, FailureCode, Finding
 from perfkit.results.store import (
     MOST_BYTES,
@@ -25,6 +27,7 @@ from perfkit.results.store import (
     write_atomically,
     write_result,
 )
+from perfkit.results.summarize import check_against_raw
 from perfkit.text import messages
 from perfkit.text.messages import sentence
 
@@ -212,6 +215,90 @@ def test_load_skips_results_that_contradict_their_raw_files(tmp_path):
         f"{changed.folder.name}: contradicts its raw files: "
         "id: not that of configuration, protocol, environment and data",
     ]
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """The folders' names whose raw files were read, with every check remembered at once."""
+    names = []
+
+    def check(measurement):
+        names.append(measurement.folder.name)
+        return check_against_raw(measurement)
+
+    monkeypatch.setattr(outputs, "check_against_raw", check)
+    monkeypatch.setattr(outputs, "SETTLED_NS", -(10**12))
+    return names
+
+
+def test_raw_files_are_read_again_only_after_a_change(tmp_path, checks):
+    kept = [stored(tmp_path / name) for name in "abc"]
+    names = [measurement.folder.name for measurement in kept]
+    first = perfkit.load(tmp_path)
+    assert checks == names
+    pd.testing.assert_frame_equal(perfkit.load(tmp_path), first)
+    assert [*perfkit.load(tmp_path)["repeat_throughputs"]] == [pytest.approx((4.1, 4.2))] * 3
+    assert [m.folder.name for m in outputs.measurements(tmp_path, [])] == names == checks
+    kept[1].telemetry_file(2).write_text("")
+    assert [*perfkit.load(tmp_path)["folder"]] == [names[0], names[2]]
+    assert checks == [*names, names[1]]
+
+
+@pytest.mark.parametrize("change", ["raw", "result", "page", "added", "removed", "replaced"])
+def test_any_changed_file_of_a_measurement_is_seen(tmp_path, checks, change):
+    """Even if its size and its time of modification are the same."""
+    measurement = stored(tmp_path / "a")
+    perfkit.load(tmp_path)
+    path = measurement.rank_file(1, 0)
+    if change == "result":
+        path = measurement.result_file
+    before, content = path.stat(), path.read_bytes()
+    if change == "added":
+        path.with_name("rank9.jsonl").touch()
+    elif change == "page":
+        measurement.page_file.touch()
+    elif change == "removed":
+        path.unlink()
+    elif change == "replaced":
+        path.rename(tmp_path / "moved")
+        path.symlink_to(tmp_path / "moved")
+    else:
+        path.write_bytes(content.replace(b"4", b"5", 1))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    frame = perfkit.load(tmp_path)
+    assert frame.empty is (change != "page")
+    assert change != "page" or len(checks) == 1
+
+
+def test_recently_changed_files_are_checked_again(tmp_path, checks, monkeypatch):
+    """The clock of a file system may not tell two changes in short succession apart."""
+    monkeypatch.undo()
+    monkeypatch.setattr(outputs, "check_against_raw", lambda m: checks.append(m) or [])
+    stored(tmp_path / "a")
+    for _load in range(2):
+        perfkit.load(tmp_path)
+    assert len(checks) == 2
+
+
+def test_a_damaged_memory_or_that_of_other_code_is_ignored(tmp_path, checks, monkeypatch):
+    stored(tmp_path / "a")
+    first, path = perfkit.load(tmp_path), outputs.Checked(tmp_path).file
+    whole = path.read_bytes()
+    for damaged in (whole.replace(b"4.1", b"9.1"), whole[:-1], b"", b"\xff\n{}", whole[:64]):
+        path.write_bytes(damaged)
+        pd.testing.assert_frame_equal(perfkit.load(tmp_path), first)
+    monkeypatch.setattr(outputs, "SOURCES", ("config.py",))
+    perfkit.load(tmp_path)
+    assert len(checks) == 7
+
+
+def test_without_a_cache_folder_every_measurement_is_checked(tmp_path, checks, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    stored(tmp_path / "a")
+    for _load in range(2):
+        assert len(perfkit.load(tmp_path)) == 1
+    assert len(checks) == 2
 
 
 def test_load_has_every_parameter_and_fact_as_a_column(tmp_path):

@@ -106,7 +106,7 @@ def fail(problem: object, status: int) -> NoReturn:
 def load(outputs: str | Path) -> "pd.DataFrame":
     """Return the measurements under `outputs`, and print why files were left out. Raises
     RequestError if there is no such folder."""
-    from perfkit.results.frames import load
+    from perfkit.results.outputs import load
     from perfkit.results.store import ResultError
 
     try:

@@ -35,7 +35,8 @@ from perfkit.models import MODELS
 from perfkit.models.model import Unit
 from perfkit.reference import RUNS, SHAPES, Cell, cells_of, matches, published
 from perfkit.request import RequestError, suggest
-from perfkit.results.frames import measurements, row_of, row_order
+from perfkit.results.frames import row_of, row_order
+from perfkit.results.outputs import measurements
 from perfkit.results.store import Measurement, ResultError, Store, read_result
 from perfkit.results.summarize import check_against_raw
 from perfkit.statistics import Estimate, median_estimate

@@ -3,7 +3,7 @@ their index, results.csv and results.json."""
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +22,8 @@ from perfkit.report import audit, comparison, pages
 from perfkit.report.measurement import outcome, read_steps, write_measurement
 from perfkit.report.section import Section, markup
 from perfkit.report.summary import Summary, read_all
-from perfkit.results.frames import as_frame, measurements
+from perfkit.results.frames import as_frame, row_of
+from perfkit.results.outputs import Checked
 from perfkit.results.store import (
     NOTEBOOK,
     RESULT,
@@ -32,7 +33,6 @@ from perfkit.results.store import (
     make_folder,
     write_atomically,
 )
-from perfkit.results.summarize import check_against_raw
 from perfkit.system.scratch import end_with_parent
 from perfkit.text import format
 from perfkit.text.language import LANGUAGES, file_name, gettext, in_language
@@ -57,14 +57,14 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     planned = [folder for _kind, folder in jobs] + [outputs / name for name in SUMMARY_PAGES]
     workers = len(os.sched_getaffinity(0))
     broken: list[str] = []
-    checked: dict[str, list[str] | None] = {}
+    checked = Checked(outputs)
     with ProcessPoolExecutor(workers, initializer=_begin, initargs=(planned,)) as pool:
         write_one = partial(_write_one, outputs)
         for reasons, problems in pool.map(write_one, *zip(*jobs, strict=True), chunksize=8):
             broken += reasons
-            checked |= problems
+            checked.problems |= problems
             progress(1)
-        found = _read(outputs, checked)
+        found = _read(checked)
         summary = Summary.read(outputs, found.frame)
         summary.unreadable.extend(broken)
         write_tables(outputs, found.frame)
@@ -120,21 +120,16 @@ class _Found(NamedTuple):
     rows: list[Measurement]
 
 
-def _read(outputs: Path, checked: Mapping[str, list[str] | None]) -> _Found:
-    """Read all measurements once. `checked` has known disagreements with raw files by folder
-    name; other measurements are checked."""
+def _read(checked: Checked) -> _Found:
+    """Read all measurements once."""
     found: list[Measurement] = []
     unreadable: list[str] = []
 
-    def check(measurement: Measurement) -> list[str] | None:
-        name = measurement.folder.name
-        return checked[name] if name in checked else check_against_raw(measurement)
-
-    def collected() -> Iterator[Measurement]:
-        for measurement in measurements(outputs, unreadable, check):
+    def collected() -> Iterator[dict[str, Any]]:
+        for measurement in checked.each(checked.read, unreadable):
             small = measurement.result.model_copy(update={"repeats": []})
             found.append(replace(measurement, result=small))
-            yield measurement
+            yield row_of(measurement)
 
     frame = as_frame(collected())
     frame.attrs["unreadable"] = unreadable
@@ -191,7 +186,7 @@ def _facts(kind: str, shown: Any) -> tuple[str, str]:
 def write_index(outputs: Path, broken: Sequence[str] = (), found: _Found | None = None) -> Path:
     """Write the index in every language: measurements by model, newest first, and reasons for
     unreadable files, with `broken` in addition. Return the path of the English index."""
-    frame, rows = found or _read(outputs, {})
+    frame, rows = found or _read(Checked(outputs))
     rows.sort(key=lambda row: (row.result.created, row.folder.name), reverse=True)
     other, reasons = _stored(outputs)
     summary = outputs / "summary" / "report.html"
@@ -241,7 +236,7 @@ def publish(measurement: Measurement) -> Section:
     MeasurementError if the measurement is not complete, so that papermill fails."""
     outputs = measurement.folder.parent
     write_measurement(measurement, notebook=True)
-    found = _read(outputs, {})
+    found = _read(Checked(outputs))
     write_tables(outputs, found.frame)
     write_index(outputs, found=found)
     return outcome(measurement)
@@ -256,7 +251,7 @@ def _publish(kind: str, of: Summary | str | Path) -> Section:
     for variant in read_comparison(folder).variants if kind == "comparison" else ():
         with suppress(ResultError):
             write_measurement(Measurement.read(outputs / variant.id), notebook=True)
-    found = _read(outputs, {})
+    found = _read(Checked(outputs))
     write_tables(outputs, found.frame)
     for language in LANGUAGES:
         _write(kind, shown, language, keep=language == "en")

@@ -26,7 +26,8 @@ from perfkit.reference.matches import match
 from perfkit.report import style
 from perfkit.report.pages import render
 from perfkit.report.section import Section, markup, picture
-from perfkit.results.frames import load, records
+from perfkit.results.frames import records
+from perfkit.results.outputs import load
 from perfkit.results.store import ResultError
 from perfkit.text import format
 from perfkit.text.language import gettext as _

@@ -4,5 +4,6 @@ schema.py      models of result.json
 store.py       a measurement's folder: paths, atomic writes, strict reading
 summarize.py   a repeat's numbers from the raw events of its ranks or the prints of its log
 telemetry.py   summary of the telemetry in a repeat's window
-frames.py      measurements as pandas DataFrames
+frames.py      measurements and raw steps as pandas DataFrames
+outputs.py     all measurements of an outputs folder, checked against their raw files
 """

@@ -1,7 +1,7 @@
 """Stored measurements as pandas DataFrames."""
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,9 @@ from perfkit.results.store import (
     Measurement,
     ResultError,
     Store,
-    folders,
     read_events,
     read_result,
 )
-from perfkit.results.summarize import check_against_raw
 
 MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
 MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
@@ -29,32 +27,17 @@ COLUMNS += ["nodes_differ", "input_sha256", "imported"]
 """Columns that `load` always has, besides `environment.<fact>` for each fact."""
 STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
 STEP_COLUMNS += ["loss", "measured"]
+Row = dict[str, Any]
+"""Column -> value of one measurement, without the columns that have no value."""
 
 
-def load(outputs: str | Path) -> pd.DataFrame:
-    """Return one row per measurement under `outputs`; a relative path starts at the checkout.
-
-    Columns have the names of the parameters, plus `throughput`, `throughput_low` and
-    `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
-    repeat), effective settings (`effective.…`) and the environment (`environment.…`).
-    `imported` is the format of an imported measurement's logs; its `effective.precision` is as
-    stated by the logs or by hand. A cell without a value is None. Results that can't be read or
-    contradict their raw files are left out and named in `.attrs["unreadable"]`.
-    Raises ResultError if there is no such folder.
-    """
-    unreadable: list[str] = []
-    frame = as_frame(measurements(outputs, unreadable))
-    frame.attrs["unreadable"] = unreadable
-    return frame
-
-
-def as_frame(found: Iterable[Measurement]) -> pd.DataFrame:
-    """Return the frame of `load` for these measurements."""
+def as_frame(found: Iterable[Row]) -> pd.DataFrame:
+    """Return the frame of `load` for these rows."""
     collects = gc.isenabled()
     # Results have no cycles, but searching their many parts takes a quarter of the time.
     gc.disable()
     try:
-        rows = [row_of(measurement) for measurement in found]
+        rows = [*found]
     finally:
         if collects:
             gc.enable()
@@ -66,37 +49,7 @@ def as_frame(found: Iterable[Measurement]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(numbers, float)).copy()
 
 
-def measurements(
-    outputs: str | Path,
-    unreadable: list[str],
-    check: Callable[[Measurement], list[str] | None] = check_against_raw,
-) -> Iterator[Measurement]:
-    """Yield the measurements under `outputs` in the order of their folders.
-
-    Measurements that can't be read, or contradict their raw files by `check`, are left out, and
-    the reasons, with paths below `outputs`, are added to `unreadable`. Raises ResultError if
-    there is no such folder.
-    """
-    place = resolved_path(str(outputs))
-    if not place.is_dir():
-        raise ResultError(f"no folder {place}")
-    for folder in folders(place):
-        try:
-            folder.name.encode()
-            measurement = Measurement.read(folder)
-            if measurement.result.is_fake:
-                unreadable.append(f"{folder.name}: from the fake accelerator: no measurement")
-            elif wrong := check(measurement):
-                unreadable.append(f"{folder.name}: contradicts its raw files: {wrong[0]}")
-            else:
-                yield measurement
-        except ResultError as error:
-            unreadable.append(str(error).replace(f"{place}/", ""))
-        except UnicodeEncodeError:
-            unreadable.append(f"{folder.name!a}: the folder's name is not UTF-8")
-
-
-def row_of(measurement: Measurement) -> dict[str, Any]:
+def row_of(measurement: Measurement) -> Row:
     """Return the row of `load` for one measurement, without the columns it has no value for."""
     result = measurement.result
     config, number, used = result.config, result.throughput, result.effective

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from accelerator.fake import measured
 
-from perfkit.results.frames import measurements
+from perfkit.results.outputs import measurements
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,178 @@
+"""All measurements of an outputs folder, checked against their raw files.
+
+A check takes about 5 ms, seeing that no file of a measurement has changed since 0.05 ms. Checks
+without a contradiction are therefore remembered, in the user's cache folder, where no outputs
+folder from elsewhere can place anything.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from pydantic_core import from_json
+
+from perfkit.config import ROOT, resolved_path
+from perfkit.results.frames import Row, as_frame, row_of
+from perfkit.results.store import (
+    RESULT,
+    Measurement,
+    ResultError,
+    folders,
+    make_folder,
+    read_file,
+    write_atomically,
+)
+from perfkit.results.summarize import check_against_raw
+
+SETTLED_NS = 2 * 10**9
+"""Age at which a file counts as unchanged: file systems round times to up to a second."""
+SOURCES = ("*.py", "results/*.py", "models/*.py")
+"""Modules below `perfkit/` from which rows and checks follow."""
+
+
+T = TypeVar("T")
+
+
+def load(outputs: str | Path) -> pd.DataFrame:
+    """Return one row per measurement under `outputs`; a relative path starts at the checkout.
+
+    Columns have the names of the parameters, plus `throughput`, `throughput_low` and
+    `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
+    repeat), effective settings (`effective.…`) and the environment (`environment.…`).
+    `imported` is the format of an imported measurement's logs; its `effective.precision` is as
+    stated by the logs or by hand. A cell without a value is None. Results that can't be read or
+    contradict their raw files are left out and named in `.attrs["unreadable"]`.
+    Raises ResultError if there is no such folder.
+    """
+    unreadable: list[str] = []
+    checked = Checked(outputs)
+    frame = as_frame(checked.each(checked.row, unreadable))
+    frame.attrs["unreadable"] = unreadable
+    return frame
+
+
+def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator["Measurement"]:
+    """Yield the measurements under `outputs` in the order of their folders.
+
+    Measurements that can't be read, or contradict their raw files, are left out, and the
+    reasons, with paths below `outputs`, are added to `unreadable`. Raises ResultError if there
+    is no such folder.
+    """
+    checked = Checked(outputs)
+    return checked.each(checked.read, unreadable)
+
+
+class Checked:
+    """The measurements of an outputs folder, each checked against its raw files unless a check
+    that found no contradiction is remembered and its files are the same: names, inodes, sizes
+    and times of last change (ctime, which can't be set)."""
+
+    def __init__(self, outputs: str | Path) -> None:
+        self.outputs = resolved_path(str(outputs))
+        cache = resolved_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+        self.file = cache / "perfkit" / f"{_digest(os.fsencode(self.outputs))[:16]}.json"
+        self.began_ns = time.time_ns()
+        self.problems: dict[str, list[str] | None] = {}
+        """Folder name -> contradictions, of measurements that were checked since the start."""
+        self._code = b"".join(
+            path.read_bytes() for s in SOURCES for path in sorted((ROOT / "perfkit").glob(s))
+        )
+        self._before = self._stored()
+        self._now: dict[str, Any] = {}
+
+    def each(self, read: Callable[[Path], T], unreadable: list[str]) -> Iterator[T]:
+        """Yield what `read` (of this object) returns for each measurement, and remember the
+        checks. Reasons for unreadable ones are added to `unreadable`."""
+        if not self.outputs.is_dir():
+            raise ResultError(f"no folder {self.outputs}")
+        for folder in folders(self.outputs):
+            try:
+                folder.name.encode()
+                yield read(folder)
+            except ResultError as error:
+                unreadable.append(str(error).replace(f"{self.outputs}/", ""))
+            except UnicodeEncodeError:
+                unreadable.append(f"{folder.name!a}: the folder's name is not UTF-8")
+        self._save()
+
+    def row(self, folder: Path) -> Row:
+        """Return the row of a measurement, which is read only if its files have changed. Raises
+        ResultError as `read`."""
+        known = self._unchanged(folder)
+        if not known:
+            return row_of(self.read(folder))
+        # JSON has no tuples.
+        return known["row"] | {"repeat_throughputs": tuple(known["row"]["repeat_throughputs"])}
+
+    def read(self, folder: Path) -> Measurement:
+        """Return the measurement in `folder`. Raises ResultError if it can't be read, is not
+        that of a real device, or contradicts its raw files."""
+        known, name = self._unchanged(folder), folder.name
+        measurement = Measurement.read(folder)
+        if measurement.result.is_fake:
+            raise ResultError(f"{name}: from the fake accelerator: no measurement")
+        if not known:
+            if name not in self.problems:
+                self.problems[name] = check_against_raw(measurement)
+            if wrong := self.problems[name]:
+                raise ResultError(f"{name}: contradicts its raw files: {wrong[0]}")
+            self._remember(measurement)
+        return measurement
+
+    def _save(self) -> None:
+        """Store what is remembered of the measurements that were asked for. Without a writable
+        cache folder, every measurement is checked again next time."""
+        if self._now != self._before:
+            body = json.dumps(self._now)
+            with suppress(OSError):
+                make_folder(self.file.parent)
+                write_atomically(self.file, f"{self._seal(body.encode())}\n{body}")
+
+    def _remember(self, measurement: Measurement) -> None:
+        folder = measurement.folder
+        repeats = (folder / "repeats").rglob("*")
+        names = [RESULT, "repeats", *(str(path.relative_to(folder)) for path in repeats)]
+        files = _state(folder, names)
+        if files and max(files[2::3]) < self.began_ns - SETTLED_NS:
+            known = {"names": names, "files": files, "row": row_of(measurement)}
+            self._now[folder.name] = known
+
+    def _unchanged(self, folder: Path) -> dict[str, Any] | None:
+        known: dict[str, Any] | None = self._before.get(folder.name)
+        if not known or _state(folder, known["names"]) != known["files"]:
+            return None
+        self._now[folder.name] = known
+        return known
+
+    def _stored(self) -> dict[str, Any]:
+        with suppress(OSError):
+            seal, _newline, body = read_file(self.file).partition(b"\n")
+            if seal.decode(errors="replace") == self._seal(body):
+                known: dict[str, Any] = from_json(body)
+                return known
+        return {}
+
+    def _seal(self, body: bytes) -> str:
+        return _digest(self._code + body)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _state(folder: Path, names: Sequence[str]) -> list[int] | None:
+    """Return inode, size and time of last change of these files; None if one is missing."""
+    found = []
+    try:
+        for name in names:
+            status = os.lstat(f"{folder}/{name}")
+            found += [status.st_ino, status.st_size, status.st_ctime_ns]
+    except OSError:
+        return None
+    return found
