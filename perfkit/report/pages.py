@@ -15,9 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 import nbformat
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from nbconvert.filters import markdown2html, strip_ansi
 from nbformat import NotebookNode
 
 from perfkit import report
@@ -74,13 +73,31 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
+    # Compiling the templates would take longer than a page.
+    bytecode_cache=FileSystemBytecodeCache(),
 )
 TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
 TEMPLATES.policies["ext.i18n.trimmed"] = True
 TEMPLATES.filters |= {"translated": language.gettext, "variant_name": format.variant_name}
-TEMPLATES.filters |= {"markdown2html": markdown2html, "strip_ansi": strip_ansi}
 PLANNED: set[Path] = set()
 """Folders that will have a page when the whole site is written."""
+
+
+def markdown2html(source: str) -> str:
+    """Convert Markdown of a user's cell. nbconvert takes longer to import than to do so."""
+    from nbconvert.filters import markdown2html
+
+    return str(markdown2html(source))
+
+
+def strip_ansi(text: str) -> str:
+    """Remove the colours of a user's output."""
+    from nbconvert.filters import strip_ansi
+
+    return str(strip_ansi(text))
+
+
+TEMPLATES.filters |= {"markdown2html": markdown2html, "strip_ansi": strip_ansi}
 
 
 def render(template: str, macro: str, *values: Any, **named: Any) -> Section:
