@@ -13,7 +13,8 @@ from conftest import IN_WORKER
 from made import measured, stored
 
 from perfkit import report
-from perfkit.analysis.warnings import Disturbance, disturbances
+from perfkit.analysis.warnings import disturbances
+from perfkit.messages import Message
 from perfkit.results.schema import TelemetrySummary
 from perfkit.results.store import read_events
 from perfkit.results.summarize import check_against_raw
@@ -161,7 +162,7 @@ def quiet(**changes):
 
 def test_readings_at_the_limits_or_missing_are_no_disturbance():
     untold = quiet(other_load_cores=None, steal_share=None, throttled={})
-    assert disturbances(with_telemetry(quiet(), untold, None)) == []
+    assert not [*disturbances(with_telemetry(quiet(), untold, None))]
 
 
 def test_disturbed_repeats_are_listed_with_value_and_limit():
@@ -169,10 +170,10 @@ def test_disturbed_repeats_are_listed_with_value_and_limit():
     result = with_telemetry(
         quiet(other_load_cores=0.41), quiet(), quiet(steal_share=0.03, throttled=hot)
     )
-    assert disturbances(result) == [
-        Disturbance(1, "other_load", 0.41, 0.4),
-        Disturbance(3, "steal_time", 0.03, 0.02),
-        Disturbance(3, "throttled", 3, 0, "gpu0", "hardware_thermal"),
+    assert [*disturbances(result)] == [
+        Message("other_load", {"repeats": [1], "cores": 0.41, "core_limit": 0.4}),
+        Message("steal_time", {"repeats": [3], "share": 0.03, "share_limit": 0.02}),
+        Message("throttled", {"repeats": [3], "reasons": ["gpu0: hardware_thermal"]}),
     ]
 
 
