@@ -94,30 +94,11 @@ def test_estimate_and_interval_match_the_textbook():
     assert [log(end) for end in found[:3]] == pytest.approx([0.305, -0.15, 0.76])
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k", "level"),
-    [  # k - 1 is the tables' largest U that is significant at 5 % in a two-sided test.
-        (4, 4, 1, 1 - 2 / 70),
-        (5, 5, 3, 1 - 8 / 252),
-        (7, 7, 9, 1 - 130 / 3432),
-        (10, 10, 24, 0.9567),
-    ],
-)
-def test_interval_ends_are_the_tabulated_order_statistics(m, n, k, level):
-    # Powers of 2 with distinct pairwise ratios, so that k follows from their order.
-    values = [2.0**i for i in range(m)]
-    base = [2.0 ** (i / (m + 1) / 2) for i in range(n)]
-    ratios = sorted(value / other for value in values for other in base)
-    found = ratio_interval(values, base)
-    assert (found.low, found.high) == pytest.approx((ratios[k - 1], ratios[-k]))
-    assert found.level == pytest.approx(level, abs=5e-5)
-
-
 def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
     chance = random.Random(7)
     rejections = 0
     for _simulation in range(300):
-        m, n = chance.choice([(4, 4), (5, 5), (5, 7), (7, 7)])
+        m, n = chance.choice([(4, 4), (5, 5), (5, 7), (7, 7), (10, 10)])
         base = [chance.gauss(100, 1) for _repeat in range(n)]
         values = [chance.gauss(101, 1) for _repeat in range(m)]
         found = ratio_interval(values, base)
@@ -134,20 +115,34 @@ def test_swapping_the_sides_inverts_ratio_and_interval():
     assert found[:3] == pytest.approx(inverse) and found.level == swapped.level
 
 
-@pytest.mark.parametrize(("m", "n", "level"), [(1, 1, 0.0), (1, 7, 0.75), (3, 3, 0.9)])
-def test_too_few_repeats_give_the_range_with_its_level(m, n, level):
-    base = [*BASE[:3], 98.0, 97.0, 96.0, 95.0]
-    found = ratio_interval(times(1.5, base[:m]), base[:n])
-    assert found.level == pytest.approx(level)
-    assert verdict(found, 0.95) == "undecided"
+@pytest.mark.parametrize(
+    ("m", "n", "level"),
+    [  # 1 - 2 P(U < k) of the tables, 5 % two-sided; below, the range with its level.
+        (10, 10, 0.9567),
+        (7, 7, 1 - 130 / 3432),
+        (5, 5, 1 - 8 / 252),
+        (4, 4, 1 - 2 / 70),
+        (3, 3, 0.9),
+        (1, 7, 0.75),
+        (1, 1, 0.0),
+    ],
+)
+def test_intervals_achieve_the_tabulated_levels(m, n, level):
+    found = ratio_interval((BASE * 2)[:m], [*BASE, *times(1.1)][:n])
+    assert found.level == pytest.approx(level, abs=5e-5)
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(1.001, 1.1, "faster"), (0.9, 0.999, "slower"), (0.9, 1.1, "no difference")],
+    ("low", "high", "level", "expected"),
+    [
+        (1.001, 1.1, 0.96, "faster"),
+        (0.9, 0.999, 0.96, "slower"),
+        (0.9, 1.1, 0.96, "no difference"),
+        (0.4, 0.5, 0.94, "undecided"),
+    ],
 )
-def test_the_verdict_depends_on_whether_the_interval_contains_1(low, high, expected):
-    assert verdict(Estimate(1.0, low, high, 0.96), 0.95) == expected
+def test_the_verdict_depends_on_whether_the_interval_contains_1(low, high, level, expected):
+    assert verdict(Estimate(1.0, low, high, level), 0.95) == expected
 
 
 # Short simulations; `benchmarks/simulations.py` runs more.
@@ -185,6 +180,7 @@ def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
     [
         (BASE, times(0.97), 0.02, "slower", True),
         (BASE, times(0.97), 0.04, "slower", False),
+        (BASE, times(1.001), 0.02, "no difference", False),
         # A large drop within the noise.
         ([100.0, 60.0, 140.0, 80.0], times(0.9), 0.02, "no difference", False),
         (BASE[:3], times(0.5, BASE[:3]), 0.02, "undecided", False),
@@ -198,6 +194,10 @@ def test_a_regression_is_significant_and_beyond_the_threshold(
     assert (pair.verdict, pair.regressed, found.regressed) == (verdict, regressed, regressed)
     enough = "n=3 and n=3 repeats reach at most 90 %; 4 repeats of each"
     assert (enough in words(found)) == (verdict == "undecided")
+    # No difference is stated only within the threshold.
+    equal = verdict == "no difference" and values == times(1.001)
+    assert ("No difference of more than 2 % at 95 %" in words(found)) == equal
+    assert ("of more than 2 % is not excluded" in words(found)) == (base[1] == 60)
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,8 @@ def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     assert "1 of A without partner in B" in str(found) and found.alone_b[0] in str(found)
     # A single regression makes the whole comparison one.
     assert [pair.regressed for pair in found.pairs] == [False, True] and found.regressed
-    message = "2 pairs at 95 %: 1 slower, 1 no difference; 1 slower by more than 2 %"
-    assert message in str(found)
+    message = "2 pairs at 95 %: 1 slower, 1 no difference shown; 1 slower by more than 2 %"
+    assert message in words(found)
 
 
 def test_ambiguous_matches_are_rejected_and_named(sides):
@@ -454,8 +454,6 @@ def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path
     assert f"A: no file or folder {ROOT / 'fleetx-resnet5'}" in message
     assert "did you mean 'fleetx-resnet50'?" in message
     assert "which has base, new; did you mean 'new'?" in message
-    message = refused(Path(files[0]).name, "new", outputs=kept)
-    assert f"give its folder: {files[0]}" in message
     assert "no readable measurement" in refused(tmp_path, files[0])
     message = refused("label:x", files[0], outputs=tmp_path / "none")
     assert "no label 'x': no folder" in message
@@ -475,9 +473,9 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
     ("key", "message"),
     [
         ("bach_size", "did you mean 'batch_size'?"),
-        ("paddle", "software may differ anyway"),
-        ("label", "not needed, it may differ"),
-        ("nodes", "its key is topology"),
+        ("paddle", "software and labels may differ anyway"),
+        ("label", "labels may differ anyway"),
+        ("nodes", "the keys are model, framework"),
     ],
 )
 def test_an_invalid_across_key_is_explained(files, key, message):

@@ -53,7 +53,8 @@ class Turn(Stored):
 
 
 def verdict(ratio: Estimate, level: float) -> Verdict:
-    """Return the verdict on B at `level`: whether the interval contains 1."""
+    """Return the verdict on B at `level`: whether the interval contains 1. `no difference` is
+    no proof of equality: any ratio in the interval remains possible."""
     if ratio.level < level:
         return "undecided"
     if ratio.low > 1:

@@ -94,22 +94,12 @@ def allowed(varied: Iterable[str], found: Iterable[str]) -> set[str]:
 
 def across_problems(keys: Iterable[str]) -> list[str]:
     """Return the errors in the keys of `--across`."""
-    problems = []
-    for key in keys:
-        if key in KEYS:
-            continue
-        if key in (*MAY_DIFFER, *IGNORED):
-            problems.append(f"--across {key}: not needed, it may differ")
-        elif key in ALIASES:
-            problems.append(
-                f"--across {key}: its key is {ALIASES[key]}; use --across {ALIASES[key]}"
-            )
-        else:
-            problems.append(
-                f"--across {key}: not a key that must agree{suggest(key, KEYS)} "
-                f"(software may differ anyway); the keys are {', '.join(KEYS)}"
-            )
-    return problems
+    return [
+        f"--across {key}: not a key that must agree{suggest(key, KEYS)} (software and labels "
+        f"may differ anyway); the keys are {', '.join(KEYS)}"
+        for key in keys
+        if key not in KEYS
+    ]
 
 
 def format_pair(key: str, one: Value, other: Value) -> str:

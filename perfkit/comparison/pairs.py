@@ -3,14 +3,13 @@ pair with its interval and verdict."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from perfkit.analysis.ratios import Method, Turn, estimated, ratio_of, verdict
 from perfkit.analysis.warnings import warnings_about
 from perfkit.comparison.keys import (
-    KEYS,
     SEEN,
     Differences,
     Value,
@@ -121,8 +120,6 @@ def _labelled(label: str, outputs: str | Path, before: list[str]) -> Source:
         known = sorted({measurement.result.config.label for measurement in every} - {""})
         problem = f"no label {label!r} under {resolved_path(str(outputs))}, which has "
         problem += f"{', '.join(known) or 'none'}{suggest(label, known)}"
-        if any(measurement.folder.name == label for measurement in every):
-            problem += f"; for the measurement {label}, give its folder: {outputs}/{label}"
         raise ComparisonError([*before, problem, *left_out])
     return Source(f"{LABEL}{label}", "label", found, left_out=left_out)
 
@@ -214,23 +211,22 @@ def compared(
         raise ComparisonError(["A and B are both published; one of them must be measured"])
     (sides_a, failed_a), (sides_b, failed_b) = _with_numbers(a), _with_numbers(b)
     table = bool(a.cells or b.cells)
-    near = [
-        Pair(*sides, differences(*sides))
-        for sides in _in_one_place(sides_a, sides_b, across, table)
-    ]
-    pairs = [pair for pair in near if pair.across.keys() <= allowed(across, pair.across)]
+    every = [*product(sides_a, sides_b)]
+    near = [(a, b) for a, b in every if not table or a.place == b.place]
+    found = (Pair(a, b, differences(a, b)) for a, b in near)
+    pairs = [pair for pair in found if pair.across.keys() <= allowed(across, pair.across)]
     taken = {id(side) for pair in pairs for side in (pair.a, pair.b)}
     alone_a = [side for side in sides_a if id(side) not in taken]
     alone_b = [side for side in sides_b if id(side) not in taken]
     failed = [_unmeasured("A", side, alone_b, across) for side in failed_a]
     failed += [_unmeasured("B", side, alone_a, across) for side in failed_b]
-    problems = [*_wrong(pairs), *([] if table else _ambiguous(pairs))]
+    problems = [*islice(_wrong(pairs), SHOWN), *([] if table else _ambiguous(pairs))]
     if not pairs:
         problems = [
             f"{side.side} {side.name} has no number: {why_no_number(side.failure)}"
             for side in failed[:SHOWN]
         ]
-        problems += _refusal(sides_a, sides_b, near, table) if sides_a and sides_b else []
+        problems += _refusal(near or every, not near) if every else []
     if problems or not pairs:
         raise ComparisonError(problems)
     results = [judged(pair, _ratio(pair, level), level, threshold) for pair in pairs]
@@ -258,25 +254,6 @@ def _with_numbers(source: Source) -> tuple[list[Side], list[Side]]:
     return found, [side for side in sides if not side.row.get("throughput")]
 
 
-def _in_one_place(
-    sides_a: list[Side], sides_b: list[Side], across: Iterable[str], table: bool
-) -> Iterator[tuple[Side, Side]]:
-    """Yield candidate pairs: they agree in all keys that every side has and that must agree."""
-    sure = {*KEYS}.intersection(*(side.keys for side in (*sides_a, *sides_b)))
-    sure -= {*allowed(across, across), "input_sha256"}
-
-    def where(side: Side) -> tuple[Any, ...]:
-        values = side.place if table else {key: side.keys[key] for key in KEYS if key in sure}
-        return tuple(values.values())
-
-    places: dict[tuple[Any, ...], list[Side]] = {}
-    for b in sides_b:
-        places.setdefault(where(b), []).append(b)
-    for a in sides_a:
-        for b in places.get(where(a), []):
-            yield a, b
-
-
 def _unmeasured(
     side: Literal["A", "B"], failed: Side, others: Iterable[Side], across: Iterable[str]
 ) -> Unmeasured:
@@ -298,33 +275,28 @@ def _requested(side: Side) -> dict[str, Value]:
     return asked | {"precision": config.precision, "tf32": config.tf32}
 
 
-def _refusal(a: list[Side], b: list[Side], near: list[Pair], table: bool) -> list[str]:
-    """Return the keys in which the closest pair differs, and the options that allow it."""
-    found = near or (Pair(*sides, differences(*sides)) for sides in product(a, b))
-    nearest = min(found, key=lambda pair: len(pair.across))
+def _refusal(sides: list[tuple[Side, Side]], is_elsewhere: bool) -> list[str]:
+    """Return the keys in which the closest pair differs, and the options that allow it.
+    `is_elsewhere`: no measurement has the place of a published number."""
+    each = (Pair(a, b, differences(a, b)) for a, b in sides)
+    nearest = min(each, key=lambda pair: len(pair.across))
     lines = [f"A {nearest.a.name}", f"B {nearest.b.name}", "differ in"]
     lines += [f"  {key}: {format_pair(key, *values)}" for key, values in nearest.across.items()]
-    if len(a) > 1 or len(b) > 1:
+    if len(sides) > 1:
         lines.insert(0, "nothing in A agrees with anything in B; the closest pair:")
-    if table and not near:
+    if is_elsewhere:
         return [*lines, "a published number is compared with measurements in its place only"]
     options = " ".join(f"--across {key}" for key in nearest.across)
     return [*lines, "to compare them anyway, and record the differences:", f"  {options}"]
 
 
-def _wrong(pairs: list[Pair]) -> list[str]:
-    """Return errors for pairs of a measurement with itself, and of different units."""
-    same = [
-        f"A and B name the same measurement, {a.name}"
-        for a, b, _across in pairs
-        if a.measurement and b.measurement and a.measurement.result == b.measurement.result
-    ]
-    units = [
-        f"{a.name} is in {a.unit}, {b.name} in {b.unit}"
-        for a, b, _across in pairs
-        if a.unit != b.unit
-    ]
-    return same[:SHOWN] + units[:SHOWN]
+def _wrong(pairs: list[Pair]) -> Iterator[str]:
+    """Yield errors for pairs of a measurement with itself, and of different units."""
+    for a, b, _across in pairs:
+        if a.measurement and b.measurement and a.measurement.result == b.measurement.result:
+            yield f"A and B name the same measurement, {a.name}"
+        if a.unit != b.unit:
+            yield f"{a.name} is in {a.unit}, {b.name} in {b.unit}"
 
 
 def _ambiguous(pairs: list[Pair]) -> list[str]:

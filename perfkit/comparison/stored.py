@@ -8,7 +8,6 @@ Each variant is a measurement of its own below `outputs`; `docs/results.md` desc
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -228,24 +227,13 @@ def write_comparison(folder: Path, comparison: InterleavedComparison) -> None:
     write_atomically(folder / FILE, comparison.model_dump_json(indent=1) + "\n")
 
 
-def comparisons_of(outputs: Path) -> dict[str, list[tuple[str, str]]]:
-    """Return the readable interleaved comparisons under `outputs` by measurement id: the folder
-    below `outputs` and the names of the variants."""
-    folders = comparison_folders(outputs)
-    stamps = {folder: (folder / FILE).stat().st_mtime_ns for folder in folders}
-    return _comparisons_of(outputs, tuple(stamps.items()))
-
-
-@lru_cache(maxsize=1)
-def _comparisons_of(
-    outputs: Path, stamps: tuple[tuple[Path, int], ...]
-) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
-    for folder, _stamp in stamps:
-        with suppress(ResultError):
-            variants = read_comparison(folder).variants
-            place = folder.relative_to(outputs).as_posix()
-            name = " · ".join(map(variant_name, variants))
-            for variant in variants:
-                found.setdefault(variant.id, []).append((place, name))
-    return found
+def comparisons_of(outputs: Path, measurement_id: str) -> Iterator[tuple[str, str]]:
+    """Yield the readable interleaved comparisons under `outputs` that have this measurement:
+    the folder below `outputs` and the names of the variants."""
+    for folder in comparison_folders(outputs):
+        with suppress(ResultError, OSError, UnicodeDecodeError):
+            # Reading all of them for each page would validate every turn many times.
+            if measurement_id in (folder / FILE).read_text():
+                variants = read_comparison(folder).variants
+                name = " · ".join(map(variant_name, variants))
+                yield folder.relative_to(outputs).as_posix(), name

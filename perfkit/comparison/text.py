@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).with_name("terminal.txt.j2")
 SHOWN = 10
 """Most names of a kind that are shown; the JSON has all."""
-VERDICTS: tuple[Verdict, ...] = ("faster", "slower", "no difference", "undecided")
+VERDICTS: dict[Verdict, str] = {
+    "faster": "faster",
+    "slower": "slower",
+    "no difference": "no difference shown",
+    "undecided": "undecided",
+}
+"""Verdict -> its words: an interval that contains 1 does not show that there is no difference.
+"""
 TITLE: dict[str, Callable[[Value], str]] = {
     "model": lambda model: MODELS[str(model)].name,
     "framework": lambda framework: FRAMEWORK_NAMES[str(framework)],
@@ -61,10 +68,13 @@ def why_no_number(failure: "Failure | None") -> str:
 
 def verdict_sentence(pair: "PairResult", level: float, threshold: float, a: str, b: str) -> str:
     """Return the verdict on a pair whose sides are named `a` and `b`, in the current language.
-    If it is undecided, the sentence has the number of repeats needed."""
+    If it is undecided, the sentence has the number of repeats needed. Equality is stated only
+    within the threshold, and only if the whole interval is."""
     code: str = "regressed" if pair.regressed else pair.verdict.replace(" ", "_")
     if code == "no_difference" and pair.interval[0] < 1 - threshold:
         code = "not_excluded"
+    elif code == "no_difference" and pair.interval[1] <= 1 + threshold:
+        code = "equal"
     enough = fewest_values(level)
     n: int | str | None = len(pair.turns) or pair.a.n or pair.b.n
     if code == "undecided":
@@ -93,23 +103,19 @@ def title(values: Mapping[str, Value], keys: Iterable[str] = TITLE) -> str:
 
 
 def table(pairs: "list[PairResult]") -> list[str]:
-    """Return a table of pairs, named by the fewest keys that distinguish them."""
-
-    def kinds(keys: list[str]) -> int:
-        return len({tuple(pair.keys.get(key) for key in keys) for pair in pairs})
-
-    keys: list[str] = []
-    for key in dict.fromkeys([*TITLE, *KEYS]):
-        keys += [key] if kinds([*keys, key]) > kinds(keys) else []
-    are_named = kinds(keys) == len(pairs)
+    """Return a table of pairs, named by the keys in which they differ."""
+    order = dict.fromkeys([*TITLE, *KEYS])
+    keys = [key for key in order if len({pair.keys.get(key) for pair in pairs}) > 1]
+    names = [title(pair.keys, keys) for pair in pairs]
+    are_named = len({*names}) == len(pairs)
     rows = [
         (
-            title(pair.keys, keys) if are_named else f"{pair.a.name} | {pair.b.name}",
+            name if are_named else f"{pair.a.name} | {pair.b.name}",
             *map(number, (pair.a.value, pair.b.value, pair.ratio)),
             interval(*pair.interval),
-            "regression" if pair.regressed else pair.verdict,
+            "regression" if pair.regressed else VERDICTS[pair.verdict],
         )
-        for pair in pairs
+        for name, pair in zip(names, pairs, strict=True)
     ]
     headings = ("", "A", "B", "B / A", *(left := ("interval", "verdict")))
     return tabulated(rows, headings, left)

@@ -189,7 +189,7 @@ def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tupl
     outputs, own = measurement.folder.parent, measurement.result.id
     found = [
         (_("Interleaved comparison: %(name)s") % {"name": name}, folder)
-        for folder, name in comparisons_of(outputs).get(own, [])
+        for folder, name in comparisons_of(outputs, own)
     ]
     if diagnosis:
         found.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
