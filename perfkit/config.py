@@ -51,10 +51,7 @@ def typed_path(path: str) -> str:
 
 def _expanded(path: str) -> Path:
     """Expand `~`; `~name` of an unknown user is kept."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def portable(text: str) -> str:

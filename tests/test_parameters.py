@@ -98,14 +98,6 @@ def test_published_tables_use_static_graphs_without_perfkits_tuning(file):
     assert asked == {("paddle", "static", "published", "all", layout, None)}
 
 
-@pytest.mark.parametrize(("file", "name"), [("resnet50", "fleetx"), ("vgg16", "fleetx-vgg16")])
-def test_fleetx_files_use_the_strategy_printed_with_each_table(file, name):
-    configurations = expand(FOLDER / f"fleetx-{file}.yaml")
-    pairs = {(c["precision"], c["strategy"]) for c in configurations}
-    own = {("fp32", f"{name}-fp32"), ("amp", f"{name}-amp")}
-    assert pairs == own | {("auto", "fleetx-auto")}
-
-
 def test_matching_expects_the_strategies_of_the_parameters_files():
     named = {
         (file, cell["precision"]): cell["strategy"]
@@ -121,11 +113,6 @@ def test_the_quick_sweep_has_few_small_cpu_configurations():
     assert len(configurations) <= 4
     assert {(c["device"], c["protocol"]) for c in configurations} == {("cpu", "quick")}
     assert max(c["batch_size"] for c in configurations) <= 4
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_every_parameters_file_has_a_header_comment(file):
-    assert (FOLDER / f"{file}.yaml").read_text("utf-8").startswith("# ")
 
 
 @pytest.fixture

@@ -33,7 +33,8 @@ from perfkit.text.messages import sentence
 
 
 def test_a_result_survives_writing_and_reading(tmp_path):
-    failure = Failure("timeout", {"detail": "<b>took long</b>"})
+    inner = Message("by_line", {"line": 3})
+    failure = Failure("timeout", {"detail": "<b>took long</b>", "by": inner})
     result = made_result(id=tmp_path.name, failure=failure)
     write_result(tmp_path, result)
     assert read_result(tmp_path / "result.json") == result
@@ -270,14 +271,18 @@ def test_any_changed_file_of_a_measurement_is_seen(tmp_path, checks, change):
     assert change != "page" or len(checks) == 1
 
 
-def test_recently_changed_files_are_checked_again(tmp_path, checks, monkeypatch):
+@pytest.mark.parametrize("cause", ["recent change", "no cache folder"])
+def test_what_cannot_be_remembered_is_checked_again(tmp_path, checks, monkeypatch, cause):
     """The clock of a file system may not tell two changes in short succession apart."""
-    monkeypatch.undo()
-    monkeypatch.setattr(outputs, "check_against_raw", lambda m: checks.append(m) or [])
-    stored(tmp_path / "a")
+    if cause == "recent change":
+        monkeypatch.setattr(outputs, "SETTLED_NS", 2 * 10**9)
+    else:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    folder = stored(tmp_path / "a").folder
     for _load in range(2):
-        perfkit.load(tmp_path)
-    assert len(checks) == 2
+        assert len(perfkit.load(tmp_path)) == 1
+    assert checks == [folder.name] * 2
 
 
 def test_a_damaged_memory_or_that_of_other_code_is_ignored(tmp_path, checks, monkeypatch):
@@ -292,25 +297,11 @@ def test_a_damaged_memory_or_that_of_other_code_is_ignored(tmp_path, checks, mon
     assert len(checks) == 7
 
 
-def test_without_a_cache_folder_every_measurement_is_checked(tmp_path, checks, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    stored(tmp_path / "a")
-    for _load in range(2):
-        assert len(perfkit.load(tmp_path)) == 1
-    assert len(checks) == 2
-
-
-def test_load_has_every_parameter_and_fact_as_a_column(tmp_path):
-    stored(tmp_path / "a")
+def test_load_has_every_parameter_fact_and_throughput(tmp_path):
+    write_all(tmp_path, measured([3.0, 5.0, 4.0]), measured([]))
     frame = perfkit.load(tmp_path)
     named = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
     assert {*perfkit.config.parameters(), *named, "environment.gpus"} <= {*frame}
-
-
-def test_load_has_the_throughput_of_every_complete_repeat(tmp_path):
-    write_all(tmp_path, measured([3.0, 5.0, 4.0]), measured([]))
-    frame = perfkit.load(tmp_path)
     assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]
     assert list(frame["failure"]) == [None, "out_of_memory"]

@@ -69,12 +69,9 @@ def test_a_window_between_two_samples_uses_both():
     assert seen.other_load_cores == pytest.approx(1.0)
 
 
-def test_a_partly_sampled_window_has_no_telemetry():
+def test_without_samples_of_ranks_around_the_window_there_is_no_telemetry():
     for began, seconds in ((-0.5, 2), (5, 2), (7, 1), (-3, 20)):
         assert summary(began=began, seconds=seconds) is None
-
-
-def test_a_machine_without_ranks_has_no_telemetry():
     lines = [{"event": "sample", "at": float(at), "busy_seconds": 1.0} for at in range(7)]
     assert summarize_telemetry([BEGIN, *lines], 1.5, 3.0, [30]) is None
     assert summarize_telemetry([], 1.5, 3.0, [30]) is None
@@ -160,17 +157,12 @@ def quiet(**changes):
     return TelemetrySummary(**values | {"energy_joules_per_sample": None} | changes)
 
 
-def test_readings_at_the_limits_or_missing_are_no_disturbance():
-    untold = quiet(other_load_cores=None, steal_share=None, throttled={})
-    assert not [*disturbances(with_telemetry(quiet(), untold, None))]
-
-
 def test_disturbed_repeats_are_listed_with_value_and_limit():
+    """Readings at the limits or missing are no disturbance."""
     hot = {"gpu0": {"power_cap": 40, "hardware_thermal": 3}}
-    result = with_telemetry(
-        quiet(other_load_cores=0.41), quiet(), quiet(steal_share=0.03, throttled=hot)
-    )
-    assert [*disturbances(result)] == [
+    unknown = quiet(other_load_cores=None, steal_share=None, throttled={})
+    disturbed = quiet(other_load_cores=0.41), quiet(), quiet(steal_share=0.03, throttled=hot)
+    assert [*disturbances(with_telemetry(*disturbed, unknown, None))] == [
         Message("other_load", {"repeats": [1], "cores": 0.41, "core_limit": 0.4}),
         Message("steal_time", {"repeats": [3], "share": 0.03, "share_limit": 0.02}),
         Message("throttled", {"repeats": [3], "reasons": ["gpu0: hardware_thermal"]}),

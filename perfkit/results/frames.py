@@ -1,6 +1,5 @@
 """Stored measurements as pandas DataFrames."""
 
-import gc
 from collections.abc import Iterable, Iterator
 from math import isfinite
 from pathlib import Path
@@ -33,14 +32,7 @@ Row = dict[str, Any]
 
 def as_frame(found: Iterable[Row]) -> pd.DataFrame:
     """Return the frame of `load` for these rows."""
-    collects = gc.isenabled()
-    # Results have no cycles, but searching their many parts takes a quarter of the time.
-    gc.disable()
-    try:
-        rows = [*found]
-    finally:
-        if collects:
-            gc.enable()
+    rows = [*found]
     names = [*COLUMNS, *sorted({name for row in rows for name in row} - {*COLUMNS})]
     cells = [[row.get(name) for name in names] for row in rows]
     frame = pd.DataFrame(cells, columns=names, dtype=object)
