@@ -12,8 +12,8 @@ from made import measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from perfkit.analysis.ratios import Verdict
 from perfkit.analysis.warnings import checked_aspects
+from perfkit.comparison.text import VERDICTS
 from perfkit.config import ROOT, parameters
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.wording import LABELS, SENTENCES
@@ -26,7 +26,13 @@ from perfkit.results.schema import Option
 from perfkit.system.environment import FACTS
 from perfkit.text import language
 from perfkit.text.format import fact_name
-from perfkit.text.messages import COMPARISON, DIAGNOSIS, FAILURES, SEVERITIES, WARNINGS
+from perfkit.text.messages import (
+    COMPARISON,
+    DIAGNOSIS,
+    FAILURES,
+    SEVERITIES,
+    WARNINGS,
+)
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 OPTIONAL = "cpu_time steal_time cpu_clock cpu_temperature cpu_throttling cpu_energy gpus"
@@ -95,7 +101,8 @@ def looked_up():
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*checked_aspects(measured([1.0]), ())}
-    messages |= {*Verdict.__args__, *SEVERITIES, *SENTENCES.values()} - {"%(how)s"}
+    messages |= {*VERDICTS.values()}
+    messages |= {*SEVERITIES, *SENTENCES.values()} - {"%(how)s"}
     messages |= {words for kind in LABELS.values() for words in kind.values()}
     messages |= {*DIAGNOSIS.values(), *COMPARISON.values()}
     messages |= {warning["sentence"] for warning in WARNINGS.values()}

@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUn
 from markupsafe import Markup
 from nbformat import NotebookNode
 
-from perfkit import report
+from perfkit import comparison, report
 from perfkit.analysis.steady import PUBLISHED_STEPS
 from perfkit.comparison import blocks
 from perfkit.comparison.keys import format_pair
@@ -140,6 +140,7 @@ TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     "COLOURS": COLOURS,
     "INK": INK,
     "MODELS": MODELS,
+    "PAIR_VERDICTS": comparison.text.VERDICTS,
     "PUBLISHED_STEPS": PUBLISHED_STEPS,
     "VERDICTS": VERDICTS,
     "language": language,

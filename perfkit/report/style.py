@@ -15,6 +15,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.comparison.stored import PairResult, Variant
+from perfkit.comparison.text import VERDICTS
 from perfkit.text.format import FRAMEWORK_NAMES, interval, number
 from perfkit.text.language import gettext
 
@@ -117,7 +118,7 @@ def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figur
     found = []
     for name, side, pair in rows:
         sure = interval(*pair.interval) if len(pair.ratios) > 1 else "–"
-        words = f"{number(pair.ratio)}  ({sure})\n{gettext(pair.verdict)}"
+        words = f"{number(pair.ratio)}  ({sure})\n{gettext(VERDICTS[pair.verdict])}"
         framework = FRAMEWORK_NAMES.get(str(side.values.get("framework")), "")
         found.append(Dots(name, pair.ratios, pair.ratio, pair.interval, words, framework))
     return dot_plot(found, label)

@@ -9,7 +9,7 @@ from typing import Any
 from perfkit.messages import Message
 from perfkit.results.schema import Failure
 from perfkit.text.format import changes, number, percent
-from perfkit.text.language import gettext
+from perfkit.text.language import gettext, ngettext
 from perfkit.text.terminal import plain
 
 Sentence = str | list[str]
@@ -30,7 +30,15 @@ COMPARISON: dict[str, str] = _read("comparison.toml")
 DIAGNOSIS: dict[str, str] = _read("diagnosis.toml")
 """Code in a diagnosis -> its sentence."""
 SEVERITIES = ("error", "caution")
+
+
+def _repeats(indices: list[int]) -> str:
+    words = ngettext("Repeat %(numbers)s", "Repeats %(numbers)s", len(indices))
+    return words % {"numbers": ", ".join(map(str, indices))}
+
+
 FORMATTERS: dict[str, Callable[[Any], str]] = {
+    "repeats": _repeats,
     **dict.fromkeys(("share", "share_limit"), percent),
     "shares": changes,
     **dict.fromkeys(("cores", "core_limit"), lambda value: number(value, 2)),
