@@ -131,7 +131,7 @@ def _drawn(
     ]
     lines = [curve[:, :2] for _row, curve in placed]
     colours, widths = zip(*looks, strict=True)
-    ticks = MaxNLocator(4 if len(names) == 1 else 1).tick_values(0, highest)
+    ticks = MaxNLocator(3 if len(names) == 1 else 1).tick_values(0, highest)
     ticks = ticks[ticks < highest]
     top = len(names) - 1
     grid = [[(first, y), (last, y)] for y in (*range(top), *(top + ticks / highest))]
@@ -143,8 +143,8 @@ def _drawn(
         place: dict[str, Any] = {"transform": scale + figure.transFigure}
         for row, warmup, share in shades:
             corner, width = (first, row), max(warmup + 0.5 - first, 0)
-            look = {"color": style.FAINT, "alpha": SHADE * share, "linewidth": 0}
-            figure.add_artist(Rectangle(corner, width, 1, **look, **place))
+            look: dict[str, Any] = {"color": style.FAINT, "alpha": SHADE * share}
+            figure.add_artist(Rectangle(corner, width, 1, linewidth=0, **look, **place))
         figure.add_artist(LineCollection(grid, colors="#d8dee4", linewidths=0.8, **place))
         figure.add_artist(PolyCollection(waits, facecolors=style.WAIT, **place))
         figure.add_artist(LineCollection(lines, colors=colours, linewidths=widths, **place))
