@@ -8,9 +8,9 @@ functions that tests call with the same seed.
 import os
 import sys
 import time
+from functools import cache
 
 import numpy as np
-from scipy.signal import lfilter
 
 from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
@@ -133,9 +133,14 @@ def coverage_of_ratios():
             yield f"{noise}, n={m} and n={n}: {covered:.2%}, printed {printed:.2%}"
 
 
+@cache
+def true_median(noise, spread):
+    return float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000, spread)))
+
+
 def median_coverage(noise, n, **how):
     """Return the share of simulations whose interval covers the true median, and its level."""
-    middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000)))
+    middle = true_median(noise, SPREAD)
     (values,) = draws(noise, (n,), **how)
     found = [median_interval(repeats) for repeats in values.tolist()]
     (printed,) = {interval.level for interval in found}
@@ -152,7 +157,7 @@ def coverage_of_medians():
 
 def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
     """For repeats=auto, return the intervals' coverage, mean level and mean repeats."""
-    middle = float(np.median(NOISE[noise](np.random.default_rng(SEED), 4_000_000, spread)))
+    middle = true_median(noise, spread)
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     found, most = [], AUTO["repeats"]
     for values in NOISE[noise](random, (simulations, most), spread).tolist():
@@ -199,6 +204,9 @@ def resembling(factor):
     """Return autoregressive noise: steps correlate with the previous one by `factor`."""
 
     def noise(random, shape, spread=SPREAD):
+        # Imported here, since it takes a second.
+        from scipy.signal import lfilter
+
         fresh = (1 - factor**2) ** 0.5 * random.standard_normal(shape)
         return 1 + spread * lfilter([1.0], [1.0, -factor], fresh)
 

@@ -194,7 +194,8 @@ def test_an_unreadable_result_is_named(tmp_path):
     assert "left out: broken" in done.stderr and "1 series" in done.stdout
 
 
-def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path):
+def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path, monkeypatch):
+    monkeypatch.setattr("perfkit.report.site.SUMMARY_PAGES", ["history"])
     facts = [{"paddle": "1"}] * 8 + [{"paddle": "<b>\x1b[31m"}]
     outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94], facts=facts))
     write_summary(Summary.read(outputs), "en")

@@ -157,9 +157,8 @@ def test_errors_for_missing_and_unreadable_files_are_short(tmp_path):
 def test_a_result_truncated_at_any_byte_is_rejected(tmp_path):
     write_result(tmp_path, made_result())
     path = tmp_path / "result.json"
-    whole = path.read_bytes()
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    for length in reversed(range(path.stat().st_size)):
+        os.truncate(path, length)
         with pytest.raises(ResultError, match=r"result\.json"):
             read_result(path)
 

@@ -264,7 +264,8 @@ def is_warmed_up(
     """Return whether the window of `measured_steps` can begin after these steps of a repeat
     (seconds, in order). A pass through the data set takes `pass_steps`; the first one counts as
     warm-up, since it may read the files from disk."""
-    if pass_steps and len(seconds) < pass_steps:
+    # The analysis is not needed before: even if all these steps are steady, they are too few.
+    if len(seconds) < max(FEWEST_STEPS, measured_steps, pass_steps or 0):
         return False
     steps = without_recurring(np.asarray(seconds, float), pass_steps)
     seen = steadiness(steps)
