@@ -15,6 +15,7 @@ from perfkit.system.environment import (
     MEASURING,
     PACKAGE,
     MissingError,
+    cpu_vendor,
     package_source,
     suite_source,
 )
@@ -113,6 +114,12 @@ def test_measuring_code_changes_the_identity(package, room):
     path = sorted((package / room).rglob("[a-z]*.py"))[-1]
     path.write_text(f"{path.read_text()}\nADDED = 1\n")
     assert suite_source() != before
+
+
+def test_a_cpu_without_a_vendor_has_an_empty_one(monkeypatch):
+    """As on ARM, where /proc/cpuinfo has numbers instead."""
+    monkeypatch.setattr(Path, "read_text", lambda _path: "CPU implementer\t: 0x41\n")
+    assert cpu_vendor() == ""
 
 
 def test_the_disk_of_a_missing_folder_is_known(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
+import pynvml
 import pytest
 
 HERE = Path(__file__).parent
@@ -340,3 +341,12 @@ def test_losses_are_read_while_synchronizations_are_allowed():
     assert seen["loss"] == {"default"}
     assert seen["update"] == ["default"] * 3 + ["error"] * 4
     assert mode[-1] == "default"
+
+
+def test_the_energy_is_nvmls_figure_of_the_first_gpu(monkeypatch):
+    nvml = {"Init": None, "Shutdown": None, "DeviceGetCount": 1, "DeviceGetUUID": "GPU-0"}
+    nvml |= {"DeviceGetHandleByIndex": 7, "DeviceGetTotalEnergyConsumption": 5500}
+    for name, value in nvml.items():
+        monkeypatch.setattr(pynvml, f"nvml{name}", lambda *_, value=value: value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert probes.joules() == 5.5

@@ -72,8 +72,11 @@ def read_facts(data_dir: Path, software: Software) -> dict[str, Reading]:
 
 
 def cpu_vendor() -> str:
-    """The kernel's name of the CPU vendor. Raises MissingError."""
-    return _cpuinfo("vendor_id")
+    """The kernel's name of the CPU vendor; empty if it has none, as on ARM."""
+    try:
+        return _cpuinfo("vendor_id")
+    except MissingError:
+        return ""
 
 
 def suite_source() -> str:
@@ -158,7 +161,7 @@ def _output(*command: str) -> str:
     if done.returncode:
         reason = portable(" ".join(done.stderr.split()))[:200]
         raise MissingError(f"{command[0]} exited with status {done.returncode}: {reason}")
-    return done.stdout.strip()
+    return done.stdout.rstrip()
 
 
 _git = partial(_output, "git", "-C", str(ROOT))
@@ -172,7 +175,7 @@ MACHINE: dict[str, Callable[[], Value]] = {
     "os": lambda: platform.freedesktop_os_release()["PRETTY_NAME"],
     "kernel": platform.release,
     "gpus": gpus.visible_names,
-    "driver": lambda: gpus.ask(pynvml.nvmlSystemGetDriverVersion),
+    "driver": gpus.driver,
     "driver_cuda": gpus.driver_cuda,
     "gpu_topology": lambda: gpus.topology(_output("nvidia-smi", "topo", "-m")),
     "interconnect": _interconnect,

@@ -7,25 +7,23 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 # CPU workers may lack pynvml.
 with contextlib.suppress(ModuleNotFoundError):
     import pynvml
 
-T = TypeVar("T")
 REASONS = "idle application_clocks power_cap hardware_slowdown sync_boost software_thermal"
 REASONS += " hardware_thermal power_brake display_clocks"
 """NVML's reasons for a GPU clock below its maximum, from the lowest bit."""
 ESCAPES = r"\x1b\[[0-9;]*[A-Za-z]"
 """Terminal escape sequences, which nvidia-smi prints even without a terminal."""
-WORD_BITS = 64
-"""Bits of a word in NVML's sets of cores."""
 
 
 @contextlib.contextmanager
 def session() -> Iterator[None]:
-    """Initialize NVML and shut it down on exit. Raises pynvml.NVMLError without a driver."""
+    """Initialize NVML and shut it down on exit; also a decorator of functions. Raises
+    pynvml.NVMLError without a driver."""
     pynvml.nvmlInit()
     try:
         yield
@@ -37,51 +35,36 @@ def session() -> Iterator[None]:
 def visible_gpus() -> list[str]:
     """Labels of the GPUs that CUDA_VISIBLE_DEVICES leaves visible; none without a driver."""
     try:
-        return list(ask(_visible))
+        with session():
+            return [*_visible()]
     except pynvml.NVMLError:
         return []
 
 
-def ask(read: Callable[[], T]) -> T:
-    """Call `read` within a `session` and return its value."""
-    with session():
-        return read()
-
-
+@session()
 def visible_names() -> list[str]:
     """Name and memory of each visible GPU, in the order of the labels."""
-    return ask(lambda: [_name(handle) for handle in _visible().values()])
+    return [_name(handle) for handle in _visible().values()]
 
 
 def topology(printed: str) -> str:
-    """The header and the rows of visible GPUs in the output of `nvidia-smi topo -m`."""
-    shown = {"", *(f"GPU{index}" for index in ask(_visible_indices).values())}
-    lines = [line.split("\t") for line in re.sub(ESCAPES, "", printed).splitlines()]
-    table = [[cell.strip() for cell in line] for line in lines if len(line) > 1]
-    return "\n".join("\t".join(row).rstrip() for row in table if row[0] in shown)
-
-
-def near_cores(index: int) -> set[int]:
-    """The cores of the NUMA node of the visible GPU `index`. Raises pynvml.NVMLError if NVML
-    does not report them, IndexError for an unknown GPU."""
-    words = -(-(os.cpu_count() or 1) // WORD_BITS)
-    with session():
-        masks = [*pynvml.nvmlDeviceGetCpuAffinity([*_visible().values()][index], words)]
-    cores = range(WORD_BITS * words)
-    return {core for core in cores if masks[core // WORD_BITS] >> core % WORD_BITS & 1}
+    """The matrix in the output of `nvidia-smi topo -m`, without the legend below it."""
+    return re.sub(ESCAPES, "", printed).partition("\n\n")[0]
 
 
 def run_near(index: int) -> str:
     """Bind this process, and its future children, to its cores near the visible GPU `index`.
     Return a sentence with the cores, or the reason for using all."""
+    own = os.sched_getaffinity(0)
     try:
-        near = near_cores(index) & os.sched_getaffinity(0)
+        with session():
+            pynvml.nvmlDeviceSetCpuAffinity([*_visible().values()][index])
     except (pynvml.NVMLError, IndexError) as error:
         return f"all cores: {type(error).__name__}: {error}"
-    if not near:
-        return "all cores: none of them is near the GPU"
-    os.sched_setaffinity(0, near)
-    return f"cores {core_ranges(near)}"
+    # NVML ignores the cores that the process was bound to, by Slurm for example.
+    near = os.sched_getaffinity(0) & own
+    os.sched_setaffinity(0, near or own)
+    return f"cores {core_ranges(near)}" if near else "all cores: none of them is near the GPU"
 
 
 def core_ranges(cores: set[int]) -> str:
@@ -93,9 +76,16 @@ def core_ranges(cores: set[int]) -> str:
     return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in pairs)
 
 
+@session()
+def driver() -> str:
+    """The driver's version."""
+    return str(pynvml.nvmlSystemGetDriverVersion())
+
+
+@session()
 def driver_cuda() -> str:
     """The newest CUDA version that the driver supports."""
-    number = ask(pynvml.nvmlSystemGetCudaDriverVersion)
+    number = pynvml.nvmlSystemGetCudaDriverVersion()
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -158,15 +148,11 @@ def _throttled(handle: Any) -> list[str]:
 
 def _visible() -> dict[str, Any]:
     """Label -> NVML handle; within a `session`."""
-    handle = pynvml.nvmlDeviceGetHandleByIndex
-    return {label: handle(index) for label, index in _visible_indices().items()}
-
-
-def _visible_indices() -> dict[str, int]:
-    """Label -> NVML's index; within a `session`."""
-    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+    indices = range(pynvml.nvmlDeviceGetCount())
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
     uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    return select(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+    selected = select(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+    return {label: handles[index] for label, index in selected.items()}
 
 
 def _name(handle: Any) -> str:

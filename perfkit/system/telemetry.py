@@ -34,46 +34,41 @@ Readers = dict[str, Callable[[], Any]]
 """Device -> function that reads its value."""
 T = TypeVar("T")
 
-CPU_FIGURES: dict[str, tuple[str, str, Callable[[list[int]], float], str]] = {
+CPU_FIGURES: dict[str, tuple[str, str, Callable[[list[int]], float]]] = {
     "cpu_clock": (
         "clock_mhz",
         "devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq",
         lambda kilohertz: fmean(kilohertz) / 1e3,
-        "no cpufreq under /sys/devices/system/cpu",
     ),
     "cpu_temperature": (
         "temperature_celsius",
         "class/hwmon/*/temp1_input",
         lambda millidegrees: max(millidegrees) / 1e3,
-        "no sensor of the processor under /sys/class/hwmon",
     ),
     "cpu_throttling": (
         "throttle_count",
         "devices/system/cpu/cpu{}/thermal_throttle/*_throttle_count",
         sum,
-        "no thermal_throttle under /sys/devices/system/cpu",
     ),
     "cpu_energy": (
         "energy_joules",
         "class/powercap/intel-rapl:*/energy_uj",
         lambda microjoules: sum(microjoules) / 1e6,
-        "no RAPL under /sys/class/powercap",
     ),
 }
-"""Readings of the CPU: field of a sample, files below /sys ({} is a core), how the numbers of a
-device's files are combined, and the reason if there are none. Energy counters wrap around at
-`max_energy_range_uj`."""
+"""Readings of the CPU: field of a sample, files below /sys ({} is a core), and how the numbers
+of a device's files are combined. Energy counters wrap around at `max_energy_range_uj`."""
 
 
 def cpu_readers(sys: Path, cores: Sequence[int], name: str, file: str = "") -> Readers:
     """Readers for CPU_FIGURES, or for `file` in the same folders. Raises MissingError."""
-    _, pattern, combine, missing = CPU_FIGURES[name]
+    _, pattern, combine = CPU_FIGURES[name]
     files: dict[str, list[Path]] = {}
     for path in sorted({path for core in cores for path in sys.glob(pattern.format(core))}):
         if device := _device(path):
             files.setdefault(device, []).append(path.with_name(file or path.name))
     if not files:
-        raise MissingError(missing)
+        raise MissingError(f"no reading of the CPU in /sys/{pattern.format('*')}")
     return {device: partial(_combined, combine, paths) for device, paths in files.items()}
 
 

@@ -74,6 +74,7 @@ def identity(config):
     if config.device == "cpu":
         return {}
 
+    @gpus.session()
     def by_nvml():
         (handle, *_) = gpus._visible().values()
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
@@ -88,7 +89,7 @@ def identity(config):
 
         seen = paddle.device.cuda.get_device_properties(0)
     by_framework = {"name": str(seen.name), "bytes": int(seen.total_memory)}
-    return {"nvml": gpus.ask(by_nvml), "framework": by_framework}
+    return {"nvml": by_nvml(), "framework": by_framework}
 
 
 def energy(framework, device, config, seconds, size):
@@ -96,17 +97,20 @@ def energy(framework, device, config, seconds, size):
     if config.device == "cpu":
         return {}
     multiply = framework.Workloads(config).matmul(size)
-    before, began = gpus.ask(energies), time.perf_counter()
+    before, began = joules(), time.perf_counter()
     while time.perf_counter() - began < seconds:
         for _ in range(10):
             multiply()
         device.synchronize()
-    after, lasted = gpus.ask(energies), time.perf_counter() - began
-    return {"joules": after[0] - before[0], "seconds": lasted}
+    after, lasted = joules(), time.perf_counter() - began
+    return {"joules": after - before, "seconds": lasted}
 
 
-def energies():
-    return [gpus._energy(handle) for handle in gpus._visible().values()]
+@gpus.session()
+def joules():
+    """Return the energy that the first visible GPU has used."""
+    _field, readers = gpus.figures(1)["gpu_energy"]
+    return readers["gpu0"]()
 
 
 def events(framework, device, config, seconds, size):

@@ -213,11 +213,9 @@ class Machine:
         if self.device == "cpu":
             return 0
 
-        def read() -> int:
+        with gpus.session():
             handles = gpus._visible().values()
             return sum(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
-
-        return gpus.ask(read)
 
     def facts(self, name: str) -> Facts:
         own: dict[str, Callable[[], Facts]] = {
