@@ -385,11 +385,13 @@ def test_a_stalled_rank_is_named(measure, plant, worker_processes):
 
 
 def kill_supervisor(worker_processes):
+    """Kill the supervisor and wait until it has ended and released its lock."""
     for process in worker_processes():
         # A child may exit meanwhile.
         with contextlib.suppress(psutil.Error):
             if "perfkit.driver.supervisor" in process.cmdline():
                 process.send_signal(signal.SIGKILL)
+                wait_for(lambda killed=process: killed.status() == psutil.STATUS_ZOMBIE, 15)
 
 
 def segments(scratch):
@@ -437,21 +439,29 @@ def test_the_next_start_cleans_up_after_killed_drivers(small, tmp_path, worker_p
     # Nothing of a live driver is removed.
     with Scratch() as other, Scratch():
         assert not any(path.exists() for path in left)
-        assert not worker_processes()
+        assert gone(worker_processes)
         assert other.folder in scratch.iterdir()
         assert len(list(scratch.glob("perfkit-*"))) == 2
     assert not list(scratch.glob("perfkit-*"))
 
 
-def test_shared_memory_of_a_reused_process_id_is_kept():
-    segment = Path(f"/dev/shm/torch_{os.getpid()}_of_a_test")
-    segment.touch()
-    try:
-        with Scratch() as scratch:
-            (scratch.folder / f"{os.getpid()}.pid").touch()
-        assert segment.exists() and not scratch.folder.exists()
-    finally:
-        segment.unlink(missing_ok=True)
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("exiting", [False, True])
+def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, exiting):
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        segment = Path(f"/dev/shm/torch_{process.pid}_of_a_test")
+        segment.touch()
+        try:
+            with Scratch() as scratch:
+                (scratch.folder / f"{process.pid}.pid").touch()
+                if exiting:
+                    # While a killed process frees its memory, it has no command line.
+                    process.kill()
+                    monkeypatch.setattr(psutil.Process, "cmdline", lambda _process: [])
+            assert (segment.exists(), scratch.folder.exists()) == (not exiting, False)
+        finally:
+            segment.unlink(missing_ok=True)
+            process.kill()
 
 
 @pytest.mark.usefixtures("processes")

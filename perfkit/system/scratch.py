@@ -112,10 +112,13 @@ def _remove(folder: Path) -> None:
     for pid in [int(path.stem) for path in folder.glob("*.pid")]:
         try:
             process = psutil.Process(pid)
-            if not any(str(folder) in word for word in process.cmdline()):
+            words = process.cmdline()
+            if words and not any(str(folder) in word for word in words):
                 # The PID has been reused, and so has the name of the shared memory.
                 continue
-            process.kill()
+            if words:
+                process.kill()
+            # An exiting process has no words while it frees its memory.
             left.append(process)
         except psutil.AccessDenied:
             continue
