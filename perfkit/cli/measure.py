@@ -1,5 +1,6 @@
 """`perfkit run`, `sweep`, `doctor`, `samples`, `manifest` and `report`."""
 
+import shlex
 import sys
 import tempfile
 import textwrap
@@ -9,7 +10,7 @@ import click
 
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, source_of
-from perfkit.config import portable, typed_path
+from perfkit.config import portable, run_command, typed_path
 from perfkit.models import MODELS
 from perfkit.request import RequestError
 from perfkit.request.plan import plan
@@ -139,19 +140,25 @@ def doctor(model: str, values: options.Values) -> None:
     """Check whether a measurement of MODEL can run.
 
     Takes the parameters of `perfkit run`. Checks versions, data and disk space; with several
-    nodes, also that all nodes connect, are alike and reach each other.
+    nodes, also that all nodes connect, are alike and reach each other. The last line says
+    whether it is ready, or what is missing.
     """
-    planned = plan(model, values)
+    try:
+        planned = plan(model, values)
+    except RequestError as error:
+        options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
     from perfkit.driver.doctor import examine_plan
 
     words = {None: "-   ", True: click.style("ok  ", fg="green")}
     words[False] = click.style("FAIL", fg="red")
-    well = True
+    failed = []
     for check in examine_plan(planned):
         text = textwrap.fill(f"{check.subject}: {check.seen}", 74, subsequent_indent=" " * 6)
         click.echo(f"{words[check.well]}  {text}")
-        well = well and check.well is not False
-    raise SystemExit(0 if well else 1)
+        failed += [check.subject] if check.well is False else []
+    if failed:
+        options.fail(f"Not ready: resolve {', '.join(dict.fromkeys(failed))}.", 1)
+    click.echo(f"Ready. To measure: {shlex.join(run_command(model, values))}")
 
 
 @options.command()

@@ -41,13 +41,15 @@ def examine_plan(plan: Plan) -> Iterator[Check]:
         value, missing = environment[fact].value, environment[fact].missing
         yield Check(None if missing else True, fact, missing or str(value))
     yield _data(config)
-    yield _free_space("outputs", resolved_path(config.outputs_dir), FREE_BYTES)
+    remedy = "free disk space, or choose another folder: -p outputs_dir FOLDER"
+    yield _free_space("outputs", resolved_path(config.outputs_dir), FREE_BYTES, remedy)
     if config.input == "dataloader":
         # Each process of the loader prepares two batches.
         batches = 2 * config.dataloader_workers * config.devices
         sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
         needed = batches * config.batch_size * sample_bytes
-        yield _free_space("shared memory", Path("/dev/shm"), needed)
+        remedy = "in a container: docker run --shm-size; or fewer: -p dataloader_workers N"
+        yield _free_space("shared memory", Path("/dev/shm"), needed, remedy)
     if config.nodes > 1:
         config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
         yield from _nodes(config, plan.protocol)
@@ -63,12 +65,13 @@ def _data(config: Config) -> Check:
     return Check(True, "data", f"{count:,} {MODELS[config.model].sample}s in {config.data_dir}")
 
 
-def _free_space(subject: str, path: Path, needed: int) -> Check:
+def _free_space(subject: str, path: Path, needed: int, remedy: str) -> Check:
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free
     seen = f"{free / 2**20:,.0f} MiB free, {needed / 2**20:,.0f} MiB needed"
-    return Check(free >= needed, subject, seen)
+    well = free >= needed
+    return Check(well, subject, seen if well else f"{seen}; {remedy}")
 
 
 def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
