@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from clusters import (
+    Namespaces,
     namespaces_missing,
     slurm_cluster,
     slurm_missing,
@@ -329,42 +330,33 @@ def test_a_missing_node_is_named_at_the_timeout(pair, request_of):
     assert wait_until_empty(pair.nodes)
 
 
-@pytest.fixture
-def cut_off(processes, request_of):
-    """Return a function that ends a two-node run by cutting its link with `cut` and returns the
-    first node's failure sentence without the node's name."""
-
-    def ended(cut):
-        with two_namespaces() as namespaces:
-            request = request_of(namespaces, measured_steps=4000, timeout=120)
-            code = faked(1000) + DRIVER
-            drivers = [start(node, request, driver=code) for node in namespaces.nodes]
-            wait_for_steps(request)
-            cut(namespaces)
-            began = time.monotonic()
-            end(*drivers)
-            assert time.monotonic() - began < 60
-            assert wait_until_empty(namespaces.nodes)
-        failure, who = result_of(request).failure, f"node 1 ({namespaces.nodes[1].address}): "
-        assert failure.code == "node_lost" and sentence(failure).startswith(who)
-        return sentence(failure).removeprefix(who)
-
-    return ended
-
-
 @pytest.mark.slow
-def test_a_link_failure_ends_the_run_on_both_nodes(cut_off):
-    if reason := namespaces_missing():
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(
+    ("cut", "programs", "detail"),
+    [
+        (Namespaces.cut, (), "no answer for"),
+        (lambda namespaces: namespaces.lose(0, 100), ("nft",), ""),
+        (lambda namespaces: namespaces.lose(1, 100), ("nft",), ""),
+    ],
+    ids=["both ways", "from node 0", "from node 1"],
+)
+def test_a_link_failure_ends_the_run_on_both_nodes(request_of, cut, programs, detail):
+    if reason := namespaces_missing(*programs):
         pytest.skip(reason)
-    assert cut_off(lambda namespaces: namespaces.cut()).startswith("no answer for")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("silent", [0, 1])
-def test_a_one_way_link_failure_ends_the_run_on_both_nodes(cut_off, silent):
-    if reason := namespaces_missing("nft"):
-        pytest.skip(reason)
-    assert cut_off(lambda namespaces: namespaces.lose(silent, 100))
+    with two_namespaces() as namespaces:
+        request = request_of(namespaces, measured_steps=4000, timeout=120)
+        code = faked(1000) + DRIVER
+        drivers = [start(node, request, driver=code) for node in namespaces.nodes]
+        wait_for_steps(request)
+        cut(namespaces)
+        began = time.monotonic()
+        end(*drivers)
+        assert time.monotonic() - began < 60
+        assert wait_until_empty(namespaces.nodes)
+    failure = result_of(request).failure
+    assert failure.code == "node_lost"
+    assert sentence(failure).startswith(f"node 1 ({namespaces.nodes[1].address}): {detail}")
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ class ClusterLauncher(Launcher):
 
     def wait_for_nodes(self, show_status: Callable[[str], None]) -> list[NodeSeen]:
         """Wait for all nodes and return each node's NodeSeen. Raises NodeError."""
-        self._wait("ready", self.config.timeout, show_status)
+        self._wait(lambda node: node.ready, self.config.timeout, show_status)
         return [self._checked(node) for node in range(self.config.nodes)]
 
     def unreachable(self) -> list[str]:
@@ -136,7 +136,7 @@ class ClusterLauncher(Launcher):
         answers = {number: self._ready(number) for number in self.nodes}
         ports = {number: (ready.address, ready.port) for number, ready in answers.items()}
         self.send(connection.Reach(ports=ports))
-        self._wait("reached", REPLY_SECONDS)
+        self._wait(lambda node: node.reached, REPLY_SECONDS, lambda _text: None)
         return [
             f"{self.node_name(number)} can't reach {self.node_name(other)}: {reason}"
             for number, node in sorted(self.nodes.items())
@@ -145,17 +145,19 @@ class ClusterLauncher(Launcher):
         ]
 
     def _wait(
-        self, answer: str, seconds: int, show_status: Callable[[str], None] | None = None
+        self,
+        answered: Callable[[Node], object],
+        seconds: int,
+        show_status: Callable[[str], None],
     ) -> None:
-        """Wait until all nodes have connected and sent this answer. Raises NodeError."""
+        """Wait until all nodes have connected and answered. Raises NodeError."""
         deadline = time.monotonic() + seconds
         while absent := [
             self.node_name(number)
             for number in range(self.config.nodes)
-            if not getattr(self.nodes.get(number), answer, None)
+            if number not in self.nodes or not answered(self.nodes[number])
         ]:
-            if show_status:
-                show_status(f"waiting for {', '.join(absent)}")
+            show_status(f"waiting for {', '.join(absent)}")
             self.poll(POLL_SECONDS)
             if self.error:
                 raise self.error
