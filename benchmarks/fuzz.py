@@ -21,7 +21,7 @@ from pathlib import Path
 import perfkit
 from perfkit.comparison.history import history
 from perfkit.config import ROOT
-from perfkit.logs.export import EXPORTERS, ExportError, texts
+from perfkit.logs.export import EXPORTERS, export
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_index, write_tables
 from perfkit.results.frames import load_steps
@@ -39,7 +39,7 @@ ODD += ["", "x", "<b>", "\0", "\x1b[2J", "2026-01-01T00:00:00+00:00", "nan", "..
 ODD += [[], {}, [1], {"x": 1}, [[]]]
 PAGES_SHARE = 0.03
 """Share of the files for which a page is written, which takes 0.3 s."""
-KNOWN = (ResultError, perfkit.ComparisonError, ExportError, SweepError)
+KNOWN = (ResultError, perfkit.ComparisonError, SweepError)
 
 
 def places(value, place=()):
@@ -97,7 +97,7 @@ def judge(folder, base, chance):
     measurement = refusable(lambda: Measurement.read(folder))
     refusable(lambda: load_steps(folder))
     if measurement:
-        refusable(lambda: texts(measurement, chance.choice([*EXPORTERS])))
+        refusable(lambda: export(measurement, chance.choice([*EXPORTERS])))
         if chance.random() < PAGES_SHARE:
             write_measurement(measurement)
 

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from perfkit.config import Protocol
 from perfkit.frameworks import FRAMEWORKS
@@ -297,13 +298,11 @@ def window_rows(ends, after=0, *, single=False, **columns):
 
     A window covers all steps since the previous print or, if `single`, only its last step.
     """
-    rows = np.zeros(len(ends), WINDOW)
     first = ends if single else np.concatenate([[after], ends])[:-1] + 1
-    known = {"rank": -1, "line": np.arange(1, len(ends) + 1), "first": first, "last": ends}
-    unknown = {name: np.nan for name in WINDOW.names if WINDOW[name].kind == "f"}
-    for name, values in (unknown | known | columns).items():
-        rows[name] = values
-    return rows
+    known = {"rank": -1, "epoch": 0, "run": 0, "line": np.arange(1, len(ends) + 1)}
+    known |= {"first": first, "last": ends} | columns
+    rows = pd.DataFrame({name: known.get(name, np.nan) for name in WINDOW}, range(len(ends)))
+    return rows.astype(dict.fromkeys(WINDOW[:6], "int64"))
 
 
 def write_many(outputs, count, seed=0, raw=True):

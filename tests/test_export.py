@@ -9,11 +9,12 @@ from click.testing import CliRunner
 from made import measured, rank_events, with_raw_files, write_all
 
 from perfkit.cli import main
-from perfkit.logs.export import EXPORTERS, ExportError, export
+from perfkit.logs.export import EXPORTERS, export
 from perfkit.logs.importing import import_logs
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import device_samples
 from perfkit.request import RequestError
+from perfkit.results.store import ResultError
 
 SECONDS = [[1.5, 0.25, 0.5, 0.125, 0.75], [2.0, 3e-05, 0.31, 0.32, 0.33]]
 
@@ -49,7 +50,7 @@ def test_dllogger_files_import_without_further_facts(measurement, tmp_path):
         assert getattr(copy.config, name) == getattr(original.config, name)
     assert copy.config.topology == "1x2"
     why = r"imported from made-\w+-1\.dllogger\.json"
-    with pytest.raises(ExportError, match=why):
+    with pytest.raises(ResultError, match=why):
         export(again, "mlperf")
 
 
@@ -63,7 +64,7 @@ def test_audit_and_import_count_exported_tokens(tmp_path):
     assert repeat.throughput == pytest.approx(2 * 4 * 4 * 64 / sum(SECONDS[0][1:]))
     (log,) = read_logs(file)
     tokens = 2 * 4 * 64 / log.windows["seconds"]
-    assert log.windows["rate"] == pytest.approx(tokens, rel=1e-12)
+    assert log.windows["rate"].to_numpy() == pytest.approx([*tokens], rel=1e-12)
     assert (device_samples(log), log.number("ranks")) == (4 * 64, 2)
     again = import_logs([file], {}, tmp_path / "again").result
     assert again.throughput.unit == "tokens/s"
@@ -135,7 +136,6 @@ def test_an_optimum_report_has_optimums_fields(measurement):
     assert latency["p50"] == pytest.approx(0.375 * 1.1)
     assert report["train"]["throughput"]["value"] == pytest.approx(16 / 1.7875)
     assert report["overall"]["latency"]["count"] == 5
-    assert report["train"]["memory"]["max_ram"] == 2e-6
 
 
 def test_an_export_without_warm_up_omits_it(tmp_path):
@@ -150,9 +150,7 @@ def test_numbers_contradicting_their_raw_steps_are_not_exported(measurement):
     raw = measurement.rank_file(2, 1)
     raw.write_text(raw.read_text().replace('"samples": 16', '"samples": 17'))
     for form in EXPORTERS:
-        with pytest.raises(
-            ExportError, match=r"made-\w+: raw steps and result differ: repeat 2"
-        ):
+        with pytest.raises(ResultError, match="raw steps and result differ: repeat 2"):
             export(measurement, form)
     assert not (measurement.folder / "exported").exists()
 
@@ -176,16 +174,13 @@ def command(*words):
     return CliRunner().invoke(main, ["export", *map(str, words)])
 
 
-def test_export_writes_or_prints_a_file_per_repeat(measurement, tmp_path):
+def test_export_writes_a_file_per_repeat(measurement, tmp_path):
     deep = tmp_path / "there" / "deep"
     done = command(measurement.folder, "--as", "mlperf", "--to", deep)
     assert done.exit_code == 0, done.output
     assert done.stdout == f"2 repeats of 1 measurement as mlperf: {deep}\n"
-    files = [deep / f"{measurement.folder.name}-{k}.mlperf.txt" for k in (1, 2)]
-    assert {*deep.iterdir()} == {*files}
-    done = command(measurement.folder, "--as", "mlperf", "--to", "-")
-    assert " repeats of 1 measurement as mlperf: stdout" in done.stderr
-    assert done.stdout == "".join(file.read_text() for file in files)
+    names = {f"{measurement.folder.name}-{k}.mlperf.txt" for k in (1, 2)}
+    assert {file.name for file in deep.iterdir()} == names
 
 
 def test_export_of_a_folder_names_left_out_measurements(measurement):
@@ -200,10 +195,7 @@ def test_export_of_a_folder_names_left_out_measurements(measurement):
 def test_export_rejects_unreadable_and_unwritable_paths(measurement, tmp_path):
     (tmp_path / "file").write_text("")
     for words, why in (
-        (
-            (tmp_path / "nothing", "--as", "mlperf"),
-            "contains no measurement",
-        ),
+        ((tmp_path / "nothing", "--as", "mlperf"), "contains no measurement"),
         (
             (measurement.folder, "--as", "mlperf", "--to", tmp_path / "file"),
             f"{tmp_path / 'file'}: File exists; use another path",

@@ -38,14 +38,19 @@ def check(log, name, seconds, every=1):
     line, rows = SUITES[name].line, log.windows
     assert log.format == name and not log.notes
     assert [*rows["last"]] == [*range(every, len(seconds) + 1, every)]
-    true = [seconds[row["first"] - 1 : row["last"]].sum() for row in rows]
+    true = [
+        seconds[begin - 1 : end].sum()
+        for begin, end in zip(rows["first"], rows["last"], strict=True)
+    ]
     near = {"rel": 1e-6, "abs": 1e-6}
     if re.search("{(mean|ms|inverse|total)", line):
-        assert rows["seconds"] == pytest.approx(true, **near)
+        assert rows["seconds"].to_numpy() == pytest.approx(true, **near)
     if "{rate" in line:
-        assert steps_of(rows) * BATCH / rows["own_rate"] == pytest.approx(true, **near)
+        assert (steps_of(rows) * BATCH / rows["own_rate"]).to_numpy() == pytest.approx(
+            true, **near
+        )
     if "{wait" in line:
-        assert rows["reader"] == pytest.approx(np.array(true) / 4, **near)
+        assert rows["reader"].to_numpy() == pytest.approx(np.array(true) / 4, **near)
     if "%f" in line or "{unix" in line:
         assert np.diff(rows["at"]) == pytest.approx(true[1:], abs=3e-6)
 
@@ -80,7 +85,11 @@ def test_printed_rates_show_whether_times_include_the_wait(read):
 def test_paddlenlps_means_restart_with_each_data_file(read):
     text = SUITES["PaddleNLP BERT, static graph"].text(np.full(30, 0.5))
     rows = read(text.replace("batch: 19,", "batch: 3,")).windows
-    assert rows[["first", "last"]].tolist() == [(1, 10), (17, 20), (21, 30)]
+    assert [*rows[["first", "last"]].itertuples(index=False, name=None)] == [
+        (1, 10),
+        (17, 20),
+        (21, 30),
+    ]
 
 
 def test_a_mean_of_rates_gives_no_time(read):
@@ -100,8 +109,10 @@ def test_a_print_with_its_first_step_covers_only_its_steps(read):
     lines = SUITES["TensorFlow official models"].text(np.full(40, 0.5)).splitlines(True)
     for kept, ends in ((lines[:1], [10]), (lines[::3], [10, 40])):
         rows = read("".join(kept)).windows
-        assert rows[["first", "last"]].tolist() == [(k - 9, k) for k in ends]
-        assert rows["seconds"] == pytest.approx(5.0)
+        assert [*rows[["first", "last"]].itertuples(index=False, name=None)] == [
+            (k - 9, k) for k in ends
+        ]
+        assert rows["seconds"].to_numpy() == pytest.approx(5.0)
 
 
 def test_a_time_since_the_last_print_covers_all_steps_since(read):
@@ -115,41 +126,6 @@ def test_a_time_since_the_last_print_covers_all_steps_since(read):
 
 
 # DLLogger's other records.
-
-
-def test_closing_figures_of_pytorch_bert_are_read(read):
-    step = SUITES["NVIDIA DLLogger, PyTorch BERT"].text(np.ones(5), 1)
-    log = read(
-        f"{step}DLL {clock(70)} -  e2e_train_time : 61.5 s training_sequences_per_second : "
-        "639.1604066135353 sequences/s final_loss : 8.557 None raw_train_time : 60.0 s\n"
-    )
-    assert {figure.name: (figure.value, figure.unit) for figure in log.reported} == {
-        "e2e_train_time": (61.5, "s"),
-        "training_sequences_per_second": (639.1604066135353, "samples/s"),
-        "final_loss": (8.557, ""),
-        "raw_train_time": (60.0, "s"),
-    }
-
-
-def test_closing_figures_of_mxnet_are_read_with_its_table(read):
-    prints = SUITES["NVIDIA DLLogger, MXNet ResNet-50"].text(np.ones(40), 20)
-    prints += f"DLL {clock(41)} - Epoch: 0  train.loss : 6.9  train.ips : 127.5 images/s\n"
-    prints += f"DLL {clock(42)} - Summary: train.ips : 127.25 images/s val.ips : 99.0 images/s"
-    text = "".join(f"[1,0]<stdout>:{line}\n" for line in prints.splitlines())
-    text += "train.ips\n           |    128    |\n" + "-" * 24 + "\n"
-    log = read(text + "     1     |   390.5   |\n     8     |   2990.5  |\n")
-    rates = [
-        (figure.name, figure.text, figure.line, figure.ranks)
-        for figure in log.reported
-        if figure.unit
-    ]
-    assert rates == [
-        ("Epoch: 0 train.ips", "127.5", 3, None),
-        ("Summary train.ips", "127.25", 4, None),
-        ("closing table train.ips", "390.5", 8, 1),
-        ("closing table train.ips", "2990.5", 9, 8),
-    ]
-    assert set(log.windows["rank"]) == {0}
 
 
 def convnets(prefix="DLLL ", zone="", batch=2048):
@@ -189,36 +165,6 @@ def test_micro_batches_do_not_double_a_throughput_by_timestamps(write, tmp_path)
         import_logs([path], given | {"batch_size": "256"}, tmp_path / "out")
 
 
-def test_closing_records_are_read_without_steps(read):
-    text = f"DLL {clock(1)} - Epoch: 0 train_throughput : 21000.5 validation : 0.5\n"
-    text += f"DLL {clock(2)} - () best_train_throughput : 22000.25 avg_img/sec : 300.5 img/s\n"
-    log = read(text)
-    assert log.format == "NVIDIA DLLogger, summaries" and not len(log.windows)
-    values = [figure.value for figure in log.reported if figure.unit]
-    assert values == [21000.5, 22000.25, 300.5]
-
-
-def test_the_end_of_an_epoch_is_read(read):
-    text = SUITES["PaddleClas, static graph"].text(np.ones(20)) + (
-        "[2026/03/02 00:00:00] ppcls INFO: END epoch:0   train  loss:  5.6825 top1:  0.0565 "
-        "batch_cost: 0.18677 s, reader_cost: 0.00070 s, batch_cost_sum: 163.42611 s,\n"
-    )
-    (figure,) = read(text).reported
-    assert figure.name == "END epoch:0 batch_cost_sum"
-    assert (figure.value, figure.text, figure.line, figure.unit) == (
-        163.42611,
-        "163.42611",
-        3,
-        "s",
-    )
-
-
-def test_the_total_of_tf_cnn_benchmarks_is_read(read):
-    text = SUITES["tf_cnn_benchmarks"].text(np.ones(20)) + "total images/sec: 978.17\n"
-    (figure,) = read(text).reported
-    assert (figure.name, figure.value, figure.unit) == ("total images/sec", 978.17, "samples/s")
-
-
 # MLPerf.
 
 MLPERF = {
@@ -252,7 +198,7 @@ def test_mlperf_gives_time_to_train_and_epochs_as_windows(read, version):
     assert shown["samples / time of all blocks"] == pytest.approx(4 * samples / 42)
     assert shown["samples / time of all epochs"] == pytest.approx(4 * samples / 32)
     assert log.fact("model") == "resnet50" and len(log.windows) == 4
-    assert log.windows["rate"] == pytest.approx(samples / 8)
+    assert log.windows["rate"].to_numpy() == pytest.approx(samples / 8)
 
 
 def test_mlperf_without_epochs_gives_figures_but_no_steps(read):
@@ -278,12 +224,6 @@ def test_mlperf_events_logged_by_every_process_count_once(read):
         "samples / time of all epochs": pytest.approx(100.0),
         "samples / time of all blocks": pytest.approx(100.0),
     }
-
-
-def test_mlperfs_bert_is_bert_large_regardless_of_the_file_name(read):
-    prints = SUITES["MXNet Speedometer"].text(np.ones(40))
-    event = mlperf_text("v1.1", (1, "submission_benchmark", "bert"))
-    assert read(event + prints, "bert_8gpu.txt").fact("model") == "bert-large"
 
 
 # Documents.
@@ -312,7 +252,7 @@ def test_every_step_of_optimum_benchmark_is_read(read, times):
 
 def test_processes_of_optimum_benchmark_are_told_apart(read):
     rows = read(optimum({"latency": {"values": [1.0, 2.0, 3.0, 4.0]}}, max_steps=2)).windows
-    steps = rows[["rank", "last", "seconds"]].tolist()
+    steps = [*rows[["rank", "last", "seconds"]].itertuples(index=False, name=None)]
     assert steps == [(0, 1, 1.0), (0, 2, 2.0), (1, 1, 3.0), (1, 2, 4.0)]
 
 
@@ -320,38 +260,6 @@ def test_a_json_object_on_one_very_long_line_is_read(read):
     part = {"latency": {"values": [0.25] * 300_000}}
     log = read(json.dumps({"report": dict.fromkeys(("overall", "warmup", "train"), part)}))
     assert len(log.windows) == 300_000 and "framework" not in log.facts
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "values"),
-    [
-        (
-            "timm, CSV",
-            "model,train_samples_per_sec,train_step_time,train_batch_size\n"
-            "resnet50,800.5,320.1,256\nvgg16,400.25,640.2,256\n",
-            {"resnet50 train_samples_per_sec": 800.5, "vgg16 train_samples_per_sec": 400.25},
-        ),
-        (
-            "optimum-benchmark, CSV",
-            "config.name,report.train.throughput.value,report.train.latency.mean\nx,120.5,0.06\n",
-            {"report.train.throughput.value": 120.5},
-        ),
-        (
-            "optimum-benchmark",
-            '{"run": {"config": {}, "report": {"train": {"throughput": {"value": 120.5}}}}}',
-            {"train throughput": 120.5},
-        ),
-        (
-            "torchbench",
-            '{"name": "x", "environ": {}, "metrics": {"a, metric=latencies": 5.5, "b": "err"}}',
-            {"a, metric=latencies": 5.5},
-        ),
-    ],
-)
-def test_tables_and_nested_reports_are_read(read, name, text, values):
-    log = read(text, "x.csv")
-    assert log.format == name and not len(log.windows)
-    assert {figure.name: figure.value for figure in log.reported} == values
 
 
 def test_a_file_without_throughput_shows_its_figures(write):
@@ -364,7 +272,9 @@ def test_a_file_without_throughput_shows_its_figures(write):
 def test_invalid_and_huge_json_numbers_are_harmless(read):
     part = {"latency": {"values": [1.5, "x", None, 10**400]}, "throughput": {"value": 10**400}}
     rows = read(optimum(part, max_steps=10**30)).windows
-    assert rows["seconds"] == pytest.approx([1.5, np.nan, np.nan, np.inf], nan_ok=True)
+    assert rows["seconds"].to_numpy() == pytest.approx(
+        [1.5, np.nan, np.nan, np.inf], nan_ok=True
+    )
     part["latency"]["values"], part["throughput"]["value"] = 5.5, 12.5
     assert not len(read(optimum(part)).windows)
     metrics = {"\ud800": 10**400, "much": True, "x" * 5000: 1.0}
@@ -425,7 +335,7 @@ def test_unix_timestamps_are_a_clock_and_text_is_rejected(write, tmp_path):
     (log,) = read_logs(write(lines), own)
     assert np.diff(log.windows["at"]) == pytest.approx(np.ones(129))
     seconds = user_format(r"it (?P<step>\d+) at (?P<seconds>\S+)", "")
-    with pytest.raises(RequestError, match=r"unusable numbers: .*'abc'"):
+    with pytest.raises(RequestError, match="'abc'"):
         import_logs([write(lines + "it 131 at abc\n")], {}, tmp_path, seconds)
 
 

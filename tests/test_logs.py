@@ -7,13 +7,14 @@ import lzma
 import os
 import re
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_writers import BATCH, SUITES, as_file, clock, paddleclas
+from log_writers import BATCH, SUITES, paddleclas
 
 from perfkit.logs import auditing, config_facts, reader
 from perfkit.logs.auditing import audit
@@ -27,8 +28,8 @@ from perfkit.messages import Message
 STEADY = np.full(140, 0.5)
 PRINTS = paddleclas(STEADY)
 ONEFLOW = SUITES["OneFlow (DLPerf)"]
-SPEEDOMETER = SUITES["MXNet Speedometer"]
-CONVNETS = SUITES["NVIDIA DLLogger, PyTorch ConvNets"]
+CASES = tomllib.loads(Path(__file__).with_name("log_cases.toml").read_text())
+"""What is read of logs: `fact` and `figure`."""
 anything = settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -37,19 +38,15 @@ anything = settings(
 # Files.
 
 
-def test_each_epoch_begins_at_step_1(read):
+def test_each_epoch_begins_at_step_1_and_an_appended_restart_is_another_run(read):
     text = "".join(paddleclas(np.full(30, epoch + 1.0), epoch=epoch) for epoch in range(3))
-    rows = read(text).windows
-    assert [*rows["epoch"]] == [0] * 3 + [1] * 3 + [2] * 3
-    assert [*rows["first"]] == [5, 11, 21] * 3 and not rows["run"].any()
-    assert rows["seconds"] == pytest.approx([6, 10, 10, 12, 20, 20, 18, 30, 30])
-
-
-def test_an_appended_restart_is_another_run(read):
-    rows = read(paddleclas(np.full(30, 1.0)) + paddleclas(np.full(20, 2.0))).windows
-    assert [*rows["run"]] == [0, 0, 0, 1, 1]
-    assert [*rows["first"]] == [5, 11, 21, 5, 11]
-    assert rows["seconds"] == pytest.approx([6, 10, 10, 12, 20])
+    rows = read(text + paddleclas(np.full(20, 2.0))).windows
+    assert [*rows["epoch"]] == [0] * 3 + [1] * 3 + [2] * 3 + [0] * 2
+    assert [*rows["run"]] == [0] * 9 + [1] * 2
+    assert [*rows["first"]] == [5, 11, 21] * 3 + [5, 11]
+    assert rows["seconds"].to_numpy() == pytest.approx(
+        [6, 10, 10, 12, 20, 20, 18, 30, 30, 12, 20]
+    )
 
 
 def test_a_training_without_windows_does_not_hide_the_next(read):
@@ -75,7 +72,7 @@ def test_interleaved_ranks_are_told_apart_by_mpiruns_prefix(read, stamp):
     for rank in range(3):
         of_rank = rows[rows["rank"] == rank]
         assert [*of_rank["first"]] == [1, 11, 21, 31] and not of_rank["run"].any()
-        assert of_rank["rate"] == pytest.approx(BATCH / (1 + rank))
+        assert of_rank["rate"].to_numpy() == pytest.approx(BATCH / (1 + rank))
 
 
 def test_interleaved_ranks_without_a_prefix_are_told_apart(read):
@@ -93,7 +90,7 @@ def trainings():
     texts = [
         f"INFO: Start with Namespace(amp=False, arch='resnetv15', batch_size={96 * n}, "
         f"gpus=[{', '.join(map(str, range(n)))}], kv_store='horovod', num_layers=50)\n"
-        f"hvd size {n}\n" + SPEEDOMETER.text(np.full(140, 1 / n))
+        f"hvd size {n}\n" + SUITES["MXNet Speedometer"].text(np.full(140, 1 / n))
         for n in (1, 8)
     ]
     return [
@@ -115,15 +112,12 @@ def test_different_configurations_in_one_file_are_told_apart(write):
     assert [figure.text for figure in eight.reported] == ["2990.5"]
 
 
-def test_a_lost_print_is_not_covered_by_the_next_one(read):
-    rows = read(ONEFLOW.text(np.ones(60)).replace("iter 30,", "iter \xff0,")).windows
+def test_a_lost_print_or_head_is_not_covered_by_the_next_print(read):
+    text = ONEFLOW.text(np.ones(60))
+    rows = read(text.replace("iter 30,", "iter \xff0,")).windows
     ends = [(1, 10), (11, 20), (31, 40), (41, 50), (51, 60)]
-    assert rows[["first", "last"]].tolist() == ends
-
-
-def test_a_file_without_its_head_claims_no_missing_steps(read):
-    text = "".join(ONEFLOW.text(np.ones(60)).splitlines(keepends=True)[3:])
-    assert [*read(text).windows["first"]] == [31, 41, 51]
+    assert [*zip(rows["first"], rows["last"], strict=True)] == ends
+    assert [*read("".join(text.splitlines(True)[3:])).windows["first"]] == [31, 41, 51]
 
 
 def test_nul_bytes_are_removed_and_noted(read):
@@ -132,16 +126,10 @@ def test_nul_bytes_are_removed_and_noted(read):
     assert log.notes == [(0, Message("nul_bytes", {"count": 5000}))]
 
 
-def test_other_encodings_are_read(read):
-    noise = "训练开始\n".encode("gb18030") + b"\xff\xfe\x80\n"
-    assert len(read(noise + PRINTS.encode() + noise).windows) == 14
-    assert len(read(PRINTS.encode("utf-16")).windows) == 14
-
-
 def test_a_truncated_last_line_is_noted_and_ignored(read):
     log = read(paddleclas(np.ones(30))[:-40])
     assert [*log.windows["last"]] == [10, 20]
-    assert log.notes == [(3, Message("no_line_end", {}))]
+    assert log.notes == [(3, Message("no_line_end"))]
 
 
 def test_an_invalid_number_becomes_nan(read):
@@ -154,27 +142,25 @@ def test_an_invalid_number_becomes_nan(read):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "is empty"),
-        (b"\0" * 10, "in no known format"),
-        (b"epoch 1: all is well\n" * 1000, "PaddleClas, static graph; "),
-        (b"epoch 1: all is well\n" * 1000, "; optimum-benchmark, CSV"),
-        (b'{"name": ', "is not valid JSON"),
-        (b'{"name": 1}', "in no known format"),
-        (b"[" * 100_000, "in no known format"),
-        (b'{"a":' * 100_000, "is not valid JSON"),
+        (b"", "empty"),
+        (b"\0" * 10, "no known format"),
+        (b"epoch 1: all is well\n" * 1000, "--format-regex reads others"),
+        (b'{"name": ', "no known format, or cut off"),
+        (b'{"name": 1}', "no known format"),
+        (b"[" * 100_000, "no known format"),
+        (b'{"a":' * 100_000, "no known format"),
         (b"PK\x03\x04" + b"x" * 100, "a zip archive"),
         (b"BZh9" + b"x" * 100, "compressed by bzip2"),
-        (gzip.compress(b"x" * 1000, mtime=0)[:-20], ""),
+        (gzip.compress(b"x" * 1000, mtime=0)[:-20], "Compressed file ended"),
     ],
 )
-def test_an_unreadable_file_is_an_error_with_its_name(read, text, message):
-    with pytest.raises(LogError, match=r"some\.log") as caught:
+def test_an_unreadable_file_is_an_error_with_its_reason(read, text, message):
+    with pytest.raises(LogError, match=message):
         read(text)
-    assert message in str(caught.value)
 
 
 def test_a_path_that_is_no_regular_file_is_rejected_at_once(tmp_path):
-    with pytest.raises(LogError, match=r"none\.log: No such file"):
+    with pytest.raises(LogError, match="No such file"):
         read_logs(tmp_path / "none.log")
     os.mkfifo(tmp_path / "pipe")
     began = time.monotonic()
@@ -198,8 +184,11 @@ def test_too_large_files_are_rejected_with_a_message(read, monkeypatch):
         with pytest.raises(LogError, match="over 2 MB"):
             read(content)
     monkeypatch.setattr(reader, "MOST_LINES", 10)
-    with pytest.raises(LogError, match="has over 10 lines; give only a part of it"):
+    with pytest.raises(LogError, match="over 10 lines; give only a part of it"):
         read("\n" * 11)
+
+
+NOISE = "训练开始\n".encode("gb18030") + b"\xff\xfe\x80\n"
 
 
 @pytest.mark.parametrize(
@@ -213,14 +202,16 @@ def test_too_large_files_are_rejected_with_a_message(read, monkeypatch):
         PRINTS.replace("epoch:", "\x1b[35mepoch:\x1b[0m", 3),
         PRINTS.replace("ppcls INFO", "root INFO"),
         "{'alpha': 0.6,\n 'batch_size': 5120}\n" + PRINTS,
+        NOISE + PRINTS.encode() + NOISE,
+        PRINTS.encode("utf-16"),
     ],
-    ids=["crlf", "cr", "gzip", "xz", "progress bar", "colours", "other logger", "printed dict"],
+    ids=["crlf", "cr", "gzip", "xz", "bar", "colours", "logger", "dict", "gb18030", "utf-16"],
 )
 def test_prints_are_read_despite_surrounding_text(read, text):
     log = read(text, "x.log.gz")
     known = np.isfinite(log.windows["at"])
     assert len(log.windows) == 14 and known.sum() >= 11
-    assert np.diff(log.windows["at"][known])[-1] == 5.0
+    assert [*log.windows["at"][known].diff()][-1] == 5.0
 
 
 def test_the_hash_is_that_of_the_original_bytes(read):
@@ -240,120 +231,28 @@ def test_losses_that_are_always_nan_are_a_finding(write):
 # Facts.
 
 
-def ppcls(*lines):
-    return "".join(f"[2026/03/02 00:00:00] ppcls INFO:     {line}\n" for line in lines)
+def text_of(case):
+    prints = case.get("prints", "PaddleClas, static graph")
+    return case.get("log", "") + (SUITES[prints].text(np.ones(20), 1) if prints else "")
 
 
-def parameters(**given):
-    """Yield logs with these parameters in both of DLLogger's formats."""
-    pairs = " ".join(f"{name} : {value} " for name, value in given.items())
-    record = {"datetime": clock(0), "type": "LOG", "step": "PARAMETER", "data": given}
-    text = CONVNETS.text(np.ones(20), 1)
-    yield f"DLL {clock(0)} - PARAMETER {pairs}\n{text}"
-    yield f"DLLL {json.dumps(record)}\n{as_file(text)}"
+@pytest.mark.parametrize("case", CASES["fact"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_facts_are_read_from_text_and_name(read, case, line_end):
+    log = read(text_of(case).replace("\n", line_end), case.get("name", "some.log"))
+    assert {name: log.fact(name) or "" for name in case["facts"]} == case["facts"]
 
 
-FLEET = """LAUNCH INFO 2023-07-28 07:14:19,033 devices: 0,1,2,3,4,5,6,7
-LAUNCH INFO 2023-07-28 07:14:19,033 nnodes: 2
-LAUNCH INFO 2023-07-28 07:14:19,034 training_script_args: ['-c', 'ppcls/configs/ResNet/\
-ResNet50_amp_O2_ultra.yaml', '-o', 'DataLoader.Train.sampler.batch_size=256']
-[2023/07/28 07:14:21] ppcls INFO:     use_dali : True
-[2023/07/28 07:14:21] ppcls INFO: Arch : 
-[2023/07/28 07:14:21] ppcls INFO:     name : ResNet50
-"""
-OF_FLEET = {"devices": 8, "nodes": 2, "ranks": 16, "batch_size": 256, "precision": "pure_fp16"}
-OF_FLEET |= {"input": "dali", "model": "resnet50"}
-SAMPLERS = ["DataLoader : ", "Eval : ", "sampler : ", "batch_size : 64", "Train : "]
-SAMPLERS += ["dataset : ", "name : ImageNetDataset", "sampler : ", "shuffle : True"]
-SAMPLERS += ["batch_size : 256"]
-NAMESPACE = (
-    "Namespace(adam_epsilon=1e-08, batch_size=32, device='gpu', gradient_merge_steps=88, "
-    "model_name_or_path='bert-base-uncased', use_amp=True, use_pure_fp16=False)\n"
-    "python -m paddle.distributed.launch --log_dir=./mylog --gpus=0,1,2,3 run_pretrain.py\n"
-)
-AMP = {"data": "/imagenet", "data_backend": "dali-cpu", "arch": "resnet50", "batch_size": 256}
-AMP |= {"amp": True, "world_size": 8}
-OF_AMP = {"input": "dali", "model": "resnet50", "batch_size": 256, "precision": "amp"}
-OF_AMP |= {"ranks": 8}
-SCALED = {"arch": "resnet50", "mode": "training_benchmark", "batch_size": 128}
-SCALED |= {"precision": "fp32", "loss_scale": 256.0, "use_tf_amp": False}
-MXNET = {"arch": "resnetv15", "num_layers": 50, "gpus": [0, 1], "kv_store": "horovod"}
-MXNET |= {"dtype": "float16", "amp": False, "batch_size": 512, "num_epochs": 3}
-OF_MXNET = {"global_batch_size": 512, "batch_size": 256, "precision": "pure_fp16"}
-ONEFLOW_HEAD = "\nmodel = resnet50\nbatch_size_per_device = 128\ngpu_num_per_node = 8\n"
-TF_CNN = "\nBatch size:  448 global\n             56 per device\nModel:       resnet50\n"
-TF_CNN += "Mode:        forward only\nDevices:     ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3']\n"
+@pytest.mark.parametrize("case", CASES["figure"])
+def test_reported_figures_are_read(read, case):
+    log = read(text_of(case))
+    assert log.format == case.get("format", case.get("prints", "PaddleClas, static graph"))
+    shown = [[figure.name, figure.text, figure.line, figure.unit] for figure in log.reported]
+    assert shown == case["figures"]
+    assert all(figure.value == float(figure.text) for figure in log.reported)
 
 
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        (PRINTS, {"framework": "paddle", "unit": "images/s", "batch_size": None, "gpu": None}),
-        (FLEET + PRINTS, OF_FLEET),
-        ((FLEET + PRINTS).replace("\n", "\r"), OF_FLEET),
-        (ppcls("AMP : ", "use_amp : False", "level : O1") + PRINTS, {"precision": "fp32"}),
-        (ppcls("AMP : ", "scale_loss : 128.0", "level : O1") + PRINTS, {"precision": "amp"}),
-        (ppcls(*SAMPLERS) + PRINTS, {"batch_size": 256}),
-        (
-            NAMESPACE + SUITES["PaddleNLP BERT, static graph"].text(np.ones(20)),
-            {"batch_size": 32, "accumulate": 88, "precision": "amp", "devices": 4}
-            | {"model": "bert", "nodes": None, "ranks": None},
-        ),
-        *((text, OF_AMP) for text in parameters(**AMP)),
-        *((text, {"precision": "fp32"}) for text in parameters(**SCALED)),
-        (
-            "hvd size 2\n" + next(parameters(**MXNET)),
-            OF_MXNET | {"devices": 2, "ranks": 2, "nodes": 1},
-        ),
-        (
-            f"{ONEFLOW_HEAD}num_nodes = 2\n{ONEFLOW.text(np.ones(20))}",
-            {"model": "resnet50", "batch_size": 128, "ranks": 16},
-        ),
-        (
-            TF_CNN + SUITES["tf_cnn_benchmarks"].text(STEADY),
-            {"ranks": 4, "batch_size": 56, "nodes": 1, "mode": "inference"},
-        ),
-        ("Device 0: NVIDIA H100 80GB HBM3\n" + PRINTS, {"gpu": "H100"}),
-        ("V100 or A100\n" + PRINTS, {"gpu": None}),
-        ("Tesla T4, layer l4\n" + PRINTS, {"gpu": "T4"}),
-        ("layer l4, block_t4\n" + PRINTS, {"gpu": None}),
-        (
-            "\x1b[31m<script>arch : <b>\x1b]0;x\x07 model = \x1b[2J\n" + PRINTS,
-            {"model": None},
-        ),
-    ],
-)
-def test_facts_are_read_from_the_text(read, text, facts):
-    log = read(text)
-    assert {name: log.fact(name) for name in facts} == facts
-
-
-@pytest.mark.parametrize(
-    ("name", "facts"),
-    [
-        (
-            "PaddleClas_ResNet50_bs256_pure_fp16_DP_N4C8_log",
-            {"batch_size": 256, "precision": "pure_fp16", "ranks": 32}
-            | {"nodes": 4, "devices": 8},
-        ),
-        ("paddle_gpu32_fp32_bs128.txt", {"ranks": 32, "precision": "fp32", "batch_size": 128}),
-        (
-            "tf_bert_base_fp16_bs96_gpu8.log",
-            {"ranks": 8, "batch_size": 96, "model": "bert", "precision": None},
-        ),
-        (
-            "2n8g/r50_b128_amp_1.log",
-            {"nodes": 2, "devices": 8, "ranks": 16, "batch_size": 128, "precision": "amp"},
-        ),
-        ("h100/x.log", {"gpu": "H100"}),
-        ("2080ti-8_fp32.log", {"gpu": "2080TI"}),
-        ("V100_LOG/x.log", {"gpu": "V100"}),
-        ("t4/x.log", {"gpu": "T4"}),
-    ],
-)
-def test_facts_are_read_from_the_name(read, name, facts):
-    log = read(PRINTS, name)
-    assert {fact: log.fact(fact) for fact in facts} == facts
+FLEET = CASES["fact"][1]["log"]
 
 
 def test_facts_have_sources_and_contradictions_are_noted(read):
@@ -379,7 +278,8 @@ def test_contradictions_are_noted_only_a_few_times(read):
 @given(data=st.data())
 def test_any_content_is_read_or_named(tmp_path, data):
     prints = [suite.text(np.ones(2), 1).strip() for suite in SUITES.values()]
-    pieces = [*prints, *trainings(), *parameters(**AMP), "{", "a,b\n1,2", "\r", "\0"]
+    logs = [case["log"] for case in CASES["fact"] + CASES["figure"] if "log" in case]
+    pieces = [*prints, *trainings(), *logs, "{", "a,b\n1,2", "\r", "\0"]
     text = "\n".join(data.draw(st.lists(st.sampled_from(pieces), max_size=12)))
     for _ in range(data.draw(st.integers(0, 3))):
         begin = data.draw(st.integers(0, len(text)))
@@ -397,16 +297,12 @@ ODD_NUMBERS = ["1e308", "-1e308", "1e-320", "1e999", "nan", "0", "-1", "9" * 12,
 def every_format():
     """Yield a text in each format, including documents and configurations."""
     yield from (suite.text(STEADY, 10) for suite in SUITES.values())
-    sizes = ppcls("Arch : ", "    name : ResNet50", "DataLoader.Train.sampler.batch_size=256")
-    sizes += " gradient_accumulation_steps=4\nDevices: ['/gpu:0', '/gpu:1']\nworld_size : 8\n"
-    yield from (sizes + PRINTS, sizes + SUITES["tf_cnn_benchmarks"].text(STEADY))
-    yield from ("".join(trainings()), *parameters(**AMP))
+    yield from (text_of(case) for case in CASES["fact"] + CASES["figure"])
+    yield from ("".join(trainings()), FLEET + SUITES["tf_cnn_benchmarks"].text(STEADY))
     part = {"latency": {"values": [0.25, 0.5]}, "throughput": {"value": 12.5}}
     arguments = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     config = {"scenario": {"max_steps": 2, "training_arguments": arguments}}
     yield json.dumps({"config": config, "report": {"overall": part, "train": part}})
-    yield json.dumps({"name": "x", "environ": {}, "metrics": {"throughput": 5.5}})
-    yield "model,train_samples_per_sec\nresnet50,800.5\nvgg16,400.25\n"
 
 
 @anything
@@ -450,7 +346,7 @@ def test_a_log_whose_figures_fail_is_named_and_the_others_audited(write, monkeyp
     monkeypatch.setattr(auditing, "Figures", figures)
     found = audit([write(PRINTS, name) for name in ("odd.log", "x.log")])
     assert [log.name.rpartition("/")[2] for log in found.logs] == ["x.log"]
-    assert re.search(r"odd\.log: .* too large", *found.left_out)
+    assert re.search(r"odd\.log: too large", *found.left_out)
 
 
 @pytest.mark.slow

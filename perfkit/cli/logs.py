@@ -133,7 +133,6 @@ def import_(
     """
     from perfkit.logs.formats import user_format
     from perfkit.logs.importing import import_logs
-    from perfkit.logs.wording import sentence
     from perfkit.report.measurement import number_words
     from perfkit.report.site import publish
     from perfkit.results.store import ResultError
@@ -144,13 +143,7 @@ def import_(
     except ResultError as error:
         raise RequestError([str(error)]) from None
     publish(measurement)
-    result = measurement.result
-    assert result.imported
-    for name, by in result.imported.facts.items():
-        value = getattr(result.config, name, None)
-        if by.params.get("value", value) != value:
-            click.echo(f"{name}: {value}, {sentence(by)}", err=True)
-    protocol = result.protocol
+    result, protocol = measurement.result, measurement.result.protocol
     steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
     click.echo(f"{number_words(result)}; {steps}", err=True)
     click.echo(measurement.page_file)
@@ -170,7 +163,7 @@ def import_(
     type=click.Choice(["dllogger", "mlperf", "optimum", "otava"]),
     help="Format of the files.",
 )
-@click.option("--to", metavar="FOLDER", help="Folder of the files; - for stdout.")
+@click.option("--to", metavar="FOLDER", help="Folder of the files.")
 def export(measurements: Path, form: str, to: str | None) -> None:
     """Write measurements in the formats of other tools.
 
@@ -179,13 +172,11 @@ def export(measurements: Path, form: str, to: str | None) -> None:
     writes a CSV per series and otava.yaml to FOLDER/history/otava, for Apache Otava:
     OTAVA_CONFIG=otava.yaml otava analyze TEST.
     """
-    from perfkit.logs.export import FOLDER, ExportError, export, texts
+    from perfkit.logs.export import FOLDER, export
     from perfkit.results.store import Measurement, ResultError, Store, folders
 
-    target = resolved_path(typed_path(to)) if to and to != "-" else None
+    target = resolved_path(typed_path(to)) if to else None
     if form == "otava":
-        if to == "-":
-            raise RequestError(["--to: otava writes several files; give a folder"])
         _export_series(measurements, target or measurements / "history" / "otava")
         return
     single = Store(measurements).result_file.is_file()
@@ -195,22 +186,15 @@ def export(measurements: Path, form: str, to: str | None) -> None:
     files, left_out = 0, 0
     for folder in found:
         try:
-            measurement = Measurement.read(folder)
-            if to == "-":
-                repeats = texts(measurement, form)
-                click.echo("".join(repeats.values()), nl=False)
-                files += len(repeats)
-            else:
-                files += len(export(measurement, form, target))
-        except (ExportError, ResultError) as error:
+            files += len(export(Measurement.read(folder), form, target))
+        except ResultError as error:
             options.print_error(f"left out: {error}")
             left_out += 1
-    beside = measurements / FOLDER if single else measurements / "*" / FOLDER
-    place = "stdout" if to == "-" else target or beside
+    place = target or (measurements / FOLDER if single else measurements / "*" / FOLDER)
     count = len(found) - left_out
-    summary = f"{files} repeats of {count} measurement{'s' * (count != 1)} as {form}: {place}"
-    click.echo(summary, err=to == "-")
-    raise SystemExit(1 if left_out else 0)
+    summary = f"{files} repeats of {count} measurement{'s' * (count != 1)} as {form}"
+    click.echo(f"{summary}: {place}")
+    raise SystemExit(left_out > 0)
 
 
 def _export_series(outputs: Path, folder: Path) -> None:

@@ -3,7 +3,7 @@
 outputs/audits/<label>/audit.json    an Audit, replaced atomically (docs/results.md)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,7 @@ Statistic = Literal[
     "mean after skipping",
 ]
 """Statistics that suites report as throughput, the simplest explanation of a number first."""
+TIMED: tuple[Statistic, ...] = ("samples/time", "clock")
 Period = Literal["all", "warm", "protocol", "steady"]
 """all: all steps; warm: without the first 20 of a training; protocol: steps 21 to 120 of one
 epoch; steady: from the step at which the steady-state test finds the final level."""
@@ -88,21 +89,16 @@ class AuditedLog(Stored):
     def fact(self, name: str) -> int | str | None:
         return self.facts[name].value if name in self.facts else None
 
-    def figure(self, statistic: str, period: str) -> Figure | None:
-        found = (f for f in self.figures if (f.statistic, f.period) == (statistic, period))
-        return next(found, None)
+    def figure(self, *periods: Period, of: Sequence[Statistic] = TIMED) -> Figure | None:
+        """Return the first known figure of these statistics and periods; by default samples /
+        time or, if no print has a time, by the prints' clock."""
+        known = {(figure.statistic, figure.period): figure for figure in self.figures}
+        return next((known[key] for key in product(of, periods) if key in known), None)
 
     @property
     def reference(self) -> Figure | None:
-        """Samples / time over the protocol's steps or, if missing, over the nearest period; by
-        the prints' clock if no print has a time."""
-        methods = product(("samples/time", "clock"), ("protocol", "warm", "all"))
-        return next((f for method in methods if (f := self.figure(*method))), None)
-
-    @property
-    def steady(self) -> Figure | None:
-        """Samples / time over all steady steps."""
-        return self.figure("samples/time", "steady") or self.figure("clock", "steady")
+        """Samples / time over the protocol's steps or, if missing, over the nearest period."""
+        return self.figure("protocol", "warm", "all")
 
 
 class Explanation(Stored):

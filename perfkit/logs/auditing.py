@@ -12,15 +12,17 @@ from perfkit.logs.claims import Audited, check_claim, claims_of_tables
 from perfkit.logs.dlperf import cases
 from perfkit.logs.findings import findings_of, together
 from perfkit.logs.formats import LogFormat
-from perfkit.logs.log import LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures
 from perfkit.reference import SHAPES, cells_of, published
-from perfkit.request import RequestError, suggest
+from perfkit.request import RequestError, not_available
 from perfkit.text.terminal import plain
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 """A printed number; commas only between thousands."""
+
+MEANING = ("rate_of", "covers", "since", "source")
+"""Fields of Semantics that an audit stores."""
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
@@ -30,9 +32,8 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         raise RequestError(problems)
     found: dict[Path, Path] = {}
     for path in paths:
-        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        for file in files:
-            found.setdefault(file.resolve(), file)
+        files = sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]
+        found.update((file.resolve(), file) for file in files)
     if not found:
         raise RequestError([f"no file in {', '.join(map(str, paths))}"])
     return [*found.values()]
@@ -57,12 +58,8 @@ def audit(
     continues without them. `given` is the format of the files if it is not a known format.
     `progress` is called with each finished file. Raises RequestError.
     """
-    problems = [
-        f"--published {table}: unknown table; known tables: {', '.join(SHAPES)}"
-        f"{suggest(table, [*SHAPES])}"
-        for table in tables
-        if table not in SHAPES
-    ]
+    unknown = [table for table in tables if table not in SHAPES]
+    problems = [not_available("--published", table, (*SHAPES,)) for table in unknown]
     if claim is not None and not 0 < _value(claim) < inf:
         problems.append(f"--claim {claim}: not a throughput; type it as printed: 10984.436")
     if not 0 <= tolerance < inf:
@@ -77,8 +74,7 @@ def audit(
                 figures = Figures(log)
                 logs.append((audited(figures), figures))
         except (ValueError, ArithmeticError) as error:
-            prefix = "" if isinstance(error, LogError) else f"{path}: unusable numbers: "
-            left_out.append(plain(portable(f"{prefix}{error}"))[:2000])
+            left_out.append(plain(portable(f"{path}: {error}"))[:2000])
         progress(path)
     if claim and len(logs) != 1:
         raise RequestError([f"--claim needs one readable log, got {len(logs)}", *left_out])
@@ -99,7 +95,7 @@ def audit(
         logs=found,
         left_out=left_out,
         claims=claims,
-        findings=together(logs, claims),
+        findings=together(found, claims),
         dlperf=cases(found),
     )
 
@@ -116,10 +112,10 @@ def audited(figures: Figures) -> AuditedLog:
         name=name,
         sha256=log.sha256,
         format=log.format,
-        rate_of=log.semantics.rate_of,
-        covers=log.semantics.covers,
-        since=log.semantics.since,
-        source=log.semantics.source,
+        **{
+            name: getattr(log.semantics, name)
+            for name in ("rate_of", "covers", "since", "source")
+        },
         facts=log.facts,
         rank=figures.rank,
         figures=figures.shown,

@@ -137,12 +137,12 @@ def waterfall(
     """Return the stages from the claim over its explanation and samples / time of the
     protocol's steps to all steady steps, as far as known, with the difference between
     successive stages."""
-    protocol = log.figure("samples/time", "protocol") or log.figure("clock", "protocol")
+    protocol, steady = log.figure("protocol"), log.figure("steady")
     stages: list[tuple[Stage, float | None, Figure | None]] = [
         ("claimed", claimed, None),
         *(("explained", best.value, best.figure) for best in explanations[:1]),
         ("protocol", protocol.throughput if protocol else None, protocol),
-        ("steady", log.steady.throughput if log.steady else None, log.steady),
+        ("steady", steady.throughput if steady else None, steady),
     ]
     found: list[WaterfallStage] = []
     for stage, value, figure in stages:
@@ -168,7 +168,7 @@ def _of_explanation(claim: Claim, log: AuditedLog) -> Iterator[Message]:
         yield Message("other_statistic", value | steps)
     if log.covers == "running" and figure.statistic in ("mean of rates", "mean after skipping"):
         yield Message("mean_of_running", {"skipped": figure.skipped})
-    warm = log.figure(figure.statistic, "warm")
+    warm = log.figure("warm", "protocol", of=[figure.statistic])
     if figure.period == "all" and not figure.skipped and warm and warm.throughput:
         share = best.value / warm.throughput - 1
         if best.devices is None and abs(share) > APART / 5:

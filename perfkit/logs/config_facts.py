@@ -98,7 +98,7 @@ class Facts:
     line). `of_format` are facts that follow from the format; empty values are ignored."""
 
     def __init__(self, **of_format: Value) -> None:
-        by = Message("by_format", {})
+        by = Message("by_format")
         self.found = {name: Sourced(value, by) for name, value in of_format.items() if value}
         self.notes: dict[tuple[str, Value], tuple[int, Message]] = {}
 
@@ -109,11 +109,9 @@ class Facts:
         for pattern in TEXT:
             for begin in sorted({0, max(0, len(text) - TEXT_LIMIT)}):
                 for value, offset in pattern.values(text[begin : begin + TEXT_LIMIT]):
-                    # Counting lines is slow, and most matches repeat known values.
-                    if self._is_new(pattern.fact, value):
-                        index = text.count("\n", 0, begin + offset) - 1
-                        line = lines[min(index, len(lines) - 1)][0]
-                        self._add(pattern.fact, value, by_line(line), line)
+                    index = text.count("\n", 0, begin + offset) - 1
+                    line = lines[min(index, len(lines) - 1)][0]
+                    self._add(pattern.fact, value, by_line(line), line)
 
     def complete(self, path: Path) -> None:
         """Add the facts in the file's name (with its folder's, in DLPerf's layout) and the GPU
@@ -126,8 +124,7 @@ class Facts:
         for searched, text in ((patterns, name), (PATH, str(path).replace("/", " / "))):
             for pattern in searched:
                 for value, _offset in pattern.values(text):
-                    if self._is_new(pattern.fact, value):
-                        self._add(pattern.fact, value, Message("by_name", {}))
+                    self._add(pattern.fact, value, Message("by_name"))
         of_images = "unit" in self.found and self.found["unit"].value == "images/s"
         for fact, how in _DATA["rules"]:
             factors, divisors = (re.findall(r"\w\w+", part) for part in how.partition("/")[::2])
@@ -139,17 +136,10 @@ class Facts:
             if whole and divisor and whole % divisor == 0 and not number_in(self.found, fact):
                 self.found[fact] = Sourced(whole // divisor, Message("by_rule", {"how": how}))
 
-    def _is_new(self, name: str, value: Value) -> bool:
-        """Whether a value is a new fact, or a contradiction not noted yet."""
-        if name not in self.found:
-            return True
-        noted = (name, value) in self.notes or len(self.notes) >= CONTRADICTIONS
-        return self.found[name].value != value and not noted
-
     def _add(self, name: str, value: Value, by: Message, line: int = 0) -> None:
-        """Add a new fact, or note its contradiction; the first value stays."""
+        """Add a new fact, or note its contradiction once; the first value stays."""
         known = self.found.setdefault(name, Sourced(value, by))
-        if known.value != value:
+        if known.value != value and len(self.notes) < CONTRADICTIONS:
             params = {"name": name, "value": value, "by": by, "other": known.value}
             message = Message("contradiction", params | {"whom": known.by})
-            self.notes[name, value] = line, message
+            self.notes.setdefault((name, value), (line, message))

@@ -9,64 +9,50 @@ the mean.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import PurePath
-from pprint import pformat
 from statistics import median
 from typing import Any, Literal
 
 from perfkit.logs.audit import AuditedLog, Case
 from perfkit.logs.recompute import END, WARMUP
 
-PATH = re.compile(r"(\d+)n(\d+)g/([^/_]+)_b(\d+)_([^/]*)_(\d+)\.log$")
-BASE = "1n1g"
+PATH = re.compile(r"(\d+)n(\d+)g/([^/_]+_b(\d+)_[^/]*)_(\d+)\.log$")
 
 
 def cases(logs: Iterable[AuditedLog]) -> list[Case]:
     """Return the runs in DLPerf's layout by model, batch size and topology, without runs whose
     clock does not cover steps 21 to 120."""
-    speeds: dict[tuple[str, int, str, int, int], dict[int, float]] = defaultdict(dict)
+    speeds: dict[tuple[str, int, int, int], dict[int, float]] = defaultdict(dict)
     for log in logs:
         found = PATH.search(PurePath(log.name).as_posix())
-        clock, batch = log.figure("clock", "protocol"), log.fact("batch_size")
+        clock, batch = log.figure("protocol", of=["clock"]), log.fact("batch_size")
         whole = clock and (clock.first, clock.last) == (WARMUP + 1, END)
         if found and clock and whole and clock.per_device and isinstance(batch, int):
-            nodes, devices, named, run = (int(found[k]) for k in (1, 2, 4, 6))
+            nodes, devices, named, run = (int(found[k]) for k in (1, 2, 4, 5))
             # As in DLPerf, the device count is the folder's and the batch size the file's.
             speed = clock.per_device / batch * named * nodes * devices
-            speeds[found[3], named, found[5], nodes, devices][run] = round(speed, 2)
-    # DLPerf names only the model, which may be ambiguous.
-    kinds = Counter(model for model, *_ in {key[:3] for key in speeds})
+            speeds[found[3], nodes, devices, named][run] = round(speed, 2)
     return [
-        Case(
-            model=model if kinds[model] == 1 else f"{model}_b{batch}_{precision}",
-            case=f"{nodes}n{devices}g",
-            batch_size=batch,
-            speeds=runs,
-        )
-        for (model, batch, precision, nodes, devices), runs in sorted(speeds.items())
+        Case(model=model, case=f"{nodes}n{devices}g", batch_size=batch, speeds=runs)
+        for (model, nodes, devices, batch), runs in sorted(speeds.items())
     ]
 
 
 def summary(found: list[Case], variant: Literal["mean", "median"]) -> dict[str, Any]:
     """Return the script's result by model and topology; `speedup` may be None."""
     speed = "average_speed" if variant == "mean" else "middle_speed"
-    shown: dict[str, Any] = {}
+    shown: dict[str, Any] = defaultdict(dict)
     for case in found:
         runs = [*case.speeds.values()]
         # The script's order of summation, so that halves are rounded alike.
         row: dict[str, Any] = {"average_speed": round(sum(runs) / len(runs), 2)}
         row |= {"batch_size_per_device": case.batch_size, "speedup": None}
         row |= {} if variant == "mean" else {speed: round(median(runs), 2)}
-        shown.setdefault(case.model, {})[case.case] = row
+        shown[case.model][case.case] = row
     for topologies in shown.values():
-        if base := topologies.get(BASE, {}).get(speed):
-            for row in topologies.values():
-                row["speedup"] = round(row[speed] / base, 2)
-    return shown
-
-
-def text(found: list[Case], variant: Literal["mean", "median"]) -> str:
-    """Return the summary as the script prints it."""
-    return pformat(summary(found, variant))
+        base = topologies.get("1n1g", {}).get(speed)
+        for row in topologies.values():
+            row["speedup"] = round(row[speed] / base, 2) if base else None
+    return dict(shown)

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfkit.logs.config_facts import Facts
 from perfkit.logs.formats import DOCUMENTS, REAL, REPORTED, semantics_of
-from perfkit.logs.log import Log, LogError, ReportedFigure, Unit, prints_of, windows_of
+from perfkit.logs.log import Log, ReportedFigure, Unit, prints_of, windows_of
 
 NAME_CHARACTERS = 100
 """Longest name or text kept of a reported figure, which is untrusted."""
@@ -92,10 +92,9 @@ def reported_figures(lines: Sequence[tuple[int, str]]) -> Iterator[ReportedFigur
 
 
 def read(path: Path, text: str) -> Log | None:
-    """Read a file that is one JSON object or one table; None if the format is unknown. Raises
-    LogError for broken JSON."""
+    """Read a file that is one JSON object or one table; None if the format is unknown."""
     is_table = not text.lstrip().startswith("{")
-    rows = _table(text) if is_table else _object(path, text)
+    rows = _table(text) if is_table else [(1, dict(_values("", parsed(text), DEPTH)))]
     first = rows[0][1] if rows else {}
     roots = {name.partition(".")[0] for name in first if name}
     for form in DOCUMENTS:
@@ -103,8 +102,8 @@ def read(path: Path, text: str) -> Log | None:
             continue
         figures = [reported for line, row in rows for reported in _figures(form, line, row)]
         steps = _first(form.get("steps"), first)
-        if figures or isinstance(steps, list):
-            seconds = steps if isinstance(steps, list) else []
+        seconds = steps if isinstance(steps, list) else []
+        if figures or seconds:
             facts = Facts(**_facts(form, first, figures))
             facts.complete(path)
             semantics = semantics_of(form)
@@ -112,19 +111,6 @@ def read(path: Path, text: str) -> Log | None:
             windows = windows_of(prints_of(prints), semantics)
             return Log(path, form["name"], "", semantics, windows, facts.found, figures)
     return None
-
-
-def _object(path: Path, text: str) -> list[Row]:
-    """Return the values of a JSON object by their dotted names, as line 1; none for JSON lines
-    or a printed Python dict."""
-    try:
-        return [(1, dict(_values("", json.loads(text), DEPTH)))]
-    except RecursionError as error:
-        raise LogError(f"{path} is not valid JSON: nested too deeply.") from error
-    except ValueError as error:
-        if isinstance(parsed(text.lstrip().partition("\n")[0]), dict) or "'" in text[:200]:
-            return []
-        raise LogError(f"{path} is not valid JSON: {error}.") from error
 
 
 def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:

@@ -60,10 +60,6 @@ DLLOGGER_KEYS = {
 PERCENTILES = (50, 90, 95, 99)
 
 
-class ExportError(ValueError):
-    """A measurement can't be exported; the message names it and the reason."""
-
-
 class Training(NamedTuple):
     """A complete repeat of a measurement, warm-up included.
 
@@ -81,20 +77,19 @@ class Training(NamedTuple):
 
 
 def _trainings(measurement: Measurement) -> Iterator[Training]:
-    """Yield the complete repeats. Raises ExportError if there are none, or if the raw steps do
+    """Yield the complete repeats. Raises ResultError if there are none, or if the raw steps do
     not match the stored numbers."""
-    result = measurement.result
+    result, why = measurement.result, ""
     if result.imported:
         files = ", ".join(log.file for log in result.imported.logs)
-        raise ExportError(f"{result.id}: imported from {files}, so it can't be exported")
-    if not result.complete_repeats:
-        raise ExportError(f"{result.id}: no complete repeat")
-    if wrong := check_against_raw(measurement):
-        raise ExportError(f"{result.id}: raw steps and result differ: {wrong[0]}")
-    try:
-        all_steps = load_steps(measurement.folder)
-    except ResultError as error:
-        raise ExportError(f"{result.id}: {error}") from error
+        why = f"imported from {files}, so it can't be exported"
+    elif not result.complete_repeats:
+        why = "no complete repeat"
+    elif wrong := check_against_raw(measurement):
+        why = f"raw steps and result differ: {wrong[0]}"
+    if why:
+        raise ResultError(f"{result.id}: {why}")
+    all_steps = load_steps(measurement.folder)
     for repeat in result.complete_repeats:
         slowest = max(repeat.ranks, key=lambda rank: rank.window_seconds).rank
         of_repeat = all_steps[all_steps["repeat"] == repeat.index].set_index("step")
@@ -189,13 +184,6 @@ def optimum(training: Training) -> str:
     samples of all steps by the mean of one step."""
     config = training.result.config
     seconds = [step["seconds"] for step in training.steps]
-    # Peak memory of the processes on a CPU; the tool's GPU fields are not all measured.
-    peaks = [rank.memory_bytes for rank in training.repeat.ranks]
-    memory: dict[str, Any] | None = None
-    if config.device == "cpu" and None not in peaks:
-        unknown = ("max_global_vram", "max_process_vram", "max_reserved", "max_allocated")
-        memory = {"unit": "MB", "max_ram": sum(peak or 0 for peak in peaks) / 1e6}
-        memory |= dict.fromkeys(unknown)
 
     def part(seconds: list[float]) -> dict[str, Any] | None:
         if not seconds:
@@ -206,10 +194,9 @@ def optimum(training: Training) -> str:
         latency |= {f"p{k}": float(np.percentile(seconds, k)) for k in PERCENTILES}
         rate = config.global_batch / config.ranks / mean
         return {
-            "memory": memory,
             "latency": latency | {"stdev": spread, "stdev_": spread / mean * 100},
             "throughput": {"unit": "samples/s", "value": rate},
-            **dict.fromkeys(("energy", "efficiency")),
+            **dict.fromkeys(("memory", "energy", "efficiency")),
         }
 
     warmup = training.warmup_steps
@@ -225,21 +212,13 @@ EXPORTERS: dict[str, tuple[Callable[[Training], str], str]] = {
 """Name -> writer of a repeat, and ending of its file name."""
 
 
-def texts(measurement: Measurement, name: str) -> dict[str, str]:
-    """Return file name -> text of each complete repeat in the format `name`. Raises ExportError
-    if the measurement can't be exported."""
-    write, ending = EXPORTERS[name]
-    return {
-        f"{measurement.result.id}-{training.repeat.index}.{ending}": write(training)
-        for training in _trainings(measurement)
-    }
-
-
 def export(measurement: Measurement, name: str, to: Path | None = None) -> list[Path]:
-    """Write the files of `texts` into `to` or the measurement's folder, and return their paths.
-    Raises ExportError or OSError."""
-    found, folder = texts(measurement, name), to or measurement.folder / FOLDER
-    make_folder(folder)
-    for file, text in found.items():
-        write_atomically(folder / file, text)
-    return [folder / file for file in found]
+    """Write each complete repeat in the format `name` into `to` or the measurement's folder,
+    and return the paths. Raises OSError, or ResultError if there is nothing to export."""
+    write, ending = EXPORTERS[name]
+    folder, files = to or measurement.folder / FOLDER, []
+    for training in _trainings(measurement):
+        files.append(folder / f"{training.result.id}-{training.repeat.index}.{ending}")
+        make_folder(folder)
+        write_atomically(files[-1], write(training))
+    return files

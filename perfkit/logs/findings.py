@@ -3,16 +3,17 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from math import isfinite, nan
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from perfkit.analysis.warnings import STANDING, untrained_losses
 from perfkit.logs.audit import AuditedLog, Claim, Figure
-from perfkit.logs.claims import APART, Audited
+from perfkit.logs.claims import APART
 from perfkit.logs.log import Log
-from perfkit.logs.recompute import END, WARMUP, Figures, Rows, inside, some_of
+from perfkit.logs.recompute import END, WARMUP, Figures, inside
 from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.results.schema import Finding
@@ -29,8 +30,6 @@ SLOW = 0.1
 SLOW_TIMES = 3
 UNSTEADY = 0.01
 """Share by which the protocol's steps must differ from the steady ones to be reported."""
-ALIKE = 3
-"""Number of losses equal to all digits that is not a coincidence in two files."""
 FEW = 10
 """Losses averaged at either end."""
 Located = Iterator[tuple[int | None, Message]]
@@ -60,7 +59,7 @@ def findings_of(name: str, figures: Figures) -> list[Finding]:
     found = [(line or None, message) for line, message in log.notes]
     is_inference = log.fact("mode") == "inference"
     found += [(None, Message("not_training"))] if is_inference else []
-    if rows:
+    if len(rows):
         found += [*_of_rows(rows, figures), *_of_pairs(figures), *_slow_print(rows)]
         found += _of_input(rows, figures.input_share or 0.0)
         found += [] if is_inference else _of_losses(log, rows)
@@ -79,13 +78,13 @@ def _storable(value: Any) -> Any:
     return plain(value) if isinstance(value, str) else value
 
 
-def _of_rows(rows: Rows, figures: Figures) -> Located:
+def _of_rows(rows: pd.DataFrame, figures: Figures) -> Located:
     steps = max((f.steps for f in figures.shown if f.period == "protocol"), default=0)
     if steps < END - WARMUP:
         yield None, Message("fewer_steps", {"steps": steps, "first": WARMUP + 1, "last": END})
     accuracy, rates = rows["accuracy"], rows["rate"]
     for code, shown in (
-        ("restarts", np.diff(rows["run"], prepend=rows["run"][0]) > 0),
+        ("restarts", rows["run"].diff() > 0),
         ("odd_rates", (rates <= 0) | np.isinf(rates)),
         ("negative_accuracy", accuracy < 0),
     ):
@@ -93,7 +92,7 @@ def _of_rows(rows: Rows, figures: Figures) -> Located:
             params: dict[str, Any] = {"count": int(shown.sum())}
             if code == "negative_accuracy":
                 params["lowest"] = float(accuracy[shown].min())
-            yield int(rows["line"][shown][0]), Message(code, params)
+            yield int(rows["line"][shown].iloc[0]), Message(code, params)
 
 
 def _of_pairs(figures: Figures) -> Located:
@@ -121,33 +120,31 @@ def _share(one: Figure, other: Figure) -> float:
     return next((a / b - 1 for a, b in (of_device, of_all) if a and b), nan)
 
 
-def _slow_print(rows: Rows) -> Located:
+def _slow_print(rows: pd.DataFrame) -> Located:
     """Yield a print that takes much of the time of the protocol's steps, or of all if none."""
     protocol = inside(rows, "protocol")
-    rows = some_of(rows, protocol) if protocol.any() else rows
+    rows = rows[protocol] if protocol.any() else rows
     steps, times = rows["steps"], rows["seconds"]
     times = times if (times > 0).any() else steps / rows["own_rate"]
-    times = np.where(np.isfinite(times), times, 0.0)
-    longest = times.argmax()
+    times = times.where(np.isfinite(times), 0.0)
+    longest = times.idxmax()
     share = float(times[longest] / times.sum()) if times.sum() > 0 else 0.0
     if share > max(SLOW, SLOW_TIMES * steps[longest] / steps.sum()):
         params = {"share": share, "steps": int(steps[longest]), "of": int(steps.sum())}
         yield int(rows["line"][longest]), Message("slow_print", params)
 
 
-def _of_input(rows: Rows, share: float) -> Located:
+def _of_input(rows: pd.DataFrame, share: float) -> Located:
     """Call a data wait a limit only if steps that wait less are faster by as much: waiting in
     an asynchronous loop alone does not prove an input limit."""
     if share <= WAIT:
         return
     from scipy.stats import kendalltau, theilslopes
 
-    rows = some_of(rows, inside(rows, "warm"))
-    wait, time = rows["reader"] / rows["steps"], rows["seconds"] / rows["steps"]
-    known = ~np.isnan(wait + time)
-    wait, time = wait[known][-2000:], time[known][-2000:]
-    spread = np.ptp(np.quantile(wait, (0.1, 0.9))) if len(wait) >= FEW else 0.0
-    if spread and spread > LIMIT_SPREAD * np.median(time):
+    known = rows[inside(rows, "warm")].dropna(subset=["reader", "seconds"])[-2000:]
+    wait, time = known["reader"] / known["steps"], known["seconds"] / known["steps"]
+    spread = wait.quantile(0.9) - wait.quantile(0.1) if len(wait) >= FEW else 0.0
+    if spread and spread > LIMIT_SPREAD * time.median():
         slope = float(theilslopes(time, wait).slope)
         if kendalltau(wait, time).pvalue < 0.01 and 0.5 <= slope <= 1.5:
             yield None, Message("input_limit", {"share": share, "slope": slope})
@@ -155,24 +152,22 @@ def _of_input(rows: Rows, share: float) -> Located:
     yield None, Message("input_wait", {"share": share})
 
 
-def _of_losses(log: Log, rows: Rows) -> Located:
+def _of_losses(log: Log, rows: pd.DataFrame) -> Located:
     """Check that the losses are those of a training, with the bounds of
     `perfkit.analysis.warnings`."""
-    loss, finite = rows["loss"], np.flatnonzero(np.isfinite(rows["loss"]))
+    losses = rows["loss"][np.isfinite(rows["loss"])]
     # Losses that are printed but not numbers are stored as infinite.
-    after = int(finite[-1]) + 1 if len(finite) else 0
-    lost = after + np.flatnonzero(~np.isnan(loss[after:]) | (len(finite) > 0))
+    lost = rows[losses.index[-1] + 1 :] if len(losses) else rows[rows["loss"].notna()]
     if len(lost):
-        yield int(rows["line"][lost[0]]), Message("loss_not_finite")
-    if not len(finite):
+        yield int(lost["line"].iloc[0]), Message("loss_not_finite")
+    if losses.empty:
         return
-    losses = loss[finite]
     few = max(min(FEW, len(losses) // 2), 1)
-    first, last = float(losses[:few].mean()), float(losses[-few:].mean())
+    first, last = float(losses.iloc[:few].mean()), float(losses.iloc[-few:].mean())
     if (model := log.fact("model")) in MODELS:
         low, high = untrained_losses(str(model))
-        earliest = float(losses[0])
-        if rows["last"][finite[0]] <= WARMUP and not low <= earliest <= high:
+        earliest = float(losses.iloc[0])
+        if rows["last"][losses.index[0]] <= WARMUP and not low <= earliest <= high:
             yield None, Message("first_loss", {"loss": earliest, "low": low, "high": high})
         if last > high:
             yield None, Message("last_loss", {"loss": last, "high": high})
@@ -183,10 +178,9 @@ def _of_losses(log: Log, rows: Rows) -> Located:
         yield None, Message("loss_not_falling", {"first": first, "last": last})
 
 
-def together(audited: list[Audited], claims: list[Claim]) -> list[Finding]:
+def together(logs: list[AuditedLog], claims: list[Claim]) -> list[Finding]:
     """Return the findings about several logs or claims together."""
-    logs = [log for log, _figures in audited]
-    found = [*_same_files(logs), *_same_losses(audited), *_super_linear(logs)]
+    found = [*_same_files(logs), *_super_linear(logs)]
     found += [*_mixed_statistics(claims), *_one_for_two(claims)]
     return [Finding(message.code, message.params) for message in found]
 
@@ -204,17 +198,6 @@ def _same_files(logs: list[AuditedLog]) -> Iterator[Message]:
         names = [*dict.fromkeys(log.name.partition("#")[0] for log in same)]
         if len(names) > 1:
             yield Message("same_file", {"files": names})
-
-
-def _same_losses(audited: list[Audited]) -> Iterator[Message]:
-    """Find files of different content whose first losses are equal to all digits."""
-    losses = [(log, figures.rows["loss"]) for log, figures in audited if figures.rows]
-    firsts = [(log, tuple(x[np.isfinite(x)][:ALIKE].tolist())) for log, x in losses]
-    distinct = [(log, first) for log, first in firsts if len({*first}) == ALIKE]
-    for begin, same in _grouped(distinct, itemgetter(1)):
-        files = {log.sha256: log.name for log, _begin in reversed(same)}
-        if len(files) > 1:
-            yield Message("same_losses", {"files": sorted(files.values()), "losses": [*begin]})
 
 
 def _super_linear(logs: list[AuditedLog]) -> Iterator[Message]:

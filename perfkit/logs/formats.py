@@ -12,31 +12,14 @@ from pydantic.dataclasses import dataclass as validated
 
 from perfkit.request import RequestError
 
-COLUMNS = {
-    **{"rank": "process", "epoch": "epoch", "step": "step, by the log's own count"},
-    "seconds": "time of a step in seconds, also the mean of several",
-    "milliseconds": "time of a step in milliseconds",
-    "steps_per_second": "steps per second",
-    "window_seconds": "time of all steps since the last print, in seconds",
-    "reader": "data wait of a step, in seconds",
-    "rate": "samples per second, or in `unit`",
-    "samples": "samples of a step",
-    **{"loss": "loss", "accuracy": "accuracy", "at": "date and time", "clock": "UNIX time"},
-    "since_index": "steps since the last reset of the means, from 0",
-    "begin": "last step before the steps that the print covers",
-}
+_DATA = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
+COLUMNS: dict[str, str] = _DATA["columns"]
 """Group name of a pattern -> meaning, with the unit."""
+REAL, MOMENT = _DATA["real"], _DATA["moment"]
+"""Patterns of a number and of a date with a time."""
 TIMES = ("seconds", "milliseconds", "steps_per_second", "window_seconds")
 WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1}
 """Columns of integers and their values if not printed."""
-REAL = (
-    r"[-+]?(?:[0-9]{1,18}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?"
-    r"|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)\b"
-)
-MOMENT = (
-    r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,6})?"
-    r"(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
-)
 
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
@@ -130,7 +113,6 @@ def _format(entry: Mapping[str, Any]) -> LogFormat:
     )
 
 
-_DATA = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
 DOCUMENTS: list[dict[str, Any]] = _DATA["document"]
 """Formats of files that are one JSON object or one table."""
 REPORTED = [

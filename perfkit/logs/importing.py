@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from math import isfinite
+from math import inf, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.config_facts import Sourced
 from perfkit.logs.findings import findings_of
 from perfkit.logs.formats import LogFormat
-from perfkit.logs.log import Log, LogError
+from perfkit.logs.log import Log
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures, step_samples
 from perfkit.logs.wording import sentence
@@ -27,6 +27,7 @@ from perfkit.models import MODELS
 from perfkit.request import RequestError, suggest, validated
 from perfkit.request.plan import typed
 from perfkit.results import schema, store
+from perfkit.results.frames import records
 from perfkit.results.summarize import (
     FIELDS,
     Basis,
@@ -129,8 +130,8 @@ def _file(log: Log) -> str:
 def _read(path: Path, form: LogFormat | None, problems: list[str]) -> list[Log]:
     try:
         found = read_logs(path, form)
-    except LogError as error:
-        problems.append(plain(str(error)))
+    except (ValueError, ArithmeticError) as error:
+        problems.append(plain(f"{path.name}: {error}"))
         return []
     if len(found) > 1:
         problems.append(
@@ -268,12 +269,9 @@ class Epoch(NamedTuple):
 
 def _epochs(log: Log) -> Iterator[Epoch]:
     """Yield the epochs in the first PRINTS windows of a log."""
-    rows = log.windows[:PRINTS]
-    found: dict[tuple[int, int], list[Window]] = {}
-    for place, row in zip(rows[["run", "epoch"]].tolist(), rows[FIELDS].tolist(), strict=True):
-        values = (value if isfinite(value) else None for value in row)
-        found.setdefault(place, []).append(dict(zip(FIELDS, values, strict=True)))
-    for (run, epoch), windows in found.items():
+    finite = log.windows[:PRINTS].replace([inf, -inf], nan)
+    for (run, epoch), of_epoch in finite.groupby(["run", "epoch"], sort=False):
+        windows = records(of_epoch[FIELDS])
         waits = [window["reader"] is not None for window in windows]
         # If it is unknown whether printed times include the printed waits, they are unusable.
         # A format that excludes the wait and never prints it excludes it from throughput, too.
@@ -315,13 +313,10 @@ def window_of(
         if protocol and all(found):
             return basis, protocol, [epoch for (epoch,) in found]
     ends = ", ".join(str(window["last"]) for window in epochs[0][0].windows[:8])
-    other = "" if requested else ", and the logs share no other window"
-    if any(len(log.windows) > PRINTS for log in logs):
-        other += f" (only the first {PRINTS:,} prints of a log are searched)"
     problem = (
         f"the prints of these logs do not cover exactly steps {wanted.warmup_steps + 1} to "
-        f"{wanted.steps}{other}: the first log's prints end at {ends} …; give logs with the "
-        "same prints, or add -p warmup_steps and -p measured_steps"
+        f"{wanted.steps}: the first log's prints end at {ends} …; give logs with the same "
+        "prints, or add -p warmup_steps and -p measured_steps"
     )
     raise RequestError([problem])
 
@@ -332,26 +327,16 @@ def _nearest(epoch: Epoch) -> list[Stretch]:
     warmup, measured = (PROTOCOLS["published"][name] for name in STEPS)
     found: list[Stretch] = []
     for basis in epoch.bases:
-        ends = _ends(epoch.ranks[0], basis)
-        begin = next((end for end in ends[:-1] if end >= warmup), ends[0])
-        last = next((end for end in ends if end >= begin + measured), ends[-1])
-        # A single printed step says nothing about unprinted steps.
-        if last > begin + 1 or (last > begin and len(epoch.windows) == 1):
+        column = "at" if basis == "clock" else basis
+        known = [window for window in epoch.ranks[0] if window[column] is not None]
+        ends = {window["last"] for window in known}
+        # The clock is known where a print ends, other times from where its steps begin.
+        ends |= {window["first"] - 1 for window in known if basis != "clock"}
+        if len(ends) > 1:
+            begin = min((end for end in ends if warmup <= end < max(ends)), default=min(ends))
+            last = min((end for end in ends if end >= begin + measured), default=max(ends))
             found.append((basis, begin + 1, last))
     return sorted(found, key=lambda s: min(s[2] - s[1] + 1, measured), reverse=True)
-
-
-def _ends(windows: Sequence[Window], basis: Basis) -> list[int]:
-    """Return the steps at which windows may begin or end: the longest series without gaps."""
-    if basis == "clock":
-        return sorted({w["last"] for w in windows if w["at"] is not None}) or [0]
-    rows: list[list[int]] = [[0]]
-    for window in windows:
-        if window[basis] is not None:
-            if rows[-1][-1] != window["first"] - 1:
-                rows.append([window["first"] - 1])
-            rows[-1].append(window["last"])
-    return max(rows, key=lambda row: row[-1] - row[0])
 
 
 def _odd_batches(
@@ -374,20 +359,17 @@ def _stored(
     folder: Path, result: schema.Result, kept: Sequence[Sequence[Window]]
 ) -> store.Measurement:
     """Store the result; keep an existing one unless its windows do not reproduce its numbers.
-    Raises RequestError if the folder can't be written."""
+    Raises OSError."""
     files, repeats = store.Store(folder), []
-    exists = files.result_file.exists()
-    if exists and not check_against_raw(store.Measurement.read(folder)):
-        return store.Measurement.read(folder)
+    if files.result_file.exists():
+        existing = store.Measurement.read(folder)
+        if not check_against_raw(existing):
+            return existing
     for repeat, windows in zip(result.repeats, kept, strict=True):
         path = files.windows_file(repeat.index)
-        try:
-            store.make_folder(path.parent)
-        except OSError as error:
-            raise RequestError([f"--outputs: {path.parent}: {error.strerror}"]) from error
+        store.make_folder(path.parent)
         store.write_atomically(path, "".join(f"{json.dumps(window)}\n" for window in windows))
         digests = store.raw_digests(store.read_raw_files(path.parent))
         repeats.append(repeat.model_copy(update={"raw_files": digests}))
-    if not exists:
-        store.write_last_result(folder, result.model_copy(update={"repeats": repeats}))
+    store.write_last_result(folder, result.model_copy(update={"repeats": repeats}))
     return store.Measurement.read(folder)

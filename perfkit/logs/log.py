@@ -4,22 +4,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from perfkit.logs.config_facts import Sourced, number_in
 from perfkit.logs.formats import WHOLE, Semantics
 from perfkit.messages import Message
 
 Unit = Literal["samples/s", "s", ""]
-WINDOW = np.dtype(
-    [(name, "i8") for name in ("line", "rank", "epoch", "run", "first", "last")]
-    + [(name, "f8") for name in ("seconds", "reader", "rate", "own_rate")]
-    + [(name, "f8") for name in ("loss", "accuracy", "at", "printed_seconds")]
-)
+WINDOW = ["line", "rank", "epoch", "run", "first", "last", "seconds", "reader", "rate"]
+WINDOW += ["own_rate", "loss", "accuracy", "at", "printed_seconds"]
 """Columns of a log's windows. A window is the steps that a print covers and no earlier print
 does: `first` to `last`, counted from 1 in their epoch. `seconds` and `reader` are sums over
 these steps. `rate` and `printed_seconds` (of a step) are as printed; `own_rate` is the rate of
@@ -45,7 +43,7 @@ class ReportedFigure:
 class Log:
     """One training of a file.
 
-    `windows` is an array of WINDOW. `facts` may have, by name: `model`, `framework`,
+    `windows` is a DataFrame of WINDOW. `facts` may have, by name: `model`, `framework`,
     `precision` (values of Config), `gpu`, `nodes`, `devices` of a node, `ranks` of all nodes,
     `batch_size` of a device in one step (without accumulation), `global_batch_size` of all
     ranks in one update, `accumulate`, `input`, `mode`, `unit`. Unknown facts are missing;
@@ -57,7 +55,7 @@ class Log:
     format: str
     sha256: str
     semantics: Semantics
-    windows: np.ndarray
+    windows: pd.DataFrame
     facts: dict[str, Sourced] = field(default_factory=dict)
     reported: list[ReportedFigure] = field(default_factory=list)
     notes: list[tuple[int, Message]] = field(default_factory=list)
@@ -75,50 +73,45 @@ class Log:
 
 
 class LogError(ValueError):
-    """A file that can't be read as a training log; the message names it and the reason."""
+    """A file can't be read as a training log; the message is the reason, without the file."""
 
 
 USUAL = 1.5
 """A print follows a lost one if its distance exceeds this many median distances."""
 RANKS = 1024
 """Ranks that are distinguished, at most."""
-Prints = dict[str, np.ndarray]
-"""Arrays by column, with a value per print: integers for `line`, WHOLE and `since` (steps that
-a mean covers; 0 if unknown), else floats, nan if not printed."""
 
 
-def prints_of(columns: Mapping[str, Sequence[Any]]) -> Prints:
-    """Convert the columns of prints, texts or numbers (None: not printed), to arrays. Columns
-    are those of a pattern, `line`, and `tag`, a rank. The lowest of several accuracies counts;
-    all times are in seconds; a printed loss that is not a number becomes infinite."""
-    moments = {"at": [*map(_moment, columns["at"])]} if "at" in columns else {}
-    parsed = {
-        name: np.array(values, object).astype(float)
-        for name, values in {**columns, **moments}.items()
-    }
-    count = len(columns["line"])
-    unknown = np.full(count, np.nan)
+def prints_of(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """Convert the columns of prints, texts or numbers (None: not printed), to numbers, with a
+    row per print. Columns are those of a pattern, `line`, and `tag`, a rank. The lowest of
+    several accuracies counts; all times are in seconds; a printed loss that is not a number
+    becomes infinite. `since` is the steps that a mean covers, 0 if unknown; values not printed
+    are as in WHOLE, else nan."""
+    texts = pd.DataFrame(columns, dtype=object)
+    if "at" in texts:
+        texts["at"] = texts["at"].map(_moment)
+    numbers = texts.astype(float)
 
-    def column(*names: str) -> np.ndarray:
+    def column(*names: str) -> "pd.Series[float]":
         """Return the first of these columns that is printed."""
-        candidates = (parsed.get(name, unknown) for name in names)
-        return reduce(lambda a, b: np.where(np.isnan(a), b, a), candidates)
+        return numbers.reindex(columns=[*names]).bfill(axis="columns")[names[0]]
 
-    parsed["milliseconds"] = column("milliseconds") / 1000
-    parsed["steps_per_second"] = 1 / column("steps_per_second")
-    prints = {name: column(name) for name in ("window_seconds", "reader", "rate", "samples")}
+    numbers["milliseconds"] = column("milliseconds") / 1000
+    numbers["steps_per_second"] = 1 / column("steps_per_second")
+    known = ("window_seconds", "reader", "rate", "samples", "loss")
+    prints = pd.DataFrame({name: column(name) for name in known})
     prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
     prints["at"] = column("clock", "at")
-    prints["accuracy"] = reduce(
-        np.fmin, (parsed[name] for name in parsed if name.startswith("accuracy")), unknown
-    )
-    printed = np.array([text is not None for text in columns.get("loss", [None] * count)], bool)
-    prints["loss"] = np.where(printed & np.isnan(column("loss")), np.inf, column("loss"))
+    prints["accuracy"] = numbers.filter(like="accuracy").min(axis="columns").astype(float)
+    if "loss" in texts:
+        prints["loss"] = prints["loss"].mask(prints["loss"].isna() & texts["loss"].notna(), inf)
     for name, missing in ({"line": 1} | WHOLE).items():
-        numbers = column(name, "tag") if name == "rank" else column(name)
-        prints[name] = np.nan_to_num(numbers, nan=missing).astype("int64")
-    step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
-    prints["since"] = np.where(index >= 0, index + 1, np.where(begin >= 0, step - begin, 0))
+        whole = column("rank", "tag") if name == "rank" else column(name)
+        prints[name] = whole.fillna(missing).astype("int64")
+    index, begin = prints["since_index"], prints["begin"]
+    since = [index + 1, prints["step"] - begin]
+    prints["since"] = np.select([index >= 0, begin >= 0], since, 0)
     return prints
 
 
@@ -133,89 +126,79 @@ def _moment(text: str | None) -> float | None:
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
 
 
-def windows_of(prints: Prints, semantics: Semantics) -> np.ndarray:
+def windows_of(prints: pd.DataFrame, semantics: Semantics) -> pd.DataFrame:
     """Return the windows of prints in their order; none for means that cover unknown steps."""
     # Ranks without a rank number print the same step one after the other.
     place = prints["epoch"] * 2**40 + prints["step"]
-    order, new = np.arange(len(place)), place != _before(place, -1)
-    turn = order - np.maximum.accumulate(np.where(new | semantics.repeats, order, 0))
-    rank = prints["rank"]
-    rank = np.where((rank >= 0) & (rank <= RANKS), rank, np.maximum(-1 - turn, -RANKS))
-    windows = np.zeros(len(place), WINDOW)
-    for number in np.unique(rank):
-        at = np.flatnonzero(rank == number)
-        of_rank = _of_rank({name: values[at] for name, values in prints.items()}, semantics)
-        for name in WINDOW.names or ():
-            windows[name][at] = of_rank[name]
-    windows["rank"] = rank
-    return windows[windows["first"] <= windows["last"]]
+    turn = place.groupby(((place.diff() != 0) | semantics.repeats).cumsum()).cumcount()
+    rank = prints["rank"].where(prints["rank"].between(0, RANKS), (-1 - turn).clip(-RANKS))
+    by_rank = prints.assign(rank=rank).groupby("rank")
+    parts = [_of_rank(of_rank, semantics) for _rank, of_rank in by_rank]
+    if not parts:
+        return pd.DataFrame(columns=WINDOW, dtype=float)
+    windows = pd.concat(parts).sort_index()
+    return windows.loc[windows["first"] <= windows["last"], WINDOW].reset_index(drop=True)
 
 
-def _before(values: np.ndarray, first: float) -> np.ndarray:
-    """Return each value's predecessor; the first one's is `first`."""
-    return np.concatenate([[first], values])[:-1]
-
-
-def _of_rank(prints: Prints, semantics: Semantics) -> Prints:
-    step, epoch = prints["step"] + 1 - semantics.counts_from, prints["epoch"]
-    change = np.diff(step, prepend=step[0] - 1)
+def _of_rank(prints: pd.DataFrame, semantics: Semantics) -> pd.DataFrame:
+    step = prints["step"] + 1 - semantics.counts_from
+    epochs, change = prints["epoch"].diff(), step.diff().fillna(1)
     backwards = change < -1 if semantics.repeats else change <= 0
-    earlier = _before(epoch, -1)
-    restarts = (epoch < earlier) | ((epoch == earlier) & backwards)
-    run = np.cumsum(restarts)
+    restarts = (epochs < 0) | ((epochs == 0) & backwards)
+    run = restarts.cumsum()
     if semantics.repeats:
         # Steps printed again count on, from the first step of their run.
-        begins = np.diff(run, prepend=-1) > 0
-        counted = np.where(begins, step, change).clip(min=1)
-        sums = np.cumsum(counted)
-        step = sums - (sums - counted)[begins][run]
-    opens = restarts | (epoch != earlier)
+        counted = change.where(run.diff() == 0, step).clip(1)
+        step = counted.groupby(run).cumsum().astype("int64")
+    opens = restarts | (epochs != 0)
     # The first step of the epoch that may be in the print's mean.
-    begin = np.where(step >= semantics.since, semantics.since, 1)
-    windows = prints | {"run": run, "first": step, "last": step, "own_rate": prints["rate"]}
+    begin = (step >= semantics.since) * (semantics.since - 1) + 1
+    windows = prints.assign(run=run, first=step, last=step, own_rate=prints["rate"])
     if semantics.covers == "running":
-        return windows | _of_running_means(windows, begin, opens)
+        return _of_running_means(windows, begin, opens)
     if semantics.covers == "window":
         windows["first"] = np.maximum(step - _reach(windows, opens) + 1, begin)
     steps = step - windows["first"] + 1
-    seconds, all_seconds = prints["seconds"], prints["window_seconds"]
     if semantics.mean_of == "rates":
-        windows["own_rate"] = np.where(steps == 1, prints["rate"], np.nan)
-    return windows | {
-        "printed_seconds": np.where(np.isnan(seconds), all_seconds / steps, seconds),
-        "seconds": np.where(np.isnan(all_seconds), seconds * steps, all_seconds),
-        "reader": prints["reader"] * steps,
-    }
+        windows["own_rate"] = prints["rate"].where(steps == 1)
+    seconds, all_seconds = prints["seconds"], prints["window_seconds"]
+    return windows.assign(
+        printed_seconds=seconds.fillna(all_seconds / steps),
+        seconds=all_seconds.fillna(seconds * steps),
+        reader=prints["reader"] * steps,
+    )
 
 
-def _of_running_means(windows: Prints, begin: np.ndarray, opens: np.ndarray) -> Prints:
-    """Return the window columns computed from running means since `begin`, as differences of
-    the sums behind consecutive prints."""
-    step = windows["last"]
-    anew = opens | (begin != _before(begin, 0))
-    first = np.where(anew, begin, _before(step, 0) + 1).astype("int64")
+def _of_running_means(
+    windows: pd.DataFrame, begin: "pd.Series[int]", opens: "pd.Series[bool]"
+) -> pd.DataFrame:
+    """Return windows of running means since `begin`: differences of the sums behind consecutive
+    prints."""
+    step, anew = windows["last"], opens | (begin.diff() != 0)
+    first = begin.where(anew, step.shift(fill_value=0) + 1)
     steps = step - begin + 1
 
-    def of_window(sums: np.ndarray) -> np.ndarray:
-        return sums - np.where(anew, 0.0, _before(sums, 0.0))
+    def of_window(sums: "pd.Series[float]") -> "pd.Series[float]":
+        return sums - sums.shift().mask(anew, 0.0)
 
-    return {
-        "first": first,
-        "printed_seconds": windows["seconds"],
-        "own_rate": (step - first + 1) / of_window(steps / windows["rate"]),
-        **{name: of_window(windows[name] * steps) for name in ("seconds", "reader")},
-    }
+    return windows.assign(
+        first=first,
+        printed_seconds=windows["seconds"],
+        own_rate=(step - first + 1) / of_window(steps / windows["rate"]),
+        seconds=of_window(windows["seconds"] * steps),
+        reader=of_window(windows["reader"] * steps),
+    )
 
 
-def _reach(windows: Prints, opens: np.ndarray) -> np.ndarray:
+def _reach(windows: pd.DataFrame, opens: "pd.Series[bool]") -> "pd.Series[int]":
     """Return the number of steps that a print covers: those since the previous print, limited
     to the usual number or to the print's own. The mean of a single print covers all steps
     before it; the steps of a single print's window time are unknown."""
     step, since = windows["last"], windows["since"]
-    gap = np.where(opens, 0, np.diff(step, prepend=step[0]))
-    usual = np.median(gap[gap > 0]) if (gap > 0).any() else 0.0
-    reach = np.where(gap > 0, gap, np.append(gap[1:], 0))
-    reach = np.where(reach <= USUAL * usual, reach, usual).astype("int64")
-    reach = np.where((since > 0) & ((reach <= 0) | (reach > since)), since, reach)
-    alone = np.where(np.isnan(windows["window_seconds"]), step, 0)
-    return np.where(reach > 0, reach, alone)
+    gap = step.diff().mask(opens, 0)
+    usual = gap[gap > 0].median() if (gap > 0).any() else 0
+    reach = gap.where(gap > 0, gap.shift(-1, fill_value=0))
+    reach = reach.where(reach <= USUAL * usual, usual).astype("int64")
+    reach = reach.mask((since > 0) & ~reach.between(1, since), since)
+    alone = step.where(windows["window_seconds"].isna(), 0)
+    return reach.where(reach > 0, alone)

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from perfkit.logs import documents
 from perfkit.logs.config_facts import Facts, number_in
-from perfkit.logs.formats import DOCUMENTS, FORMATS, LogFormat, Semantics
-from perfkit.logs.log import Log, LogError, Prints, ReportedFigure, prints_of, windows_of
+from perfkit.logs.formats import FORMATS, LogFormat, Semantics
+from perfkit.logs.log import Log, LogError, ReportedFigure, prints_of, windows_of
 from perfkit.messages import Message
 
 LARGEST_BYTES = 128 * 1024 * 1024
@@ -60,20 +61,21 @@ Notes = list[tuple[int, Message]]
 def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     """Return the trainings of a file: several if their configurations differ, else one. `given`
     is the format of the prints if it is not a known format. Raises LogError if the file can't
-    be read, is empty or too large, or has no known format."""
+    be read, is empty or too large, or has no known format; ValueError or ArithmeticError for
+    unusable numbers."""
     try:
         raw, data = _content(path)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise LogError(f"{path}: {getattr(error, 'strerror', None) or error}.") from error
+        raise LogError(getattr(error, "strerror", None) or str(error)) from error
     if not data:
-        raise LogError(f"{path} is empty.")
+        raise LogError("empty")
     if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
-        raise LogError(f"{path} has over {MOST_LINES:,} lines; give only a part of it.")
+        raise LogError(f"over {MOST_LINES:,} lines; give only a part of it")
     notes: Notes = []
     if nuls := data.count(b"\0"):
         data = data.replace(b"\0", b"")
         notes.append((0, Message("nul_bytes", {"count": nuls})))
-    text = data.decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     text = ESCAPE.sub("", text) if "\x1b" in text else text
     lines = [*_lines(text, notes)]
     if form := given or _recognised(lines, notes):
@@ -81,9 +83,8 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     elif log := documents.read(path, text):
         found = [log]
     else:
-        names = (*(form.name for form in FORMATS), *(form["name"] for form in DOCUMENTS))
-        known = "; ".join(dict.fromkeys(names))
-        raise LogError(f"{path} is in no known format. Known formats: {known}.")
+        known = "docs/reference/formats.md lists the formats"
+        raise LogError(f"no known format, or cut off; {known}, --format-regex reads others")
     digest = hashlib.sha256(raw).hexdigest()
     return [replace(log, sha256=digest) for log in found]
 
@@ -92,17 +93,17 @@ def _content(path: Path) -> tuple[bytes, bytes]:
     """Return the bytes of a file, packed and unpacked."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
-        raise LogError(f"{path} is not a regular file but {kind}.")
+        kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
+        raise LogError(f"a {kind}, not a regular file")
     with path.open("rb") as file:
         raw = data = file.read(LARGEST_BYTES + 1)
     for opened in (PACKED[magic] for magic in PACKED if raw.startswith(magic)):
         if isinstance(opened, str):
-            raise LogError(f"{path} is {opened}; unpack it first (only gzip and xz are read).")
+            raise LogError(f"{opened}; unpack it first (only gzip and xz are read)")
         with opened(io.BytesIO(raw)) as packed:
             data = packed.read(LARGEST_BYTES + 1)
     if max(len(raw), len(data)) > LARGEST_BYTES:
-        raise LogError(f"{path} is over {LARGEST_BYTES >> 20} MB; give only a part of it.")
+        raise LogError(f"over {LARGEST_BYTES >> 20} MB; give only a part of it")
     return raw, data
 
 
@@ -157,17 +158,14 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     columns, rest = (
         _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
     )
-    try:
-        prints = prints_of(columns)
-    except (ValueError, ArithmeticError) as error:
-        raise LogError(f"{path}: unusable numbers: {error}") from error
+    prints = prints_of(columns)
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
     own = [f for f in documents.reported_figures(rest) if not np.isnan(f.value)]
     reported = [*own[:REPORTED], *documents.reported(events)]
     if not form.has_steps and not len(windows) and not reported:
-        raise LogError(f"{path}: lines of {form.name} without a figure.")
-    starts = windows["line"][np.unique(windows["run"], return_index=True)[1]]
+        raise LogError(f"lines of {form.name} without a figure")
+    starts = windows.groupby("run")["line"].first()
     if form.has_steps:
         # The first print of a training may have facts, too.
         firsts = {*starts.tolist()}
@@ -191,7 +189,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
             format=form.name,
             sha256="",
             semantics=semantics,
-            windows=windows[np.isin(windows["run"], runs)],
+            windows=windows[windows["run"].isin(runs)].reset_index(drop=True),
             facts=facts.found,
             reported=[figure for figure in reported if is_own(figure, runs, facts)],
             notes=[*notes, *facts.notes.values()],
@@ -231,41 +229,38 @@ def _is_cut(match: re.Match[str]) -> bool:
     return len(match.string) in {match.end(k) for k in range(1, (match.re.groups or 0) + 1)}
 
 
-def _with_reader(semantics: Semantics, prints: Prints) -> Semantics:
+def _with_reader(semantics: Semantics, prints: pd.DataFrame) -> Semantics:
     """If a format leaves open whether its times include the data wait, decide by the printed
     samples: compare rate x seconds and rate x (reader + seconds) with them. The last batch of a
     data file has fewer samples."""
-    names = ("rate", "seconds", "reader", "samples")
-    known = ~np.any([np.isnan(prints[name]) for name in names], axis=0)
-    if semantics.reader or not known.any():
+    known = prints.dropna(subset=["rate", "seconds", "reader", "samples"])
+    if semantics.reader or known.empty:
         return semantics
-    rate, seconds, reader, samples = (prints[name][known] for name in names)
-    alone, both = (
-        np.median(np.abs(rate * time - samples.max())) for time in (seconds, seconds + reader)
-    )
+    times = known["seconds"], known["seconds"] + known["reader"]
+    samples = known["samples"].max()
+    alone, both = ((known["rate"] * time - samples).abs().median() for time in times)
     return replace(semantics, reader="in") if alone < both else semantics
 
 
-def _one_count_of_runs(windows: np.ndarray) -> np.ndarray:
+def _one_count_of_runs(windows: pd.DataFrame) -> pd.DataFrame:
     """Number the runs consistently over all ranks: a rank that first prints in a later training
     of the file has no earlier runs."""
-    lines, runs = windows["line"], windows["run"]
-    if runs.any():
-        _, firsts, rank = np.unique(windows["rank"], return_index=True, return_inverse=True)
-        # Ends of the trainings, by a rank that printed in most of them.
-        most = rank == rank[runs.argmax()]
-        ends = lines[most][np.flatnonzero(np.diff(runs[most]))]
-        runs += np.searchsorted(ends, lines[firsts])[rank]
-        runs[:] = np.unique(runs, return_inverse=True)[1]
-    return windows
+    if not windows["run"].any():
+        return windows
+    # Ends of the trainings, by a rank that printed in most of them.
+    most = windows[windows["rank"] == windows["rank"][windows["run"].idxmax()]]
+    ends = most["line"][most["run"].diff(-1) < 0]
+    firsts = windows.groupby("rank")["line"].transform("first")
+    runs = windows["run"] + np.searchsorted(ends, firsts)
+    return windows.assign(run=pd.factorize(runs, sort=True)[0])
 
 
 def _segments(
-    form: LogFormat, windows: np.ndarray, lines: Lines
+    form: LogFormat, windows: pd.DataFrame, lines: Lines
 ) -> list[tuple[list[int], Facts]]:
     """Return the groups of runs with the same configuration, and the facts of each group."""
     # Lines behind the last print of a training belong to the next training.
-    ends = windows["line"][::-1][np.unique(windows["run"][::-1], return_index=True)[1]]
+    ends = windows.groupby("run")["line"].last().tolist()
     numbers = [number for number, _line in lines]
     cuts = [0, *(bisect_right(numbers, end) for end in ends[:-1][: RUNS - 1])]
     found: list[tuple[list[int], Facts]] = []

@@ -3,7 +3,6 @@
 import os
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,10 @@ DIGITS = 6
 
 
 def sentence(message: Message, short: Mapping[str, str] | None = None) -> str:
-    """Return a message in the current language, with `short` names instead of paths of logs."""
+    """Return a message in the current language, with `short` names instead of paths of logs.
+    Findings of older versions are shown as their code."""
     shown = {name: _shown(name, value) for name, value in message.params.items()}
-    text = filled(SENTENCES[message.code], shown)
+    text = filled(SENTENCES.get(message.code, message.code), shown)
     for name, other in (short or {}).items():
         text = text.replace(name, other)
     return text
@@ -104,7 +104,9 @@ def explained_value(claim: Claim, explanation: Explanation) -> str:
 
 
 def difference_words(share: float | None) -> str:
-    return "" if share is None else f"{'+' if share > 0 else ''}{percent(share, 3)}"
+    if share is None:
+        return ""
+    return f"{'+' if round(share, 6) > 0 else ''}{percent(share, 3)}"
 
 
 def wait_words(figure: Figure | None) -> str:
@@ -117,14 +119,10 @@ def chance_words(claim: Claim) -> str:
 
 
 def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
-    """Return logs' short names: the file or, for duplicates, its path in the common folder."""
+    """Return logs' short names: their paths in the common folder."""
     paths = {log.name: Path(log.name).absolute() for log in logs}
-    files = Counter(path.name for path in paths.values())
     common = os.path.commonpath([path.parent for path in paths.values()]) if paths else ""
-    return {
-        name: path.name if files[path.name] == 1 else os.path.relpath(path, common)
-        for name, path in paths.items()
-    }
+    return {name: os.path.relpath(path, common) for name, path in paths.items()}
 
 
 def audit_text(audit: Audit) -> str:

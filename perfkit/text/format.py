@@ -32,11 +32,12 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    """Return a fraction in percent; a dash for None."""
+    """Return a fraction in percent, to 0.0001 % at most; a dash for None."""
     if share is None:
         return "–"
-    # All digits of whole percents are significant: "100 %", not "1e+02 %".
-    return f"{share * 100:.{max(digits, len(f'{abs(share) * 100:.0f}'))}g} %"
+    # Adding 0 turns -0 into 0. All digits of whole percents are significant: "100 %".
+    value = round(share * 100, 4) + 0.0
+    return f"{value:.{max(digits, len(f'{abs(value):.0f}'))}g} %"
 
 
 def peak_share(shares: Sequence[float | None]) -> str:
