@@ -6,8 +6,9 @@ import pytest
 from narrow import WORDS, replace_sizes
 from sides import PADDLE_2, config, side_of, step, use_float32
 
-from perfkit.frameworks.paddle import networks
-from perfkit.frameworks.paddle.backend import NETWORKS, DenseTensor, as_tensor
+from perfkit.frameworks.networks import NETWORKS
+from perfkit.frameworks.paddle.backend import DenseTensor, as_tensor
+from perfkit.frameworks.paddle.layers import Network
 from perfkit.models import MODELS, bert, multiply_adds, training_flops, units_per_sample
 
 SIDE = side_of("paddle")
@@ -22,7 +23,7 @@ def narrow(monkeypatch):
 @pytest.fixture
 def network(narrow):
     paddle.seed(0)
-    network = NETWORKS["bert"]()
+    network = Network(NETWORKS["bert"]())
     network.eval()
     with paddle.no_grad():
         yield network
@@ -51,15 +52,16 @@ def places(*rows):
     ],
 )
 def test_parameter_counts_match_the_published_models(framework, model, count):
-    classes, layout = side_of(framework).backend.NETWORKS, filter(None, [config(model).layout])
+    network = NETWORKS[model]()
     # Create shapes only: initializing this many weights takes seconds.
     if framework == "paddle":
         with paddle.LazyGuard():
-            sizes = [p.size for p in classes[model](*layout).parameters() if p.trainable]
+            sizes = [p.size for p in Network(network).parameters() if p.trainable]
     else:
         torch = pytest.importorskip("torch")
         with torch.device("meta"):
-            sizes = [p.numel() for p in classes[model](*layout).parameters()]
+            created = side_of("torch").backend.Network(network)
+        sizes = [p.numel() for p in created.parameters()]
     assert sum(sizes) == MODELS[model].parameters == count
 
 
@@ -132,7 +134,7 @@ def test_bert_accepts_sequences_of_512_tokens(network):
 
 
 def test_gpt_attention_is_causal(narrow):
-    network = NETWORKS["gpt"]()
+    network = Network(NETWORKS["gpt"]())
     ids = np.arange(16, dtype=np.int64)[None]
     other = np.where(np.arange(16) < 9, ids, ids + 1)
     scores = [network(as_tensor(array)).numpy() for array in (ids, other)]
@@ -143,9 +145,9 @@ def test_gpt_attention_is_causal(narrow):
 @pytest.mark.skipif(PADDLE_2, reason="Paddle 2 has no such kernel on a CPU")
 def test_fused_attention_matches_the_explicit_one(narrow, monkeypatch):
     """On a CPU this compares Paddle's CPU kernel; GPUs use the fused one."""
-    network, (ids, _labels) = NETWORKS["gpt"](), batch("gpt", sequence_length=64)
+    network, (ids, _labels) = Network(NETWORKS["gpt"]()), batch("gpt", sequence_length=64)
     written_out = network(ids)
-    monkeypatch.setattr(networks, "_has_fused_attention", lambda: True)
+    monkeypatch.setattr(Network, "has_fused_attention", staticmethod(lambda: True))
     assert np.allclose(network(ids), written_out, rtol=1e-4, atol=1e-5)
 
 

@@ -209,9 +209,9 @@ def test_dropout_has_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch,
 
         return dropped
 
-    def attending(query, key, value, *, attn_mask, dropout_p):
+    def attending(query, key, value, *, dropout_p, **named):
         seen["torch"].append((dropout_p, math.prod(query.shape[:-1]) * key.shape[-2]))
-        return attend(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p)
+        return attend(query, key, value, dropout_p=dropout_p, **named)
 
     functional = torch.nn.functional
     attend = functional.scaled_dot_product_attention

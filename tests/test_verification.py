@@ -41,8 +41,8 @@ from perfkit.worker.trace import STEPS, fixed_batch, write_trace
 
 torch = pytest.importorskip("torch")
 
-from perfkit.frameworks.torch import networks  # noqa: E402
 from perfkit.frameworks.torch.backend import Trainer  # noqa: E402
+from perfkit.frameworks.torch.layers import Network  # noqa: E402
 
 TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 64, "VOCABULARY": 1100}
 NARROW = {
@@ -153,15 +153,26 @@ def test_tensorflow_compiled_by_xla_does_the_same_work(against_paddle):
 # Planted differences in PyTorch's networks.
 
 
-def early_stride(patch):
-    """Place the stride as He et al. did, before v1.5: same parameters."""
+def after_creation(change):
+    """Call `change` with PyTorch's layers by name after their creation."""
+    create = Network.create
 
-    class Original(networks.Bottleneck):
-        def __init__(self, inputs, width, stride):
-            super().__init__(inputs, width, stride)
-            self.conv1.stride, self.conv2.stride = (stride, stride), (1, 1)
+    def created(self, network):
+        create(self, network)
+        change(self.modules_by_name)
 
-    patch.setattr(networks, "Bottleneck", Original)
+    return lambda patch: patch.setattr(Network, "create", created)
+
+
+def stride_first(layers):
+    for name, layer in layers.items():
+        if name.endswith(".conv2"):
+            first = layers[name.replace("conv2", "conv1")]
+            first.stride, layer.stride = layer.stride, first.stride
+
+
+early_stride = after_creation(stride_first)
+"""Places the stride as He et al. did, before v1.5: same parameters."""
 
 
 def batch_norm_epsilon(epsilon):
@@ -171,9 +182,19 @@ def batch_norm_epsilon(epsilon):
     )
 
 
-def bert_facts(**facts):
+def layer_norm_epsilon(epsilon):
+    usual = torch.nn.LayerNorm
     return lambda patch: patch.setattr(
-        networks, "bert", SimpleNamespace(**vars(networks.bert) | facts)
+        torch.nn, "LayerNorm", lambda width, _usual: usual(width, epsilon)
+    )
+
+
+def unmasked(patch):
+    attention = Network.attention
+    patch.setattr(
+        Network,
+        "attention",
+        lambda self, x, heads, mask, p: attention(self, x, heads, 0 * mask, p),
     )
 
 
@@ -197,7 +218,7 @@ def loss(reduction):
         words = cross_entropy(scores[0], ids, ignore_index=0, reduction=reduction)
         return words.mean() + cross_entropy(scores[1], next_sentence.flatten())
 
-    return lambda patch: patch.setattr(networks.Bert, "loss", loss)
+    return lambda patch: patch.setattr(Network, "loss", loss)
 
 
 def dropout(patch):
@@ -214,9 +235,9 @@ FIRST, LAST = ("first_update", "fp64"), ("last_update", "fp64")
         ("resnet50", early_stride, {LOSS, *UNTRAINED - {SHAPES}}, {SHAPES}),
         ("resnet50", batch_norm_epsilon(1e-3), {LOSS, GRADIENTS}, {SHAPES}),
         ("resnet50", batch_norm_epsilon(1.2e-5), {LOSS, GRADIENTS}, {SHAPES}),
-        ("bert", bert_facts(EPSILON=1e-5), {GRADIENTS}, {SHAPES}),
-        ("bert", bert_facts(EPSILON=1e-8), {GRADIENTS}, {SHAPES}),
-        ("bert", bert_facts(MASKED=0.0), {LOSS}, {SHAPES}),
+        ("bert", layer_norm_epsilon(1e-5), {GRADIENTS}, {SHAPES}),
+        ("bert", layer_norm_epsilon(1e-8), {GRADIENTS}, {SHAPES}),
+        ("bert", unmasked, {LOSS}, {SHAPES}),
         ("bert", optimizer("AdamW", eps=2e-8), {FIRST, LAST}, {GRADIENTS}),
         ("vgg16", optimizer("SGD", momentum=0.89), {LAST}, {LOSS32, LOSS, GRADIENTS, FIRST}),
         ("vgg16", optimizer("SGD", weight_decay=0.0), {FIRST}, {SHAPES}),
@@ -236,12 +257,10 @@ def test_planted_differences_are_found(
 
 
 def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
-    class Bare(networks.BertLayer):
-        def __init__(self):
-            super().__init__()
-            self.out_proj = torch.nn.Linear(32, 32, bias=False)
+    def without_bias(layers):
+        layers["layers.0.out_proj"].bias = None
 
-    monkeypatch.setattr(networks, "BertLayer", Bare)
+    after_creation(without_bias)(monkeypatch)
     checks = against_paddle("bert")
     assert disagreed(checks) == {SHAPES}
     assert "layers.0.out_proj.bias 32 | none" in checks[SHAPES].where
@@ -513,9 +532,7 @@ def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_failed_framework_is_reported_and_leaves_no_files(in_workers, run, tmp_path):
-    in_workers(
-        "import perfkit.frameworks.torch.networks as network\ndel network.ResNet50.forward"
-    )
+    in_workers("from perfkit.frameworks.torch.layers import Network\ndel Network.forward")
     status, printed = run()
     assert status == 1 and "worker_error: rank 0: NotImplementedError" in printed.err
     assert [*(tmp_path / "outputs" / FOLDER).iterdir()] == []

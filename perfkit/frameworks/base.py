@@ -289,22 +289,6 @@ class HostTimedDevice(GpuDevice):
 Device = CpuDevice | GpuDevice
 
 
-class Network(Protocol):
-    """A model in a framework: called with the first `inputs` tensors of a batch (see
-    perfkit.inputs), it returns logits of rows x classes: batch x CLASSES for images of any
-    size, (batch * tokens) x vocabulary for GPT-2, and for BERT a tuple, (batch * predictions) x
-    vocabulary for masked words and batch x 2 for the next sentence."""
-
-    inputs: int
-    attention: str | None
-    """Name of the attention without a fused kernel; None for a network without attention."""
-
-    def loss(self, logits: Any, *targets: Any) -> Any:
-        """Return the mean loss of a batch, a scalar on the device; `targets` are the remaining
-        tensors of the batch, the label of each row first. BERT's loss is the mean over masked
-        words plus the mean over next-sentence predictions."""
-
-
 class Trainer(ABC):
     """One model with its optimizer on the device of one rank.
 
@@ -437,7 +421,7 @@ class Trainer(ABC):
     def attention(self, batch: Batch) -> str | None:
         """Return the attention kernel; None for a network without attention. Does not change
         the training."""
-        return getattr(self.network, "attention", None)
+        return "unfused" if MODELS[self.config.model].sample == "sequence" else None
 
     @property
     def device(self) -> str:

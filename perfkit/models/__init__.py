@@ -1,4 +1,4 @@
-"""The models: facts that do not depend on the framework. A framework's `networks.py` builds the
+"""The models: facts that do not depend on the framework. perfkit.frameworks.networks has the
 networks."""
 
 from typing import NamedTuple, TypeVar

@@ -1,5 +1,5 @@
-"""Building blocks of the networks: a forward pass whose layers declare their parameters in a
-flat dict of arrays. Each framework's subclass provides the operations.
+"""The layers of the networks: a forward pass whose parameters are a flat dict of arrays. Each
+framework's subclass provides the operations.
 
 Convolution kernels are height x width x inputs x outputs; the axes of all other parameters are
 those of perfkit.frameworks.base.Weights.
@@ -10,27 +10,56 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from perfkit.frameworks.networks import Outline
+
 NORM_MOMENTUM = 0.9
 """Weight of the old value in batch norm's running statistics (Paddle's default)."""
 NORM_EPSILON = 1e-5
 
 Array = Any
-Fill = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-"""Returns the initial values of a parameter of that shape."""
+Arrays = dict[str, np.ndarray]
 
 
-def constant(value: float) -> Fill:
-    return lambda _random, shape: np.full(shape, value, np.float32)
+def initial_values(network: Any, seed: int) -> tuple[Arrays, Arrays]:
+    """Return the initial parameters of a network, with the axes of Weights, and its batch
+    norms' statistics: convolutions as in He et al., Delving deep into rectifiers, 2015
+    (normal), other weights with the deviation that the network states or, without it, as in
+    Glorot and Bengio, 2010 (uniform)."""
+    random = np.random.default_rng(seed)
+    parameters: Arrays = {}
+    statistics: Arrays = {}
 
+    def normal(deviation: float, *shape: int) -> np.ndarray:
+        return random.standard_normal(shape, np.float32) * np.float32(deviation)
 
-def normal(deviation: float) -> Fill:
-    return lambda random, shape: (
-        random.standard_normal(shape, np.float32) * np.float32(deviation)
-    )
-
-
-def uniform(limit: float) -> Fill:
-    return lambda random, shape: (random.random(shape, np.float32) * 2 - 1) * np.float32(limit)
+    for name, (kind, sizes, options) in Outline(network).layers.items():
+        width, weight, bias = sizes[0], f"{name}.weight", f"{name}.bias"
+        if kind == "vector":
+            parameters[name] = np.zeros(width, np.float32)
+        elif kind == "embedding":
+            rows, width, deviation = sizes
+            parameters[weight] = normal(deviation, rows, width)
+        elif kind == "convolution":
+            inputs, width, size, *_stride = sizes
+            parameters[weight] = normal(
+                (2 / (inputs * size**2)) ** 0.5, width, inputs, size, size
+            )
+        elif kind == "dense":
+            inputs, width, deviation = sizes
+            if deviation:
+                parameters[weight] = normal(deviation, inputs, width)
+            else:
+                limit = np.float32((6 / (inputs + width)) ** 0.5)
+                drawn = random.random((inputs, width), np.float32)
+                parameters[weight] = (drawn * 2 - 1) * limit
+        else:
+            parameters[weight] = np.ones(width, np.float32)
+        if kind == "batch_norm":
+            statistics[f"{name}._mean"] = np.zeros(width, np.float32)
+            statistics[f"{name}._variance"] = np.ones(width, np.float32)
+        if kind in ("dense", "batch_norm", "layer_norm") or "bias" in options:
+            parameters[bias] = np.zeros(width, np.float32)
+    return parameters, statistics
 
 
 class Forward:
@@ -38,9 +67,7 @@ class Forward:
 
     Factors of convolutions, dense layers and attention have the dtype `dtype`, as under a
     framework's autocast; norms, softmax and losses compute in `wide`, the parameters' dtype,
-    and norms return the dtype of their input. Without `parameters`, the pass is only traced and
-    records the declarations: each parameter's canonical shape and Fill, each statistic's
-    initial values.
+    and norms return the dtype of their input.
     """
 
     wide: Any = "float32"
@@ -58,7 +85,6 @@ class Forward:
     sum: ClassVar[Callable[..., Array]]
     tanh: ClassVar[Callable[..., Array]]
     transpose: ClassVar[Callable[..., Array]]
-    zeros: ClassVar[Callable[..., Array]]
 
     def __init__(
         self,
@@ -68,26 +94,12 @@ class Forward:
         statistics: Mapping[str, Array] | None = None,
     ) -> None:
         self.dtype, self.layout = dtype, layout
-        self.parameters, self.before = parameters, statistics or {}
+        self.parameters, self.before = parameters or {}, statistics or {}
         self.statistics: dict[str, Array] = {}
-        self.declared: dict[str, tuple[tuple[int, ...], Fill]] = {}
-        self.declared_statistics: dict[str, np.ndarray] = {}
         self.spatial = tuple(layout.index(axis) for axis in "HW") if "H" in layout else ()
 
-    def parameter(self, name: str, fill: Fill, *shape: int) -> Array:
-        """Return a trainable parameter of this canonical shape."""
-        if self.parameters is not None:
-            return self.parameters[name]
-        self.declared[name] = shape, fill
-        stored = (*shape[2:], shape[1], shape[0]) if len(shape) == 4 else shape
-        return self.zeros(stored, self.wide)
-
-    def statistic(self, name: str, first: float, channels: int) -> Array:
-        """Return a statistic: one untrained value per channel, initially `first`."""
-        if self.parameters is not None:
-            return self.before[name]
-        self.declared_statistics[name] = np.full(channels, first, np.float32)
-        return self.zeros((channels,), self.wide)
+    def parameter(self, name: str) -> Array:
+        return self.parameters[name]
 
     # Operations that each framework implements; those for sequences only if it trains them.
 
@@ -113,31 +125,22 @@ class Forward:
     def cross_entropies(self, logits: Array, labels: Array) -> Array:
         """Return each row's cross entropy in `wide`; `labels` may have any shape."""
 
-    # Layers.
-
-    def kernel(self, name: str, inputs: int, outputs: int, size: int) -> Array:
-        """Return a convolution's weight, initialized as in He et al., Delving deep into
-        rectifiers, 2015 (normal)."""
-        fill = normal((2 / (inputs * size**2)) ** 0.5)
-        return self.parameter(f"{name}.weight", fill, outputs, inputs, size, size)
-
-    def bias(self, name: str, width: int) -> Array:
-        return self.parameter(f"{name}.bias", constant(0.0), width)
+    # Layers. Those with parameters get their name, the activations and the sizes.
 
     def convolution(
         self,
         name: str,
         x: Array,
-        inputs: int,
-        outputs: int,
+        _inputs: int,
+        _outputs: int,
         size: int,
         stride: int = 1,
         *,
         bias: bool = False,
     ) -> Array:
-        kernel = self.cast(self.kernel(name, inputs, outputs, size), self.dtype)
+        kernel = self.cast(self.parameter(f"{name}.weight"), self.dtype)
         y = self.convolve(self.cast(x, self.dtype), kernel, size, stride)
-        return self.add_bias(y, self.bias(name, outputs)) if bias else y
+        return self.add_bias(y, self.parameter(f"{name}.bias")) if bias else y
 
     def along(self, channels: Array) -> Array:
         """Reshape one value per channel for broadcasting with activations."""
@@ -151,44 +154,59 @@ class Forward:
         """Add one value per channel to activations of images or rows."""
         return self.add(x, self.along(bias) if len(x.shape) == 4 else bias)
 
-    def norm(self, name: str, width: int) -> tuple[Array, Array]:
-        weight = self.parameter(f"{name}.weight", constant(1.0), width)
-        return weight, self.bias(name, width)
+    def norm(self, name: str) -> tuple[Array, Array]:
+        return self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
 
-    def batch_norm(self, name: str, x: Array, channels: int) -> Array:
+    def batch_norm(self, name: str, x: Array, _channels: int) -> Array:
         wide = self.cast(x, self.wide)
         axes = (0, *self.spatial)
         mean = self.mean(wide, axis=axes)
         variance = self.mean((wide - self.along(mean)) ** 2, axis=axes)
-        self.keep_statistics(name, mean, variance, channels)
-        weight, bias = self.norm(name, channels)
+        self.keep_statistics(name, mean, variance)
+        weight, bias = self.norm(name)
         scale = weight * self.rsqrt(variance + NORM_EPSILON)
         offset = bias - mean * scale
         return self.cast(wide * self.along(scale) + self.along(offset), x.dtype)
 
-    def keep_statistics(self, name: str, mean: Array, variance: Array, channels: int) -> None:
+    def keep_statistics(self, name: str, mean: Array, variance: Array) -> None:
         """Update batch norm's running statistics with those of this batch."""
-        for part, value, first in (("_mean", mean, 0.0), ("_variance", variance, 1.0)):
-            before = self.statistic(f"{name}.{part}", first, channels)
-            updated = NORM_MOMENTUM * before + (1 - NORM_MOMENTUM) * value
-            self.statistics[f"{name}.{part}"] = updated
+        for part, value in ((f"{name}._mean", mean), (f"{name}._variance", variance)):
+            kept = NORM_MOMENTUM * self.before[part]
+            self.statistics[part] = kept + (1 - NORM_MOMENTUM) * value
 
-    def layer_norm(self, name: str, x: Array, width: int, epsilon: float) -> Array:
+    def layer_norm(self, name: str, x: Array, _width: int, epsilon: float) -> Array:
         wide = self.cast(x, self.wide)
         wide = wide - self.mean(wide, axis=-1, keepdims=True)
         wide = wide * self.rsqrt(self.mean(wide * wide, axis=-1, keepdims=True) + epsilon)
-        weight, bias = self.norm(name, width)
+        weight, bias = self.norm(name)
         return self.cast(wide * weight + bias, x.dtype)
 
-    def dense(self, name: str, x: Array, inputs: int, outputs: int, fill: Fill) -> Array:
+    def dense(self, name: str, x: Array, *_sizes: Any) -> Array:
         """Apply a dense layer with bias to the last axis."""
-        weight = self.parameter(f"{name}.weight", fill, inputs, outputs)
-        y = self.product(self.cast(x, self.dtype), self.cast(weight, self.dtype))
-        return self.add_bias(y, self.bias(name, outputs))
+        weight, bias = self.norm(name)
+        return self.add_bias(self.product(*map(self.factor, (x, weight))), bias)
 
-    def embedding(self, name: str, size: int, width: int, deviation: float) -> Array:
+    def factor(self, x: Array) -> Array:
+        """Return `x` as a factor of a product."""
+        return self.cast(x, self.dtype)
+
+    def embedding(self, name: str, *_sizes: Any) -> Array:
         """Return an embedding table of size x width."""
-        return self.parameter(f"{name}.weight", normal(deviation), size, width)
+        return self.parameter(f"{name}.weight")
+
+    def vector(self, name: str, _width: int) -> Array:
+        """Return a parameter with one axis, initially 0."""
+        return self.parameter(name)
+
+    def logits(self, x: Array, table: Array, bias: Array | None = None) -> Array:
+        """Return the products of all rows of `x` with all rows of an embedding table, as one
+        matrix."""
+        y = self.product(self.factor(x), self.factor(table), transposed=True)
+        return self.reshape(y if bias is None else self.add_bias(y, bias), (-1, y.shape[-1]))
+
+    def causal_mask(self, x: Array) -> Any:
+        """Return the mask for attention to no later token; None if attention applies it."""
+        return np.triu(np.full((x.shape[1], x.shape[1]), -np.inf, np.float32), 1)
 
     def attention(
         self, parts: Iterable[Array], heads: int, mask: Array, dropout: float
@@ -202,7 +220,7 @@ class Forward:
         scores = self.product(query * query.shape[-1] ** -0.5, key, transposed=True)
         weights = self.softmax(self.cast(scores, self.wide) + self.cast(mask, self.wide))
         weights = self.dropout(weights, dropout) if dropout else weights
-        attended = self.product(self.cast(weights, self.dtype), value)
+        attended = self.product(self.factor(weights), value)
         attended = self.transpose(attended, (0, 2, 1, 3))
         return self.reshape(attended, (*attended.shape[:2], -1))
 
@@ -230,6 +248,10 @@ class Forward:
         x = self.transpose(x, [self.layout.index(axis) for axis in "NCHW"])
         return self.reshape(x, (x.shape[0], -1))
 
-
-def mean_loss(run: Forward, logits: Array, labels: Array) -> Array:
-    return run.mean(run.cross_entropies(logits, labels))
+    def cross_entropy(self, logits: Array, labels: Array, ignored: int | None = None) -> Array:
+        """Return the mean over the rows whose label is not `ignored`."""
+        losses = self.cross_entropies(logits, labels)
+        if ignored is None:
+            return self.mean(losses)
+        counted = self.cast(self.reshape(labels, (-1,)) != ignored, self.wide)
+        return self.sum(losses * counted) / self.maximum(self.sum(counted), 1)

@@ -16,8 +16,8 @@ import numpy as np
 from perfkit.config import Config
 from perfkit.frameworks import base
 from perfkit.frameworks.base import PARTS
-from perfkit.frameworks.functional.layers import Forward
-from perfkit.frameworks.functional.networks import VGG16, Bert, Gpt, ResNet50
+from perfkit.frameworks.functional.layers import initial_values
+from perfkit.frameworks.networks import NETWORKS
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
 """XLA's dtype name -> NumPy's."""
@@ -52,8 +52,6 @@ def profile(
     return dict.fromkeys(PARTS) | measured | {"communication": 0.0}
 
 
-NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
-
 EPSILON = 1e-8
 """Adam's epsilon."""
 SLOTS = {"momentum": 1, "adamw": 2}
@@ -75,26 +73,13 @@ class Trainer(base.Trainer):
         super().__init__(config)
         self.network = NETWORKS[config.model]()
         self.layout = str(config.layout)
-        run, random = self.declare(), np.random.default_rng(config.seed)
-        initial = {name: fill(random, shape) for name, (shape, fill) in run.declared.items()}
-        self.parameters = sum(array.size for array in initial.values())
+        initial = initial_values(self.network, config.seed)
         self.values, self.statistics = (
             {name: self.hold(self.from_canonical(name, a)) for name, a in arrays.items()}
-            for arrays in (initial, run.declared_statistics)
+            for arrays in initial
         )
+        self.parameters = sum(array.size for array in initial[0].values())
         self.gathered: Values | None = None
-
-    def examples(self) -> list[tuple[tuple[int, ...], str]]:
-        """Return shape and dtype of an example of each of the network's inputs."""
-        example: tuple[tuple[int, ...], str] = (1, 16), "int32"
-        if self.config.layout:
-            sizes = {"N": 1, "C": 3, "H": 64, "W": 64}
-            example = tuple(sizes[axis] for axis in self.config.layout), "float32"
-        return [example] * self.network.inputs
-
-    @abstractmethod
-    def declare(self) -> Forward:
-        """Trace `network` and return the forward pass with its declarations."""
 
     @staticmethod
     @abstractmethod

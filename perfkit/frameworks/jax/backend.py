@@ -77,7 +77,6 @@ class Forward(layers.Forward):
     sum = staticmethod(jnp.sum)
     tanh = staticmethod(jnp.tanh)
     transpose = staticmethod(jnp.transpose)
-    zeros = staticmethod(jnp.zeros)
 
     # Follows JAX's jax_enable_x64.
     wide = property(lambda _self: param_dtype())
@@ -177,12 +176,6 @@ class Trainer(functional.Trainer):
         self.key: Array | None = jax.random.key(config.seed)
         self.backward_pass = jax.jit(self._backward, donate_argnums=(1, 2, 3))
         self.optimizer_step = jax.jit(self._update, donate_argnums=(0, 2))
-
-    def declare(self) -> Forward:
-        run = Forward(param_dtype(), self.layout)
-        examples = (jax.ShapeDtypeStruct(*example) for example in self.examples())
-        jax.eval_shape(partial(self.network, run), *examples)
-        return run
 
     @staticmethod
     def hold(array: np.ndarray) -> Array:

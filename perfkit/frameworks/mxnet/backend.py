@@ -19,7 +19,7 @@ from perfkit.frameworks import base
 from perfkit.frameworks.base import CpuDevice, Device, dtype_name
 from perfkit.frameworks.functional import layers
 from perfkit.frameworks.functional import trainer as functional
-from perfkit.frameworks.functional.layers import NORM_EPSILON, NORM_MOMENTUM, Fill
+from perfkit.frameworks.functional.layers import NORM_EPSILON, NORM_MOMENTUM
 from perfkit.models import MOMENTUM
 
 Symbol = Any
@@ -37,19 +37,14 @@ class Forward(layers.Forward):
         super().__init__(*values)
         self.drops = drops
 
-    def parameter(self, name: str, fill: Fill, *shape: int) -> Symbol:
-        self.declared[name] = shape, fill
-        return mx.sym.var(name)
-
-    def statistic(self, name: str, first: float, channels: int) -> Symbol:
-        self.declared_statistics[name] = np.full(channels, first, np.float32)
+    def parameter(self, name: str) -> Symbol:
         return mx.sym.var(name)
 
     def convolution(
         self,
         name: str,
         x: Symbol,
-        inputs: int,
+        _inputs: int,
         outputs: int,
         size: int,
         stride: int = 1,
@@ -58,8 +53,8 @@ class Forward(layers.Forward):
     ) -> Symbol:
         return mx.sym.Convolution(
             x,
-            self.kernel(name, inputs, outputs, size),
-            *([self.bias(name, outputs)] if bias else []),
+            self.parameter(f"{name}.weight"),
+            *([self.parameter(f"{name}.bias")] if bias else []),
             no_bias=not bias,
             num_filter=outputs,
             kernel=(size, size),
@@ -67,16 +62,15 @@ class Forward(layers.Forward):
             pad=(size // 2, size // 2),
         )
 
-    def batch_norm(self, name: str, x: Symbol, channels: int) -> Symbol:
-        weight, bias = self.norm(name, channels)
-        mean = self.statistic(f"{name}._mean", 0.0, channels)
-        variance = self.statistic(f"{name}._variance", 1.0, channels)
+    def batch_norm(self, name: str, x: Symbol, _channels: int) -> Symbol:
+        statistics = (self.parameter(f"{name}.{part}") for part in ("_mean", "_variance"))
         settings: dict[str, Any] = {"eps": NORM_EPSILON, "momentum": NORM_MOMENTUM}
-        return mx.sym.BatchNorm(x, weight, bias, mean, variance, fix_gamma=False, **settings)
+        return mx.sym.BatchNorm(x, *self.norm(name), *statistics, fix_gamma=False, **settings)
 
-    def dense(self, name: str, x: Symbol, inputs: int, outputs: int, fill: Fill) -> Symbol:
-        weight = self.parameter(f"{name}.weight", fill, inputs, outputs)
-        return mx.sym.FullyConnected(x, weight, self.bias(name, outputs), num_hidden=outputs)
+    def dense(
+        self, name: str, x: Symbol, _inputs: int, outputs: int, _deviation: Any
+    ) -> Symbol:
+        return mx.sym.FullyConnected(x, *self.norm(name), num_hidden=outputs)
 
     def dropout(self, x: Symbol, rate: float) -> Symbol:
         return mx.sym.Dropout(x, p=rate) if self.drops else x
@@ -120,21 +114,16 @@ class Trainer(functional.Trainer):
         super().__init__(config)
         self.build(drops=True)
 
-    def declare(self, *, drops: bool = True) -> Forward:
-        self.run = Forward(Forward.wide, self.layout, drops=drops)
-        self.logits = self.network(self.run, mx.sym.var("images", dtype=Forward.wide))
-        return self.run
-
     @staticmethod
     def hold(array: np.ndarray) -> mx.nd.NDArray:
         return mx.nd.array(array, dtype=Forward.wide)
 
     def build(self, *, drops: bool) -> None:
         """Recreate the block and its optimizer, keeping the values."""
-        self.declare(drops=drops)
-        self.block = mx.gluon.SymbolBlock(
-            self.logits, [mx.sym.var("images", dtype=Forward.wide)]
-        )
+        images = mx.sym.var("images", dtype=Forward.wide)
+        self.run = Forward(Forward.wide, self.layout, drops=drops)
+        self.logits = self.network(self.run, images)
+        self.block = mx.gluon.SymbolBlock(self.logits, [images])
         self.block.cast(Forward.wide)
         parameters = self.block.collect_params()
         for name, value in (self.values | self.statistics).items():

@@ -16,10 +16,11 @@ import paddle
 from paddle.nn.functional.flash_attention import sdp_kernel
 
 from perfkit.config import Config
-from perfkit.frameworks import base
+from perfkit.frameworks import base, modules
 from perfkit.frameworks.base import CpuDevice, Device, GpuDevice, HostTimedDevice, dtype_name
+from perfkit.frameworks.networks import NETWORKS
 from perfkit.frameworks.paddle import TUNING_FLAGS
-from perfkit.frameworks.paddle.networks import VGG16, Bert, Gpt, ResNet50
+from perfkit.frameworks.paddle.layers import Network
 from perfkit.frameworks.paddle.strategy import Strategy
 from perfkit.models import MOMENTUM, OptimizerSettings
 
@@ -35,7 +36,6 @@ PRODUCTS = (
 """Paddle's matrix-product operators, by their names in dynamic and static graphs."""
 DTYPES = ("float16", "bfloat16", "float32", "other")
 """Dtypes by which Paddle counts the calls of an operator, in this order."""
-NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
 FUSED_ATTENTION = re.compile("flash_attn|memory_efficient_attention")
 core = paddle.base.core
 DenseTensor = getattr(core, "DenseTensor", None) or core.LoDTensor
@@ -90,14 +90,14 @@ def _flag(flag: str) -> str:
         return "not in this build of Paddle"
 
 
-class Trainer(base.Trainer):
+class Trainer(modules.Trainer):
+    no_grad = staticmethod(paddle.no_grad)
     variables = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         tune(config)
-        # Only networks for images take a layout.
-        self.network = NETWORKS[config.model](*filter(None, [config.layout]))
+        self.network = Network(NETWORKS[config.model](), config.layout)
         self.parameters = sum(p.size for _, p in self.named_parameters())
         fused = config.device == "gpu" and config.tunes("fused_optimizer")
         self.optimizer = build_optimizer(self.optimizer_settings, self.network, fused=fused)
@@ -113,7 +113,7 @@ class Trainer(base.Trainer):
         )
         self.skipped = 0
         self.strategy = Strategy(config)
-        self.forward: Any = self.network
+        self.forward = self.network
         if config.execution == "static":
             self.forward = paddle.jit.to_static(
                 self.network, full_graph=True, **self.strategy.to_static
@@ -121,15 +121,6 @@ class Trainer(base.Trainer):
         self.parallel = config.ranks > 1
         if self.parallel:
             self.forward = paddle.DataParallel(self.forward, **self.strategy.data_parallel)
-
-    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> paddle.Tensor:
-        with self.forward.no_sync() if self.parallel and not sync_gradients else nullcontext():
-            with self._auto_cast():
-                logits = self.forward(*batch[: self.network.inputs])
-                loss = self.network.loss(logits, *batch[self.network.inputs :])
-            loss = loss / self.accumulate if self.accumulate > 1 else loss
-            self.scaler.scale(loss).backward()
-        return loss.detach()
 
     def update(self) -> None:
         # With loss scaling, waits for the device to read whether a gradient overflowed.
@@ -142,11 +133,6 @@ class Trainer(base.Trainer):
     def zero_grad(self) -> None:
         self.optimizer.clear_grad()
 
-    def predict(self, batch: Batch) -> tuple[paddle.Tensor, Any]:
-        with paddle.no_grad(), self._auto_cast():
-            logits = self.network(*batch[: self.network.inputs])
-            return self.network.loss(logits, *batch[self.network.inputs :]), logits
-
     @property
     def skipped_steps(self) -> int:
         return self.skipped
@@ -157,7 +143,7 @@ class Trainer(base.Trainer):
             return None
         return float(np.asarray(self.scaler.state_dict()["scale"]).item())
 
-    def _auto_cast(self) -> Any:
+    def auto_cast(self) -> Any:
         if self.level == "O0":
             return nullcontext()
         return paddle.amp.auto_cast(level=self.level, dtype=self.dtype)
@@ -188,7 +174,7 @@ class Trainer(base.Trainer):
         core.clear_low_precision_op_list()
         paddle.set_flags({"FLAGS_low_precision_op_list": 1})
         try:
-            self._run(batch)
+            self.run(batch)
         finally:
             paddle.set_flags({"FLAGS_low_precision_op_list": 0})
         kernels = {}
@@ -197,13 +183,6 @@ class Trainer(base.Trainer):
             by_dtype = Counter(dict(zip(DTYPES, counts, strict=True)))
             kernels[name.removeprefix("pd_op.")] = by_dtype
         return kernels
-
-    def _run(self, batch: Batch) -> None:
-        """Run a forward pass in evaluation mode without gradients."""
-        self.network.eval()
-        with paddle.no_grad(), self._auto_cast():
-            self.network(*batch[: self.network.inputs])
-        self.network.train()
 
     def named_parameters(self) -> Iterator[tuple[str, paddle.Tensor]]:
         return ((name, p) for name, p in self.network.named_parameters() if not p.stop_gradient)
@@ -217,11 +196,6 @@ class Trainer(base.Trainer):
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
         return tensor.numpy()
-
-    def disable_dropout(self) -> None:
-        for layer in self.network.sublayers():
-            if isinstance(layer, paddle.nn.Dropout):
-                layer.p = 0.0
 
     def multiply_adds(self, batch: Batch) -> int:
         """See base.Trainer: convolutions, dense layers and calls of paddle.matmul, counted from
@@ -247,7 +221,7 @@ class Trainer(base.Trainer):
         try:
             # A GPU's fused attention does not call matmul.
             with sdp_kernel(enable_math=True, enable_flash=False, enable_mem_efficient=False):
-                self._run(batch)
+                self.run(batch)
         finally:
             paddle.matmul = product
             paddle.jit.enable_to_static(True)

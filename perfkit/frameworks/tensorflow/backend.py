@@ -46,14 +46,13 @@ class Forward(layers.Forward):
     sum = staticmethod(tf.reduce_sum)
     tanh = staticmethod(tf.tanh)
     transpose = staticmethod(tf.transpose)
-    zeros = staticmethod(tf.zeros)
 
     def __init__(self, *values: Any, drops: bool = True) -> None:
         super().__init__(*values)
         self.drops = drops
 
-    def parameter(self, name: str, fill: layers.Fill, *shape: int) -> tf.Tensor:
-        return tf.convert_to_tensor(super().parameter(name, fill, *shape))
+    def parameter(self, name: str) -> tf.Tensor:
+        return tf.convert_to_tensor(self.parameters[name])
 
     def convolve(self, x: tf.Tensor, kernel: tf.Tensor, size: int, stride: int) -> tf.Tensor:
         padding = "SAME"
@@ -77,12 +76,12 @@ class Forward(layers.Forward):
         the variance with Bessel's correction (n - 1)."""
         if self.wide == "float64":
             return super().batch_norm(name, x, channels)
-        weight, bias = self.norm(name, channels)
+        weight, bias = self.norm(name)
         y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
             x=x, scale=weight, offset=bias, mean=[], variance=[], epsilon=NORM_EPSILON
         )
         values = x.shape.num_elements() / channels
-        self.keep_statistics(name, mean, variance * ((values - 1) / values), channels)
+        self.keep_statistics(name, mean, variance * ((values - 1) / values))
         return y
 
     def product(self, a: tf.Tensor, b: tf.Tensor, *, transposed: bool = False) -> tf.Tensor:
@@ -153,12 +152,6 @@ class Trainer(functional.Trainer):
         self.steps = self.skipped = 0
         self.scale = base.INITIAL_LOSS_SCALE if self.dtype == tf.float16 else None
         self.trace(drops=True)
-
-    def declare(self) -> Forward:
-        run = Forward(Forward.wide, self.layout)
-        with tf.Graph().as_default():
-            self.network(run, *(tf.zeros(*example) for example in self.examples()))
-        return run
 
     @staticmethod
     def hold(array: np.ndarray) -> tf.Variable:

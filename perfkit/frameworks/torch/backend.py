@@ -20,13 +20,13 @@ from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.config import Config
-from perfkit.frameworks import base
+from perfkit.frameworks import base, modules
 from perfkit.frameworks.base import CpuDevice, Device, GpuDevice, dtype_name
-from perfkit.frameworks.torch.networks import VGG16, Bert, Gpt, ResNet50
+from perfkit.frameworks.networks import NETWORKS
+from perfkit.frameworks.torch.layers import Network
 from perfkit.models import MOMENTUM, OptimizerSettings
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
-NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
 FUSED_ATTENTION = ("flash", "mem_efficient", "cudnn")
 """Kernels of scaled_dot_product_attention other than the unfused `math`."""
 EXCHANGE_TIMEOUT = timedelta(minutes=3)
@@ -58,16 +58,16 @@ def enable_float64() -> None:
     torch.set_default_dtype(torch.float64)
 
 
-class Trainer(base.Trainer):
+class Trainer(modules.Trainer):
+    no_grad = staticmethod(torch.no_grad)
+    record = staticmethod(record_function)
     variables = ("OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.kind = "cuda" if config.device == "gpu" else "cpu"
         self.dtype = AUTO_CAST.get(config.precision)
-        # Only networks for images take a layout.
-        network = NETWORKS[config.model](*filter(None, [config.layout]))
-        self.network: Any = network.to(self.kind)
+        self.network = Network(NETWORKS[config.model](), config.layout).to(self.kind)
         self.parameters = sum(p.numel() for p in self.network.parameters())
         self.optimizer = build_optimizer(
             self.optimizer_settings, self.network, fused=config.tunes("fused_optimizer")
@@ -78,7 +78,7 @@ class Trainer(base.Trainer):
             enabled=self.dtype == torch.float16,
         )
         self.overflows = torch.zeros((), device=self.kind)
-        self.forward: Any = self.network
+        self.forward = self.network
         if config.execution == "static":
             self.forward = torch.compile(self.network, fullgraph=True, dynamic=False)
         self.parallel = config.ranks > 1
@@ -87,16 +87,6 @@ class Trainer(base.Trainer):
             self.forward = DistributedDataParallel(
                 self.forward, broadcast_buffers=False, gradient_as_bucket_view=True
             )
-
-    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> torch.Tensor:
-        with self.forward.no_sync() if self.parallel and not sync_gradients else nullcontext():
-            with record_function("forward"), self._auto_cast():
-                logits = self.forward(*batch[: self.network.inputs])
-                loss = self.network.loss(logits, *batch[self.network.inputs :])
-            loss = loss / self.accumulate if self.accumulate > 1 else loss
-            with record_function("backward"):
-                self.scaler.scale(loss).backward()
-        return loss.detach()
 
     def update(self) -> None:
         with record_function("optimizer"):
@@ -115,11 +105,6 @@ class Trainer(base.Trainer):
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad()
-
-    def predict(self, batch: Batch) -> tuple[torch.Tensor, Any]:
-        with torch.no_grad(), self._auto_cast():
-            logits = self.network(*batch[: self.network.inputs])
-            return self.network.loss(logits, *batch[self.network.inputs :]), logits
 
     @property
     def skipped_steps(self) -> int:
@@ -152,18 +137,13 @@ class Trainer(base.Trainer):
 
     from_canonical = to_canonical
 
-    def disable_dropout(self) -> None:
-        for layer in self.network.modules():
-            if isinstance(layer, nn.Dropout):
-                layer.p = 0.0
-
     def multiply_adds(self, batch: Batch) -> int:
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.utils.flop_counter import FlopCounterMode
 
         # The counter does not support the CPU's fused attention.
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            self._run(batch)
+            self.run(batch)
         return counter.get_total_flops() // 2
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
@@ -175,7 +155,7 @@ class Trainer(base.Trainer):
 
         leaves = [layer for layer in self.network.modules() if not [*layer.children()]]
         hooks = [layer.register_forward_hook(count) for layer in leaves]
-        self._run(batch)
+        self.run(batch)
         for hook in hooks:
             hook.remove()
         return dict(counts)
@@ -194,18 +174,10 @@ class Trainer(base.Trainer):
                 return operator(*args, **(kwargs or {}))
 
         with Watch():
-            self._run(batch)
+            self.run(batch)
         return ", ".join(sorted(seen)) or super().attention(batch)
 
-    def _run(self, batch: Batch) -> None:
-        """Run a forward pass in evaluation mode, which changes neither gradients nor batch-norm
-        statistics nor random numbers."""
-        self.network.eval()
-        with torch.no_grad(), self._auto_cast():
-            self.network(*batch[: self.network.inputs])
-        self.network.train()
-
-    def _auto_cast(self) -> Any:
+    def auto_cast(self) -> Any:
         return torch.autocast(self.kind, self.dtype) if self.dtype else nullcontext()
 
     def place(self, tensor: torch.Tensor) -> str:
