@@ -22,7 +22,6 @@ from perfkit.analysis.warnings import Checks, check, checked_aspects
 from perfkit.comparison.stored import comparisons_of
 from perfkit.diagnosis import EVIDENCE, Diagnosis, diagnosis_lines, read_diagnosis
 from perfkit.diagnosis import FILE as DIAGNOSIS
-from perfkit.frameworks.paddle import presets
 from perfkit.logs.wording import sentence as found_in_log
 from perfkit.models import MODELS
 from perfkit.report import pages, style
@@ -312,8 +311,7 @@ def parameters(measurement: Measurement) -> Section:
 
 def effective_settings(measurement: Measurement) -> Section:
     """Effective settings as read inside the workers."""
-    code = presets.code(measurement.result.config.strategy)
-    return _text("settings", measurement.result, code)
+    return _text("settings", measurement.result)
 
 
 def environment(measurement: Measurement) -> Section:

@@ -44,18 +44,3 @@ def precision_of(strategy: str) -> str | None:
     if "auto" in options:
         return "auto"
     return None if not options else "amp" if "amp" in options else "fp32"
-
-
-def code(strategy: str) -> str:
-    """Return the preset as Python code for Paddle 2, to compare with its source."""
-    options = STRATEGIES[strategy]
-    lines = ["import paddle", "from paddle.distributed import fleet", ""]
-    lines += ["strategy = fleet.DistributedStrategy()"]
-    for part, name in (
-        ("execution_strategy", "ExecutionStrategy"),
-        ("build_strategy", "BuildStrategy"),
-    ):
-        if inner := [f"{k} = {v!r}" for k, v in options.items() if k.startswith(part)]:
-            lines += [f"{part} = paddle.static.{name}()", *inner, f"strategy.{part} = {part}"]
-    lines += [f"strategy.{k} = {v!r}" for k, v in options.items() if "." not in k]
-    return "\n".join(lines)
