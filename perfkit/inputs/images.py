@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from perfkit.config import Config
 from perfkit.inputs import InputError, raise_if_any
@@ -25,6 +25,7 @@ HEADERS_READ = 10_000
 MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 """Mean and standard deviation of ImageNet (RGB, 0 to 255), as in published ResNet-50 suites."""
+UNREADABLE = (OSError, Image.DecompressionBombError)
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_ATTEMPTS = 10
@@ -100,8 +101,11 @@ class Images:
             folder, name = os.path.split(path)
             if name not in names(folder):
                 problems.append(f"{self.source}:{number}: no such file: {path}")
-            elif number <= HEADERS_READ and (reason := _unreadable(root / path)):
-                problems.append(f"{self.source}:{number}: {path}: {reason}")
+            elif number <= HEADERS_READ:
+                try:
+                    Image.open(root / path).close()
+                except UNREADABLE as error:
+                    problems.append(f"{self.source}:{number}: {path}: {error}")
         raise_if_any(problems)
 
     def line_of(self, message: str) -> str:
@@ -129,7 +133,7 @@ class Images:
         try:
             with Image.open(self.source.parent / path) as file:
                 image = file.convert("RGB")
-        except (OSError, Image.DecompressionBombError) as error:
+        except UNREADABLE as error:
             raise InputError(f"{self.source}:{index + 1}: {path}: {error}") from error
         image = image.resize((size, size), Image.Resampling.BILINEAR, random_box(*image.size))
         if random.random() < 0.5:
@@ -155,15 +159,3 @@ def random_box(width: int, height: int) -> tuple[int, int, int, int]:
         rows = min(height, round(width / CROP_ASPECT[0]))
         left, upper = (width - columns) // 2, (height - rows) // 2
     return left, upper, left + columns, upper + rows
-
-
-def _unreadable(path: Path) -> str | None:
-    try:
-        with Image.open(path):
-            return None
-    except UnidentifiedImageError:
-        return "is empty" if path.stat().st_size == 0 else "is not an image"
-    except OSError as error:
-        return f"can't be read: {error.strerror or error}"
-    except Image.DecompressionBombError as error:
-        return str(error)
