@@ -37,8 +37,7 @@ class Images:
     """The listed files; image n is paths[n], labels[n], on line n + 1 of `source`. Raises
     InputError with the invalid lines of the list."""
 
-    expected = f"a folder with train/ and {LIST}"
-    missing = f"no {LIST}"
+    expected = f"train/ and {LIST}"
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -36,7 +36,7 @@ class Shards:
     """The files in a folder, sorted by name; files[n] has rows[n] samples. Checks the layout
     without reading values. Raises InputError."""
 
-    kind: ClassVar[str]
+    expected: ClassVar[str]
     patterns: ClassVar[tuple[str, ...]]
     checked: ClassVar[int | None] = None
     """Number of files whose rows `check` reads; None: all."""
@@ -55,7 +55,7 @@ class Shards:
         """Return the files, sorted by name. Raises OSError, also if there are none."""
         files = sorted(file for file in folder.iterdir() if any(map(file.match, cls.patterns)))
         if not files:
-            message = f"expected {cls.kind} ({' or '.join(cls.patterns)}), found none"
+            message = f"expected {cls.expected}, found none"
             raise FileNotFoundError(ENOENT, message, str(folder))
         return files
 
@@ -143,9 +143,7 @@ class Sequences(Shards):
     file holds the datasets of FIELDS with a row per sequence; masked_lm_positions and
     masked_lm_ids are padded with 0, next_sentence_labels is 1 for a random second segment."""
 
-    expected = "a folder of pre-training shards"
-    missing = "no .hdf5 file"
-    kind = "shards"
+    expected = "pre-training shards (*.hdf5 or *.h5)"
     patterns = "*.hdf5", "*.h5"
     checked = 100
 
@@ -234,9 +232,7 @@ class Tokens(Shards):
     has length + 1 tokens: a sequence, and its labels shifted by one token.
     """
 
-    expected = f"a folder of token files ({PATTERN}, 16 bits a token)"
-    missing = f"no {PATTERN} file"
-    kind = "token files"
+    expected = f"token files ({PATTERN}, 16 bits a token)"
     patterns = (PATTERN,)
 
     @staticmethod

@@ -190,8 +190,8 @@ def _without_data(config: Config) -> Iterator[str]:
     except OSError:
         option = "" if model.sample == "image" else f" --for {config.model}"
         yield (
-            f"data_dir: there is {data_set.missing} in {config.data_dir}. Sample data: perfkit "
-            f"samples{option}; real data: {data_set.expected}"
+            f"data_dir: expected {data_set.expected} in {config.data_dir}; "
+            f"to create sample data: perfkit samples{option}"
         )
 
 
