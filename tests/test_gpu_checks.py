@@ -293,23 +293,6 @@ def test_freeing_memory_is_waited_for(machine, monkeypatch):
     assert machine.left_over(0, [])["kept_bytes"] == 0
 
 
-def test_synchronizations_are_forbidden_only_in_the_window():
-    modes, waited = [], []
-    torch = SimpleNamespace(cuda=SimpleNamespace(set_sync_debug_mode=modes.append))
-    device = SimpleNamespace(
-        synchronize=lambda: None, record_event=lambda: "event", wait_for=waited.append, index=7
-    )
-    watched = probes.Watched(device, torch)
-    watched.synchronize()
-    watched.record_event()
-    watched.synchronize()
-    assert modes == []
-    assert (watched.record_event(), modes) == ("event", ["error"])
-    watched.wait_for("the last event")
-    assert (modes, waited) == (["error", "default"], ["the last event"])
-    assert watched.index == 7
-
-
 def test_losses_are_read_while_synchronizations_are_allowed():
     """Runs the training loop itself, because the watching relies on its order of calls."""
     mode = ["default"]

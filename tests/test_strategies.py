@@ -1,13 +1,12 @@
 """Presets of distributed options: their published values and their effect in this Paddle."""
 
-import ast
 import re
 
 import paddle
 import pytest
 
 from perfkit.config import choices
-from perfkit.frameworks.paddle.presets import STRATEGIES, code, precision_of
+from perfkit.frameworks.paddle.presets import STRATEGIES, precision_of
 from perfkit.frameworks.paddle.strategy import FLAGS, Strategy
 from perfkit.request import RequestError
 from perfkit.request.plan import plan
@@ -41,28 +40,6 @@ def test_published_fp32_and_amp_presets_differ_only_in_amp():
         assert len(STRATEGIES[f"{page}-fp32"]) == options
     assert STRATEGIES["fleetx-vgg16-fp32"].items() <= STRATEGIES["fleetx-fp32"].items()
     assert {*choices("strategy")} == {*STRATEGIES} == {*PRECISIONS}
-
-
-@pytest.mark.parametrize("preset", STRATEGIES)
-def test_preset_code_sets_exactly_its_options(preset):
-    literals, parts = {}, {}
-    for node in ast.walk(ast.parse(code(preset))):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            name = ast.unparse(node.targets[0]).removeprefix("strategy.")
-            if isinstance(node.value, ast.Constant):
-                literals[name] = node.value.value
-            else:
-                parts[name] = ast.unparse(node.value)
-    assert literals == STRATEGIES[preset]
-    # Options of a part take effect only when the part is assigned to the strategy.
-    expected = {option.split(".")[0] for option in STRATEGIES[preset] if "." in option}
-    assert parts == {part: part for part in expected}
-    if not parts:
-        # Paddle 3 has no ExecutionStrategy for options of parts.
-        names = {}
-        exec(code(preset), names)
-        for option, value in STRATEGIES[preset].items():
-            assert getattr(names["strategy"], option) == value
 
 
 @pytest.mark.parametrize("execution", ["dynamic", "static"])
