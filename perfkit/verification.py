@@ -515,16 +515,12 @@ def text(verification: Verification) -> str:
     lines = [f"{MODELS[v.model].name}, {size}, batch {v.batch_size}, {v.optimizer}"]
     lines.append(f"Base: {v.base}")
     for against in v.against:
-        shown: list[list[str]] = []
-        amiss, part, checks = [], "", zip(against.checks, rows(against, v.steps), strict=True)
+        shown, amiss = [], []
+        checks = zip(against.checks, rows(against, v.steps), strict=True)
         for check, (name, precision, *values, _agrees, where) in checks:
-            if precision != part:
-                shown.append([f"in {precision}", "", "", "", ""])
-                part = precision
-            shown.append([f"  {name}" if precision else name, *values])
-            if not check.agreed:
-                named = f"{name}, {precision}" if precision else name
-                amiss.append(wrapped(f"! {named}: {where}"))
+            named = f"{name}, {precision}" if precision else name
+            shown.append([named, *values])
+            amiss += [] if check.agreed else [wrapped(f"! {named}: {where}")]
         headings = ("", "base", "other", "difference", "tolerance")
         lines += ["", str(against.side), *tabulated(shown, headings), *amiss]
         lines.append("The same work." if against.agreed else "NOT the same work.")

@@ -337,18 +337,13 @@ def test_a_new_failure_is_a_regression(compare):
     assert "out_of_memory: no room; A has the number" in words(found)
 
 
-def test_a_failure_of_other_work_is_a_regression_only_with_across(compare):
-    ones = [measured(BASE), measured(BASE, batch_size=4)]
-    others = [measured(times(1.1), batch_size=4), measured([], precision="amp")]
-    assert not compare(ones, others).regressed
+def test_other_failures_are_named_and_no_regression(compare):
+    failed, amp = measured([], batch_size=8), measured([], precision="amp")
+    ones = [measured(BASE, batch_size=4), failed, measured(BASE)]
+    others = [measured(times(1.01), batch_size=4), failed, amp]
+    found = compare(ones, others)
+    assert not found.regressed and [failure.side for failure in found.failed] == ["A", "B", "B"]
     assert compare([], [], across=["precision"]).regressed
-
-
-def test_a_failure_in_both_is_named_and_no_regression(compare):
-    failed = measured([], batch_size=8)
-    ones = [measured(BASE, batch_size=4), failed]
-    found = compare(ones, [measured(times(1.01), batch_size=4), failed])
-    assert not found.regressed and [failure.side for failure in found.failed] == ["A", "B"]
 
 
 def test_partial_measurements_are_compared_and_their_distance_reported(compare):
@@ -431,18 +426,14 @@ def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
     assert [comparison.a.taken_as for comparison in (copied, *found)] == taken
 
 
-def test_the_empty_label_can_be_named(tmp_path):
-    write_all(tmp_path, measured(BASE), measured(times(1.1), label="new"))
-    found = perfkit.compare("label:", "label:new", outputs=tmp_path)
-    assert found.pairs[0].verdict == "faster"
-
-
 def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monkeypatch):
     labelled = measured(BASE, label="fleetx-vgg16")
-    outputs = write_all(tmp_path / "outputs", labelled, measured(times(1.1), label="new"))
+    results = labelled, measured(times(1.1), label="new"), measured(BASE)
+    outputs = write_all(tmp_path / "outputs", *results)
     assert "in its place only" in refused("fleetx-vgg16", "new", outputs=outputs)
-    found = perfkit.compare("label:fleetx-vgg16", "new", outputs=outputs)
-    assert found.a.taken_as == "label"
+    for name in ("label:fleetx-vgg16", "label:"):
+        found = perfkit.compare(name, "new", outputs=outputs)
+        assert found.a.taken_as == "label" and found.pairs[0].verdict == "faster"
     write_all(tmp_path / "fleetx-vgg16", labelled)
     monkeypatch.setattr("perfkit.config.ROOT", tmp_path)
     found = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")

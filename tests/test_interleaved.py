@@ -222,7 +222,7 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     [
         (["batch_size=1"], {}, "variants: 1 given, but at least two are needed"),
         (["batch_size=1", "torch"], {}, "torch: 'torch' is not NAME=VALUE"),
-        (["batch_size=1", "batch_size=1"], {}, "two variants are the same"),
+        (["batch_size=1", "batch_size=1"], {}, "batch_size=1 and batch_size=1 are the same"),
         (["cpu_tuning=True", "execution=dynamic"], {}, "are the same"),
         (["batch_size=1", "repeats=3"], {}, "the same for all variants; use -p repeats 3"),
         (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),

@@ -6,6 +6,7 @@ Short runs, with a fixed seed, of the claims in benchmarks/simulations.py.
 import numpy as np
 import pytest
 import simulations
+from conftest import IN_WORKER
 from made import measured, rank_events, with_raw_files
 from test_driver import AT_BATCHES
 
@@ -14,6 +15,7 @@ from perfkit.analysis.steady import is_warmed_up
 from perfkit.analysis.warnings import warnings_of
 from perfkit.config import Protocol
 from perfkit.driver.repeat import WarmupTest
+from perfkit.inputs.samples import make_images
 from perfkit.report import measurement as page
 from perfkit.results.store import steady_file
 from perfkit.results.summarize import check_against_raw, summarize
@@ -153,6 +155,37 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
     assert (repeat.warmup.steps, repeat.warmup.ended_by) == (7, "steps")
     assert max(tested, default=0) <= 7
     assert {warning.code for warning in warnings_of(found.result, [])} >= {"warm_up_limited"}
+
+
+COLD = """
+    import time
+    from perfkit.inputs.images import Images
+    real, warm = Images.__getitem__, set()
+
+    def read(self, index):
+        time.sleep(0 if index in warm else 0.5)
+        warm.add(index)
+        return real(self, index)
+
+    Images.__getitem__ = read
+"""
+"""The first reading of each file is slow, as from a cold page cache."""
+
+
+@pytest.mark.slow
+def test_the_warm_up_outlasts_a_cold_first_pass_over_the_data(measure, plant, tmp_path):
+    plant(IN_WORKER + COLD)
+    # The 60 cold steps are as steady as the later ones, but slower.
+    assert len([*make_images(tmp_path / "data", 60)]) == 60
+    auto = {"warmup_steps": "auto", "warmup_limit": 120, "measured_steps": 5}
+    auto |= {"input": "dataloader", "dataloader_workers": 1}
+    auto |= {"batch_size": 1, "image_size": 64, "timeout": 290}
+    found = measure(framework="torch", data_dir=str(tmp_path / "data"), **auto)
+    assert found.result.status == "complete", found.result.failure
+    steps = perfkit.load_steps(found.folder)
+    waits = steps.groupby(steps["step"] > 60)["data_wait_seconds"].mean()
+    assert waits[False] > 2 * waits[True]
+    assert found.result.repeats[0].warmup.steps > 60
 
 
 def warmed_up(folder, warmup, count=120):

@@ -108,10 +108,9 @@ def warnings_about(measurement: Measurement) -> list[Message]:
     """Return all warnings about a measurement. If its raw steps can't be read, that is a
     warning, and the others follow from the result alone."""
     result = measurement.result
-    steps, _problem = _steps(measurement)
+    steps, profiles, _problem = _profiled(measurement)
     unread = steps.empty and result.complete_repeats and not result.imported
     found = [Message("raw_steps_unreadable", {})] if unread else []
-    profiles = [] if steps.empty else profile_repeats(steps, units_per_sample(result.config))
     return [*warnings_of(result, profiles), *found]
 
 
@@ -130,10 +129,8 @@ class Checks(NamedTuple):
 
 def check(measurement: Measurement) -> Checks:
     """Return all checks of a measurement's result and raw files."""
-    result, profiles = measurement.result, list[RepeatProfile]()
-    steps, problem = _steps(measurement)
-    if not problem:
-        profiles = counting(result, profile_repeats(steps, units_per_sample(result.config)))
+    result = measurement.result
+    steps, profiles, problem = _profiled(measurement)
     found = warnings_of(result, profiles)
     differ = check_against_raw(measurement)
     if differ:
@@ -147,12 +144,15 @@ def check(measurement: Measurement) -> Checks:
     return Checks(steps, profiles, [by_code[c] for c in worst_first(by_code)], problem, differ)
 
 
-def _steps(measurement: Measurement) -> tuple[pd.DataFrame, str]:
-    """Return the raw steps; if they can't be read, an empty frame and the reason."""
+def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfile], str]:
+    """Return the raw steps and the profiles of the complete repeats, both empty if the steps
+    can't be read, and the reason."""
+    result, folder = measurement.result, measurement.folder
     try:
-        return load_steps(measurement.folder), ""
+        steps = load_steps(folder)
     except ResultError as error:
-        return pd.DataFrame(), str(error).replace(f"{measurement.folder}/", "")
+        return pd.DataFrame(), [], str(error).replace(f"{folder}/", "")
+    return steps, counting(result, profile_repeats(steps, units_per_sample(result.config))), ""
 
 
 def counting(result: Result, every: Iterable[RepeatProfile]) -> list[RepeatProfile]:

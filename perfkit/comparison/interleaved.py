@@ -183,13 +183,13 @@ def plan_interleaved(
     variants, also if the requested repeats are too few for a verdict.
     """
     variants: dict[str, dict[str, Any]] = {}
-    plans: dict[str, Plan] = {}
+    named: list[tuple[str, Plan]] = []
     wrong: list[list[str]] = []
     for word in words:
         values, problems = _parsed(word, shared)
         variants[portable(word)] = values
         try:
-            plans[portable(word)] = plan(model, {**shared, **values})
+            named.append((word, plan(model, {**shared, **values})))
         except RequestError as error:
             problems += error.problems
         wrong.append(problems)
@@ -198,16 +198,17 @@ def plan_interleaved(
     problems = [*_shared_problems(words, shared, level), *common]
     for word, own in zip(words, wrong, strict=True):
         problems += [f"{word}: {problem}" for problem in own if problem not in common]
-    problems += _pair_problems(plans)
+    problems += _pair_problems(named)
     if problems:
         raise RequestError(problems)
-    protocol = next(iter(plans.values())).protocol
+    plans = [plan for _word, plan in named]
+    protocol = plans[0].protocol
     if shared.get("repeats") is None:
         enough = max(protocol.repeats, fewest_values(level))
         protocol = protocol.model_copy(update={"repeats": enough})
     label = shared.get("label") or ""
-    update = {"label": label or _label(plans.values())}
-    labelled = [Plan(p.config.model_copy(update=update), protocol) for p in plans.values()]
+    update = {"label": label or _label(plans)}
+    labelled = [Plan(p.config.model_copy(update=update), protocol) for p in plans]
     command = ["perfkit", "compare", "--live", model, *variants]
     for name, value in shared.items():
         command += ["-p", name, portable(str(value))]
@@ -238,13 +239,11 @@ def _shared_problems(
         )
     if shared.get("launcher") == "manual":
         yield "launcher: 'manual' is not for --live; use srun or mpirun"
-    if len({*map(portable, words)}) < len(words):
-        yield "two variants are the same; each must set different values"
 
 
-def _pair_problems(variants: Mapping[str, Plan]) -> Iterator[str]:
+def _pair_problems(named: Iterable[tuple[str, Plan]]) -> Iterator[str]:
     """Yield why variants that can be measured can't be compared."""
-    for (a_name, a), (b_name, b) in combinations(variants.items(), 2):
+    for (a_name, a), (b_name, b) in combinations(named, 2):
         if a == b:
             yield f"{a_name} and {b_name} are the same"
         if a.protocol != b.protocol:
