@@ -51,7 +51,7 @@ lint: .venv/test
 	$(BIN)/mypy
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
 
-## bench: the suite's own figures, as a report (about 45 minutes; PAIRS=1 make bench is a trial)
+## bench: the suite's own figures (about 45 minutes; PAIRS=1 make bench is a trial)
 bench: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python benchmarks/figures.py

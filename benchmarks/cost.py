@@ -10,8 +10,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from measuring import measured
-from runner import PAIRS, PIXELS, SAMPLES, TESTS, printed
-from stored import Number
+from runner import PAIRS, PIXELS, SAMPLES, TESTS, of_pairs, of_values
 from turns import Turns
 
 sys.path.insert(0, TESTS)
@@ -46,7 +45,7 @@ def timer():
             return (time.perf_counter() - began) / steps * 1e6
 
     values = [step_microseconds() for _run in range(PAIRS)]
-    return [printed(Number.of_values("each step", values, "µs"))]
+    return [of_values("each step", values, "µs")]
 
 
 def transparency():
@@ -58,7 +57,7 @@ def transparency():
     for _run in range(2 * PAIRS):
         pairs.append(_in_turn(size=min(160, PIXELS), batch=4, warmup=6, steps=24))
         print("  {:.4g} / {:.4g} images/s".format(*pairs[-1]), flush=True)
-    return [printed(Number.of_pairs("notebook / bare loop", pairs, "images/s"))]
+    return [of_pairs("notebook / bare loop", pairs, "images/s")]
 
 
 def _in_turn(size, batch, warmup, steps):
@@ -110,7 +109,7 @@ def driver():
         return (time.process_time() - used) / (time.perf_counter() - began) * 100
 
     values = [percent() for _run in range(min(PAIRS, 3))]
-    return [printed(Number.of_values("the driver", values, "% of a core"))]
+    return [of_values("the driver", values, "% of a core")]
 
 
 def driver_overhead():
@@ -140,8 +139,8 @@ def driver_overhead():
             each.append((taken[1 + further] - taken[1]) / further)
             print(f"  {only[-1]:.3f} s, {each[-1]:.3f} s each further", flush=True)
     return [
-        printed(Number.of_values("a measurement of one repeat", only, "s")),
-        printed(Number.of_values("each further repeat", each, "s")),
+        of_values("a measurement of one repeat", only, "s"),
+        of_values("each further repeat", each, "s"),
     ]
 
 
@@ -158,6 +157,6 @@ def overhead():
         (result,) = Path(outputs).glob("*/result.json")
         training = perfkit.load_steps(result.parent)["seconds"].sum()
     return [
-        printed(Number.of_values("all of it", [wall], "s")),
-        printed(Number.of_values("not training", [(1 - training / wall) * 100], "%")),
+        of_values("all of it", [wall], "s"),
+        of_values("not training", [(1 - training / wall) * 100], "%"),
     ]

@@ -1,8 +1,7 @@
 """The suite's self-benchmark: `make bench`, or python benchmarks/figures.py [FIGURE …].
 
-Figures are ratios within one run, or a cost per step, repeat or measurement. Each is stored in
-outputs/bench/figures.json immediately; outputs/bench/report.html shows all of them. PAIRS=1
-runs each with a single pair or run.
+Figures are ratios within one run, or a cost per step, repeat or measurement. Each is printed,
+and stored with its runs in outputs/bench.json. PAIRS=1 runs each with a single pair or run.
 """
 
 import runner

@@ -1,29 +1,26 @@
-"""Runs figures one after the other and stores each immediately, since a later one may fail.
+"""Runs figures one after the other, prints their numbers and stores each figure immediately,
+since a later one may fail.
 
 A figure is a function that prints its progress and returns its Numbers. Its name is the
 function's; the function's docstring is its description.
 """
 
 import argparse
+import json
 import os
-import re
-import shlex
-import subprocess
 import sys
 import textwrap
-import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from page import write_page
-from stored import Figure, Number, figures_file, read_figures, store_figure
-
-from perfkit.config import ROOT, portable, resolved_path
-from perfkit.report.site import write_index
+from perfkit.config import ROOT, resolved_path
 from perfkit.request.checks import read_environment
-from perfkit.results.store import ResultError
+from perfkit.results.store import write_atomically
+from perfkit.statistics import Interval, median, median_interval, share_interval
 
 TESTS = str(ROOT / "tests")
 SAMPLES = Path(os.environ.get("SAMPLES", ROOT / "data" / "samples"))
@@ -31,98 +28,53 @@ VARIABLES = {"PAIRS": "10", "SIZES": "100 1000 10000", "COUNTS": "20"}
 VARIABLES |= {"MEASUREMENTS": "1000", "PIXELS": "224"}
 """Environment variables that set the length of figures, and their defaults."""
 
-FigureFunction = Callable[[], list[Number]]
-Side = Callable[[], float]
-
 
 def counts(variable: str) -> list[int]:
     """Return the variable's value: integers of at least 1. Exits for an invalid value."""
     text = os.environ.get(variable, VARIABLES[variable])
-    if not re.fullmatch(r"\s*[1-9]\d*(\s+[1-9]\d*)*\s*", text):
-        example = f"{variable}={VARIABLES[variable]!r}"
-        sys.exit(f"{variable}={text!r}: must be integers of at least 1, such as {example}")
-    return [int(word) for word in text.split()]
+    found = [int(word) for word in text.split() if word.isdecimal() and int(word)]
+    if not found or len(found) < len(text.split()):
+        sys.exit(f"{variable}={text!r}: must be integers, such as {VARIABLES[variable]!r}")
+    return found
 
 
 PAIRS, PIXELS = counts("PAIRS")[0], counts("PIXELS")[0]
 """Runs per figure (fewer for long ones, more for transparency), and the training image size."""
 
 
-def main(figures: dict[FigureFunction, float]) -> None:
-    """Run the figures named on the command line, or all, and write their page. `figures` maps
-    each to its minutes on 2 cores with PAIRS=10. Exits with 1 if one failed."""
-    known = {figure.__name__: figure for figure in figures}
-    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("names", nargs="*", metavar="FIGURE", help=", ".join(known))
-    parser.add_argument("--outputs", default="outputs", help="where bench/ is written")
-    given = parser.parse_args()
-    names = given.names or [*known]
-    if unknown := set(names) - set(known):
-        parser.error(f"no such figure: {', '.join(unknown)}; there are: {', '.join(known)}")
-    outputs = resolved_path(given.outputs)
-    try:
-        figures_file(outputs).parent.mkdir(parents=True, exist_ok=True)
-        read_figures(outputs)
-    except (OSError, ResultError) as error:
-        parser.error(f"{error}\nFigures are added to that file: move it away")
-    failed = []
-    try:
-        for number, name in enumerate(names, 1):
-            minutes = f"{figures[known[name]]:g} min on 2 cores with PAIRS=10"
-            print(f"\n[{number}/{len(names)}] {name}: about {minutes}; here PAIRS={PAIRS}")
-            print(textwrap.fill(meaning(known[name]), 79), flush=True)
-            if not run(known[name], outputs):
-                failed.append(name)
-    except KeyboardInterrupt:
-        print("Interrupted; the figures made so far are stored.")
-        failed.append(f"{name} (interrupted)")
-    if figures_file(outputs).exists():
-        print(write_page(outputs))
-        write_index(outputs)
-    sys.exit(f"Failed: {', '.join(failed)}" if failed else 0)
+@dataclass(frozen=True)
+class Number:
+    """A median or a share, its interval with the level achieved, and its runs: values, pairs,
+    or whether each trial succeeded."""
+
+    name: str
+    value: float
+    unit: str
+    interval: Interval | None
+    runs: list[Any]
 
 
-def meaning(function: FigureFunction) -> str:
-    return " ".join((function.__doc__ or "").split())
+FigureFunction = Callable[[], list[Number]]
+Side = Callable[[], float]
 
 
-def run(function: FigureFunction, outputs: Path) -> bool:
-    """Make and store one figure, or the reason of its failure; return whether it succeeded."""
-    made: dict[str, object] = {"about": meaning(function), "command": command(function)}
-    made |= {"environment": read_environment("paddle", SAMPLES), "created": datetime.now(UTC)}
-    began = time.monotonic()
-    try:
-        made["numbers"] = function()
-    # After any failure the other figures are still made.
-    except Exception as error:
-        traceback.print_exc()
-        made["failure"] = reason(error)
-    figure = Figure.model_validate(made | {"seconds": time.monotonic() - began})
-    try:
-        store_figure(outputs, function.__name__, figure)
-    except (OSError, ResultError) as error:
-        print(f"  not stored: {error}")
-        return False
-    return figure.failure is None
+def of_values(name: str, values: Sequence[float], unit: str) -> Number:
+    """Print and return the median of the values."""
+    return _printed(Number(name, median(values), unit, median_interval(values), [*values]))
 
 
-def reason(error: Exception) -> str:
-    """Return a failure as one line; for a failed command, with its last line of output."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, subprocess.CalledProcessError):
-        output = error.stderr or b""
-        output = output if isinstance(output, str) else output.decode(errors="replace")
-        last = output.strip().splitlines()[-1:]
-        text = ": ".join([f"a command ended with {error.returncode}", *last])
-    return textwrap.shorten(portable(text), 300, placeholder=" …")
+def of_pairs(name: str, pairs: Sequence[tuple[float, float]], unit: str) -> Number:
+    """Print and return the median of the ratios first / second."""
+    ratios = [one / other for one, other in pairs]
+    medians = " and ".join(f"{median(side):.4g}" for side in zip(*pairs, strict=True))
+    unit = f"(medians {medians} {unit})"
+    return _printed(Number(name, median(ratios), unit, median_interval(ratios), [*pairs]))
 
 
-def command(function: FigureFunction) -> str:
-    """Return the command that makes only this figure, with the variables that were set."""
-    given = [f"{v}={shlex.quote(os.environ[v])}" for v in VARIABLES if v in os.environ]
-    script = Path(sys.argv[0]).resolve()
-    place = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name
-    return " ".join([*given, ".venv/bin/python", str(place), function.__name__])
+def of_trials(name: str, trials: Sequence[bool]) -> Number:
+    """Print and return the share of trials that succeeded."""
+    share, interval = sum(trials) / len(trials), share_interval(sum(trials), len(trials))
+    return _printed(Number(name, share, "of the trials", interval, [*trials]))
 
 
 def paired(name: str, one: Side, other: Side, unit: str, pairs: int = PAIRS) -> Number:
@@ -133,19 +85,53 @@ def paired(name: str, one: Side, other: Side, unit: str, pairs: int = PAIRS) -> 
         turns = (one, other) if pair % 2 == 0 else (other, one)
         got = {turn: turn() for turn in turns}
         values.append((got[one], got[other]))
-        ratio = got[one] / got[other]
-        print(f"  {got[one]:9.4g} / {got[other]:9.4g} = {ratio:.4f}", flush=True)
-    return printed(Number.of_pairs(name, values, unit))
+        print("  {:9.4g} / {:9.4g}".format(*values[-1]), flush=True)
+    return of_pairs(name, values, unit)
 
 
-def printed(number: Number) -> Number:
-    """Print the number and return it."""
-    text = f"  {number.name}: {number.value:.4g} {'' if number.pairs else number.unit}"
-    text = f"{text.rstrip()} (n={number.n}"
-    if number.pairs:
-        text += "; medians {:.4g} and {:.4g} ".format(*number.medians) + number.unit
+def _printed(number: Number) -> Number:
+    text = f"  {number.name}: {number.value:.4g} {number.unit}, n={len(number.runs)}"
     if number.interval:
-        low, high = number.interval
-        text += f"; {number.interval_level:.1%} interval {low:.4g} to {high:.4g}"
-    print(f"{text})", flush=True)
+        text += "; {2:.1%} interval {0:.4g} to {1:.4g}".format(*number.interval)
+    print(text, flush=True)
     return number
+
+
+def main(figures: dict[FigureFunction, float]) -> None:
+    """Run the figures named on the command line, or all. `figures` maps each to its minutes on
+    2 cores with PAIRS=10. Exits with 1 if one failed."""
+    known = {figure.__name__: figure for figure in figures}
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("names", nargs="*", metavar="FIGURE", help=", ".join(known))
+    parser.add_argument("--outputs", default="outputs", help="where bench.json is written")
+    given = parser.parse_args()
+    names = given.names or [*known]
+    if unknown := {*names} - {*known}:
+        parser.error(f"no such figure: {', '.join(unknown)}; there are: {', '.join(known)}")
+    file, failed = resolved_path(given.outputs) / "bench.json", []
+    for count, name in enumerate(names, 1):
+        minutes = f"{figures[known[name]]:g} min on 2 cores with PAIRS=10"
+        print(f"\n[{count}/{len(names)}] {name}: about {minutes}; here PAIRS={PAIRS}")
+        print(textwrap.fill(" ".join((known[name].__doc__ or "").split()), 79), flush=True)
+        try:
+            store(file, name, known[name]())
+        # After any failure the other figures are still made.
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+    print(file)
+    sys.exit(f"Failed: {', '.join(failed)}" if failed else 0)
+
+
+def store(file: Path, name: str, numbers: list[Number]) -> None:
+    """Add the figure to the file, with its time, environment and set variables."""
+    environment = read_environment("paddle", SAMPLES)
+    figure = {
+        "created": datetime.now(UTC).isoformat(),
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "environment": {name: reading.value for name, reading in environment.items()},
+        "numbers": [asdict(number) for number in numbers],
+    }
+    stored = json.loads(file.read_text()) if file.exists() else {}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, json.dumps(stored | {name: figure}, indent=1))

@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 from measuring import planted
-from runner import PAIRS, TESTS, counts, printed
-from stored import Number
+from runner import PAIRS, TESTS, counts, of_values
 
 from perfkit.results.outputs import SETTLED_NS
 
@@ -45,8 +44,8 @@ def merging():
         for when, runs in (("first", merged[:1]), ("unchanged", merged[1:])):
             seconds, mebibytes = zip(*runs, strict=True)
             name = f"{size:,} measurements, {when}"
-            numbers.append(printed(Number.of_values(name, seconds, "s")))
-            numbers.append(printed(Number.of_values(f"{name}, memory", mebibytes, "MiB")))
+            numbers.append(of_values(name, seconds, "s"))
+            numbers.append(of_values(f"{name}, memory", mebibytes, "MiB"))
     return numbers
 
 
@@ -69,9 +68,9 @@ def site():
         pages, all_of_it = _floats(SITE, outputs, str(count))
         size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
     return [
-        printed(Number.of_values("each measurement's page", [pages / count], "s")),
-        printed(Number.of_values(f"the site of {count:,} measurements", [all_of_it], "s")),
-        printed(Number.of_values("its pages", [size / 2**20], "MiB")),
+        of_values("each measurement's page", [pages / count], "s"),
+        of_values(f"the site of {count:,} measurements", [all_of_it], "s"),
+        of_values("its pages", [size / 2**20], "MiB"),
     ]
 
 
@@ -95,7 +94,7 @@ def _sweep(count, trainer_seconds):
         subprocess.run([PERFKIT, "sweep", file], check=True, **options)
         seconds = time.perf_counter() - start
     each = seconds / count - trainer_seconds
-    return printed(Number.of_values(f"each of {count} configurations", [each], "s"))
+    return of_values(f"each of {count} configurations", [each], "s")
 
 
 def _floats(code, *arguments):

@@ -8,8 +8,7 @@ from functools import partial
 from unittest.mock import patch
 
 from measuring import measured, planted, result_of
-from runner import PAIRS, SAMPLES, paired, printed
-from stored import Number
+from runner import PAIRS, SAMPLES, of_pairs, of_trials, paired
 
 
 def cpu_settings():
@@ -108,6 +107,6 @@ def straggler():
 
     return [
         paired("with a slow rank / without", with_it, without, "images/s", min(PAIRS, 5)),
-        printed(Number.of_pairs("by arithmetic", predicted, "images/s")),
-        printed(Number.of_trials("the slower rank was named", named.count(1), len(named))),
+        of_pairs("by arithmetic", predicted, "images/s"),
+        of_trials("the slower rank was named", [rank == 1 for rank in named]),
     ]

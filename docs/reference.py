@@ -101,10 +101,10 @@ def allowed(name: str) -> str:
     if name == "protocol":
         return words(choices(name))
     model = Protocol if name in PROTOCOL_PARAMETERS else Config
-    text = kind(model.model_json_schema()["properties"][name])
-    default = "auto" if name == "repeats" else parameters()[name][0]
-    unset = default in (None, "auto") and f"`{default}`" not in text
-    return f"{text} or `{default}`" if unset else text
+    text, default = kind(model.model_json_schema()["properties"][name]), parameters()[name][0]
+    also = {"auto"} if name in ("repeats", "warmup_steps") else set()
+    also |= {default} & {None, "auto"}
+    return " or ".join([text, *sorted(f"`{a}`" for a in also if f"`{a}`" not in text)])
 
 
 def meaning(name: str) -> str:

@@ -472,11 +472,10 @@ def test_a_sweep_does_not_reuse_imported_measurements(log, imported, tmp_path):
     result = imported(log(), framework="paddle").result
     job = Job("one", "", "resnet50", {}, Plan(result.config, result.protocol))
     outputs = tmp_path / "outputs"
-    how = {"remote": True, "is_new": lambda _folder: False}
-    assert jobs.measured([job], outputs, **how) == {}
+    assert jobs.measured([job], outputs, remote=True) == {}
     own = result.model_copy(update={"imported": None})
     write_all(outputs, own)
-    assert [*jobs.measured([job], outputs, **how)] == ["one"]
+    assert [*jobs.measured([job], outputs, remote=True)] == ["one"]
 
 
 def test_import_reports_the_throughput_and_the_steps(log, tmp_path):

@@ -1,142 +1,97 @@
-"""A sweep's progress display: it fits the terminal and escapes untrusted text. A measurement's
-progress in a log."""
+"""A sweep's progress: a line for each finished job, the time left, untrusted text."""
 
 import io
-import re
 
 import pytest
 from made import measured, write_all
 from rich.console import Console
 
-from perfkit.driver import progress as bar
 from perfkit.request.plan import Plan
 from perfkit.results.store import Measurement
 from perfkit.sweep.engine import JobStatus
 from perfkit.sweep.jobs import Job
-from perfkit.sweep.progress import Progress, headline, print_failures
+from perfkit.sweep.progress import (
+    NOTEBOOK_SECONDS,
+    Progress,
+    duration,
+    headline,
+    repeats_left,
+    seconds_left,
+)
+
+RESULT = measured([40.0, 50.0, 60.0], protocol="quick")
+REPEAT_SECONDS = 9.5
+"""Time of each repeat of `measured` with a shorter window."""
 
 
-def status(name, state, measurement=None, reason=""):
-    result = measured([4.0] * 3, protocol="quick")
-    job = Job(
-        name,
-        f"batch_size {name}",
-        "resnet50",
-        {"batch_size": name},
-        Plan(result.config, result.protocol),
-    )
+def status(name, state, measurement=None, reason="", result=RESULT):
+    plan = Plan(result.config, result.protocol)
+    job = Job(name, f"batch_size {name}", "resnet50", {"batch_size": name}, plan)
     return JobStatus(job, state, measurement, reason)
+
+
+def stored(outputs, result):
+    (folder,) = write_all(outputs, result).iterdir()
+    return Measurement.read(folder)
 
 
 @pytest.fixture
 def measurement(tmp_path):
-    (folder,) = write_all(tmp_path, measured([40.0, 50.0, 60.0], protocol="quick")).iterdir()
-    return Measurement.read(folder)
+    return stored(tmp_path, RESULT)
 
 
-def shown(statuses, **console):
-    """Return what the progress display writes, by default on a terminal of 80 columns."""
+def shown(statuses, *, terminal):
+    """Return what the progress display writes on 80 columns."""
     written = io.StringIO()
-    settings = {
-        "width": 80,
-        "height": 24,
-        "force_terminal": True,
-        "color_system": None,
-    } | console
-    with Progress(Console(file=written, **settings), "quick", in_turn=True) as progress:
+    console = Console(file=written, width=80, force_terminal=terminal, color_system=None)
+    with Progress(console, "quick", in_turn=True) as progress:
         for current in statuses:
             progress.show(current)
     return written.getvalue()
 
 
-def test_the_headline_shows_counts_and_remaining_time(measurement):
+def test_the_headline_shows_counts_running_jobs_and_the_time_left(measurement):
     statuses = [
         status("1", "done", measurement),
         status("2", "running"),
         status("3", "waiting"),
     ]
+    left = duration(2 * (3 * REPEAT_SECONDS + NOTEBOOK_SECONDS))
     assert headline("quick", statuses, in_turn=True) == (
-        "quick: 1 done, 1 running of 3; about 67 s of measuring left"
+        f"quick: 1 done, 1 running of 3; about {left} left; batch_size 2 (3 left)"
     )
-    assert headline("quick", statuses[1:], in_turn=True).endswith(
-        "known after the first repeat"
-    )
-    assert headline("quick", statuses[:1], in_turn=True) == (
-        "quick: 1 done of 1; writing the report"
-    )
+    assert headline("quick", statuses[2:], in_turn=True) == "quick: starting of 1"
+    assert headline("quick", statuses[:1], in_turn=True).endswith("; writing the report")
 
 
-def test_a_row_shows_finished_repeats_and_throughput(measurement):
-    text = shown([[status("2", "done", measurement), status("4", "waiting")]])
-    assert "batch_size 2   done     3/3      50.00 images/s" in text
-    assert "batch_size 4   waiting  0/3" in text
-
-
-def test_running_and_failed_jobs_are_shown_and_the_rest_counted():
-    many = [status(str(n), "waiting") for n in range(100)]
-    many[50] = status("50", "running")
-    many[60] = status("60", "failed", reason="out_of_memory: no room" * 20)
-    frame = shown([many]).split("quick: ")[-1].splitlines()
-    assert len(frame) <= 24
-    assert max(map(len, frame)) <= 80
-    assert any("batch_size 50" in line for line in frame)
-    assert any("out_of_memory" in line for line in frame)
-    assert "and 81 waiting" in frame
-
-
-def test_without_a_terminal_each_finished_job_prints_one_line(measurement):
-    first, second = status("2", "running"), status("4", "waiting")
-    failed = status("4", "failed", reason="timeout: repeat 1 took over 9 s")
-    text = shown(
-        [
-            [first, second],
-            [status("2", "done", measurement), second],
-            [first, failed],
-            [first, failed],
-        ],
-        force_terminal=False,
-    )
-    assert text.splitlines() == [
-        "1/2 done    batch_size 2: 50.00 images/s",
-        "2/2 failed  batch_size 4: timeout: repeat 1 took over 9 s",
-    ]
-
-
-def test_failure_reasons_are_printed_without_markup():
-    written = io.StringIO()
+@pytest.mark.parametrize("terminal", [False, True])
+def test_each_finished_job_prints_one_line(measurement, terminal):
+    kept, second = status("2", "kept", measurement), status("4", "waiting")
     hostile = "[bold red]x[/] [link=http://evil.example]here[/link]"
-    console = Console(file=written, width=80, force_terminal=True)
-    print_failures(console, [status("2", "failed", reason=hostile)])
-    assert hostile in written.getvalue().replace("\n", " ")
+    failed = status("4", "failed", reason=hostile)
+    text = shown([[kept, second], [kept, failed], [kept, failed]], terminal=terminal)
+    lines = ["1/2 kept    batch_size 2: 50.00 images/s", f"2/2 failed  batch_size 4: {hostile}"]
+    if terminal:
+        assert all(text.count(line) == 1 for line in lines)
+        assert "quick: 1 kept of 2" in text
+    else:
+        assert text.splitlines() == lines
 
 
-def test_without_a_terminal_a_measurement_prints_a_line_every_15_seconds(monkeypatch):
-    log, now = io.StringIO(), [100.0]
-    monkeypatch.setattr("sys.stderr", log)
-    monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(bar, "SECONDS_BETWEEN", 0)
-    with bar.Progress(2, 20, "images/s") as progress:
-        for step in range(1, 21):
-            now[0] += 4
-            progress.show(1, step, 5.0)
-    shown = r"repeat 1/2 step (\d+)/20 5 images/s \|[# \d]+\| \S+ left"
-    steps = [re.fullmatch(shown, line)[1] for line in log.getvalue().splitlines()]
-    assert steps == ["4", "8", "12", "16", "20"]
+def test_the_time_left_is_that_of_missing_repeats_and_bounded_by_a_budget(tmp_path):
+    auto = {"repeats": 100, "interval_target": 0.02, "budget": 60}
+    result = measured([100.0] * 7)
+    ended = result.model_copy(update={"protocol": result.protocol.model_copy(update=auto)})
+    jobs = [status("1", "done", stored(tmp_path, ended)), status("2", "waiting", result=ended)]
+    assert [repeats_left(job) for job in jobs] == [0, 100]
+    assert seconds_left(jobs[1:], jobs) == pytest.approx(NOTEBOOK_SECONDS + 60)
+    bert = measured([4.0], model="bert", input="synthetic", layout=None)
+    assert seconds_left([status("3", "waiting", result=bert)], jobs) is None
 
 
-def test_lines_of_a_long_measurement_become_rarer_and_a_closed_log_is_ignored(monkeypatch):
-    log, now = io.StringIO(), [0.0]
-    monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])
-    lines = bar.Lines(log)
-    for second in range(36_000):
-        now[0] = float(second)
-        lines.write(f"\rstep {second}")
-    assert 60 < len(log.getvalue().splitlines()) < 120
-
-    class Closed(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError
-
-    ignored = bar.Lines(Closed())
-    now[0] += 20
-    ignored.write("\rstep 1")
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (99.4, "99 s"), (150, "2 min"), (5940, "99 min"), (12_000, "3 h 20 min")],
+)
+def test_durations_are_readable(seconds, words):
+    assert duration(seconds) == words

@@ -109,8 +109,8 @@ def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> No
     from rich.console import Console
 
     from perfkit.sweep import progress
-    from perfkit.sweep.engine import Engine
-    from perfkit.sweep.jobs import Profile, read_jobs
+    from perfkit.sweep.engine import Engine, Profile
+    from perfkit.sweep.jobs import read_jobs
 
     console = Console(stderr=True, highlight=False)
     where = Profile.named(profile)
@@ -118,12 +118,14 @@ def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> No
     engine = Engine(file.stem, jobs, where)
     in_turn = not where.remote
     if dry_run:
-        Console(highlight=False).print(progress.planned(engine.statuses(), in_turn=in_turn))
+        # Lines of a file or a pipe are not wrapped.
+        wide = None if sys.stdout.isatty() else 1000
+        table = progress.planned(engine.statuses(), in_turn=in_turn)
+        Console(highlight=False, width=wide).print(table)
         return
     try:
         with progress.Progress(console, file.stem, in_turn=in_turn) as shown:
             statuses = engine.run(shown.show, shown.notify)
-            shown.show(statuses, over=True)
     except KeyboardInterrupt:
         options.fail(options.STOPPED, 1)
     failed = any(status.state == "failed" for status in statuses)

@@ -24,31 +24,58 @@ from rich.text import Text
 
 from perfkit.config import ROOT, portable, resolved_path
 from perfkit.driver.workers import ENDING_SECONDS, close, start_supervised
-from perfkit.report.site import write_index, write_site
+from perfkit.report.site import write_site
+from perfkit.request import suggest
 from perfkit.results.store import (
-    PARTIAL,
     Measurement,
     folders,
     make_folder,
     read_file,
     write_atomically,
 )
-from perfkit.sweep.jobs import Job, Profile, for_snakemake, measured, written
-from perfkit.sweep.matrix import SweepError
+from perfkit.sweep.jobs import Job, for_snakemake, measured, written
+from perfkit.sweep.matrix import SweepError, load_yaml
 from perfkit.system.scratch import Scratch
 from perfkit.text.messages import coded
 
-SNAKEFILE = ROOT / "workflow" / "Snakefile"
+WORKFLOW = ROOT / "workflow"
 POLL_SECONDS = 1.0
 CANCEL_SECONDS = 20.0
 """Time to cancel jobs on other machines before Snakemake itself is killed."""
 LOCK_SECONDS = CANCEL_SECONDS + ENDING_SECONDS
 """After this time, the processes of a killed call have ended."""
-STALE_SECONDS = 60.0
-ENDINGS = (".ended", ".log", ".ipynb")
-"""Suffixes of a job's files."""
+CANCELLED_SECONDS = 120
 REASON_LENGTH = 300
 LAST_LINES = 8
+
+State = Literal["waiting", "running", "kept", "done", "failed"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A Snakemake profile: its folder, and the executor that runs the jobs."""
+
+    folder: Path
+    executor: str
+
+    @property
+    def remote(self) -> bool:
+        """Whether the jobs run on other machines."""
+        return self.executor != "local"
+
+    @classmethod
+    def named(cls, name: str) -> "Profile":
+        """Read the profile `name` of workflow/profiles, or a folder. Raises SweepError."""
+        own = WORKFLOW / "profiles"
+        folder = own / name if (own / name).is_dir() else Path(name).resolve()
+        if not (folder / "config.yaml").is_file():
+            known = sorted(path.name for path in own.iterdir())
+            allowed = f"allowed: {', '.join(known)}, or a folder with a config.yaml"
+            raise SweepError([f"--profile: {name!r}: {allowed}{suggest(name, known)}"])
+        settings = load_yaml(folder / "config.yaml")
+        if not isinstance(settings, dict):
+            raise SweepError([f"{folder / 'config.yaml'}: has no settings"])
+        return cls(folder, str(settings.get("executor", "local")))
 
 
 @dataclass(frozen=True)
@@ -56,7 +83,7 @@ class JobStatus:
     """The state of a job, its measurement and the reason for its failure."""
 
     job: Job
-    state: Literal["waiting", "running", "done", "failed"]
+    state: State
     measurement: Measurement | None
     reason: str = ""
 
@@ -70,39 +97,34 @@ class Engine:
         self.profile = profile
         self.folder = self.outputs / "sweeps" / name
         self.log = self.folder / "snakemake.log"
-        self.before: dict[Path, int] | None = None
-        """Modification times of the results that existed before `run`, nanoseconds."""
+        self.began: int | None = None
+        """Modification time of a file written when `run` began, nanoseconds."""
 
     def statuses(self, *, over: bool = False) -> list[JobStatus]:
         """The status of each job; if the sweep is `over`, no job runs or waits."""
-        remote = self.profile.remote
-        found = measured(self.jobs, self.outputs, remote=remote, is_new=self._is_new)
+        found = measured(self.jobs, self.outputs, remote=self.profile.remote)
         return [self._status(job, found.get(job.name), over) for job in self.jobs]
 
     def _status(self, job: Job, found: Measurement | None, over: bool) -> JobStatus:
+        is_new = found and self.began and written(found.folder) >= self.began
         if found and found.result.status == "complete":
-            return JobStatus(job, "done", found)
+            return JobStatus(job, "done" if is_new else "kept", found)
         if over or (self.folder / f"{job.name}.ended").exists():
-            reason = "".join(filter(str.isprintable, self._reason(job, found)))
-            return JobStatus(job, "failed", found, portable(reason)[:REASON_LENGTH])
+            failure = found and found.result.failure
+            # Without a new result, the failure is that of an earlier call.
+            reason = coded(failure) if failure and (is_new or not self.began) else ""
+            return JobStatus(job, "failed", found, _on_one_line(reason or self._reason(job)))
         started = (self.folder / f"{job.name}.log").exists()
         return JobStatus(job, "running" if started else "waiting", found)
 
-    def _is_new(self, folder: Path) -> bool:
-        return self.before is not None and written(folder) != self.before.get(folder)
-
-    def _reason(self, job: Job, found: Measurement | None) -> str:
-        """Why a job failed, from its result, its log or the executor's log. Untrusted text."""
-        is_new = found and (self.before is None or self._is_new(found.folder))
-        if found and is_new and found.result.failure:
-            return coded(found.result.failure)
+    def _reason(self, job: Job) -> str:
+        """Why a job left no result, from its log or the executor's log. Untrusted text."""
         log = self.folder / f"{job.name}.log"
-        raw = read_file(log) if log.exists() else b""
-        text = Text.from_ansi(raw.decode(errors="replace")).plain
+        text = Text.from_ansi(_text(log) if log.exists() else "").plain
         if lines := [line.strip() for line in text.split("\n") if line.strip()]:
             return lines[-1]
         logs = sorted(self.folder.glob(f".snakemake/slurm_logs/rule_run/{job.name}/*.log"))
-        return f"the job did not finish; see {portable(str((logs or [self.log])[-1]))}"
+        return f"the job did not finish; see {(logs or [self.log])[-1]}"
 
     def run(
         self, show: Callable[[list[JobStatus]], None], notify: Callable[[str], None]
@@ -111,59 +133,44 @@ class Engine:
         Raises SweepError if another sweep is running here or Snakemake can't start."""
         make_folder(self.folder)
         with _lock(self.outputs, notify) as lock:
-            if left := self._prepare():
+            if self.profile.executor == "slurm":
+                _cancel_slurm_jobs(self.folder)
+            if left := [s.job for s in self.statuses() if s.state != "kept"]:
+                self._prepare(left)
                 with self._snakemake(lock) as process:
                     self._follow(process, show)
                 begun = any((self.folder / f"{job.name}.log").exists() for job in left)
                 if process.returncode and not begun:
-                    lines = read_file(self.log).decode(errors="replace").splitlines()
                     problem = "Snakemake exited before starting a job:"
-                    raise SweepError([problem, *lines[-LAST_LINES:]])
-            show(self.statuses(over=True))
+                    raise SweepError([problem, *_text(self.log).splitlines()[-LAST_LINES:]])
+            statuses = self.statuses(over=True)
+            show(statuses)
             for reason in write_site(self.outputs, lambda _part: None)[1]:
                 notify(f"left out: {reason}")
-            return self.statuses(over=True)
+            return statuses
 
-    def _prepare(self) -> list[Job]:
-        """Remove outdated files, write Snakemake's input, and return the unmeasured jobs."""
-        shutil.rmtree(self.folder / ".snakemake", ignore_errors=True)
-        self.profile.prepare(self.folder)
-        for depth in ("", "*/", "sweeps/*/"):
-            for path in self.outputs.glob(f"{depth}.*{PARTIAL}"):
-                # Left by a killed writer: no write takes this long.
-                with contextlib.suppress(FileNotFoundError):
-                    if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                        path.unlink()
-        left = [s.job for s in self.statuses() if s.state != "done"]
-        old = [self.folder / f"{job.name}{end}" for job in left for end in ENDINGS]
-        for path in (*old, *self.folder.glob(".*.ipynb"), self.log):
-            path.unlink(missing_ok=True)
+    def _prepare(self, left: list[Job]) -> None:
+        """Replace the files of an earlier call by Snakemake's input."""
+        shutil.rmtree(self.folder)
+        make_folder(self.folder)
         # Kubernetes only gets the files that its plugin uploads, which excludes sample data.
         makes_samples = self.profile.executor != "kubernetes"
-        content = for_snakemake(left, self.outputs, makes_samples=makes_samples)
+        content = for_snakemake(left, makes_samples=makes_samples)
         write_atomically(self.folder / "jobs.json", json.dumps(content, indent=1))
-        self.before = {folder: written(folder) for folder in folders(self.outputs)}
+        self.began = (self.folder / "jobs.json").stat().st_mtime_ns
         # Beside jobs.json: without a shared file system, Snakemake uploads this folder.
-        write_atomically(self.folder / "Snakefile", SNAKEFILE.read_text("utf-8"))
-        return left
+        shutil.copy(WORKFLOW / "Snakefile", self.folder)
 
     def _follow(
         self, process: subprocess.Popen[bytes], show: Callable[[list[JobStatus]], None]
     ) -> None:
         """Show the progress until Snakemake exits, with little work while nothing changes."""
         before: object = None
-        failed = 0
         while process.poll() is None:
             files = {*self.folder.glob("*.log"), *self.folder.glob("*.ended")}
             state = files, [(folder, written(folder)) for folder in folders(self.outputs)]
             if state != before:
-                statuses = self.statuses()
-                show(statuses)
-                failed_before, failed = failed, sum(s.state == "failed" for s in statuses)
-                # Completed jobs write the index themselves. If writing fails, jobs continue.
-                with contextlib.suppress(OSError):
-                    if failed > failed_before:
-                        write_index(self.outputs)
+                show(self.statuses())
             before = state
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_SECONDS)
@@ -207,3 +214,33 @@ def _lock(outputs: Path, notify: Callable[[str], None]) -> Iterator[int]:
                 raise SweepError([f"another sweep is running in {shown}; wait for its end"])
             time.sleep(0.1)
         yield file.fileno()
+
+
+def _cancel_slurm_jobs(folder: Path) -> None:
+    """Cancel the Slurm jobs of an earlier, killed call in `folder` and wait for their end.
+    Raises SweepError."""
+
+    def slurm(*words: str) -> str:
+        try:
+            return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = getattr(error, "stderr", None) or error
+            raise SweepError([f"--profile: Slurm does not respond: {reason}"]) from None
+
+    for _second in range(CANCELLED_SECONDS):
+        listed = slurm("squeue", "--noheader", "--user", str(os.getuid()), "--format", "%A %Z")
+        pairs = (line.split(maxsplit=1) for line in listed.splitlines())
+        jobs = [job for job, where in pairs if Path(where).resolve() == folder.resolve()]
+        if not jobs:
+            return
+        slurm("scancel", *jobs)
+        time.sleep(1.0)
+    raise SweepError([f"Slurm has not cancelled jobs of an earlier call: {', '.join(jobs)}"])
+
+
+def _text(log: Path) -> str:
+    return read_file(log).decode(errors="replace")
+
+
+def _on_one_line(text: str) -> str:
+    return portable("".join(filter(str.isprintable, text)))[:REASON_LENGTH]

@@ -1,118 +1,30 @@
 """Jobs: configurations validated together, named, and matched with stored measurements."""
 
 import hashlib
-import importlib.util
 import json
-import os
 import re
 import shlex
-import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from perfkit.config import ROOT, run_command
-from perfkit.inputs.data_set import digest
+from perfkit.driver.measure import measurement_folder
 from perfkit.inputs.samples import SAMPLE_DATA
 from perfkit.models import MODELS
-from perfkit.request import RequestError, suggest
+from perfkit.request import RequestError
 from perfkit.request.checks import Check, read_environment
 from perfkit.request.plan import Plan, plan
-from perfkit.results.schema import Result, identity
+from perfkit.results.schema import Reading, Result
 from perfkit.results.store import Measurement, ResultError, Store, folders
-from perfkit.sweep.matrix import (
-    Configuration,
-    Position,
-    Problem,
-    SweepError,
-    load_yaml,
-    read_sweep,
-)
-
-PROFILES = ROOT / "workflow" / "profiles"
-CANCELLED_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A Snakemake profile: its folder, and the executor that runs the jobs."""
-
-    folder: Path
-    executor: str
-
-    @property
-    def remote(self) -> bool:
-        """Whether the jobs run on other machines."""
-        return self.executor != "local"
-
-    @classmethod
-    def named(cls, name: str) -> "Profile":
-        """Read the profile `name` of workflow/profiles, or a folder. Raises SweepError."""
-        folder = PROFILES / name if (PROFILES / name).is_dir() else Path(name).resolve()
-        file = folder / "config.yaml"
-        if not file.is_file():
-            known = sorted(path.name for path in PROFILES.iterdir())
-            allowed = f"allowed: {', '.join(known)}, or a folder with a config.yaml"
-            raise SweepError([f"--profile: {name!r}: {allowed}{suggest(name, known)}"])
-        content = load_yaml(file)
-        if not isinstance(content, dict):
-            raise SweepError([f"{file}: has no settings"])
-        executor = str(content.get("executor", "local"))
-        plugin = f"snakemake_executor_plugin_{executor}"
-        if executor != "local" and not importlib.util.find_spec(plugin):
-            how = f"to install it: pip install -e '.[{executor}]'"
-            raise SweepError([f"--profile: no Snakemake plugin for {executor}; {how}"])
-        return cls(folder, executor)
-
-    def prepare(self, folder: Path) -> None:
-        """Cancel the Slurm jobs of an earlier, killed call in `folder` and wait for their end;
-        check the configuration of the Kubernetes cluster. Raises SweepError."""
-        if self.executor == "slurm":
-            try:
-                _cancel_slurm_jobs(folder)
-            except (OSError, subprocess.CalledProcessError) as error:
-                reason = getattr(error, "stderr", None) or error
-                raise SweepError([f"--profile: Slurm does not respond: {reason}"]) from None
-        config = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
-        known = config.exists() or "KUBERNETES_SERVICE_HOST" in os.environ
-        if self.executor == "kubernetes" and not known:
-            problem = f"no Kubernetes cluster: {config} does not exist; test: kubectl get nodes"
-            raise SweepError([f"--profile: {problem}"])
-
-
-def _cancel_slurm_jobs(folder: Path) -> None:
-    def slurm(*words: str) -> str:
-        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
-
-    deadline = time.monotonic() + CANCELLED_SECONDS
-    while True:
-        listed = slurm("squeue", "--noheader", "--user", str(os.getuid()), "--format", "%A %Z")
-        pairs = (line.split(maxsplit=1) for line in listed.splitlines())
-        jobs = [job for job, where in pairs if Path(where).resolve() == folder.resolve()]
-        if not jobs:
-            return
-        if time.monotonic() > deadline:
-            problem = "Slurm has not cancelled the jobs of an earlier call"
-            raise SweepError([f"{problem}: {', '.join(jobs)}"])
-        slurm("scancel", *jobs)
-        time.sleep(1.0)
-
+from perfkit.sweep.matrix import GIVEN, Problem, SweepError, read_sweep
 
 NAME_LENGTH = 60
 LAUNCHERS = {"local": ("local", "srun", "mpirun"), "slurm": ("local", "srun")}
-HINTS = {
-    "local": "for launcher=manual, type perfkit run on each host",
-    "slurm": "each job is an allocation: srun",
-    "kubernetes": "for several nodes: perfkit manifest",
-}
-"""How to start several nodes with each Snakemake executor."""
-CLUSTER = (
-    "nodes: several nodes need --profile slurm, or -p launcher mpirun -p hosts NODE1,NODE2"
-)
+"""Launchers that a sweep's jobs can use, by Snakemake executor; others: only `local`."""
 REMOTE: set[Check] = {"machine", "data"}
 """Checks of this machine, which remote jobs skip."""
 
@@ -147,58 +59,51 @@ def read_jobs(
     """Return the jobs of a parameters file for Snakemake's `executor`, with the parameters
     `given` for all of them. Raises SweepError with all problems. With `listing`, requirements
     that this machine does not meet are no problems, but set `missing` of a job."""
-    configurations, wrong = read_sweep(path, given)
-    counts, file = Counter(wrong), Position(0, str(path))
-    planned: list[tuple[Configuration, dict[str, Any], Plan, str]] = []
-    for configuration in configurations:
-        parameters = _with_own_hosts(configuration.parameters)
-        possible, lacking = _planned(configuration.model, parameters, executor)
-        if possible and (listing or not lacking):
-            planned.append((configuration, parameters, possible, "; ".join(lacking)))
-        else:
-            positions = (configuration.where.get(p.partition(":")[0], file) for p in lacking)
-            counts.update(map(Problem, positions, lacking))
-    all_parameters = [parameters for _configuration, parameters, *_rest in planned]
-    names = dict.fromkeys(name for parameters in all_parameters for name in parameters)
-    varied = [n for n in names if len({repr(p.get(n)) for p in all_parameters}) > 1]
+    configurations, problems = read_sweep(path, given)
+    requests = [_with_own_hosts(c.parameters) for c in configurations]
+    names = dict.fromkeys(name for parameters in requests for name in parameters)
+    varied = [n for n in names if len({repr(p.get(n)) for p in requests}) > 1]
+    is_valid_file = not problems
     jobs: dict[str, Job] = {}
-    for configuration, parameters, found, missing in planned:
-        job = _job(configuration.model, parameters, found, missing, varied)
-        same = jobs.setdefault(_work(job.plan), job)
-        if same is not job and not wrong:
-            last = max(configuration.where.values(), default=file)
-            problem = f"the same configuration twice: {same.label}; and {job.label}"
-            counts[Problem(last, problem)] = 1
-    if len({found.config.outputs_dir for _configuration, _parameters, found, _ in planned}) > 1:
-        counts[Problem(file, "outputs_dir: must be the same in all configurations")] = 1
-    if counts:
-        in_order = sorted(counts.items(), key=lambda counted: counted[0].position.line)
-        raise SweepError([f"{p}{f' ({n} configurations)' * (n > 1)}" for p, n in in_order])
+    outputs: set[str] = set()
+    for (model, _parameters, lines), parameters in zip(configurations, requests, strict=True):
+        found, lacking = _planned(model, parameters, executor)
+        if not found or (lacking and not listing):
+            problems += [Problem(lines.get(p.partition(":")[0], 1), p) for p in lacking]
+            continue
+        outputs.add(found.config.outputs_dir)
+        own = {name: parameters[name] for name in varied if name in parameters}
+        label = ", ".join(f"{name} {value}" for name, value in own.items()) or model
+        words = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join([model, *map(str, own.values())]))
+        request = json.dumps([model, parameters], sort_keys=True).encode()
+        name = f"{words[:NAME_LENGTH]}-{hashlib.sha256(request).hexdigest()[:8]}"
+        job = Job(name, label, model, parameters, found, "; ".join(lacking))
+        same = jobs.setdefault(_work(found), job)
+        if same is not job and is_valid_file:
+            problem = f"the same configuration twice: {same.label}; and {label}"
+            problems.append(Problem(max(lines.values()), problem))
+    if len(outputs) > 1:
+        problems.append(Problem(1, "outputs_dir: must be the same in all configurations"))
+    if problems:
+        counts = Counter(sorted(problems, key=lambda problem: problem.line))
+        raise SweepError(
+            [
+                f"{'-p' if line == GIVEN else f'{path}:{line}'}: {message}"
+                + f" ({count} configurations)" * (count > 1)
+                for (line, message), count in counts.items()
+            ]
+        )
     return [*jobs.values()]
-
-
-def _job(
-    model: str, parameters: dict[str, Any], found: Plan, missing: str, varied: list[str]
-) -> Job:
-    """A job, named by the values of the parameters that vary in the sweep."""
-    own = {name: parameters[name] for name in varied if name in parameters}
-    label = ", ".join(f"{name} {value}" for name, value in own.items())
-    words = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join([model, *map(str, own.values())]))
-    request = json.dumps([model, parameters], sort_keys=True).encode()
-    name = f"{words[:NAME_LENGTH]}-{hashlib.sha256(request).hexdigest()[:8]}"
-    return Job(name, label or model, model, parameters, found, missing)
 
 
 def _planned(
     model: str, parameters: dict[str, Any], executor: str
 ) -> tuple[Plan | None, list[str]]:
     """The plan of a configuration, None if impossible, and why this executor can't run it."""
-    several = parameters.get("nodes", 1) not in (None, 1) and not parameters.get("launcher")
-    here = executor == "local" and not (several and "SLURM_JOB_ID" not in os.environ)
-    lacking = [CLUSTER] if executor == "local" and not here else []
+    lacking: list[str] = []
     # Missing sample data will be generated.
     local: set[Check] = set() if parameters.get("data_dir") else {"data"}
-    for skipped in (local, REMOTE) if here else (REMOTE,):
+    for skipped in (local, REMOTE) if executor == "local" else (REMOTE,):
         try:
             found = plan(model, parameters, skipped)
             break
@@ -206,11 +111,10 @@ def _planned(
             lacking += [problem for problem in error.problems if problem not in lacking]
     else:
         return None, lacking
-    launcher = found.config.launcher
-    if launcher not in LAUNCHERS.get(executor, ("local",)):
-        name = "launcher" if parameters.get("launcher") else "nodes"
-        problem = f"{launcher} can't start {found.config.nodes} nodes with this profile"
-        lacking.append(f"{name}: {problem}; {HINTS.get(executor, 'one node at a time')}")
+    launcher, allowed = found.config.launcher, LAUNCHERS.get(executor, ("local",))
+    if launcher not in allowed:
+        problem = f"launcher: {launcher} is not available in a sweep with this profile"
+        lacking.append(f"{problem}; allowed: {', '.join(allowed)} (docs/clusters.md)")
     return found, lacking
 
 
@@ -224,27 +128,27 @@ def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters | {"hosts": ",".join(str(hosts).split(",")[:nodes])}
 
 
-def measured(
-    jobs: Iterable[Job], outputs: Path, *, remote: bool, is_new: Callable[[Path], bool]
-) -> dict[str, Measurement]:
-    """Return the latest measurement of each job under `outputs`, by job name, complete or not.
-    Imported measurements are ignored. Local jobs only match a measurement that `is_new` or has
-    the current environment and data, since any other would be measured anew."""
-    stored: dict[str, list[Measurement]] = {}
-    for folder in folders(outputs):
+def measured(jobs: Iterable[Job], outputs: Path, *, remote: bool) -> dict[str, Measurement]:
+    """Return the stored measurement of each job under `outputs`, by job name, complete or not.
+
+    A local job's has the id of its configuration with the current environment and data. The
+    environment of `remote` jobs is unknown: the latest measurement of the configuration counts,
+    except imported ones."""
+    if not remote:
+        own = {job.name: _read(folder := _folder(job), written(folder)) for job in jobs}
+        return {name: found for name, found in own.items() if found}
+    latest: dict[str, Measurement] = {}
+    for folder in sorted(folders(outputs), key=written):
         found = _read(folder, written(folder))
         if found and not found.result.imported:
-            stored.setdefault(_work(found.result), []).append(found)
-    matched = {}
-    for job in jobs:
-        candidates = [
-            found
-            for found in stored.get(_work(job.plan), [])
-            if remote or is_new(found.folder) or _made_here(job, found.result)
-        ]
-        if candidates:
-            matched[job.name] = max(candidates, key=lambda found: written(found.folder))
-    return matched
+            latest[_work(found.result)] = found
+    return {job.name: latest[work] for job in jobs if (work := _work(job.plan)) in latest}
+
+
+def _folder(job: Job) -> Path:
+    config = job.plan.config
+    environment = _environment(config.framework, config.data_folder, config.interpreter)
+    return measurement_folder(config, job.plan.protocol, environment)
 
 
 def _work(source: Plan | Result) -> str:
@@ -252,25 +156,17 @@ def _work(source: Plan | Result) -> str:
     return json.dumps([source.config.identity, source.protocol.model_dump()])
 
 
-def _made_here(job: Job, result: Result) -> bool:
-    """Whether the result has the current environment and data."""
-    config = job.plan.config
-    here = _environment(config.framework, config.data_folder, config.interpreter)
-    same_data = result.input_data is None or result.input_data.sha256 == digest(config)
-    return same_data and identity(result.environment) == here
-
-
 def written(folder: Path) -> int:
-    """When the folder's result was last written, nanoseconds; 0 if it has been removed."""
+    """When the folder's result was last written, nanoseconds; 0 without a result."""
     try:
         return Store(folder).result_file.stat().st_mtime_ns
-    except FileNotFoundError:
+    except OSError:
         return 0
 
 
 @cache
-def _environment(framework: str, data_folder: Path, interpreter: str) -> dict[str, Any]:
-    return identity(read_environment(framework, data_folder, interpreter))
+def _environment(framework: str, data_folder: Path, interpreter: str) -> dict[str, Reading]:
+    return read_environment(framework, data_folder, interpreter)
 
 
 @cache
@@ -281,11 +177,10 @@ def _read(folder: Path, _changed: int) -> Measurement | None:
         return None
 
 
-def for_snakemake(jobs: list[Job], outputs: Path, *, makes_samples: bool) -> dict[str, Any]:
+def for_snakemake(jobs: list[Job], *, makes_samples: bool) -> dict[str, Any]:
     """The content of jobs.json, which workflow/Snakefile reads."""
     samples = {j.name: str(j.sample_file) for j in jobs if makes_samples and j.sample_file}
     return {
-        "outputs": str(outputs),
         "samples": {samples[job.name]: job.model for job in jobs if job.name in samples},
         "jobs": [
             {

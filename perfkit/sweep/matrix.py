@@ -1,7 +1,6 @@
 """Parameters files: their configurations and errors."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -10,28 +9,23 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.events import AliasEvent
 
 from perfkit.config import ROOT, parameters
-from perfkit.models import MODELS
 from perfkit.request import RequestError, suggest
 
-MOST_BYTES, MOST_DEPTH, MOST_CONFIGURATIONS = 256 * 1024, 8, 10_000
-Place = tuple[str | int, ...]
-"""Path of an item in a file: keys and indices from the top."""
+MOST_DEPTH, MOST_CONFIGURATIONS = 8, 10_000
 PARAMETERS = ROOT / "parameters"
 SCALAR = (str, int, float, type(None))
 WORDS = {
     "extra_forbidden": "no such name",
     "missing": "is missing",
     "dict_type": "must hold names with values: check the indentation",
-    "list_type": "must be a list: [A, B]",
-    "too_short": "is empty",
     "model_type": "must hold names with values, including `notebook`",
-    "string_type": "must be a name",
-    "invalid_key": "a key must be a name",
 }
 """User-friendly messages for pydantic's error types."""
+GIVEN = 0
+"""Line of values from the command line."""
 
 
 class SweepError(RequestError):
@@ -57,77 +51,54 @@ class Sweep(BaseModel, frozen=True, extra="forbid"):
     include: list[dict[str, Any]] = []
 
 
-class Position(NamedTuple):
-    """The line where a value was set (0: not in the file), and its name in messages."""
-
-    line: int
-    name: str
-
-
 class Problem(NamedTuple):
-    position: Position
+    line: int
     message: str
-
-    def __str__(self) -> str:
-        return f"{self.position.name}: {self.message}"
 
 
 class Setting(NamedTuple):
-    """A parameter's value and its position."""
+    """A parameter's value and its line."""
 
     value: Any
-    where: Position
+    line: int
 
 
 Cell = dict[str, Setting]
-GIVEN = Position(0, "-p")
-"""Position of values from the command line."""
 
 
 class Configuration(NamedTuple):
-    """A model and its parameters, flat for papermill, and the position of each."""
+    """A model and its parameters, flat for papermill, and the line of each."""
 
     model: str
     parameters: dict[str, Any]
-    where: dict[str, Position]
+    lines: dict[str, int]
 
 
 def load_yaml(path: Path) -> Any:
-    """Read a small local file, with positions (ruamel.yaml's `lc`).
+    """Read a small file, with positions (ruamel.yaml's `lc`).
 
     Raises SweepError for invalid YAML, duplicate keys and aliases, since a few lines of aliases
     can expand to gigabytes.
     """
-    line = None
+    yaml, line = YAML(), None
+    yaml.max_depth = MOST_DEPTH
     try:
-        if re.match(r"[a-z]+:/", str(path)):
-            raise ValueError("not a local file; download it first")
-        if path.exists() and not path.is_file():
-            raise ValueError("not a file")
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"over {MOST_BYTES // 1024} KiB, too large for a parameters file")
         text = path.read_text("utf-8")
-        depth = 0
-        for event in YAML().parse(text):
-            line = event.start_mark.line + 1
-            depth += isinstance(event, CollectionStartEvent)
-            depth -= isinstance(event, CollectionEndEvent)
-            if depth > MOST_DEPTH:
-                raise ValueError("nested too deep for a parameters file")
+        content = yaml.load(text)
+        for event in yaml.parse(text):
             if isinstance(event, AliasEvent):
+                line = event.start_mark.line + 1
                 raise ValueError(f"the alias *{event.anchor} is not allowed: repeat the value")
-        line = None
-        return YAML().load(text)
+        return content
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem, line = f"not YAML: {error.problem}", mark and mark.line + 1
     except OSError as error:
-        problem = str(error.strerror)
+        known = PARAMETERS / path.name
+        problem = f"{error.strerror}{f'; did you mean {known}?' if known.exists() else ''}"
     # Not UTF-8, or an invalid date.
     except (ValueError, YAMLError) as error:
         problem = str(error)
-    known = PARAMETERS / path.name
-    problem += f"; did you mean {known}?" if not path.exists() and known.exists() else ""
     raise SweepError([f"{path}{f':{line}' if line else ''}: {problem}"])
 
 
@@ -135,100 +106,84 @@ def read_sweep(
     path: str | Path, given: Mapping[str, Any] | None = None
 ) -> tuple[list[Configuration], list[Problem]]:
     """Return the configurations of the parameters file `path`, and its errors. `plan` checks
-    whether the values can be measured.
+    model and values.
 
     `given` parameters apply to all configurations and override `parameters` of the file. With
     errors, configurations may be missing, or lack invalid values. Raises SweepError if the file
     can't be read.
     """
-    file = _File(Path(path))
-    cells: list[Cell] = []
-    file.check_names()
+    file = _File(load_yaml(Path(path)))
     try:
-        cells = file.cells(Sweep.model_validate(file.content), given or {})
+        sweep = Sweep.model_validate(file.content)
     except ValidationError as error:
         for item in error.errors():
             place = tuple(part for part in item["loc"] if part != "[key]")
             message = WORDS.get(item["type"], item["msg"])
             if item["type"] == "extra_forbidden":
                 message += suggest(place[-1], Sweep.model_fields)
-            file.refuse(place, f"{'.'.join(map(str, place))}{': ' if place else ''}{message}")
-    found = []
-    for cell in cells:
-        # Invalid parameters of the file are reported above; `plan` reports those of -p.
-        usable = {
-            name: setting
-            for name, setting in cell.items()
-            if setting.where == GIVEN
-            or (name in parameters() and isinstance(setting.value, SCALAR))
-        }
-        values = {name: setting.value for name, setting in usable.items()}
-        where = {name: setting.where for name, setting in usable.items()}
-        found.append(Configuration(file.content["notebook"], values, where))
-    return found, [*file.problems]
+            file.refuse(place, ": ".join(filter(None, [".".join(map(str, place)), message])))
+        return [], file.problems
+    model = {"model": file.line("notebook")}
+    found = [
+        Configuration(
+            sweep.notebook,
+            {name: setting.value for name, setting in cell.items()},
+            {name: setting.line for name, setting in cell.items()} | model,
+        )
+        for cell in file.cells(sweep, given or {})
+    ]
+    return found, file.problems
 
 
 class _File:
     """The content of a parameters file, and the `problems` found so far."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.content = path, load_yaml(path)
-        self.problems: dict[Problem, None] = {}
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self.problems: list[Problem] = []
 
-    def at(self, place: Place) -> Position:
-        """The position of `place`, or of its nearest parent with a position."""
+    def line(self, *place: str | int) -> int:
+        """The line of the item with these keys and indices, or of its nearest parent."""
         line, content = 1, self.content
         for part in place:
             positions = content.lc.data if hasattr(content, "lc") else None
             if not positions or part not in positions:
                 break
             line, content = positions[part][0] + 1, content[part]
-        return Position(line, f"{self.path}:{line}")
+        return line
 
-    def refuse(self, place: Place, problem: str) -> None:
-        self.problems[Problem(self.at(place), problem)] = None
+    def refuse(self, place: tuple[str | int, ...], message: str) -> None:
+        self.add(Problem(self.line(*place), message))
 
-    def check_names(self) -> None:
-        """Check each name and type independently of the file's structure."""
-        sections = self.content if isinstance(self.content, dict) else {}
-        model = sections.get("notebook")
-        if isinstance(model, str) and model not in MODELS:
-            self.refuse(("notebook",), f"notebook: no such name{suggest(model, MODELS)}")
-        settings: dict[Place, Any] = {("protocol",): sections.get("protocol")}
-        for section in ("parameters", "matrix", "exclude", "include"):
-            entries = sections.get(section)
-            places: dict[Place, Any] = {(section,): entries}
-            if isinstance(entries, list):
-                places = {(section, index): entry for index, entry in enumerate(entries)}
-            for above, entry in places.items():
-                for name, value in entry.items() if isinstance(entry, dict) else ():
-                    place = (*above, name)
-                    if name not in parameters():
-                        problem = f"no such name{suggest(name, parameters())}"
-                        self.refuse(place, f"{'.'.join(map(str, place))}: {problem}")
-                    elif section in ("matrix", "exclude") and isinstance(value, list):
-                        settings |= {(*place, k): item for k, item in enumerate(value)}
-                    else:
-                        settings[place] = value
-        for place, value in settings.items():
-            if not isinstance(value, SCALAR):
-                problem = "must be text, a number, true, false or null"
-                self.refuse(place, f"{'.'.join(map(str, place))}: {problem}")
+    def add(self, problem: Problem) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def setting(self, name: str, value: Any, *place: str | int) -> Cell:
+        """A cell of this parameter, empty if its name or value is refused."""
+        if name not in parameters():
+            place = place[: place.index(name) + 1]
+            problem = f"no such name{suggest(name, parameters())}"
+        elif not isinstance(value, SCALAR):
+            problem = "must be text, a number, true, false or null"
+        else:
+            return {name: Setting(value, self.line(*place))}
+        self.refuse(place, f"{'.'.join(map(str, place))}: {problem}")
+        return {}
+
+    def entry(self, values: dict[str, Any], *place: str | int) -> Cell:
+        return _merged(self.setting(name, v, *place, name) for name, v in values.items())
 
     def cells(self, sweep: Sweep, given: Mapping[str, Any]) -> list[Cell]:
         """The settings of each configuration."""
-        fixed = self.entry(sweep.parameters, ("parameters",))
+        fixed = self.entry(sweep.parameters, "parameters")
         if sweep.protocol is not None:
-            protocol = {"protocol": Setting(sweep.protocol, self.at(("protocol",)))}
-            fixed = self.joined(fixed, protocol)
+            fixed = self.joined(fixed, self.setting("protocol", sweep.protocol, "protocol"))
         fixed |= {name: Setting(value, GIVEN) for name, value in given.items()}
         cells = [self.joined(fixed, cell) for cell in self.combinations(sweep)]
         if not cells and not self.problems:
             self.refuse(("matrix",), "no configuration is left")
         return cells
-
-    def entry(self, values: dict[str, Any], place: Place) -> Cell:
-        return {name: Setting(v, self.at((*place, name))) for name, v in values.items()}
 
     def combinations(self, sweep: Sweep) -> list[Cell]:
         """The cells of the matrix, after `exclude` and `include`."""
@@ -236,19 +191,21 @@ class _File:
             self.refuse(("matrix",), f"over {MOST_CONFIGURATIONS:,} configurations")
             return []
         axes = [
-            [(name, Setting(v, self.at(("matrix", name, k)))) for k, v in enumerate(values)]
+            [self.setting(name, v, "matrix", name, k) for k, v in enumerate(values)]
             for name, values in sweep.matrix.items()
         ]
-        cells = [dict(cell) for cell in product(*axes)] if axes or not sweep.include else []
-        kept = cells
+        kept = cells = [*map(_merged, product(*axes))] if axes or not sweep.include else []
         for index, values in enumerate(sweep.exclude):
+            for name, value in values.items():
+                for item in value if isinstance(value, list) else [value]:
+                    self.setting(name, item, "exclude", index, name)
             kept = [cell for cell in kept if not _agrees(values, cell)]
             if not any(_agrees(values, cell) for cell in cells):
                 problem = f"exclude: {dict(values)} matches nothing in the matrix"
                 self.refuse(("exclude", index), problem)
         more: list[Cell] = []
         for index, values in enumerate(sweep.include):
-            entry = self.entry(values, ("include", index))
+            entry = self.entry(values, "include", index)
             agreed = {name: value for name, value in values.items() if name in sweep.matrix}
             added = {name: setting for name, setting in entry.items() if name not in agreed}
             chosen = any(_agrees(agreed, cell) for cell in kept)
@@ -263,9 +220,14 @@ class _File:
 
     def joined(self, first: Cell, second: Cell) -> Cell:
         for name in first.keys() & second.keys():
-            problem = f"{name} is given here and at {first[name].where.name}: keep one"
-            self.problems[Problem(second[name].where, problem)] = None
+            line = first[name].line
+            place = "by -p" if line == GIVEN else f"in line {line}"
+            self.add(Problem(second[name].line, f"{name} is given here and {place}: keep one"))
         return first | second
+
+
+def _merged(cells: Iterable[Cell]) -> Cell:
+    return {name: setting for cell in cells for name, setting in cell.items()}
 
 
 def _agrees(values: dict[str, Any], cell: Cell) -> bool:
