@@ -10,6 +10,7 @@ import copy
 import json
 import os
 import random
+import socket
 import tempfile
 import threading
 import time
@@ -220,6 +221,21 @@ def test_a_flood_of_node_messages_does_not_block_the_timeout(by_mpirun, tmp_path
         while thread.is_alive():
             by_mpirun.poll(0.1)
     assert [*by_mpirun.workers.exited_at] == [1]
+
+
+def test_the_reserved_port_is_free_before_a_node_starts_workers(
+    by_mpirun, tmp_path, monkeypatch
+):
+    """A worker that connects to a port where the driver still listens would be reset."""
+    reserved = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setattr(by_mpirun, "reserved", reserved)
+    with reserved, two_nodes(by_mpirun, tmp_path) as second:
+        port = reserved.getsockname()
+        by_mpirun.start(1, tmp_path, "job-1")
+        while json.loads(second.recv_bytes())["type"] != "run":
+            continue
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(port)
 
 
 def test_an_invalid_node_message_is_a_node_error_naming_the_field(by_mpirun, tmp_path):
