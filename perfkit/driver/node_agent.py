@@ -92,10 +92,10 @@ class NodeAgent:
         with (
             contextlib.closing(self.channel),
             Scratch() as scratch,
-            # Other nodes connect to it for Reach.
-            socket.create_server((self.channel.address, 0), backlog=1024) as server,
+            # Other nodes connect to it for Reach, until the first repeat.
+            socket.create_server((self.channel.address, 0), backlog=1024) as self.server,
         ):
-            self.scratch, self.port = scratch.folder, server.getsockname()[1]
+            self.scratch = scratch.folder
             message: NodeMessage | None = None
             while not isinstance(message, connection.Bye):
                 following = self._answer(message) if message else None
@@ -142,12 +142,13 @@ class NodeAgent:
             facts=identity(environment) | {"data": digest(config)},
             name=os.environ.get("SLURMD_NODENAME", socket.gethostname()),
             gpus=len(framework.visible_devices(config.device, config.interpreter)),
-            port=self.port,
+            port=self.server.getsockname()[1],
         )
 
     def _run(self, run: connection.Run, job: connection.Job) -> NodeMessage | None:
         """Run a repeat: send new raw text and exited ranks, and at the end how they exited.
         Return the last message, which may not be for the workers."""
+        self.server.close()
         raw_folder = self.scratch / str(run.repeat)
         raw_folder.mkdir(exist_ok=True)
         own = self.channel.address
