@@ -103,12 +103,13 @@ def test_comments_docstrings_and_pages_do_not_change_the_identity(package):
     assert package_source() != everywhere
 
 
-@pytest.mark.parametrize("room", MEASURING)
-def test_measuring_code_changes_the_identity(package, room):
-    before = suite_source()
-    path = sorted((package / room).rglob("[a-z]*.py"))[-1]
-    path.write_text(f"{path.read_text()}\nADDED = 1\n")
-    assert suite_source() != before
+def test_measuring_code_changes_the_identity(package):
+    digests = {suite_source()}
+    for room in MEASURING:
+        path = sorted((package / room).rglob("[a-z]*.py"))[-1]
+        path.write_text(f"{path.read_text()}\nADDED = 1\n")
+        digests.add(suite_source())
+    assert len(digests) == 1 + len(MEASURING)
 
 
 def test_a_cpu_without_a_vendor_has_an_empty_one(monkeypatch):
