@@ -515,12 +515,16 @@ def text(verification: Verification) -> str:
     lines = [f"{MODELS[v.model].name}, {size}, batch {v.batch_size}, {v.optimizer}"]
     lines.append(f"Base: {v.base}")
     for against in v.against:
-        shown, amiss = [], []
-        checks = zip(against.checks, rows(against, v.steps), strict=True)
+        shown: list[list[str]] = []
+        amiss, part, checks = [], "", zip(against.checks, rows(against, v.steps), strict=True)
         for check, (name, precision, *values, _agrees, where) in checks:
-            named = f"{name}, {precision}" if precision else name
-            shown.append([named, *values])
-            amiss += [] if check.agreed else [wrapped(f"! {named}: {where}")]
+            if precision != part:
+                shown.append([f"in {precision}", "", "", "", ""])
+                part = precision
+            shown.append([f"  {name}" if precision else name, *values])
+            if not check.agreed:
+                named = f"{name}, {precision}" if precision else name
+                amiss.append(wrapped(f"! {named}: {where}"))
         headings = ("", "base", "other", "difference", "tolerance")
         lines += ["", str(against.side), *tabulated(shown, headings), *amiss]
         lines.append("The same work." if against.agreed else "NOT the same work.")

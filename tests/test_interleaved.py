@@ -21,7 +21,7 @@ from made import keep, measured
 
 import perfkit
 from perfkit.cli import main
-from perfkit.comparison.interleaved import Asked, judge_interleaved, plan_interleaved
+from perfkit.comparison.interleaved import Live, judge_interleaved, plan_interleaved
 from perfkit.comparison.keys import allowed
 from perfkit.comparison.stored import (
     FILE,
@@ -307,7 +307,7 @@ SEEDS = {"seed=1": {"seed": 1}, "seed=2": {"seed": 2}}
 
 def judged(*measurements, variants=SEEDS):
     """Return the interleaved comparison of the measurements."""
-    request = Asked("perfkit compare --live …", variants, 0.95, 0.02)
+    request = Live("perfkit compare --live …", variants, 0.95, 0.02, "", [])
     return judge_interleaved(request, measurements)
 
 

@@ -12,7 +12,7 @@ from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 from test_diagnosis import made as diagnosis
 
-from perfkit.comparison.interleaved import Asked, judge_interleaved
+from perfkit.comparison.interleaved import Live, judge_interleaved
 from perfkit.comparison.stored import write_comparison
 from perfkit.config import ROOT
 from perfkit.diagnosis import FILE
@@ -99,7 +99,7 @@ def compare(outputs, *folders, name="frameworks", key="framework", created="2026
     measurements = [Measurement.read(outputs / folder) for folder in folders]
     values = [{key: one.result.parameters[key]} for one in measurements]
     variants = {f"{key}={value[key]}": value for value in values}
-    asked = Asked("perfkit compare --live", variants, 0.95, 0.05)
+    asked = Live("perfkit compare --live", variants, 0.95, 0.05, "", [])
     found = judge_interleaved(asked, measurements)
     found = found.model_copy(update={"created": f"{created}T00:00:00+00:00"})
     write_comparison(outputs / "comparisons" / name, found)

@@ -46,23 +46,47 @@ SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A requested comparison: variant name -> the parameters it sets. The first variant is the
-    base."""
+class Live:
+    """A requested comparison: variant name -> the parameters it sets, and the variants' plans.
+    The first variant is the base."""
 
     command: str
     variants: dict[str, dict[str, Any]]
     level: float
     threshold: float
+    label: str
+    plans: list[Plan]
 
     @property
     def named(self) -> list[str]:
         """The parameters that variants set."""
         return list(dict.fromkeys(name for values in self.variants.values() for name in values))
 
+    @property
+    def plan(self) -> Plan:
+        """The base's plan, which has all shared values."""
+        return self.plans[0]
+
+    @cached_property
+    def environments(self) -> list[dict[str, Reading]]:
+        """Each variant's environment."""
+        configs = [plan.config for plan in self.plans]
+        return [read_environment(c.framework, c.data_folder, c.interpreter) for c in configs]
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder in which it is stored, which depends on the environments."""
+        names = [
+            measurement_folder(plan.config, plan.protocol, environment).name
+            for plan, environment in zip(self.plans, self.environments, strict=True)
+        ]
+        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
+        name = "-".join(filter(None, [self.plan.config.model, *self.named, self.label, digest]))
+        return resolved_path(self.plan.config.outputs_dir) / FOLDER / name
+
 
 def judge_interleaved(
-    asked: Asked, measurements: Sequence[Measurement]
+    asked: Live, measurements: Sequence[Measurement]
 ) -> InterleavedComparison:
     """Return the comparison of the variants' measurements in their current state."""
     sides = [*map(measured, measurements)]
@@ -136,37 +160,6 @@ def disagreements(comparison: InterleavedComparison, outputs: Path) -> list[str]
     return problems
 
 
-@dataclass(frozen=True)
-class Live(Asked):
-    """An interleaved comparison to measure, with the plans of its variants."""
-
-    model: str
-    label: str
-    plans: list[Plan]
-
-    @property
-    def plan(self) -> Plan:
-        """The base's plan, which has all shared values."""
-        return self.plans[0]
-
-    @cached_property
-    def environments(self) -> list[dict[str, Reading]]:
-        """Each variant's environment."""
-        configs = [plan.config for plan in self.plans]
-        return [read_environment(c.framework, c.data_folder, c.interpreter) for c in configs]
-
-    @cached_property
-    def folder(self) -> Path:
-        """The folder in which it is stored, which depends on the environments."""
-        names = [
-            measurement_folder(plan.config, plan.protocol, environment).name
-            for plan, environment in zip(self.plans, self.environments, strict=True)
-        ]
-        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
-        name = "-".join(filter(None, [self.model, *self.named, self.label, digest]))
-        return resolved_path(self.plan.config.outputs_dir) / FOLDER / name
-
-
 def plan_interleaved(
     model: str,
     words: Sequence[str],
@@ -214,7 +207,7 @@ def plan_interleaved(
         command += ["-p", name, portable(str(value))]
     for option, share, default in (("--level", level, 0.95), ("--threshold", threshold, 0.02)):
         command += [option, f"{100 * share:g}"] if share != default else []
-    return Live(shlex.join(command), variants, level, threshold, model, label, labelled)
+    return Live(shlex.join(command), variants, level, threshold, label, labelled)
 
 
 def _shared_problems(
@@ -318,7 +311,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     stored()
     if all(measurement.result.status == "complete" for measurement in measurements):
         return
-    going, unit = [*range(len(names))], MODELS[found.model].unit
+    going, unit = [*range(len(names))], MODELS[found.plan.config.model].unit
     with Progress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
         for repeat in range(1, protocol.repeats + 1):
             for number in round_order(going, repeat):

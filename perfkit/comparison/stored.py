@@ -7,7 +7,6 @@ Each variant is a measurement of its own below `outputs`; `docs/results.md` desc
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -95,14 +94,6 @@ class PairResult(Ratio):
     @property
     def out_of_turn(self) -> list[int]:
         return [turn.repeat for turn in self.turns if not turn.in_turn]
-
-    @property
-    def seconds_apart(self) -> int | None:
-        """Seconds between the starts of the two measurements."""
-        if not (self.a.created and self.b.created):
-            return None
-        a, b = map(datetime.fromisoformat, (self.a.created, self.b.created))
-        return abs(round((a - b).total_seconds()))
 
 
 class Unmeasured(Stored):
