@@ -10,7 +10,6 @@ from made import keep, made_result, measured, rank_events, stored, with_raw_file
 from perfkit import report
 from perfkit.config import ROOT, Protocol
 from perfkit.report.measurement import MeasurementError, write_measurement
-from perfkit.report.section import table
 from perfkit.request.plan import plan, typed
 from perfkit.results.schema import Failure, Peak, Rank, Reading, Repeat
 from perfkit.text import format
@@ -55,17 +54,6 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
     assert len(figures) == 2 and not any("image/svg+xml" in data for data in figures)
     assert "var(--" not in str(outputs)
     assert all(output.data["text/plain"] for output in outputs)
-
-
-def test_writing_the_page_is_reproducible(published):
-    text = published.page_file.read_text()
-    write_measurement(published)
-    assert published.page_file.read_text() == text
-
-
-def test_number_and_interval_have_separate_columns():
-    html = table([["6.923", "5.858 – 7.989", "<b>"]], ["throughput", "interval", "of"]).html
-    assert re.findall(r"<td[^>]*>(.*?)</td>", html) == ["6.923", "5.858 – 7.989", "&lt;b&gt;"]
 
 
 def test_a_measurement_without_repeats_has_a_page(tmp_path):

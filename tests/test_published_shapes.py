@@ -162,6 +162,8 @@ def test_a_different_input_is_stated(cells, tmp_path):
     (differs,) = (m.differs for m in found if m.cell["printed"] == "393.561")
     assert differs["input"] == ("dali/xla", "synthetic")
     assert "input synthetic; published: dali/xla" in difference_words(differs)
+    with in_language("zh"):
+        assert "输入为 synthetic；公布时为：dali/xla" in difference_words(differs)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ PARAMETER = {"pytorch": "torch", "bert-base": "bert"}
 PUBLISHED_PROTOCOL = ("median of 7 runs; each the mean of steps 21-120", 20, 100, 7)
 """The protocol `published`: statistic in published.csv; warm-up, steps, repeats."""
 STRATEGIES = {("fleetx-resnet50", p): f"fleetx-{p}" for p in ("fp32", "amp", "auto")}
-"""Presets of the strategies that a source prints above its tables, if any."""
 STRATEGIES |= {("fleetx-vgg16", p): f"fleetx-vgg16-{p}" for p in ("fp32", "amp")}
 STRATEGIES |= {("fleetx-vgg16", "auto"): "fleetx-auto"}
 """The presets of the strategies that a source prints above its tables; others print none."""

@@ -13,7 +13,7 @@ from perfkit.logs.audit import Audit, Claim, Stage, State, WaterfallStage, read_
 from perfkit.logs.claims import waterfall
 from perfkit.report.pages import render
 from perfkit.report.section import Section, picture
-from perfkit.report.style import COLOURS, FAINT, INK, MARKERS, SHADES, new_figure
+from perfkit.report.style import FAINT, INK, SHADES, new_figure
 from perfkit.text import format
 from perfkit.text.language import gettext as _
 
@@ -33,28 +33,8 @@ def _read(folder: str | Path) -> Audit:
 
 
 def audit_headline(folder: str | Path) -> Section:
-    """Counts of claims by state, and the difference of samples / time from each claim."""
-    audit = _read(folder)
-    text = _text("headline", audit, get_args(State))
-    known = [c for c in audit.claims if c.framework and c.reference_difference is not None]
-    return text + _differences(known) if len(known) > 1 else text
-
-
-def _differences(claims: list[Claim]) -> Section:
-    """Chart of samples / time relative to claims: a dot per claim, coloured by framework."""
-    import seaborn
-
-    places = [f"{(c.gpu or '–').split('-')[0]} · {c.precision} · {c.topology}" for c in claims]
-    names = [format.FRAMEWORK_NAMES[c.framework or ""] for c in claims]
-    shares = [100 * (c.reference_difference or 0) for c in claims]
-    kinds = {"hue": names, "style": names, "palette": COLOURS, "markers": MARKERS}
-    label = _("recomputed samples / time against the claim (%)")
-    with new_figure(8, 0.9 + 0.25 * len({*places})) as (figure, (axes,)):
-        seaborn.scatterplot(x=shares, y=places, s=45, ax=axes, **kinds)
-        axes.axvline(0, color=INK, linewidth=1)
-        axes.set_xlabel(label)
-        seaborn.move_legend(axes, "center left", bbox_to_anchor=(1, 0.5))
-    return picture(figure, label)
+    """Counts of claims by state."""
+    return _text("headline", _read(folder), get_args(State))
 
 
 def audit_waterfall(folder: str | Path) -> Section:

@@ -31,6 +31,7 @@ from perfkit.reference import labels
 from perfkit.reference.matches import difference_words
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import COLOURS, INK
+from perfkit.results.frames import topology_size
 from perfkit.results.store import NOTEBOOK, open_stored, read_file, write_atomically
 from perfkit.statistics import median
 from perfkit.text import format, language, messages
@@ -133,7 +134,7 @@ def page_warnings(page: Path) -> list[str] | None:
 FUNCTIONS = (
     *(difference_words, file_name, format_pair, has_page, labels, median),
     *(messages.coded, messages.sentence, messages.severity, messages.worst_first),
-    *(page_address, page_warnings),
+    *(page_address, page_warnings, topology_size),
 )
 """Functions that templates call by name."""
 TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {

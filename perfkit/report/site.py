@@ -3,14 +3,14 @@ their index, results.csv and results.json."""
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -22,8 +22,8 @@ from perfkit.report import audit, comparison, pages
 from perfkit.report.measurement import outcome, read_steps, write_measurement
 from perfkit.report.section import Section, markup
 from perfkit.report.summary import Summary, read_all
-from perfkit.results.frames import as_frame, row_of
-from perfkit.results.outputs import Checked
+from perfkit.results.frames import records
+from perfkit.results.outputs import Checked, load
 from perfkit.results.store import (
     NOTEBOOK,
     RESULT,
@@ -64,14 +64,14 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
             broken += reasons
             checked.problems |= problems
             progress(1)
-        found = _read(checked)
-        summary = Summary.read(outputs, found.frame)
+        frame = checked.frame()
+        write_tables(outputs, frame)
+        summary = Summary.read(outputs, frame)
         summary.unreadable.extend(broken)
-        write_tables(outputs, found.frame)
         for _page in pool.map(partial(write_summary, summary), LANGUAGES):
             progress(1)
     left_out = dict.fromkeys([*summary.unreadable, *_stored(outputs)[1]])
-    return write_index(outputs, broken, found), [*left_out]
+    return write_index(outputs, broken, frame), [*left_out]
 
 
 def _begin(planned: list[Path]) -> None:
@@ -113,29 +113,6 @@ def _write_one(
     return [], {}
 
 
-class _Found(NamedTuple):
-    """All measurements as a DataFrame of `perfkit.load`, and as objects without repeats."""
-
-    frame: pd.DataFrame
-    rows: list[Measurement]
-
-
-def _read(checked: Checked) -> _Found:
-    """Read all measurements once."""
-    found: list[Measurement] = []
-    unreadable: list[str] = []
-
-    def collected() -> Iterator[dict[str, Any]]:
-        for measurement in checked.each(checked.read, unreadable):
-            small = measurement.result.model_copy(update={"repeats": []})
-            found.append(replace(measurement, result=small))
-            yield row_of(measurement)
-
-    frame = as_frame(collected())
-    frame.attrs["unreadable"] = unreadable
-    return _Found(frame, found)
-
-
 def write_summary(summary: Summary, language: str) -> None:
     """Write the pages of SUMMARY_PAGES in one language."""
     for kind in SUMMARY_PAGES:
@@ -173,25 +150,29 @@ def _facts(kind: str, shown: Any) -> tuple[str, str]:
     if kind in STORED:
         known = {"comparison": comparison.comparison_facts, "audit": audit.audit_facts}
         return known[kind](shown)
-    titles = {
-        "summary": gettext("Training throughput: summary"),
-        "published": gettext("Published tables"),
-        "history": gettext("History of throughput"),
-    }
-    places = shown.measurements.filter(["device", "environment.gpus", "environment.cpu"])
-    devices = map(format.device_name, places.to_dict("records"))
-    return titles[kind], format.made(shown.measurements["created"], devices)
+    heading = pages.suite_notebook(kind).cells[0].source.removeprefix("# ")
+    return gettext(heading), _made(shown.measurements)
 
 
-def write_index(outputs: Path, broken: Sequence[str] = (), found: _Found | None = None) -> Path:
+def _made(measurements: pd.DataFrame) -> str:
+    """Return the newest time and up to three devices."""
+    places = measurements.filter(["device", "environment.gpus", "environment.cpu"])
+    devices = dict.fromkeys(map(format.device_name, records(places)))
+    newest = [format.minute(measurements["created"].max())] if devices else []
+    return " · ".join([*newest, *devices][:4])
+
+
+def write_index(
+    outputs: Path, broken: Sequence[str] = (), frame: pd.DataFrame | None = None
+) -> Path:
     """Write the index in every language: measurements by model, newest first, and reasons for
     unreadable files, with `broken` in addition. Return the path of the English index."""
-    frame, rows = found or _read(Checked(outputs))
-    rows.sort(key=lambda row: (row.result.created, row.folder.name), reverse=True)
+    frame = load(outputs) if frame is None else frame
+    newest_first = frame.sort_values(["created", "folder"], ascending=False)
     other, reasons = _stored(outputs)
     summary = outputs / "summary" / "report.html"
     newest = max((file.stat().st_mtime for file in outputs.glob(f"*/{RESULT}")), default=0)
-    results = [row.result for row in rows]
+    rows = records(newest_first)
     for language in LANGUAGES:
         with in_language(language):
             page = pages.TEMPLATES.get_template("index.html.j2").render(
@@ -200,7 +181,7 @@ def write_index(outputs: Path, broken: Sequence[str] = (), found: _Found | None 
                 here="index",
                 outputs=outputs,
                 folder=outputs,
-                made=format.made((r.created for r in results), map(format.device, results)),
+                made=_made(frame),
                 rows=rows,
                 unreadable=[*frame.attrs["unreadable"], *reasons, *broken],
                 stale=summary.exists() and summary.stat().st_mtime < newest,
@@ -236,9 +217,9 @@ def publish(measurement: Measurement) -> Section:
     MeasurementError if the measurement is not complete, so that papermill fails."""
     outputs = measurement.folder.parent
     write_measurement(measurement, notebook=True)
-    found = _read(Checked(outputs))
-    write_tables(outputs, found.frame)
-    write_index(outputs, found=found)
+    frame = load(outputs)
+    write_tables(outputs, frame)
+    write_index(outputs, frame=frame)
     return outcome(measurement)
 
 
@@ -251,11 +232,11 @@ def _publish(kind: str, of: Summary | str | Path) -> Section:
     for variant in read_comparison(folder).variants if kind == "comparison" else ():
         with suppress(ResultError):
             write_measurement(Measurement.read(outputs / variant.id), notebook=True)
-    found = _read(Checked(outputs))
-    write_tables(outputs, found.frame)
+    frame = load(outputs)
+    write_tables(outputs, frame)
     for language in LANGUAGES:
         _write(kind, shown, language, keep=language == "en")
-    write_index(outputs, found=found)
+    write_index(outputs, frame=frame)
     page = portable(str(folder / "report.html"))
     link = markup(Markup('<p><a href="report.html">%s</a></p>') % page)
     return replace(link, page_folder=folder)

@@ -50,11 +50,7 @@ def load(outputs: str | Path) -> pd.DataFrame:
     contradict their raw files are left out and named in `.attrs["unreadable"]`.
     Raises ResultError if there is no such folder.
     """
-    unreadable: list[str] = []
-    checked = Checked(outputs)
-    frame = as_frame(checked.each(checked.row, unreadable))
-    frame.attrs["unreadable"] = unreadable
-    return frame
+    return Checked(outputs).frame()
 
 
 def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator["Measurement"]:
@@ -85,6 +81,13 @@ class Checked:
         )
         self._before = self._stored()
         self._now: dict[str, Any] = {}
+
+    def frame(self) -> pd.DataFrame:
+        """Return the frame of `load`."""
+        unreadable: list[str] = []
+        frame = as_frame(self.each(self.row, unreadable))
+        frame.attrs["unreadable"] = unreadable
+        return frame
 
     def each(self, read: Callable[[Path], T], unreadable: list[str]) -> Iterator[T]:
         """Yield what `read` (of this object) returns for each measurement, and remember the

@@ -97,12 +97,6 @@ def minute(time: str) -> str:
     return f"{time[:16].replace('T', ' ')} UTC"
 
 
-def made(times: Iterable[str], devices: Iterable[str]) -> str:
-    """The newest of the times and the devices, as a page's header has them."""
-    newest = max(times, default="")
-    return " · ".join([minute(newest), *dict.fromkeys(devices)][:4]) if newest else ""
-
-
 def fact_name(name: str) -> str:
     """Return the name of a fact of the environment: "driver CUDA" for `driver_cuda`."""
     return _(" ".join(SPELLINGS.get(word, word) for word in name.split("_")))
@@ -130,7 +124,7 @@ def column_value(column: str, value: Any) -> str:
         return ", ".join(part if single else f"{n} × {part}" for part, n in parts.items())
     kind, _dot, name = column.rpartition(".")
     heading = fact_name(name) if kind == "environment" else column.replace(".", " ")
-    return f"{heading} {shortened(value)}"
+    return f"{heading} {shortened(value, 12 if name.endswith('commit') else 40)}"
 
 
 def device_name(row: Mapping[str, Any]) -> str:
@@ -149,19 +143,20 @@ def device(result: Result) -> str:
     return device_name({"device": result.config.device} | facts)
 
 
-def traits(c: config.Config) -> list[str]:
-    """Return settings that differ from the default, apart from model, framework, precision,
-    batch size, topology and input."""
+def traits(row: Mapping[str, Any]) -> list[str]:
+    """Return parameters in a row of `perfkit.load` that differ from the default, apart from
+    model, framework, precision, batch size, topology and input."""
     usual = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
-    named = (c.execution, c.strategy, c.layout, c.optimizer)
+    named = [row[name] for name in ("execution", "strategy", "layout", "optimizer")]
     words = [str(value) for value in named if value not in usual]
-    words += ["TF32"] if c.tf32 else []
-    words += [_("accumulate %(count)d") % {"count": c.accumulate}] if c.accumulate > 1 else []
-    model = MODELS[c.model]
-    if c.image_size not in (None, model.default_image_size):
-        words.append(f"{c.image_size} px")
-    if c.sequence_length not in (None, model.default_sequence_length):
-        words.append(_("%(count)d tokens") % {"count": c.sequence_length})
+    words += ["TF32"] if row["tf32"] else []
+    count = row["accumulate"] or 1
+    words += [_("accumulate %(count)d") % {"count": count}] if count > 1 else []
+    model = MODELS[row["model"]]
+    if row["image_size"] not in (None, model.default_image_size):
+        words.append(f"{row['image_size']} px")
+    if row["sequence_length"] not in (None, model.default_sequence_length):
+        words.append(_("%(count)d tokens") % {"count": row["sequence_length"]})
     return words
 
 
@@ -182,10 +177,10 @@ def precision(result: Result) -> str:
 
 def title(result: Result) -> str:
     """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
-    c = result.config
+    c, known = result.config, result.parameters | {"model": result.config.model}
     batch = _("batch %(size)s") % {"size": c.batch_size}
     words = [MODELS[c.model].short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
-    words += [c.topology if c.ranks > 1 else "", c.input, *traits(c), c.label]
+    words += [c.topology if c.ranks > 1 else "", c.input, *traits(known), c.label]
     return " · ".join(filter(None, words))
 
 

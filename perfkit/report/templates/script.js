@@ -48,7 +48,6 @@ const plain = (text) => text.replace(/\s+/g, " ").trim();
 
 const textOf = (cell) => {
   const clone = cell.cloneNode(true);
-  clone.querySelectorAll("button.copy").forEach((other) => other.remove());
   clone.querySelectorAll("br").forEach((end) => end.replaceWith(" "));
   return plain(clone.textContent);
 };
@@ -130,9 +129,4 @@ for (const table of document.querySelectorAll("main table")) {
 
 for (const command of document.querySelectorAll("main pre.command")) {
   tools(command, button(words.command, (pressed) => copy(command.textContent.trim(), pressed)));
-}
-
-for (const pressed of document.querySelectorAll("button.copy")) {
-  pressed.hidden = false;
-  pressed.addEventListener("click", () => copy(pressed.dataset.copies, pressed));
 }
