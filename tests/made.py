@@ -196,26 +196,30 @@ def name_of(result, number=0):
 
 def keep(folder, result):
     """Store a result with matching raw files; see `identified` for the folder's name."""
-    folder, repeats, protocol = identified(Path(folder), result), [], result.protocol
-    for repeat in result.repeats:
+    folder = identified(Path(folder), result)
+
+    def kept(repeat):
         if repeat.status != "complete":
-            repeats.append(repeat)
-            continue
-        events, units = _events(result, repeat), units_per_sample(result.config)
-        derived = summarize(repeat.index, protocol, events, 0.0, units=units)
-        others = {name: getattr(repeat, name) for name in NOT_IN_RAW_FILES}
-        others["raw_files"] = _write_raw(folder, repeat.index, events)
-        repeats.append(derived.model_copy(update=others))
-    return _write(folder, result, repeats)
+            return repeat
+        others = {name: getattr(repeat, name) for name in NOT_IN_RAW_FILES - {"raw_files"}}
+        return _derived(folder, result, repeat.index, _events(result, repeat), **others)
+
+    return _write(folder, result, [kept(repeat) for repeat in result.repeats])
 
 
-def _write_raw(folder, index, events):
-    """Write the events of each rank and return the files' digests."""
-    for rank, rank_events in enumerate(events):
-        path = Store(folder).rank_file(index, rank)
+def _derived(folder, result, index, events, telemetry=(), **others):
+    """Write the raw files of a repeat, a list of events for each rank, and return the numbers
+    that follow from them."""
+    files = {Store(folder).rank_file(index, rank): lines for rank, lines in enumerate(events)}
+    if telemetry:
+        files[Store(folder).telemetry_file(index)] = telemetry
+    for path, lines in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(event) + "\n" for event in rank_events))
-    return raw_digests(read_raw_files(Store(folder).raw_folder(index)))
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    units = units_per_sample(result.config)
+    repeat = summarize(index, result.protocol, events, 0.0, telemetry, units=units)
+    others["raw_files"] = raw_digests(read_raw_files(Store(folder).raw_folder(index)))
+    return repeat.model_copy(update=others)
 
 
 def _events(result, repeat):
@@ -272,9 +276,9 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
     ]
 
 
-def with_raw_files(folder, result, events):
-    """Store `result` with raw files and numbers of `events`, a list of ranks for each repeat;
-    see `identified` for the folder's name."""
+def with_raw_files(folder, result, events, telemetry=()):
+    """Store `result` with raw files and numbers of `events`, a list of ranks for each repeat,
+    and of `telemetry`, for each; see `identified` for the folder's name."""
     steps = [event for event in events[0][0] if event["event"] == "step"]
     window = next(event for event in events[0][0] if event["event"] == "window")
     samples = {"batch_size": steps[0]["samples"] // result.config.accumulate}
@@ -283,13 +287,11 @@ def with_raw_files(folder, result, events):
     config = result.config.model_copy(update=samples)
     protocol = result.protocol.model_copy(update=counts)
     result = result.model_copy(update={"config": config, "protocol": protocol})
-    folder, units = identified(Path(folder), result), units_per_sample(config)
-    repeats = []
+    folder, repeats = identified(Path(folder), result), []
     for k, ranks in enumerate(events, 1):
         longest = max(e["seconds"] for rank in ranks for e in rank if e["event"] == "window")
-        repeat = summarize(k, protocol, ranks, longest + 9.5, units=units)
-        files = _write_raw(folder, k, ranks)
-        repeats.append(repeat.model_copy(update={"raw_files": files}))
+        seconds = {"wall_seconds": longest + 9.5}
+        repeats.append(_derived(folder, result, k, ranks, telemetry, **seconds))
     return _write(folder, result, repeats)
 
 

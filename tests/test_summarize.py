@@ -10,7 +10,7 @@ from made import measured, rank_events, with_raw_files
 from perfkit import report
 from perfkit.analysis.warnings import window_disagrees
 from perfkit.config import Protocol
-from perfkit.results.store import raw_digests, read_events, read_raw_files, write_result
+from perfkit.results.store import read_events
 from perfkit.results.summarize import check_against_raw, summarize
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
@@ -132,16 +132,7 @@ def sampled(tmp_path):
         own = {"event": "sample", "at": float(at), "process_seconds": 1.5 * at}
         samples.append(own | {"busy_seconds": 1.75 * at, "steal_seconds": 1.0})
     result = measured([4.0], protocol="quick", warmup_steps=1, measured_steps=2)
-    measurement = with_raw_files(tmp_path / "m", result, [[events]])
-    lines = "".join(json.dumps(line) + "\n" for line in samples)
-    measurement.telemetry_file(1).write_text(lines)
-    repeat = summarize(1, PROTOCOL, [events], 9.5, samples)
-    repeat = repeat.model_copy(
-        update={"raw_files": raw_digests(read_raw_files(measurement.raw_folder(1)))}
-    )
-    result = measurement.result.model_copy(update={"repeats": [repeat]})
-    write_result(measurement.folder, result)
-    return type(measurement).read(measurement.folder)
+    return with_raw_files(tmp_path / "m", result, [[events]], samples)
 
 
 def test_telemetry_is_checked_against_its_file(sampled):
