@@ -11,7 +11,7 @@ from pathlib import Path
 from measuring import planted
 from runner import PAIRS, TESTS, counts, of_values
 
-from perfkit.results.outputs import SETTLED_NS
+from perfkit.results.outputs import SETTLED_NS, Checked
 
 sys.path.insert(0, TESTS)
 import fake_trainer
@@ -41,6 +41,7 @@ def merging():
             write_many(outputs, size, raw=False)
             time.sleep(SETTLED_NS / 1e9)
             merged = [_floats(MERGE, outputs) for _run in range(1 + min(PAIRS, 5))]
+            Checked(outputs).file.unlink(missing_ok=True)
         for when, runs in (("first", merged[:1]), ("unchanged", merged[1:])):
             seconds, mebibytes = zip(*runs, strict=True)
             name = f"{size:,} measurements, {when}"
@@ -67,6 +68,7 @@ def site():
         write_many(outputs, count)
         pages, all_of_it = _floats(SITE, outputs, str(count))
         size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
+        Checked(outputs).file.unlink(missing_ok=True)
     return [
         of_values("each measurement's page", [pages / count], "s"),
         of_values(f"the site of {count:,} measurements", [all_of_it], "s"),

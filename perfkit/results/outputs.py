@@ -171,10 +171,10 @@ def _digest(content: bytes) -> str:
 
 def _state(folder: Path, names: Sequence[str]) -> list[int] | None:
     """Return inode, size and time of last change of these files; None if one is missing."""
-    found = []
+    found, begin = [], f"{folder}/"
     try:
         for name in names:
-            status = os.lstat(f"{folder}/{name}")
+            status = os.lstat(begin + name)
             found += [status.st_ino, status.st_size, status.st_ctime_ns]
     except OSError:
         return None

@@ -316,7 +316,8 @@ def parse_events(content: bytes, path: Path) -> Events:
 def folders(outputs: Path) -> Iterator[Path]:
     """Yield the measurement folders under `outputs` by name, including inaccessible ones, which
     their reader reports. Raises OSError."""
-    for folder in sorted(outputs.iterdir()) if outputs.is_dir() else ():
+    found = outputs.iterdir() if outputs.is_dir() else ()
+    for folder in sorted(found, key=lambda folder: folder.name):
         try:
             Store(folder).result_file.lstat()
         except (FileNotFoundError, NotADirectoryError):
