@@ -250,25 +250,36 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
     assert results(outputs) == {}
 
 
+BOTH_MPIRUN = {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}
+
+
 @pytest.mark.parametrize(
-    ("matrix", "parameters", "expected"),
+    ("profile", "matrix", "parameters", "expected"),
     [
-        ({"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
-        ({"batch_size": [0], "input": ["dalli"]}, {}, ["batch_size: 0 is", "mean 'dali'?"]),
-        ({"batch_size": [1]}, {"gpus": 3, "device": "gpu"}, ["gpus: 3 requested; visible"]),
-        ({"seed": [1, 2]}, {"tf32": True}, ["tf32: no effect with device=cpu", "(2 conf"]),
-        ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
-        ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
-        ({"timeout": [10, 20]}, {}, ["the same configuration twice"]),
-        ({"batch_size": [1]}, {"launcher": "manual", "nodes": 2}, ["hosts: launcher=manual"]),
-        ({"nodes": [1, 2, 4]}, {}, ["launcher: srun needs a Slurm allocation"]),
-        ({"batch_size": [0], "processes": [9999]}, {}, ["batch_size: 0", "processes: 9999"]),
+        ("local", {"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
+        ("local", {"batch_size": [0], "input": ["x"]}, {}, ["batch_size: 0 is", "input: 'x'"]),
+        ("local", {}, {"gpus": 3, "device": "gpu"}, ["gpus: 3 requested; visible"]),
+        ("local", {"seed": [1, 2]}, {"tf32": True}, ["no effect with device=cpu", "(2 conf"]),
+        ("local", {"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
+        ("local", {"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
+        ("local", {"timeout": [10, 20]}, {}, ["the same configuration twice"]),
+        ("local", {}, {"launcher": "manual", "nodes": 2}, ["hosts: launcher=manual"]),
+        ("local", {"nodes": [1, 2, 4]}, {}, ["launcher: srun needs a Slurm allocation"]),
+        ("slurm", {}, {"device": "auto"}, ["gpus: set the number per node"]),
+        ("slurm", {}, BOTH_MPIRUN, ["mpirun is not available", "allowed: local, srun"]),
+        (
+            "kubernetes",
+            {},
+            {"nodes": 2},
+            ["srun is not available in a sweep", "allowed: local"],
+        ),
     ],
 )
 def test_a_sweep_with_any_invalid_configuration_is_rejected(
-    sweep_file, tmp_path, matrix, parameters, expected
+    sweep_file, tmp_path, profile, matrix, parameters, expected
 ):
-    done = CliRunner().invoke(main, ["sweep", str(sweep_file(matrix, **parameters))])
+    words = ["sweep", str(sweep_file(matrix, **parameters)), "--profile", profile]
+    done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert "The sweep was refused; nothing was started." in done.stderr
     assert [words for words in expected if words not in done.stderr] == []
@@ -301,26 +312,10 @@ def test_job_names_are_safe_unique_and_reproducible(sweep_file):
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.") for name in names)
 
 
-def test_remote_executors_need_the_number_of_gpus(sweep_file):
-    file = sweep_file({"batch_size": [1]}, device="auto")
-    with pytest.raises(SweepError, match="gpus: set the number per node"):
-        read_jobs(file, {}, "slurm")
-    (job,) = read_jobs(file, {"gpus": 8}, "slurm")
+def test_a_remote_job_uses_the_requested_gpus(sweep_file):
+    (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, "slurm")
     assert (job.plan.config.device, job.plan.config.topology) == ("gpu", "1x8")
     assert job.plan.protocol.name == "quick"
-
-
-@pytest.mark.parametrize(
-    ("executor", "parameters", "expected"),
-    [
-        ("kubernetes", {"nodes": 2}, "srun is not available in a sweep"),
-        ("slurm", {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}, "allowed: local, srun"),
-    ],
-)
-def test_unsupported_launches_are_rejected(sweep_file, executor, parameters, expected):
-    file = sweep_file({"batch_size": [1]}, **parameters)
-    with pytest.raises(SweepError, match=expected):
-        read_jobs(file, {}, executor)
 
 
 def test_a_snakemake_startup_error_is_reported(sweep, sweep_file, tmp_path):
