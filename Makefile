@@ -17,7 +17,7 @@ report: .venv/cpu
 
 ## check: lint, and the tests that start no process and need no framework (under a minute)
 check: lint
-	$(PYTEST) --quick
+	$(PYTEST) --quick -m 'not slow'
 
 ## test: all tests except the slow ones, on all cores (six minutes on two)
 test: .venv/test
