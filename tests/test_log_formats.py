@@ -257,9 +257,9 @@ def test_processes_of_optimum_benchmark_are_told_apart(read):
 
 
 def test_a_json_object_on_one_very_long_line_is_read(read):
-    part = {"latency": {"values": [0.25] * 300_000}}
+    part = {"latency": {"values": [0.25] * 30_000}}
     log = read(json.dumps({"report": dict.fromkeys(("overall", "warmup", "train"), part)}))
-    assert len(log.windows) == 300_000 and "framework" not in log.facts
+    assert len(log.windows) == 30_000 and "framework" not in log.facts
 
 
 def test_a_file_without_throughput_shows_its_figures(write):

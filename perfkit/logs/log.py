@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.logs.config_facts import Sourced, number_in
-from perfkit.logs.formats import WHOLE, Semantics
+from perfkit.logs.formats import COLUMNS, WHOLE, Semantics
 from perfkit.messages import Message
 
 Unit = Literal["samples/s", "s", ""]
@@ -82,33 +82,28 @@ RANKS = 1024
 """Ranks that are distinguished, at most."""
 
 
-def prints_of(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
-    """Convert the columns of prints, texts or numbers (None: not printed), to numbers, with a
-    row per print. Columns are those of a pattern, `line`, and `tag`, a rank. The lowest of
-    several accuracies counts; all times are in seconds; a printed loss that is not a number
-    becomes infinite. `since` is the steps that a mean covers, 0 if unknown; values not printed
-    are as in WHOLE, else nan."""
-    texts = pd.DataFrame(columns, dtype=object)
+def prints_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Convert prints to numbers, with a row per print. Each is a mapping of `line`, `tag`, a
+    rank, and groups of a pattern to texts or numbers (None: not printed). The lowest of several
+    accuracies counts; all times are in seconds; a printed loss that is not a number becomes
+    infinite. `since` is the steps that a mean covers, 0 if unknown; values not printed are as
+    in WHOLE, else nan."""
+    texts = pd.DataFrame(rows, dtype=object)
     if "at" in texts:
         texts["at"] = texts["at"].map(_moment)
     numbers = texts.astype(float)
-
-    def column(*names: str) -> "pd.Series[float]":
-        """Return the first of these columns that is printed."""
-        return numbers.reindex(columns=[*names]).bfill(axis="columns")[names[0]]
-
-    numbers["milliseconds"] = column("milliseconds") / 1000
-    numbers["steps_per_second"] = 1 / column("steps_per_second")
-    known = ("window_seconds", "reader", "rate", "samples", "loss")
-    prints = pd.DataFrame({name: column(name) for name in known})
-    prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
-    prints["at"] = column("clock", "at")
-    prints["accuracy"] = numbers.filter(like="accuracy").min(axis="columns").astype(float)
+    absent = {"line", "tag", *COLUMNS}.difference(numbers.columns)
+    numbers = numbers.reindex(columns=[*numbers.columns, *absent])
+    prints = numbers[["window_seconds", "reader", "rate", "samples", "loss"]].copy()
+    other = numbers["milliseconds"] / 1000, 1 / numbers["steps_per_second"]
+    prints["seconds"] = numbers["seconds"].fillna(other[0]).fillna(other[1])
+    prints["at"] = numbers["clock"].fillna(numbers["at"])
+    prints["accuracy"] = numbers.filter(like="accuracy").min(axis="columns")
     if "loss" in texts:
         prints["loss"] = prints["loss"].mask(prints["loss"].isna() & texts["loss"].notna(), inf)
+    numbers["rank"] = numbers["rank"].fillna(numbers["tag"])
     for name, missing in ({"line": 1} | WHOLE).items():
-        whole = column("rank", "tag") if name == "rank" else column(name)
-        prints[name] = whole.fillna(missing).astype("int64")
+        prints[name] = numbers[name].fillna(missing).astype("int64")
     index, begin = prints["since_index"], prints["begin"]
     since = [index + 1, prints["step"] - begin]
     prints["since"] = np.select([index >= 0, begin >= 0], since, 0)

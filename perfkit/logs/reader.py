@@ -155,10 +155,8 @@ def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
 
 def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[Log]:
     events = documents.events(lines)
-    columns, rest = (
-        _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
-    )
-    prints = prints_of(columns)
+    rows, rest = _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
+    prints = prints_of(rows)
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
     own = [f for f in documents.reported_figures(rest) if not np.isnan(f.value)]
@@ -199,13 +197,9 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     ]
 
 
-def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]:
-    """Return the columns of a format's prints and of further lines of their steps; other
-    lines."""
-    further = {*form.extra.groupindex} - {*form.line.groupindex} if form.extra else set()
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("line", "tag", *form.line.groupindex, *further)
-    }
+def _prints(form: LogFormat, lines: Lines) -> tuple[list[dict[str, Any]], Lines]:
+    """Return a format's prints, with further lines of their steps; other lines."""
+    rows: list[dict[str, Any]] = []
     rest: Lines = []
     for index, (number, line) in enumerate(lines):
         match = form.match(line)
@@ -214,14 +208,12 @@ def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]
             rest.append((number, line))
             continue
         tag = TAG.search(line[: found.start()][-60:]) if "]<std" in line else None
-        row = {"line": number, "tag": tag and tag[1], **found.groupdict()}
+        row = {"tag": tag and tag[1], **found.groupdict()}
         if match:
-            for name, values in columns.items():
-                values.append(row.get(name))
-        elif all(columns[name][-1:] == [row[name]] for name in ("tag", "epoch", "step")):
-            for name in further:
-                columns[name][-1] = row[name]
-    return columns, rest
+            rows.append({"line": number, **row})
+        elif rows and all(rows[-1][name] == row[name] for name in ("tag", "epoch", "step")):
+            rows[-1] = row | rows[-1]
+    return rows, rest
 
 
 def _is_cut(match: re.Match[str]) -> bool:
