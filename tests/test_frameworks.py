@@ -132,19 +132,13 @@ def test_a_missing_framework_is_named_with_the_install_command(monkeypatch):
     assert planned("paddle").framework == "paddle"
 
 
-def test_torchrun_starts_one_process_per_device_without_restarts():
-    words = command("torch", processes=2)
-    given = dict(pairwise(words))
-    assert (given["--nproc-per-node"], given["--max-restarts"]) == ("2", "0")
-    assert words[-1] == "worker"
-
-
-def test_torchrun_gets_the_rendezvous_and_the_node_rank():
+def test_torchrun_starts_one_process_per_device_and_joins_the_nodes():
     words = command("torch", NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500"), nodes=2)
-    given = dict(pairwise(words))
+    given, alone = dict(pairwise(words)), dict(pairwise(command("torch", processes=2)))
+    assert (alone["--nproc-per-node"], alone["--max-restarts"]) == ("2", "0")
     assert (given["--nnodes"], given["--node-rank"]) == ("2", "1")
     assert (given["--master-addr"], given["--master-port"]) == ("10.0.0.1", "29500")
-    assert given["--local-addr"] == "10.0.0.2"
+    assert given["--local-addr"] == "10.0.0.2" and words[-1] == "worker"
 
 
 @pytest.mark.parametrize(

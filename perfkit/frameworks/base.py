@@ -5,6 +5,7 @@ A batch is a tuple of tensors (see perfkit.inputs): the first `Network.inputs` t
 network, the rest to its loss.
 """
 
+import math
 import os
 import re
 import resource
@@ -292,15 +293,14 @@ Device = CpuDevice | GpuDevice
 class Trainer(ABC):
     """One model with its optimizer on the device of one rank.
 
-    Subclasses set `network` and `parameters`, the number of trainable values. On a CPU, calls
-    return when their work is complete; on a GPU, `backward`, `update` and `zero_grad` only
-    submit work, except that a loss scaler may wait to read an overflow.
+    Subclasses set `network`. On a CPU, calls return when their work is complete; on a GPU,
+    `backward`, `update` and `zero_grad` only submit work, except that a loss scaler may wait to
+    read an overflow.
     """
 
     variables: ClassVar[tuple[str, ...]] = ()
     """Environment variables stored with the results."""
     network: Any
-    parameters: int
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -461,7 +461,7 @@ class Trainer(ABC):
             "device": "+".join(sorted(places)),
             "threads": self.threads(),
             "variables": {name: os.environ.get(name) for name in self.variables},
-            "parameters": self.parameters,
+            "parameters": sum(math.prod(p.shape) for _, p in self.named_parameters()),
             "optimizer_settings": self.optimizer_settings.description,
             "strategy": self.strategy_outcomes(),
             "settings": self.settings(),

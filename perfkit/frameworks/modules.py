@@ -2,6 +2,7 @@
 framework."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -92,6 +93,12 @@ class Trainer(base.Trainer):
         with self.no_grad(), self.auto_cast():
             self.network(*batch[: self.network.inputs])
         self.network.train()
+
+    def named_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        scale = self.loss_scale or 1.0
+        for name, parameter in self.named_parameters():
+            if parameter.grad is not None:
+                yield name, parameter.grad / scale
 
     def disable_dropout(self) -> None:
         self.network.drops = False

@@ -73,13 +73,19 @@ class Trainer(base.Trainer):
         super().__init__(config)
         self.network = NETWORKS[config.model]()
         self.layout = str(config.layout)
-        initial = initial_values(self.network, config.seed)
         self.values, self.statistics = (
             {name: self.hold(self.from_canonical(name, a)) for name, a in arrays.items()}
-            for arrays in initial
+            for arrays in initial_values(self.network, config.seed)
         )
-        self.parameters = sum(array.size for array in initial[0].values())
         self.gathered: Values | None = None
+
+    def new_slots(self) -> dict[str, tuple[Any, ...]]:
+        """Return the optimizer's state tensors of each parameter, which are 0."""
+        count = SLOTS[self.optimizer_settings.optimizer]
+        return {
+            name: tuple(self.hold(np.zeros(value.shape)) for _ in range(count))
+            for name, value in self.values.items()
+        }
 
     @staticmethod
     @abstractmethod

@@ -23,7 +23,7 @@ from perfkit.frameworks import base
 from perfkit.frameworks.base import CpuDevice, Device
 from perfkit.frameworks.functional import layers
 from perfkit.frameworks.functional import trainer as functional
-from perfkit.frameworks.functional.trainer import EPSILON, SLOTS, Values
+from perfkit.frameworks.functional.trainer import EPSILON, Values
 from perfkit.models import MOMENTUM
 
 
@@ -167,11 +167,7 @@ class Trainer(functional.Trainer):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.dtype = DTYPES.get(config.precision, param_dtype())
-        count = SLOTS[self.optimizer_settings.optimizer]
-        self.slots = {
-            name: tuple(jnp.zeros_like(value) for _ in range(count))
-            for name, value in self.values.items()
-        }
+        self.slots = self.new_slots()
         self.steps = 0
         self.key: Array | None = jax.random.key(config.seed)
         self.backward_pass = jax.jit(self._backward, donate_argnums=(1, 2, 3))

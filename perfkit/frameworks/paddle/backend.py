@@ -98,7 +98,6 @@ class Trainer(modules.Trainer):
         super().__init__(config)
         tune(config)
         self.network = Network(NETWORKS[config.model](), config.layout)
-        self.parameters = sum(p.size for _, p in self.named_parameters())
         fused = config.device == "gpu" and config.tunes("fused_optimizer")
         self.optimizer = build_optimizer(self.optimizer_settings, self.network, fused=fused)
         self.level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
@@ -186,9 +185,6 @@ class Trainer(modules.Trainer):
 
     def named_parameters(self) -> Iterator[tuple[str, paddle.Tensor]]:
         return ((name, p) for name, p in self.network.named_parameters() if not p.stop_gradient)
-
-    def named_gradients(self) -> Iterator[tuple[str, paddle.Tensor]]:
-        return ((name, parameter.grad) for name, parameter in self.named_parameters())
 
     def assign(self, name: str, array: np.ndarray) -> None:
         parameter = dict(self.named_parameters())[name]

@@ -25,7 +25,7 @@ from perfkit.frameworks.base import CpuDevice, Device
 from perfkit.frameworks.functional import layers
 from perfkit.frameworks.functional import trainer as functional
 from perfkit.frameworks.functional.layers import NORM_EPSILON
-from perfkit.frameworks.functional.trainer import EPSILON, SLOTS, Values
+from perfkit.frameworks.functional.trainer import EPSILON, Values
 from perfkit.models import MOMENTUM
 
 
@@ -144,11 +144,7 @@ class Trainer(functional.Trainer):
         super().__init__(config)
         self.wide = Forward.wide
         self.dtype = DTYPES.get(config.precision, self.wide)
-        count = SLOTS[self.optimizer_settings.optimizer]
-        self.slots = {
-            name: [tf.Variable(tf.zeros_like(value)) for _ in range(count)]
-            for name, value in self.values.items()
-        }
+        self.slots = self.new_slots()
         self.steps = self.skipped = 0
         self.scale = base.INITIAL_LOSS_SCALE if self.dtype == tf.float16 else None
         self.trace(drops=True)

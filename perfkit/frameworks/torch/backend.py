@@ -68,7 +68,6 @@ class Trainer(modules.Trainer):
         self.kind = "cuda" if config.device == "gpu" else "cpu"
         self.dtype = AUTO_CAST.get(config.precision)
         self.network = Network(NETWORKS[config.model](), config.layout).to(self.kind)
-        self.parameters = sum(p.numel() for p in self.network.parameters())
         self.optimizer = build_optimizer(
             self.optimizer_settings, self.network, fused=config.tunes("fused_optimizer")
         )
@@ -116,12 +115,6 @@ class Trainer(modules.Trainer):
 
     def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self.network.named_parameters()
-
-    def named_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
-        scale = self.loss_scale or 1.0
-        for name, parameter in self.named_parameters():
-            if parameter.grad is not None:
-                yield name, parameter.grad / scale
 
     def assign(self, name: str, array: np.ndarray) -> None:
         with torch.no_grad():
