@@ -207,9 +207,6 @@ class Trainer(functional.Trainer):
         dtypes = dict(zip(graph.list_outputs(), outputs, strict=True))
         return dict(Counter(dtype_name(dtypes[output]) for output, _weight in self._products()))
 
-    def settings(self) -> dict[str, str]:
-        return {"execution": "hybridize(static_alloc, static_shape)"}
-
 
 class Workloads:
     def __init__(self, _config: Config) -> None:

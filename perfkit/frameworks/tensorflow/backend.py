@@ -294,10 +294,6 @@ class Trainer(functional.Trainer):
     def threads(self) -> dict[str, int]:
         return base.named_threads(*POOLS)
 
-    def settings(self) -> dict[str, str]:
-        compiled = self.config.execution == "static"
-        return {"execution": "tf.function, XLA" if compiled else "tf.function"}
-
 
 class Workloads:
     def __init__(self, config: Config) -> None:
