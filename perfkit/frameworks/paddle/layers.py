@@ -130,7 +130,7 @@ class Network(Layers, nn.Layer):
             weights = functional.softmax(scores)
             weights = self.dropout(weights, dropout) if dropout else weights
             attended = paddle.matmul(weights, value).transpose([0, 2, 1, 3])
-        return attended.flatten(2)
+        return attended.reshape([0, 0, -1])
 
     def cross_entropy(
         self, logits: Tensor, labels: Tensor, ignored: int | None = None
