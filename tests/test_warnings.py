@@ -93,19 +93,12 @@ def telemetry(**changes):
     return TelemetrySummary(**seen | changes)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("other_load", {"other_load_cores": 0.5}),
-        ("steal_time", {"steal_share": 0.1}),
-        ("throttled", {"throttled": {"gpu0": {"software_thermal": 2}}}),
-    ],
-)
-def test_machine_disturbances_give_warnings(name, changes):
-    result = measured(QUIET)
-    assert names(changed(result, telemetry=telemetry())) == []
-    (warning,) = warnings_of(changed(result, telemetry=telemetry(**changes)), ())
-    assert (warning.code, warning.params["repeats"]) == (name, [*range(1, 8)])
+def test_machine_disturbances_give_warnings():
+    throttled = {"gpu0": {"software_thermal": 2}}
+    seen = telemetry(other_load_cores=0.5, steal_share=0.1, throttled=throttled)
+    assert names(changed(measured(QUIET), telemetry=telemetry())) == []
+    codes = names(changed(measured(QUIET), telemetry=seen))
+    assert codes == ["other_load", "steal_time", "throttled"]
 
 
 @pytest.mark.parametrize(
