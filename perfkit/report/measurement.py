@@ -39,6 +39,8 @@ from perfkit.text.messages import coded
 
 MOST_RANKS = 8
 """With more ranks, only the fastest and the slowest rank are drawn."""
+ALL = [""]
+"""Names of the rows of a chart that has all repeats in one row."""
 SHADE = 0.2
 """Opacity of the shade of steps that all repeats have in their warm-up."""
 
@@ -81,12 +83,10 @@ def _charts(steps: pd.DataFrame, colour: str) -> Section:
     marks |= {} if warmups.empty else {later("warm-up"): ("■", "#d1d5da")}
     known = {later("a repeat"): ("─", style.FAINT)}
     known |= {later("median of the repeats"): ("━", colour)} | marks
-    looks = [(style.FAINT, 0.8)] * len(overlaid) + [(colour, 1.8)]
+    colours = [style.FAINT] * len(overlaid) + [colour]
     drawn = [(0, curve) for curve in [*overlaid, middle.to_numpy()]]
-    shown = picture(
-        _drawn(drawn, looks, shades, [""], 2, known),
-        later("Time of each step, all repeats overlaid"),
-    )
+    figure = _drawn(drawn, colours, shades, ALL, known)
+    shown = picture(figure, later("Time of each step, all repeats overlaid"))
     if steps["rank"].nunique() > MOST_RANKS:
         by_step = steps.groupby(["repeat", "step"], as_index=False)
         steps = pd.concat([by_step.max(), by_step.min().assign(rank=-1)])
@@ -95,7 +95,7 @@ def _charts(steps: pd.DataFrame, colour: str) -> Section:
     drawn = [(names.index(curve[0, 0]), curve[:, 1:]) for curve in curves]
     shades = [(names.index(repeat), step, 1.0) for repeat, step in warmups.items()]
     known = {later("a rank"): ("─", colour)} | marks
-    rows = _drawn(drawn, [(colour, 0.8)], shades, [f"{name}" for name in names], 0.5, known)
+    rows = _drawn(drawn, [colour], shades, [f"{name}" for name in names], known)
     alt = later("Time of each step, one repeat below another, on one scale")
     return shown + folded(later("Each repeat"), picture(rows, alt))
 
@@ -109,16 +109,17 @@ def _curves(steps: pd.DataFrame, by: list[str], columns: list[str]) -> list[Any]
 
 def _drawn(
     curves: list[tuple[int, Any]],
-    looks: list[tuple[str, float]],
+    colours: list[str],
     shades: list[tuple[int, int, float]],
     names: list[str],
-    height: float,
     legend: Mapping[str, tuple[str, str]],
 ) -> Figure:
-    """Chart of curves, each a row and an array of step, seconds and perhaps data wait, with
-    their colours and widths. Shades are rows, last steps and shares of the repeats. The named
-    rows have one scale and this height in inches, the last is at the top. The legend has marks
-    and colours. Drawn without axes, which would take most of the time of a site."""
+    """Chart of curves, each a row and an array of step, seconds and perhaps data wait, in these
+    colours. Shades are rows, last steps and shares of the repeats. The named rows have one
+    scale, the last is at the top; if one row is for ALL, its last curve is bold. The legend has
+    marks and colours. Drawn without axes, which would take most of the time of a site."""
+    top, is_single = len(names) - 1, names == ALL
+    height = 2 if is_single else 0.5
     every = np.vstack([curve[:, :2] for _row, curve in curves])
     (first, _fastest), (last, slowest) = every.min(axis=0), every.max(axis=0)
     highest = style.HEADROOM * slowest
@@ -129,10 +130,9 @@ def _drawn(
         if curve.shape[1] > 2
     ]
     lines = [curve[:, :2] for _row, curve in placed]
-    colours, widths = zip(*looks, strict=True)
-    ticks = MaxNLocator(3 if len(names) == 1 else 1).tick_values(0, highest)
+    widths = [0.8] * (len(lines) - 1) + [1.8 if is_single else 0.8]
+    ticks = MaxNLocator(3 if is_single else 1).tick_values(0, highest)
     ticks = ticks[ticks < highest]
-    top = len(names) - 1
     grid = [[(first, y), (last, y)] for y in (*range(top), *(top + ticks / highest))]
     with style.chart_style():
         figure = Figure(figsize=(9, height * len(names) + 0.75))
@@ -149,7 +149,7 @@ def _drawn(
         figure.add_artist(LineCollection(lines, colors=colours, linewidths=widths, **place))
         for row, name in enumerate(names):
             figure.text(0.055, scale.transform((0, row + 0.3))[1], name, ha="right")
-        right, side = (0.935, "left") if len(names) > 1 else (0.062, "right")
+        right, side = (0.062, "right") if is_single else (0.935, "left")
         for tick in ticks:
             at = scale.transform((0, top + tick / highest))[1]
             figure.text(right, at, f"{tick:g} s", ha=side, va="center")
@@ -159,7 +159,7 @@ def _drawn(
                 figure.text(at, 0.22 / figure.get_figheight(), f"{step:g}", ha="center")
         figure.text(0.5, 0.03, later("step"), ha="center")
         above = 1 - 0.2 / figure.get_figheight()
-        if top:
+        if not is_single:
             figure.text(0.055, above, later("repeat"), ha="right")
         for number, (name, (mark, ink)) in enumerate(legend.items()):
             figure.text(0.07 + 0.22 * number, above, mark, color=ink)
