@@ -208,9 +208,11 @@ def _prints(form: LogFormat, lines: Lines) -> tuple[list[dict[str, Any]], Lines]
             rest.append((number, line))
             continue
         tag = TAG.search(line[: found.start()][-60:]) if "]<std" in line else None
-        row = {"tag": tag and tag[1], **found.groupdict()}
+        row: dict[str, Any] = found.groupdict()
+        row["tag"] = tag and tag[1]
         if match:
-            rows.append({"line": number, **row})
+            row["line"] = number
+            rows.append(row)
         elif rows and all(rows[-1][name] == row[name] for name in ("tag", "epoch", "step")):
             rows[-1] = row | rows[-1]
     return rows, rest
