@@ -183,12 +183,12 @@ class FakeMachine:
         if name == "dali":
             raise checks.NotCheckedError("DALI is not installed")
         if name == "bert":
-            raise run.ProbeError("ended with status -11: Segmentation fault")
+            raise run.ProbeError("ended with status -11: <b>Segmentation fault</b>")
         return {"fp32": training(), "amp": training("amp"), "bf16": training("bf16")}[name]
 
 
 def test_each_check_has_a_line_and_a_row_even_if_its_probe_fails(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run.gpus, "visible_names", lambda: ["H100, 80 GiB"])
+    monkeypatch.setattr(run.gpus, "visible_names", lambda: ["H100 & co, 80 GiB"])
     wanted = ("precision and TF32 are as asked", "BERT trains", "DALI gives its CPU")
     chosen = tuple(c for c in run.CHECKS if c.name.startswith(wanted))
     monkeypatch.setattr(run, "CHECKS", (*chosen, chosen[0]))
@@ -202,7 +202,9 @@ def test_each_check_has_a_line_and_a_row_even_if_its_probe_fails(tmp_path, capsy
     stored = json.loads((tmp_path / "report.json").read_text())
     assert stored["checks"] == rows
     assert {*stored["facts"]} == {"fp32", "amp", "bf16"}
-    assert stored["about"]["gpus"] == ["H100, 80 GiB"]
+    page = (tmp_path / "report.html").read_text()
+    assert "&lt;b&gt;Segmentation" in page and "<b>" not in page and "H100 &amp; co" in page
+    assert "dry run" not in page
 
 
 def command(*words, **named):

@@ -211,6 +211,7 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
         (f"matrix: {'[' * 2000}{']' * 2000}", "not YAML: "),
         (f"matrix: {{seed: {list(range(10_001))}}}", "over 10,000 configurations"),
         ("matrix: {gpus: [1", "not YAML: expected ',' or ']'"),
+        ("#" * 300_000, "larger than 256 KiB"),
     ],
 )
 def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, message):

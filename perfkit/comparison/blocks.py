@@ -88,9 +88,9 @@ def varying(cells: pd.DataFrame, key: str) -> pd.DataFrame:
     return frame[frame.groupby(alike)[key].transform("nunique") > 1]
 
 
-def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield each block's caption and rows. The caption has hardware, versions, protocol, and
-    all facts in which the blocks of the frame differ."""
+def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Yield each block's caption (hardware, the frameworks' versions and the protocol), its
+    other facts in which the blocks of the frame differ, and its rows."""
     versions = frame.groupby("framework")[_software(frame)].nunique(dropna=False).max()
     differ = [key for key in MACHINE if key in frame and frame[key].nunique(dropna=False) > 1]
     differ += [*versions.index[versions > 1]]
@@ -98,13 +98,18 @@ def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         row = records(rows.head(1))[0]
         device = "environment.gpus" if row["device"] == "gpu" else "environment.cpu"
         names = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
-        words = []
+        words = {}
         for key in dict.fromkeys([device, *names, "imported", *differ]):
-            values = " / ".join(map(str, rows[key].dropna().unique())) if key in rows else ""
-            named = f"{names[key]} {values}" if key in names else ""
-            words += [named or column_value(key, values)] if values else []
-        words.append(_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % row)
-        yield " · ".join(words), rows
+            if (
+                values := " / ".join(map(str, rows[key].dropna().unique()))
+                if key in rows
+                else ""
+            ):
+                named = f"{names[key]} {values}" if key in names else ""
+                words[key] = named or column_value(key, values)
+        caption = [words.pop(key) for key in (device, *names, "imported") if key in words]
+        caption.append(_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % row)
+        yield " · ".join(caption), " · ".join(words.values()), rows
 
 
 def title(row: Mapping[str, Any], keys: Iterable[str], between: str = " · ") -> str:

@@ -122,11 +122,11 @@ def fastest(summary: Summary) -> Section:
     ranked = rankings(cells, [comparison for _name, comparison in summary.newest])
     shown = cells[cells["row"].isin(cells["row"].unique()[:MOST_ROWS])]
     tables = []
-    for caption, block in blocks.captioned(shown):
+    for caption, facts, block in blocks.captioned(shown):
         names = [name for name in blocks.NAMES if name in {*block["name"]}]
         rows = groupby(records(block), itemgetter("row"))
         by_name = [{cell["name"]: cell for cell in row} for _number, row in rows]
-        tables.append((caption, names, by_name))
+        tables.append((caption, facts, names, by_name))
     return _text(
         "fastest",
         tables,
@@ -176,7 +176,7 @@ def _charts(points: pd.DataFrame, vary: str, heading: str, x: str, y: str) -> Se
     line per framework and source."""
     keys, section = [key for key in blocks.ROW if key != vary], Section()
     numbers = blocks.numbered(points, keys)
-    for caption, block in blocks.captioned(points[numbers < MOST_PANELS]):
+    for caption, facts, block in blocks.captioned(points[numbers < MOST_PANELS]):
         panels = [panel for _key, panel in block.groupby(keys, sort=False)]
         columns, rows = min(len(panels), 3), ceil(len(panels) / 3)
         size = (3.4 * columns + 0.4, 2.8 * rows + 0.2)
@@ -197,7 +197,7 @@ def _charts(points: pd.DataFrame, vary: str, heading: str, x: str, y: str) -> Se
                 if y == "speedup":
                     _compare_to_ideal(axes, panel)
                 axes.legend(fontsize=7)
-        note = markup(Markup('<p class="note">%s</p>') % caption)
+        note = markup(Markup('<p class="note">%s<br>%s</p>') % (caption, facts))
         section += note + picture(figure, caption)
     return section + _text("more", numbers.max() + 1 - MOST_PANELS)
 

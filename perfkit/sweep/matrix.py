@@ -14,7 +14,7 @@ from ruamel.yaml.events import AliasEvent
 from perfkit.config import ROOT, parameters
 from perfkit.request import RequestError, suggest
 
-MOST_DEPTH, MOST_CONFIGURATIONS = 8, 10_000
+MOST_DEPTH, MOST_CONFIGURATIONS, MOST_BYTES = 8, 10_000, 256 * 1024
 PARAMETERS = ROOT / "parameters"
 SCALAR = (str, int, float, type(None))
 WORDS = {
@@ -83,7 +83,10 @@ def load_yaml(path: Path) -> Any:
     yaml, line = YAML(), None
     yaml.max_depth = MOST_DEPTH
     try:
-        text = path.read_text("utf-8")
+        with path.open("rb") as stream:
+            text = stream.read(MOST_BYTES + 1).decode()
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"larger than {MOST_BYTES >> 10} KiB")
         content = yaml.load(text)
         for event in yaml.parse(text):
             if isinstance(event, AliasEvent):

@@ -1,14 +1,15 @@
 """Checks this machine's GPU and perfkit on it: `make gpu`, within eight minutes.
 
-Prints a line per check and writes facts and verdicts to outputs/gpu-check/report.json. Each
-probe runs in a separate process, so that a crash affects only its own checks. Needs neither
-network nor papermill. Exit status: 0 all checks passed or there is no GPU; 1 a
+Prints a line per check and writes facts and verdicts to outputs/gpu-check/report.html and
+report.json. Each probe runs in a separate process, so that a crash affects only its own checks.
+Needs neither network nor papermill. Exit status: 0 all checks passed or there is no GPU; 1 a
 check failed.
 
 `--device cpu` runs the same probes on a CPU, which tests this program only.
 """
 
 import argparse
+import html
 import json
 import os
 import platform
@@ -299,6 +300,33 @@ def write(machine: Machine, rows: list[dict[str, Any]], facts: dict[str, Facts])
     }
     content = {"about": about, "checks": rows, "facts": facts}
     write_atomically(machine.folder / "report.json", json.dumps(content, indent=1))
+    write_atomically(machine.folder / "report.html", page(about, rows))
+
+
+def page(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """Return a self-contained page; every value is escaped."""
+
+    def table(head: tuple[str, ...], lines: list[tuple[Any, ...]]) -> str:
+        cells = "".join(f"<th>{html.escape(word)}" for word in head)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(value))}" for value in line)
+            for line in lines
+        )
+        return f"<table><tr>{cells}{body}</table>"
+
+    title = (
+        "GPU check" if about["device"] == "gpu" else "GPU check: dry run on a CPU, no GPU seen"
+    )
+    lines = [
+        (row["state"], row["check"], row["wrong"], row["seen"], row["seconds"]) for row in rows
+    ]
+    style = "body{font:15px sans-serif;margin:2em}td,th{text-align:left;padding:.3em .8em}"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{style}tr:nth-child(even){{background:#f2f2f2}}</style><h1>{title}</h1>"
+        + table(("Fact", "Value"), [*about.items()])
+        + table(("State", "Check", "Problem", "Seen", "Seconds"), lines)
+    )
 
 
 def chosen_framework() -> str:
@@ -331,7 +359,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     rows = run(Machine(framework, asked.device, folder), asked.only)
     count = {state: sum(r["state"] == state for r in rows) for state in ("passed", "failed")}
-    print(f"{count['passed']} passed, {count['failed']} failed; {folder / 'report.json'}")
+    print(f"{count['passed']} passed, {count['failed']} failed; {folder / 'report.html'}")
     return 1 if count["failed"] else 0
 
 
