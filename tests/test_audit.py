@@ -583,7 +583,7 @@ def test_audit_exits_with_0_only_for_a_reproduced_claim(tmp_path, monkeypatch):
 
 def test_tiny_differences_are_shown_without_an_exponent():
     shown = [wording.difference_words(share) for share in (-4e-07, 4e-07, -1e-05, 2e-06, 0.1)]
-    assert shown == ["0 %", "0 %", "-0.001 %", "+0.0002 %", "+10 %"]
+    assert shown == ["< 0.0001 %", "< 0.0001 %", "-0.001 %", "+0.0002 %", "+10 %"]
 
 
 def test_a_published_table_is_compared_cell_by_cell(tmp_path, monkeypatch):

@@ -35,8 +35,11 @@ def percent(share: float | None, digits: int = 3) -> str:
     """Return a fraction in percent, to 0.0001 % at most; a dash for None."""
     if share is None:
         return "–"
-    # Adding 0 turns -0 into 0. All digits of whole percents are significant: "100 %".
+    # Adding 0 turns -0 into 0.
     value = round(share * 100, 4) + 0.0
+    if share and not value:
+        return "< 0.0001 %"
+    # All digits of whole percents are significant: "100 %".
     return f"{value:.{max(digits, len(f'{abs(value):.0f}'))}g} %"
 
 
