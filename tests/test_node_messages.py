@@ -10,11 +10,11 @@ import copy
 import json
 import os
 import random
-import socket
 import tempfile
 import threading
 import time
 from pathlib import Path
+from queue import Queue
 
 import pytest
 from clusters import wait_for
@@ -23,7 +23,7 @@ from test_nodes import by_mpirun, mpirun_launcher, node, reset
 
 import perfkit
 from perfkit.driver.cluster import ClusterWorkers, NodeError
-from perfkit.driver.connection import Job, Listener, LostError
+from perfkit.driver.connection import Job, Listener, LostError, Report
 from perfkit.driver.node_agent import NodeAgent
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import run_repeat
@@ -46,7 +46,7 @@ EXITED = {"type": "report", "raw": {}, "exited": [1]}
 ENDED = {"type": "ended", "status": 0, "killed_for_memory": False, "free_bytes": 10**9}
 ENDED |= {"logs": {"rank1": "done", "launcher-node1": ""}}
 OTHERS = [
-    {"type": "refused", "detail": "no data"},
+    {"type": "refused", "code": "port_taken", "detail": "in use", "port": 1, "address": "a"},
     {"type": "reached", "errors": {"0": "refused"}},
 ]
 """Messages that a node does not send during a repeat."""
@@ -199,43 +199,24 @@ def two_nodes(launcher, tmp_path):
     """Yield the connection of node 1 while a repeat runs with both nodes ready."""
     first = HELLO | {"node": 0}
     with node(launcher, first, READY), node(launcher, HELLO, READY) as second:
-        launcher.wait_for_nodes(lambda _text: None)
+        wait_for(lambda: launcher.poll(0.05) or launcher._all(lambda entered: entered.ready))
         launcher.workers = ClusterWorkers(launcher, tmp_path)
         yield second
 
 
 @pytest.mark.timeout(60)
-def test_a_flood_of_node_messages_does_not_block_the_timeout(by_mpirun, tmp_path):
-    flooding = threading.Event()
+def test_a_flood_of_node_messages_does_not_block_the_timeout(by_mpirun, tmp_path, monkeypatch):
+    receive = by_mpirun._receive
 
-    def flood():
-        with contextlib.suppress(OSError):
-            while not flooding.is_set():
-                second.send_bytes(json.dumps(EXITED).encode())
+    def send_another(*received):
+        receive(*received)
+        by_mpirun.inbox.put(received)
 
-    with two_nodes(by_mpirun, tmp_path) as second:
-        thread = threading.Thread(target=flood)
-        thread.start()
-        assert not by_mpirun.workers.wait(1)
-        flooding.set()
-        while thread.is_alive():
-            by_mpirun.poll(0.1)
+    with two_nodes(by_mpirun, tmp_path):
+        monkeypatch.setattr(by_mpirun, "_receive", send_another)
+        by_mpirun.inbox.put((by_mpirun.nodes[1].channel, Report(raw={}, exited=[1])))
+        by_mpirun.poll(0.1)
     assert [*by_mpirun.workers.exited_at] == [1]
-
-
-def test_the_reserved_port_is_free_before_a_node_starts_workers(
-    by_mpirun, tmp_path, monkeypatch
-):
-    """A worker that connects to a port where the driver still listens would be reset."""
-    reserved = socket.create_server(("127.0.0.1", 0))
-    monkeypatch.setattr(by_mpirun, "reserved", reserved)
-    with reserved, two_nodes(by_mpirun, tmp_path) as second:
-        port = reserved.getsockname()
-        by_mpirun.start(1, tmp_path, "job-1")
-        while json.loads(second.recv_bytes())["type"] != "run":
-            continue
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(port)
 
 
 def test_an_invalid_node_message_is_a_node_error_naming_the_field(by_mpirun, tmp_path):
@@ -275,28 +256,30 @@ def served(processes, small, monkeypatch, tmp_path):
     hosts = {"nodes": 2, "launcher": "mpirun", "hosts": "127.0.0.1,localhost"}
     monkeypatch.setattr("perfkit.request.hosts.own_index", lambda _hosts: 0)
     plan = perfkit.plan("resnet50", small(input="synthetic", **hosts))
-    job = Job(config=plan.config, protocol=plan.protocol)
-    listener = Listener("127.0.0.1", 0, 2, "the secret")
+    job, inbox = Job(config=plan.config, protocol=plan.protocol), Queue()
+    listener = Listener("127.0.0.1", 0, 2, "the secret", inbox)
 
     def serve(*sent):
         outcomes = []
 
         def be_node():
-            agent = NodeAgent(1, "127.0.0.1", listener.port, "the secret", 5, job)
+            agent = NodeAgent(1, "127.0.0.1", listener.port, "the secret", 5)
             try:
-                outcomes.append(agent.serve())
+                outcomes.append(agent.serve(job))
             except LostError as error:
                 outcomes.append(error)
 
         thread = threading.Thread(target=be_node)
         thread.start()
-        channel, _hello = listener.admitted.get(timeout=10)
+        channel, _hello = inbox.get(timeout=10)
         with contextlib.suppress(OSError):
             for message in sent:
                 channel.connection.send_bytes(message)
         thread.join(LONGEST_SECONDS)
         assert not thread.is_alive()
         channel.close()
+        while not inbox.empty():
+            inbox.get()
         assert [*scratch.iterdir()] == []
         return outcomes[0]
 
@@ -306,12 +289,11 @@ def served(processes, small, monkeypatch, tmp_path):
 
 
 RUN = {"type": "run", "repeat": 1, "job": "job-1", "address": "127.0.0.1", "port": 29400}
-TELL = {"type": "tell", "order": "end"}
 BYE = {"type": "bye", "result": None, "reason": None}
 
 
 def test_mutated_driver_messages_never_write_outside_the_scratch_folder(served, tmp_path):
-    valid = [served.job, RUN, TELL | {"order": "end warm-up"}, TELL]
+    valid = [served.job, RUN, {"type": "steady"}, {"type": "end", "dump_stacks": False}]
     valid += [{"type": "reach", "ports": {"0": ["127.0.0.1", 9]}}]
     assert served(*(json.dumps(message).encode() for message in [*valid, BYE])) is None
     before = {*tmp_path.rglob("*")}
@@ -334,7 +316,7 @@ def test_a_node_rejects_invalid_driver_messages(served):
         (RUN | {"job": "-x"}, "run.job"),
         (RUN | {"address": "-x"}, "run.address"),
         ({"type": "reach", "ports": {"0": ["x" * 100, 9]}}, "reach.ports.0.0"),
-        ({"type": "tell"}, "tell.order"),
+        ({"type": "end"}, "end.dump_stacks"),
     ]:
         outcome = served(json.dumps(served.job).encode(), json.dumps(message).encode())
         assert isinstance(outcome, LostError)

@@ -11,16 +11,15 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
 
 import psutil
 import pytest
 from clusters import (
-    Namespaces,
     namespaces_missing,
     slurm_cluster,
     slurm_missing,
@@ -50,8 +49,7 @@ from perfkit.system.environment import package_source
 from perfkit.text.messages import sentence
 
 pytestmark = pytest.mark.timeout(300)
-NODE = Hello(node=1, source=package_source())
-HELLO = NODE.model_dump()
+HELLO = {"type": "hello", "node": 1, "source": package_source()}
 
 
 @pytest.fixture
@@ -330,33 +328,42 @@ def test_a_missing_node_is_named_at_the_timeout(pair, request_of):
     assert wait_until_empty(pair.nodes)
 
 
+@pytest.fixture
+def cut_off(processes, request_of):
+    """Return a function that ends a two-node run by cutting its link with `cut` and returns the
+    first node's failure sentence without the node's name."""
+
+    def ended(cut):
+        with two_namespaces() as namespaces:
+            request = request_of(namespaces, measured_steps=4000, timeout=120)
+            code = faked(1000) + DRIVER
+            drivers = [start(node, request, driver=code) for node in namespaces.nodes]
+            wait_for_steps(request)
+            cut(namespaces)
+            began = time.monotonic()
+            end(*drivers)
+            assert time.monotonic() - began < 60
+            assert wait_until_empty(namespaces.nodes)
+        failure, who = result_of(request).failure, f"node 1 ({namespaces.nodes[1].address}): "
+        assert failure.code == "node_lost" and sentence(failure).startswith(who)
+        return sentence(failure).removeprefix(who)
+
+    return ended
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize(
-    ("cut", "programs", "detail"),
-    [
-        (Namespaces.cut, (), "no answer for"),
-        (lambda namespaces: namespaces.lose(0, 100), ("nft",), ""),
-        (lambda namespaces: namespaces.lose(1, 100), ("nft",), ""),
-    ],
-    ids=["both ways", "from node 0", "from node 1"],
-)
-def test_a_link_failure_ends_the_run_on_both_nodes(request_of, cut, programs, detail):
-    if reason := namespaces_missing(*programs):
+def test_a_link_failure_ends_the_run_on_both_nodes(cut_off):
+    if reason := namespaces_missing():
         pytest.skip(reason)
-    with two_namespaces() as namespaces:
-        request = request_of(namespaces, measured_steps=4000, timeout=120)
-        code = faked(1000) + DRIVER
-        drivers = [start(node, request, driver=code) for node in namespaces.nodes]
-        wait_for_steps(request)
-        cut(namespaces)
-        began = time.monotonic()
-        end(*drivers)
-        assert time.monotonic() - began < 60
-        assert wait_until_empty(namespaces.nodes)
-    failure = result_of(request).failure
-    assert failure.code == "node_lost"
-    assert sentence(failure).startswith(f"node 1 ({namespaces.nodes[1].address}): {detail}")
+    assert cut_off(lambda namespaces: namespaces.cut()).startswith("no answer for")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_one_way_link_failure_ends_the_run_on_both_nodes(cut_off, silent):
+    if reason := namespaces_missing("nft"):
+        pytest.skip(reason)
+    assert cut_off(lambda namespaces: namespaces.lose(silent, 100))
 
 
 @pytest.mark.slow
@@ -410,7 +417,8 @@ def test_a_port_in_use_is_reported_with_the_port_option(pair, request_of):
         with subprocess.Popen(pair.nodes[0].command(words), stdout=subprocess.PIPE) as holder:
             assert holder.stdout.readline() == b"taken\n"
             request = request_of(pair, port=asked, timeout=30, label=f"port{asked}")
-            end(start(pair.nodes[0], request))
+            drivers = [start(node, request) for node in pair.nodes[: 1 + (port != asked)]]
+            end(*drivers)
             (path,) = Path(request["outputs_dir"]).glob(f"*port{asked}*/result.json")
             failure = Measurement.read(path.parent).result.failure
             assert failure.code == "port_taken"
@@ -466,14 +474,11 @@ def mpirun_launcher(processes, tmp_path_factory):
 
 def reset(launcher):
     """Remove the state of earlier nodes from the launcher and return it."""
-    admitted = launcher.listener.admitted
-    for channel, _hello in [admitted.get() for _ in range(admitted.qsize())]:
-        channel.close()
-    for entered in launcher.nodes.values():
-        entered.channel.close()
     launcher.nodes.clear()
     launcher.refused = launcher.workers = None
     launcher.listener.rejected.clear()
+    while not launcher.inbox.empty():
+        launcher.inbox.get()
     return launcher
 
 
@@ -537,7 +542,7 @@ def test_unauthenticated_connections_are_closed(by_mpirun, monkeypatch):
                 connection.sendall(text)
         for connection in connections:
             read_to_end(connection)
-    wait_for(lambda: not by_mpirun.listener.waiting, 10)
+    wait_for(lambda: not by_mpirun.listener.unauthenticated, 10)
     poll(by_mpirun, 2)
     assert not by_mpirun.nodes
 
@@ -546,7 +551,7 @@ def test_a_wrong_secret_is_rejected_and_the_address_recorded(by_mpirun):
     with pytest.raises(AuthenticationError):
         node(by_mpirun, secret=b"guessed")
     wait_for(lambda: by_mpirun.listener.rejected == {"127.0.0.1"})
-    assert not by_mpirun.listener.waiting
+    assert not by_mpirun.listener.unauthenticated
     poll(by_mpirun, 2)
     assert not by_mpirun.nodes
 
@@ -570,7 +575,7 @@ def test_both_sides_prove_the_secret_without_sending_it(monkeypatch):
         listening = threading.Thread(target=listen)
         listening.start()
         with pytest.raises(RejectedError):
-            connect("127.0.0.1", server.getsockname()[1], "the secret", NODE, 0)
+            connect("127.0.0.1", server.getsockname()[1], "the secret", 0, Queue())
         listening.join(10)
     assert len(sent) == 3
     assert b"the secret" not in b"".join(sent)
@@ -601,18 +606,18 @@ def test_authenticated_connections_that_send_no_valid_hello_are_closed(by_mpirun
 def test_silent_and_slow_connections_are_closed_without_delaying_nodes(by_mpirun, monkeypatch):
     monkeypatch.setattr("perfkit.driver.connection.IDLE_SECONDS", 2)
     with raw_connection(by_mpirun), raw_connection(by_mpirun) as slow:
-        wait_for(lambda: len(by_mpirun.listener.waiting) == 2)
+        wait_for(lambda: len(by_mpirun.listener.unauthenticated) == 2)
         with node(by_mpirun, HELLO):
             poll(by_mpirun)
             assert [*by_mpirun.nodes] == [1]
-            assert len(by_mpirun.listener.waiting) == 2
+            assert len(by_mpirun.listener.unauthenticated) == 2
         slow.sendall(struct.pack("!i", 100))
         began = time.monotonic()
         with contextlib.suppress(OSError):
-            while by_mpirun.listener.waiting and time.monotonic() < began + 10:
+            while by_mpirun.listener.unauthenticated and time.monotonic() < began + 10:
                 slow.sendall(b"x")
                 time.sleep(0.3)
-        wait_for(lambda: not by_mpirun.listener.waiting, 5)
+        wait_for(lambda: not by_mpirun.listener.unauthenticated, 5)
 
 
 def reset_connection(connection):
@@ -624,12 +629,10 @@ def reset_connection(connection):
 def recorded(launcher):
     """Return the bytes that a node with the secret sends during the handshake."""
     sent = []
-    with (
-        ThreadPoolExecutor() as pool,
-        socket.create_server(("127.0.0.1", 0)) as relay,
-        raw_connection(launcher) as driver,
-    ):
-        connecting = pool.submit(connect, *relay.getsockname(), "the secret", NODE, 0)
+    with socket.create_server(("127.0.0.1", 0)) as relay, raw_connection(launcher) as driver:
+        arguments = (*relay.getsockname(), "the secret", 0, Queue())
+        connecting = threading.Thread(target=connect, args=arguments)
+        connecting.start()
         client, _address = relay.accept()
         driver.settimeout(0.5)
         with client, contextlib.suppress(TimeoutError):
@@ -637,9 +640,7 @@ def recorded(launcher):
                 client.sendall(driver.recv(2**10))
                 sent.append(client.recv(2**10))
                 driver.sendall(sent[-1])
-        connecting.result().close()
-    wait_for(lambda: not launcher.listener.waiting)
-    reset(launcher)
+        connecting.join()
     return b"".join(sent)
 
 
@@ -650,7 +651,7 @@ def test_a_reset_at_any_byte_of_the_handshake_delays_no_node(by_mpirun):
         with raw_connection(by_mpirun) as connection:
             connection.sendall(handshake[:count])
             reset_connection(connection)
-    wait_for(lambda: not by_mpirun.listener.waiting, 10)
+    wait_for(lambda: not by_mpirun.listener.unauthenticated, 10)
     with node(by_mpirun, HELLO):
         wait_for(lambda: by_mpirun.poll(0.1) or [*by_mpirun.nodes] == [1])
     assert not by_mpirun.error
@@ -678,12 +679,13 @@ def test_a_node_is_accepted_during_a_connection_flood(by_mpirun):
     for thread in floods:
         thread.start()
     port = by_mpirun.listener.port
-    channel = connect("127.0.0.1", port, "the secret", NODE, 30)
+    channel = connect("127.0.0.1", port, "the secret", 30, Queue())
+    channel.send(Hello(node=1, source=package_source()))
     wait_for(lambda: by_mpirun.poll(0.1) or [*by_mpirun.nodes] == [1], 30)
     flooding.set()
     for thread in floods:
         thread.join()
-    wait_for(lambda: not by_mpirun.listener.waiting, 20)
+    wait_for(lambda: not by_mpirun.listener.unauthenticated, 20)
     assert not by_mpirun.error
     channel.close()
 
@@ -694,7 +696,7 @@ def test_the_oldest_unauthenticated_connections_are_closed_at_the_limit(by_mpiru
         connections = [stack.enter_context(raw_connection(by_mpirun)) for _ in range(limit + 3)]
         for oldest in connections[:3]:
             read_to_end(oldest)
-        wait_for(lambda: len(by_mpirun.listener.waiting) == limit, 5)
+        wait_for(lambda: len(by_mpirun.listener.unauthenticated) == limit, 5)
 
 
 @pytest.mark.parametrize(

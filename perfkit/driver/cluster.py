@@ -7,11 +7,11 @@ import re
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from multiprocessing.connection import wait as wait_readable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from perfkit.results.store import rank_file
 from perfkit.system.environment import LIBRARY_VARIABLES, package_source
 from perfkit.system.scratch import Scratch
 
-COMMON = ("data", "python", "dali", "numpy")
+COMMON = ("data", "suite_source", "python", "dali", "numpy")
 """Facts that must be equal on all nodes, besides the framework's; others are stored."""
 SRUN = (
     "srun --nodes {nodes} --ntasks {nodes} --ntasks-per-node 1 --overlap --cpu-bind none"
@@ -47,7 +47,7 @@ MPIRUN = "mpirun --host {slots} -np {nodes} --map-by ppr:1:node --bind-to none"
 EXPORTED = re.compile(f"{'|'.join(LIBRARY_VARIABLES)}|(CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH)$")
 """Names of the environment variables that mpirun exports to the nodes."""
 POLL_SECONDS = 0.2
-REPLY_SECONDS = 60
+REPLY_SECONDS = 60.0
 ENDING_SECONDS = 8.0
 GRACE_SECONDS = 2.0
 """For nodes to exit after Bye, and for the launcher to end the remaining nodes."""
@@ -57,6 +57,7 @@ GRACE_SECONDS = 2.0
 class Node:
     """One node: its connection, its answers, and why the connection was lost."""
 
+    number: int
     channel: connection.Channel
     ready: connection.Ready | None = None
     reached: connection.Reached | None = None
@@ -69,6 +70,7 @@ class ClusterLauncher(Launcher):
     def __init__(self, config: Config, protocol: Protocol) -> None:
         super().__init__(config, protocol)
         self.nodes: dict[int, Node] = {}
+        self.inbox: connection.Inbox = queue.Queue(connection.INBOX_MESSAGES)
         self.refused: NodeError | None = None
         self.workers: ClusterWorkers | None = None
         if config.launcher == "manual":
@@ -87,15 +89,11 @@ class ClusterLauncher(Launcher):
         config = self.config
         address, port = _rendezvous_address(config), config.listen_port
         try:
-            self.listener = connection.Listener(address, port, config.nodes, secret)
-            opened.callback(self.listener.close)
-            # The next port is for the workers of node 0, which is this machine.
-            port = port and port + 1
-            self.reserved = opened.enter_context(socket.create_server((address, port)))
+            self.listener = connection.Listener(address, port, config.nodes, secret, self.inbox)
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise NodeError("port_taken", port=port, detail=reason) from error
-        self.workers_port = int(self.reserved.getsockname()[1])
+        opened.callback(self.listener.close)
         self.scratch = opened.enter_context(Scratch()).folder
         node = [sys.executable, "-m", "perfkit.driver.node_agent", str(config.launcher)]
         node += [address or "-", str(self.listener.port)]
@@ -107,13 +105,10 @@ class ClusterLauncher(Launcher):
     def __exit__(self, *exception: object) -> None:
         reason = next((str(error) for error in exception if isinstance(error, NodeError)), None)
         self.send(connection.Bye(result=self.result_json, reason=reason))
-        seconds = GRACE_SECONDS if len(self.open_nodes()) == self.config.nodes else 0
-        deadline = time.monotonic() + seconds
-        # Nodes exit after Bye, and then their launcher.
-        while time.monotonic() < deadline and (
-            self.open_nodes() or self.process.poll() is None
-        ):
-            self.poll(POLL_SECONDS)
+        if self._all(lambda node: not node.lost):
+            # Nodes exit after Bye.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE_SECONDS)
         for node in self.nodes.values():
             node.channel.close()
         self.opened.close()
@@ -127,38 +122,15 @@ class ClusterLauncher(Launcher):
 
     def wait_for_nodes(self, show_status: Callable[[str], None]) -> list[NodeSeen]:
         """Wait for all nodes and return each node's NodeSeen. Raises NodeError."""
-        self._wait(lambda node: node.ready, self.config.timeout, show_status)
-        return [self._checked(node) for node in range(self.config.nodes)]
-
-    def unreachable(self) -> list[str]:
-        """Return a sentence for each pair of nodes without a connection between the addresses
-        that their workers will use. Raises NodeError."""
-        answers = {number: self._ready(number) for number in self.nodes}
-        ports = {number: (ready.address, ready.port) for number, ready in answers.items()}
-        self.send(connection.Reach(ports=ports))
-        self._wait(lambda node: node.reached, REPLY_SECONDS, lambda _text: None)
-        return [
-            f"{self.node_name(number)} can't reach {self.node_name(other)}: {reason}"
-            for number, node in sorted(self.nodes.items())
-            for other, reason in (node.reached.errors.items() if node.reached else ())
-            if other in self.nodes
-        ]
-
-    def _wait(
-        self,
-        answered: Callable[[Node], object],
-        seconds: int,
-        show_status: Callable[[str], None],
-    ) -> None:
-        """Wait until all nodes have connected and answered. Raises NodeError."""
-        deadline = time.monotonic() + seconds
-        while absent := [
-            self.node_name(number)
-            for number in range(self.config.nodes)
-            if number not in self.nodes or not answered(self.nodes[number])
-        ]:
-            show_status(f"waiting for {', '.join(absent)}")
+        deadline = time.monotonic() + self.config.timeout
+        while not self._all(lambda node: node.ready):
             self.poll(POLL_SECONDS)
+            absent = [
+                self.node_name(number)
+                for number in range(self.config.nodes)
+                if number not in self.nodes or not self.nodes[number].ready
+            ]
+            show_status(f"waiting for {', '.join(absent) or 'no node'}")
             if self.error:
                 raise self.error
             if self.process.poll() is not None:
@@ -166,7 +138,9 @@ class ClusterLauncher(Launcher):
             if time.monotonic() > deadline:
                 rejected = sorted(self.listener.rejected)
                 more = {"rejected": rejected} if rejected else {}
-                raise NodeError("node_timeout", nodes=absent, seconds=seconds, **more)
+                limit = self.config.timeout
+                raise NodeError("node_timeout", nodes=absent, seconds=limit, **more)
+        return [self._checked(node) for node in range(self.config.nodes)]
 
     def _checked(self, node: int) -> NodeSeen:
         """Compare a node with node 0. Raises NodeError if a common fact differs."""
@@ -184,11 +158,32 @@ class ClusterLauncher(Launcher):
 
     def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
         self.workers = ClusterWorkers(self, raw_folder)
-        # Before any worker starts, whose connection would be reset.
-        self.reserved.close()
-        address, port = self._ready(0).address, self.workers_port
-        self.send(connection.Run(repeat=repeat, job=job, address=address, port=port))
+        first = self._ready(0)
+        self.send(
+            connection.Run(repeat=repeat, job=job, address=first.address, port=first.port)
+        )
         return self.workers
+
+    def unreachable(self) -> list[str]:
+        """Return a sentence for each pair of nodes without a connection between the addresses
+        that their workers will use. Raises NodeError."""
+        answers = {number: self._ready(number) for number in self.nodes}
+        ports = {number: (ready.address, ready.port) for number, ready in answers.items()}
+        self.send(connection.Reach(ports=ports))
+        deadline = time.monotonic() + REPLY_SECONDS
+        while not self._all(lambda node: node.reached):
+            self.poll(POLL_SECONDS)
+            for node in self.nodes.values():
+                if time.monotonic() > deadline and not node.reached:
+                    node.lost = LostError(f"no answer within {REPLY_SECONDS:g} s")
+            if self.error:
+                raise self.error
+        return [
+            f"{self.node_name(number)} can't reach {self.node_name(other)}: {reason}"
+            for number, node in sorted(self.nodes.items())
+            for other, reason in (node.reached.errors.items() if node.reached else ())
+            if other in self.nodes
+        ]
 
     @property
     def error(self) -> NodeError | None:
@@ -206,28 +201,31 @@ class ClusterLauncher(Launcher):
         return None
 
     def poll(self, seconds: float) -> None:
-        """Wait up to `seconds` for messages, and process at most one of each node."""
+        """Wait up to `seconds` for a message, then process the messages in the inbox: at most
+        INBOX_MESSAGES more, since a node may send without end."""
         with contextlib.suppress(queue.Empty):
-            while True:
-                self._admit(*self.listener.admitted.get_nowait())
-        wait_readable([node.channel.connection for node in self.open_nodes().values()], seconds)
-        for number, node in self.open_nodes().items():
-            try:
-                if message := node.channel.receive(0):
-                    self._process(number, node, message)
-            except LostError as error:
-                node.lost = error
-                node.channel.close()
+            self._receive(*self.inbox.get(timeout=seconds))
+            for _ in range(connection.INBOX_MESSAGES):
+                self._receive(*self.inbox.get_nowait())
 
-    def _admit(self, channel: connection.Channel, hello: connection.Hello) -> None:
-        number = hello.node
-        if number in self.nodes or number >= self.config.nodes:
-            channel.close()
-            return
-        self.nodes[number] = Node(channel)
-        self.refused = self.refused or self._mismatch(hello)
-        if not self.refused:
-            self.send(connection.Job(config=self.config, protocol=self.protocol), number)
+    def _receive(self, channel: connection.Channel, message: NodeMessage | LostError) -> None:
+        node = next((n for n in self.nodes.values() if n.channel is channel), None)
+        if not node:
+            absent = {*range(self.config.nodes)} - self.nodes.keys()
+            if isinstance(message, connection.Hello) and message.node in absent:
+                node = self.nodes[message.node] = Node(message.node, channel)
+                self.refused = self.refused or self._mismatch(message)
+                if not self.refused:
+                    job = connection.Job(config=self.config, protocol=self.protocol)
+                    self.send(job, [node])
+            else:
+                channel.close()
+        elif not node.lost:
+            try:
+                self._process(node, message)
+            except LostError as error:
+                channel.close()
+                node.lost = error
 
     def _mismatch(self, hello: connection.Hello) -> NodeError | None:
         """Compare a node's perfkit and, with launcher=manual, parameters with the driver's."""
@@ -247,38 +245,42 @@ class ClusterLauncher(Launcher):
     def _launcher_failed(self, detail: str) -> NodeError:
         return NodeError("node_timeout", launcher=str(self.config.launcher), detail=detail)
 
-    def _process(self, number: int, node: Node, message: NodeMessage) -> None:
-        """Raises InvalidMessageError for an unexpected message."""
+    def _process(self, node: Node, message: NodeMessage | LostError) -> None:
+        """Raise LostError, or InvalidMessageError for an unexpected message."""
         match message:
+            case LostError():
+                raise message
             case connection.Ready():
                 node.ready = message
             case connection.Reached():
                 node.reached = message
             case connection.Refused():
-                named = {"detail": message.detail, "refused_by": self.node_name(number)}
-                self.refused = self.refused or NodeError("nodes_differ", **named)
+                params = message.model_dump(exclude={"type", "code"}, exclude_defaults=True)
+                name = self.node_name(node.number)
+                error = NodeError(message.code, **params, refused_by=name)
+                self.refused = self.refused or error
             case connection.Report() | connection.Ended() if self.workers:
-                self.workers.receive(number, message)
+                self.workers.receive(node.number, message)
             case _:
                 raise InvalidMessageError(type(message).__name__.lower(), "not expected now")
 
-    def send(self, message: NodeMessage, *to: int) -> None:
-        """Send a message to these nodes, or to all; mark nodes as lost where sending fails."""
-        for number, node in self.open_nodes().items():
-            if number in to or not to:
+    def send(self, message: NodeMessage, nodes: Iterable[Node] | None = None) -> None:
+        """Send a message to `nodes`, or to all; mark nodes as lost where sending fails."""
+        for node in self.nodes.values() if nodes is None else nodes:
+            if not node.lost:
                 try:
                     node.channel.send(message)
                 except LostError as error:
                     node.lost = error
 
-    def open_nodes(self) -> dict[int, Node]:
-        """The nodes with a connection, by number."""
-        return {number: node for number, node in self.nodes.items() if not node.lost}
-
     def _ready(self, node: int) -> connection.Ready:
         ready = self.nodes[node].ready
         assert ready
         return ready
+
+    def _all(self, condition: Callable[[Node], Any]) -> bool:
+        """Whether all nodes have connected and `condition` holds for each."""
+        return len(self.nodes) == self.config.nodes and all(map(condition, self.nodes.values()))
 
     def _output(self) -> str:
         """Beginning and end of the output of the nodes and their launcher."""
@@ -314,9 +316,10 @@ class ClusterWorkers(WorkerGroup):
                 _check_own("ended.logs", logs, [place.log_name, *map("rank{}".format, own)])
                 self.exits[node] = message
 
-    def _unended(self) -> list[int]:
+    def _unended(self) -> list[Node]:
         """Nodes with a connection that have not reported the end of their workers."""
-        return [node for node in self.launcher.open_nodes() if node not in self.exits]
+        nodes = self.launcher.nodes.values()
+        return [node for node in nodes if node.number not in self.exits and not node.lost]
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -328,12 +331,10 @@ class ClusterWorkers(WorkerGroup):
         return False
 
     def end_warmup(self) -> None:
-        self.launcher.send(connection.Tell(order="end warm-up"), 0)
+        self.launcher.send(connection.Steady(), [self.launcher.nodes[0]])
 
     def end(self, *, dump_stacks: bool = False) -> None:
-        order = connection.Tell(order="dump stacks and end" if dump_stacks else "end")
-        if unended := self._unended():
-            self.launcher.send(order, *unended)
+        self.launcher.send(connection.End(dump_stacks=dump_stacks), self._unended())
         # The same deadline for every call.
         self.deadline = self.deadline or time.monotonic() + ENDING_SECONDS
         while time.monotonic() < self.deadline and self._unended():

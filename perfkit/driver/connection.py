@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Full, Queue
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -70,7 +70,7 @@ class Hello(NodeMessage):
 
 
 class Ready(NodeMessage):
-    """A node's facts, its workers' address, and a port where it listens for Reach."""
+    """A node's facts, and the address and port where it listens until its first run."""
 
     type: Literal["ready"] = "ready"
     address: Address
@@ -82,10 +82,13 @@ class Ready(NodeMessage):
 
 
 class Refused(NodeMessage):
-    """Why a node can't answer Job with Ready."""
+    """Why a node can't carry out a message."""
 
     type: Literal["refused"] = "refused"
+    code: Literal["nodes_differ", "port_taken"]
     detail: Detail
+    address: Name = ""
+    port: Port | None = None
 
 
 class Reached(NodeMessage):
@@ -131,11 +134,13 @@ class Run(NodeMessage):
     port: Port
 
 
-class Tell(NodeMessage):
-    """What the workers of the repeat shall do, if they have not exited."""
+class Steady(NodeMessage):
+    type: Literal["steady"] = "steady"
 
-    type: Literal["tell"] = "tell"
-    order: Literal["end warm-up", "end", "dump stacks and end"]
+
+class End(NodeMessage):
+    type: Literal["end"] = "end"
+    dump_stacks: bool
 
 
 class Reach(NodeMessage):
@@ -158,7 +163,7 @@ FROM_NODE: TypeAdapter[Any] = TypeAdapter(
     Annotated[Alive | Hello | Ready | Refused | Reached | Report | Ended, BY_TYPE]
 )
 FROM_DRIVER: TypeAdapter[Any] = TypeAdapter(
-    Annotated[Alive | Job | Run | Tell | Reach | Bye, BY_TYPE]
+    Annotated[Alive | Job | Run | Steady | End | Reach | Bye, BY_TYPE]
 )
 
 
@@ -179,6 +184,8 @@ IDLE_SECONDS = 8
 """A peer that sends nothing for this time is lost."""
 SENDING_SECONDS = 30
 MESSAGE_BYTES = 64 * 2**20
+INBOX_MESSAGES = 64
+"""Capacity of an inbox: a busy receiver slows the senders down instead of using more memory."""
 UNAUTHENTICATED = 64
 """Largest number of unauthenticated connections, besides the nodes'."""
 
@@ -187,11 +194,18 @@ class RejectedError(LostError):
     """The peer has a different secret."""
 
 
-class Channel:
-    """One connection that receives `messages`. Of its methods, only `close` and `send` may be
-    called by several threads."""
+Inbox = Queue[tuple["Channel", NodeMessage | LostError]]
+"""Messages of all channels; a LostError is the last item of its channel."""
 
-    def __init__(self, stream: socket.socket, messages: TypeAdapter[Any]) -> None:
+
+class Channel:
+    """One connection that receives `messages`.
+
+    Reading starts with `receive_all`, which needs its own thread. Another thread sends Alive,
+    independently of the caller's work.
+    """
+
+    def __init__(self, stream: socket.socket, inbox: Inbox, messages: TypeAdapter[Any]) -> None:
         stream.setblocking(True)
         limits = {socket.SO_RCVTIMEO: IDLE_SECONDS, socket.SO_SNDTIMEO: SENDING_SECONDS}
         for option, seconds in limits.items():
@@ -200,27 +214,22 @@ class Channel:
         self.stream = stream
         self.address = str(stream.getsockname()[0])
         self.connection = Connection(os.dup(stream.fileno()))
-        self.messages = messages
-        self.heard_at = time.monotonic()
+        self.inbox, self.messages = inbox, messages
+        self.lost: LostError | None = None
+        """Why receiving ended."""
         self.sending = threading.Lock()
         self.closed = threading.Event()
 
     def authenticate(self, secret: str, *, first: bool) -> None:
         """Exchange challenges, delivering before answering if `first`. Raises LostError."""
         challenges = [deliver_challenge, answer_challenge]
-        with _raising_lost():
-            for challenge in challenges if first else reversed(challenges):
-                challenge(self.connection, os.fsencode(secret))
-
-    def keep_alive(self) -> None:
-        """Send Alive from now on, in a thread that the caller's work does not delay."""
-
-        def send() -> None:
-            with contextlib.suppress(LostError):
-                while not self.closed.wait(ALIVE_SECONDS):
-                    self.send(Alive())
-
-        threading.Thread(target=send, daemon=True).start()
+        try:
+            with _raising_lost():
+                for challenge in challenges if first else reversed(challenges):
+                    challenge(self.connection, os.fsencode(secret))
+        except LostError:
+            self._release()
+            raise
 
     def send(self, message: NodeMessage) -> None:
         """Send `message`. Raises LostError."""
@@ -228,45 +237,60 @@ class Channel:
         try:
             with self.sending, _raising_lost():
                 self.connection.send_bytes(data)
-        except LostError:
+        except LostError as error:
             # The message may have been sent in part.
-            shut_down(self.stream)
-            raise
+            self.close()
+            raise self.lost or error from error
 
-    def receive(self, seconds: float) -> NodeMessage | None:
-        """Return the next message; None for Alive, or if there is no message within `seconds`.
-        Raises LostError."""
-        with _raising_lost():
-            if not self.connection.poll(seconds):
-                if time.monotonic() - self.heard_at > IDLE_SECONDS:
-                    raise BlockingIOError
-                return None
-            message = decode(self.messages, self.connection.recv_bytes(MESSAGE_BYTES))
-        self.heard_at = time.monotonic()
-        return None if isinstance(message, Alive) else message
+    def receive_all(self) -> None:
+        """Put all messages into the inbox until the connection ends."""
+        threading.Thread(target=self._send_alive, daemon=True).start()
+        try:
+            while True:
+                with _raising_lost():
+                    message = decode(self.messages, self.connection.recv_bytes(MESSAGE_BYTES))
+                if not isinstance(message, Alive):
+                    self._deliver(message)
+        except LostError as error:
+            self.lost = error
+            self._deliver(error)
+        finally:
+            self.close()
+            self._release()
 
     def close(self) -> None:
+        """Close the connection, which ends both threads."""
         self.closed.set()
-        # Also ends a `send` in another thread.
         shut_down(self.stream)
+
+    def _release(self) -> None:
         with self.sending:
             self.connection.close()
             self.stream.close()
 
+    def _deliver(self, message: NodeMessage | LostError) -> None:
+        while not self.closed.is_set():
+            with contextlib.suppress(Full):
+                return self.inbox.put((self, message), timeout=ALIVE_SECONDS)
+
+    def _send_alive(self) -> None:
+        with contextlib.suppress(LostError):
+            while not self.closed.wait(ALIVE_SECONDS):
+                self.send(Alive())
+
 
 class Listener:
-    """Accepts connections of `nodes` at `address` and `port` (0: any free port). Those with the
-    secret are `admitted`, with their Hello. Raises OSError if the port is taken."""
+    """Accepts connections of `nodes` at `address` and `port` (0: any free port); messages of
+    authenticated connections go to `inbox`. Raises OSError if the port is taken."""
 
-    def __init__(self, address: str, port: int, nodes: int, secret: str) -> None:
+    def __init__(self, address: str, port: int, nodes: int, secret: str, inbox: Inbox) -> None:
         self.server = socket.create_server((address, port))
         self.server.settimeout(ALIVE_SECONDS)
         self.port = int(self.server.getsockname()[1])
         self.limit = UNAUTHENTICATED + nodes
-        self.secret = secret
-        self.admitted: SimpleQueue[tuple[Channel, Hello]] = SimpleQueue()
-        self.waiting: dict[socket.socket, float] = {}
-        """Connections not yet admitted, oldest first, and the time of their acceptance."""
+        self.secret, self.inbox = secret, inbox
+        self.unauthenticated: dict[socket.socket, float] = {}
+        """Unauthenticated connections, oldest first, and the time of their acceptance."""
         self.rejected: set[str] = set()
         """Addresses of peers with a different secret."""
         self.closed = threading.Event()
@@ -274,7 +298,7 @@ class Listener:
         self.accepting.start()
 
     def close(self) -> None:
-        """Stop accepting connections, and drop those not yet admitted."""
+        """Stop accepting connections, and drop the unauthenticated ones."""
         self.closed.set()
         shut_down(self.server)
         self.accepting.join()
@@ -284,56 +308,49 @@ class Listener:
         while not self.closed.is_set():
             try:
                 stream, (address, _port) = self.server.accept()
-                self.waiting[stream] = time.monotonic()
-                admit = (stream, address)
-                threading.Thread(target=self._admit, args=admit, daemon=True).start()
+                self.unauthenticated[stream] = time.monotonic()
+                challenge = (stream, address)
+                threading.Thread(target=self._challenge, args=challenge, daemon=True).start()
             except TimeoutError:
                 pass
-            except (OSError, RuntimeError):
-                # The peer has disconnected already, or no descriptors or threads are left.
+            except OSError:
+                # The peer has disconnected already, or no descriptors are left for now.
                 self.closed.wait(0.1)
+            except RuntimeError:
+                # No thread can be started for now.
+                self.unauthenticated.popitem()
             self._drop_idle()
         self._drop_idle()
 
     def _drop_idle(self) -> None:
-        newest_first = reversed(self.waiting.copy().items())
+        newest_first = reversed(self.unauthenticated.copy().items())
         for position, (stream, since) in enumerate(newest_first, 1):
             idle = time.monotonic() - since > IDLE_SECONDS
             if idle or position > self.limit or self.closed.is_set():
                 shut_down(stream)
-                self.waiting.pop(stream, None)
 
-    def _admit(self, stream: socket.socket, address: str) -> None:
-        channel = Channel(stream, FROM_NODE)
+    def _challenge(self, stream: socket.socket, address: str) -> None:
         try:
+            channel = Channel(stream, self.inbox, FROM_NODE)
             channel.authenticate(self.secret, first=True)
-            hello = channel.receive(IDLE_SECONDS)
-            if not isinstance(hello, Hello):
-                raise LostError("no Hello")
-            channel.keep_alive()
-            self.admitted.put((channel, hello))
-        except LostError as error:
-            channel.close()
+        except OSError as error:
             if isinstance(error, RejectedError):
                 self.rejected.add(address)
+            return
         finally:
-            self.waiting.pop(stream, None)
+            self.unauthenticated.pop(stream, None)
+        channel.receive_all()
 
 
-def connect(address: str, port: int, secret: str, hello: Hello, seconds: float) -> Channel:
+def connect(address: str, port: int, secret: str, seconds: float, inbox: Inbox) -> Channel:
     """Connect to the driver within `seconds`. Raises LostError, RejectedError."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             stream = socket.create_connection((address, port), timeout=5)
-            with contextlib.ExitStack() as opened:
-                channel = Channel(stream, FROM_DRIVER)
-                opened.callback(channel.close)
-                channel.authenticate(secret, first=False)
-                channel.send(hello)
-                channel.keep_alive()
-                opened.pop_all()
-            return channel
+            channel = Channel(stream, inbox, FROM_DRIVER)
+            channel.authenticate(secret, first=False)
+            break
         except RejectedError:
             raise
         except OSError as error:
@@ -341,6 +358,8 @@ def connect(address: str, port: int, secret: str, hello: Hello, seconds: float) 
                 reason = error.strerror or error
                 raise LostError(f"no driver at {address} port {port}: {reason}") from error
             time.sleep(0.5)
+    threading.Thread(target=channel.receive_all, daemon=True).start()
+    return channel
 
 
 def shared_secret(hosts: list[str], node: int) -> str:

@@ -7,10 +7,11 @@ If the driver or the connection is lost, all workers are killed.
 
 import contextlib
 import os
+import queue
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TextIO
+from typing import Any
 
 from perfkit.config import Config, Protocol
 from perfkit.driver import connection
@@ -53,9 +54,8 @@ def join(config: Config, protocol: Protocol, node: int) -> str | None:
     first = config.host_list[0]
     secret = connection.shared_secret(config.host_list, node)
     print(f"Waiting for {first}, up to {config.timeout} s", file=sys.stderr, flush=True)
-    request = connection.Job(config=config, protocol=protocol)
     try:
-        agent = NodeAgent(node, first, config.listen_port, secret, config.timeout, request)
+        agent = NodeAgent(node, first, config.listen_port, secret, config.timeout)
     except connection.RejectedError as error:
         raise RequestError([f"hosts: {first} closed the connection: {error}"]) from None
     except LostError as error:
@@ -64,66 +64,69 @@ def join(config: Config, protocol: Protocol, node: int) -> str | None:
             "if its measurement is already complete, set a label on all hosts: -p label NAME"
         )
         raise RequestError([f"hosts: {error}. {advice}"]) from None
-    return agent.serve()
+    return agent.serve(connection.Job(config=config, protocol=protocol))
 
 
 class NodeAgent:
-    """Answers the driver's messages as this node, and with a `request` of its own refuses any
-    other job. Raises LostError, RejectedError."""
+    """Answers the driver's messages as this node. Raises LostError, RejectedError."""
 
-    def __init__(
-        self,
-        node: int,
-        address: str,
-        port: int,
-        secret: str,
-        seconds: float,
-        request: connection.Job | None = None,
-    ) -> None:
+    def __init__(self, node: int, address: str, port: int, secret: str, seconds: float) -> None:
         self.node = node
-        own = request.model_dump(include={"config", "protocol"}) if request else {}
-        hello = connection.Hello(node=node, source=package_source(), **own)
-        self.channel = connection.connect(address, port, secret, hello, seconds)
-        self.request = request
+        self.inbox: connection.Inbox = queue.Queue(connection.INBOX_MESSAGES)
+        self.channel = connection.connect(address, port, secret, seconds, self.inbox)
         self.job: connection.Job | None = None
+        self.workers: LocalWorkers | None = None
+        self.raw: dict[int, Any] = {}
+        self.exited: list[int] = []
 
-    def serve(self) -> str | None:
-        """Serve the driver until its Bye; return the text of its result. Raises LostError."""
+    def serve(self, request: connection.Job | None = None) -> str | None:
+        """Serve the driver until its Bye, and return the text of its result. If this node has a
+        `request` of its own, any other job is refused. Raises LostError."""
+        own = request.model_dump(include={"config", "protocol"}) if request else {}
         with (
             contextlib.closing(self.channel),
             Scratch() as scratch,
-            # Other nodes connect to it for Reach, until the first repeat.
-            socket.create_server((self.channel.address, 0), backlog=1024) as self.server,
+            contextlib.ExitStack() as self.cleanup,
         ):
             self.scratch = scratch.folder
-            message: NodeMessage | None = None
-            while not isinstance(message, connection.Bye):
-                following = self._answer(message) if message else None
-                message = following or self.channel.receive(POLL_SECONDS)
-        if message.result is None and message.reason:
-            raise LostError(message.reason)
-        return message.result
+            self.channel.send(connection.Hello(node=self.node, source=package_source(), **own))
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    _channel, message = self.inbox.get(timeout=POLL_SECONDS)
+                    if isinstance(message, LostError):
+                        raise message
+                    if isinstance(message, connection.Bye):
+                        if message.result is None and message.reason:
+                            raise LostError(message.reason)
+                        return message.result
+                    self._answer(message, request)
+                self._report()
 
-    def _answer(self, message: NodeMessage) -> NodeMessage | None:
-        """Answer a message; return the next message if it has been received already."""
+    def _answer(self, message: NodeMessage, request: connection.Job | None) -> None:
         match message:
             case connection.Job(config=config, protocol=protocol):
-                job = self.request or message
+                job = request or message
                 if (config.identity, protocol) != (job.config.identity, job.protocol):
                     raise InvalidMessageError("job", "differs from the request on this node")
                 self.job = job
                 try:
-                    self.channel.send(self._ready(job.config))
+                    self._prepare(job.config)
                 except (OSError, ValueError) as error:
                     detail = f"{type(error).__name__}: {error}"[: connection.DETAIL_LENGTH]
-                    self.channel.send(connection.Refused(detail=detail))
-            case connection.Run() if self.job:
+                    self.channel.send(connection.Refused(code="nodes_differ", detail=detail))
+            case connection.Run() if self.job and not self.workers:
                 if message.repeat > self.job.protocol.repeats:
                     raise InvalidMessageError("run.repeat", "exceeds the number of repeats")
-                return self._run(message, self.job)
-            case connection.Tell():
-                # The workers have exited meanwhile.
-                pass
+                self._run(message, self.job)
+            case connection.Steady():
+                if self.workers:
+                    self.workers.end_warmup()
+            case connection.End():
+                # Killing the workers hides which ranks had exited before.
+                self._report()
+                if self.workers:
+                    self.workers.end(dump_stacks=message.dump_stacks)
+                    self._report()
             case connection.Reach(ports=ports):
                 with ThreadPoolExecutor(32) as pool:
                     errors = zip(ports, pool.map(_unreachable, ports.values()), strict=True)
@@ -131,57 +134,72 @@ class NodeAgent:
                 self.channel.send(connection.Reached(errors=reached))
             case _:
                 raise InvalidMessageError(type(message).__name__.lower(), "not expected now")
-        return None
 
-    def _ready(self, config: Config) -> connection.Ready:
+    def _prepare(self, config: Config) -> None:
+        """Answer a job with Ready."""
         environment = read_environment(config.framework, config.data_folder, config.interpreter)
         framework = FRAMEWORKS[config.framework]
-        return connection.Ready(
-            address=self.channel.address,
-            interface=own_addresses().get(self.channel.address, ""),
+        address = self.channel.address
+        port = config.port + 1 if config.port and self.node == 0 else 0
+        if not (server := self._listen(address, port)):
+            return
+        ready = connection.Ready(
+            address=address,
+            interface=own_addresses().get(address, ""),
             facts=identity(environment) | {"data": digest(config)},
             name=os.environ.get("SLURMD_NODENAME", socket.gethostname()),
             gpus=len(framework.visible_devices(config.device, config.interpreter)),
-            port=self.server.getsockname()[1],
+            port=server.getsockname()[1],
         )
+        self.channel.send(ready)
 
-    def _run(self, run: connection.Run, job: connection.Job) -> NodeMessage | None:
-        """Run a repeat: send new raw text and exited ranks, and at the end how they exited.
-        Return the last message, which may not be for the workers."""
-        self.server.close()
-        raw_folder = self.scratch / str(run.repeat)
+    def _listen(self, address: str, port: int) -> socket.socket | None:
+        """Listen until the cleanup. If the port is taken, tell the driver and return None."""
+        try:
+            server = socket.create_server((address, port), backlog=1024)
+        except OSError as error:
+            detail = error.strerror or str(error)
+            self.channel.send(
+                connection.Refused(code="port_taken", port=port, address=address, detail=detail)
+            )
+            return None
+        return self.cleanup.enter_context(server)
+
+    def _run(self, message: connection.Run, job: connection.Job) -> None:
+        self.cleanup.pop_all().close()
+        if self.node == 0 and not self._listen(message.address, message.port):
+            return
+        self.cleanup.pop_all().close()
+        raw_folder = self.scratch / str(message.repeat)
         raw_folder.mkdir(exist_ok=True)
         own = self.channel.address
-        interface, master = own_addresses().get(own, ""), f"{run.address}:{run.port}"
+        interface, master = own_addresses().get(own, ""), f"{message.address}:{message.port}"
         place = NodeRank(self.node, job.config.nodes, own, interface, master)
-        files: dict[int, TextIO] = {}
-        reported: list[int] = []
-        with (
-            LocalWorkers(job.config, job.protocol, raw_folder, run.job, place) as workers,
-            contextlib.ExitStack() as opened,
-        ):
-            while True:
-                message = self.channel.receive(POLL_SECONDS)
-                # Report before ending the workers, which hides the ranks that exited earlier.
-                ended, exited = workers.wait(0), [*workers.exited_at]
-                for rank in workers.ranks:
-                    path = rank_file(raw_folder, rank)
-                    if rank not in files and path.exists():
-                        files[rank] = opened.enter_context(path.open())
-                raw = {rank: text for rank, file in files.items() if (text := file.read())}
-                if raw or exited != reported:
-                    reported = exited
-                    self.channel.send(connection.Report(raw=raw, exited=exited))
-                if ended:
-                    info = workers.exit_info()._asdict()
-                    del info["exited_at"], info["error"]
-                    self.channel.send(connection.Ended(**info))
-                if ended or not isinstance(message, connection.Tell | None):
-                    return message
-                if message and message.order == "end warm-up":
-                    workers.end_warmup()
-                elif message:
-                    workers.end(dump_stacks=message.order != "end")
+        self.exited = []
+        self.workers = self.cleanup.enter_context(
+            LocalWorkers(job.config, job.protocol, raw_folder, message.job, place)
+        )
+
+    def _report(self) -> None:
+        """Send new raw text and exited ranks; after the workers' end, how they exited."""
+        if not (workers := self.workers):
+            return
+        ended, exited = workers.wait(0), [*workers.exited_at]
+        for rank in workers.ranks:
+            path = rank_file(workers.raw_folder, rank)
+            if rank not in self.raw and path.exists():
+                self.raw[rank] = self.cleanup.enter_context(path.open())
+        raw = {rank: text for rank, file in self.raw.items() if (text := file.read())}
+        if raw or exited != self.exited:
+            self.exited = exited
+            self.channel.send(connection.Report(raw=raw, exited=exited))
+        if ended:
+            self.workers = None
+            self.raw.clear()
+            info = workers.exit_info()._asdict()
+            del info["exited_at"], info["error"]
+            self.channel.send(connection.Ended(**info))
+            self.cleanup.pop_all().close()
 
 
 def _unreachable(peer: tuple[str, int]) -> str | None:

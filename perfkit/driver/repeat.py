@@ -48,7 +48,8 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
         in_time = workers.wait(config.timeout)
         workers.end()
         exit_info = workers.exit_info()
-    events = [_events(rank_file(raw, rank)) for rank in range(config.ranks)]
+    files = [rank_file(raw, rank) for rank in range(config.ranks)]
+    events = [read_events(file) if file.exists() else [] for file in files]
     if not in_time:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
     if not all(map(finished, events)):
