@@ -25,6 +25,8 @@ PRINTED = MATRIX.replace("\tGPU0\tGPU1", "\t\x1b[4mGPU0\tGPU1", 1).replace(
 PRINTED += "\n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0"
 """Output of `nvidia-smi topo -m` with drivers of 2024."""
 
+get_affinity, set_affinity = os.sched_getaffinity, os.sched_setaffinity
+
 
 @pytest.fixture
 def nvml(monkeypatch):
@@ -112,6 +114,18 @@ def test_a_rank_runs_on_all_its_cores_if_none_is_known_to_be_near(nvml, index, r
         nvml["nvmlDeviceSetCpuAffinity"] = failing(pynvml.NVML_ERROR_NOT_SUPPORTED)
     assert gpus.run_near(index) == f"all cores: {reason}"
     assert nvml["affinity"] == {*range(1, 8)}
+
+
+def test_the_kernel_binds_this_process(nvml, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", get_affinity)
+    monkeypatch.setattr(os, "sched_setaffinity", set_affinity)
+    before = get_affinity(0)
+    nvml["nvmlDeviceSetCpuAffinity"] = lambda _handle: set_affinity(0, {min(before)})
+    try:
+        assert gpus.run_near(0) == f"cores {min(before)}"
+        assert get_affinity(0) == {min(before)}
+    finally:
+        set_affinity(0, before)
 
 
 @pytest.mark.parametrize(
