@@ -35,6 +35,7 @@ from perfkit.messages import Message
 from perfkit.reference import cells_of
 from perfkit.report.site import write_site
 from perfkit.results.store import ResultError
+from perfkit.text.format import changes
 
 FACTS = {
     "model": "resnet50",
@@ -438,6 +439,15 @@ def test_a_sound_log_has_no_findings():
     assert findings_of(make_log(rows)) == {}
 
 
+@pytest.mark.parametrize(
+    ("batch", "is_checked"),
+    [({"batch_size": 15}, False), ({"batch_size": 8, "accumulate": 2}, True), ({}, True)],
+)
+def test_the_first_loss_of_few_predictions_is_no_finding(batch, is_checked):
+    log = make_log(windows(loss=FALLING / 2), facts={"model": "resnet50"} | batch)
+    assert ("first_loss" in findings_of(log)) == is_checked
+
+
 def test_a_log_without_prints_is_a_finding():
     name = "training_sequences_per_second"
     log = make_log(reported=[ReportedFigure(name, 639.16, "639.16", 9, "samples/s")])
@@ -451,7 +461,7 @@ def joint_findings(code, *logs, claims=()):
     return [finding.params for finding in findings if finding.code == code]
 
 
-def test_duplicate_files_and_equal_losses_are_findings():
+def test_duplicate_files_are_a_finding():
     rows = windows(loss=FALLING)
     logs = make_log(rows, name="a"), make_log(rows, name="b")
     assert joint_findings("same_file", *logs) == [{"files": ["a", "b"]}]
@@ -536,6 +546,15 @@ def test_dlperfs_published_summary_is_reproduced():
         assert dlperf.summary(others, "mean")["r50"]["1n8g"]["speedup"] is None
 
 
+def test_only_ambiguous_models_of_dlperf_get_long_names():
+    rows = windows(13, at=1000.0 + 3.5 * np.arange(13))
+    names = [f"logs/1n1g/r50_b128_{kind}_1.log" for kind in ("fp32", "amp")]
+    logs = [recomputed(make_log(rows, name=name))[0] for name in names]
+    assert [case.model for case in dlperf.cases(logs[:1])] == ["r50"]
+    models = [case.model for case in dlperf.cases(logs)]
+    assert models == ["r50_b128_amp", "r50_b128_fp32"]
+
+
 def test_relative_and_absolute_paths_get_short_names(tmp_path, monkeypatch):
     for folder in ("a", "b"):
         written(tmp_path / folder, "x.log")
@@ -584,6 +603,7 @@ def test_audit_exits_with_0_only_for_a_reproduced_claim(tmp_path, monkeypatch):
 def test_tiny_differences_are_shown_without_an_exponent():
     shown = [wording.difference_words(share) for share in (-4e-07, 4e-07, -1e-05, 2e-06, 0.1)]
     assert shown == ["< 0.0001 %", "< 0.0001 %", "-0.001 %", "+0.0002 %", "+10 %"]
+    assert changes([-4e-07, 4e-07, 2e-06]) == "< 0.0001 %, < 0.0001 %, +0.0002 %"
 
 
 def test_a_published_table_is_compared_cell_by_cell(tmp_path, monkeypatch):
@@ -658,7 +678,7 @@ def test_a_folder_in_dlperfs_layout_prints_its_summary(tmp_path):
     shutil.copy(path, tmp_path / "other.log")
     done = run(tmp_path)
     assert "DLPerf's summary (mean)" in done.stdout
-    assert "{'r50_b128_fp32': {'16n8g': {'average_speed': 40960.0," in done.stdout
+    assert "{'r50': {'16n8g': {'average_speed': 40960.0," in done.stdout
     assert "'speedup': 112.0" in done.stdout and "'middle_speed': 365.71" in done.stdout
 
 

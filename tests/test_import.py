@@ -210,9 +210,8 @@ def test_logs_without_steps_or_with_several_trainings_are_rejected(log, imported
     assert refused(imported, path) == ["a.log: no printed steps, only train_throughput 9421.36"]
     monkeypatch.setattr(importing, "read_logs", lambda path, given: [log.known[path]] * 2)
     (problem,) = refused(imported, log())
-    assert (
-        problem == "a.log: 2 trainings of different configurations; split the file by training"
-    )
+    several = "2 trainings of different configurations; split the file by training"
+    assert problem == f"{log.known[path].path}: {several}"
 
 
 def test_every_unreadable_log_is_named(tmp_path, monkeypatch):
@@ -223,7 +222,7 @@ def test_every_unreadable_log_is_named(tmp_path, monkeypatch):
     make = partial(importing.import_logs, given=GIVEN, outputs=tmp_path)
     problems = refused(make, [tmp_path / "a.log", tmp_path / "b.log"])
     escaped = "of no known format \N{REPLACEMENT CHARACTER}[31m"
-    assert problems == [f"a.log: {escaped}", f"b.log: {escaped}"]
+    assert problems == [f"{tmp_path / name}: {escaped}" for name in ("a.log", "b.log")]
 
 
 @pytest.mark.parametrize(
@@ -239,6 +238,16 @@ def test_every_unreadable_log_is_named(tmp_path, monkeypatch):
 def test_prints_nearest_to_the_protocols_steps_are_used(log, imported, ends, steps):
     protocol = imported(log(ends=ends)).result.protocol
     assert (protocol.warmup_steps + 1, protocol.steps) == steps
+
+
+@pytest.mark.parametrize("with_clock", [False, True])
+def test_a_window_does_not_span_a_lost_print(log, imported, with_clock):
+    ends = np.array([50, *range(150, 601, 50)])
+    clock = {"at": ends * 0.6} if with_clock else {}
+    result = imported(log(ends=ends, first=ends - 49, **clock)).result
+    assert result.imported.basis == "seconds"
+    assert (result.protocol.warmup_steps + 1, result.protocol.steps) == (101, 200)
+    assert result.throughput.value == pytest.approx(32 * 8 / 0.5)
 
 
 def test_other_steps_can_be_requested_if_prints_end_there(log, imported):
@@ -449,12 +458,15 @@ def test_a_sweep_does_not_reuse_imported_measurements(log, imported, tmp_path):
     assert [*jobs.measured([job], outputs, remote=True)] == ["one"]
 
 
-def test_import_reports_the_throughput_and_the_steps(log, tmp_path):
+def test_import_reports_the_steps_and_overridden_facts(log, tmp_path):
     words = ["import", str(log()), "--outputs", str(tmp_path / "outputs")]
-    options = (word for pair in GIVEN.items() for word in ("-p", *pair))
+    given = GIVEN | {"batch_size": "64", "precision": "fp32"}
+    options = (word for pair in given.items() for word in ("-p", *pair))
     done = CliRunner().invoke(main, [*words, *options])
     assert done.exit_code == 0, done.output
-    assert "512.0 images/s, median of n=1; steps 21 to 120\n" in done.stderr
+    assert "1024 images/s, median of n=1; steps 21 to 120\n" in done.stderr
+    assert "batch_size: 64, given by hand; a.log, line 3 says 32\n" in done.stderr
+    assert "precision:" not in done.stderr
     assert done.stdout.strip().endswith("report.html")
     refused = CliRunner().invoke(main, words)
     assert refused.exit_code == 2

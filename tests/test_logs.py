@@ -346,7 +346,7 @@ def test_a_log_whose_figures_fail_is_named_and_the_others_audited(write, monkeyp
     monkeypatch.setattr(auditing, "Figures", figures)
     found = audit([write(PRINTS, name) for name in ("odd.log", "x.log")])
     assert [log.name.rpartition("/")[2] for log in found.logs] == ["x.log"]
-    assert re.search(r"odd\.log: too large", *found.left_out)
+    assert re.search(r"odd\.log: unusable numbers: too large", *found.left_out)
 
 
 @pytest.mark.slow

@@ -71,6 +71,12 @@ def untrained_losses(model: str) -> tuple[float, float]:
     return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
 
 
+def has_few_guesses(model: str, samples: int) -> bool:
+    """Return whether the loss of these samples is that of fewer than FEWEST_GUESSES
+    predictions. A sequence alone has as many: its tokens, or BERT's masked ones."""
+    return MODELS[model].sample == "image" and samples < FEWEST_GUESSES
+
+
 def accuracy_is_possible(seen: Evaluation) -> bool:
     """Return whether accuracy and loss of one forward pass are consistent.
 
@@ -269,9 +275,9 @@ def _about_losses(result: Result) -> Iterator[Message]:
     low, high = untrained_losses(config.model)
     firsts = {r.index: r.loss_first for r in repeats if r.loss_first is not None}
     lasts = {r.index: r.loss_last for r in repeats if r.loss_last is not None}
-    guesses = config.global_batch * (config.sequence_length or 1)
     odd = [loss for loss in firsts.values() if not low <= loss <= high]
-    if odd and guesses >= FEWEST_GUESSES:
+    # The losses are those of rank 0.
+    if odd and not has_few_guesses(config.model, config.samples_per_step):
         yield Message("first_loss", {"loss": odd[0], "low": low, "high": high})
     if (worst := max(lasts.values(), default=low)) > high:
         yield Message("last_loss", {"loss": worst, "high": high})

@@ -133,6 +133,7 @@ def import_(
     """
     from perfkit.logs.formats import user_format
     from perfkit.logs.importing import import_logs
+    from perfkit.logs.wording import sentence
     from perfkit.report.measurement import number_words
     from perfkit.report.site import publish
     from perfkit.results.store import ResultError
@@ -144,6 +145,11 @@ def import_(
         raise RequestError([str(error)]) from None
     publish(measurement)
     result, protocol = measurement.result, measurement.result.protocol
+    assert result.imported
+    for name, by in result.imported.facts.items():
+        value = getattr(result.config, name, None)
+        if by.params.get("value", value) != value:
+            click.echo(f"{name}: {value}, {sentence(by)}", err=True)
     steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
     click.echo(f"{number_words(result)}; {steps}", err=True)
     click.echo(measurement.page_file)

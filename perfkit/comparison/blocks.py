@@ -100,11 +100,8 @@ def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
         names = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
         words = {}
         for key in dict.fromkeys([device, *names, "imported", *differ]):
-            if (
-                values := " / ".join(map(str, rows[key].dropna().unique()))
-                if key in rows
-                else ""
-            ):
+            values = " / ".join(map(str, rows[key].dropna().unique())) if key in rows else ""
+            if values:
                 named = f"{names[key]} {values}" if key in names else ""
                 words[key] = named or column_value(key, values)
         caption = [words.pop(key) for key in (device, *names, "imported") if key in words]

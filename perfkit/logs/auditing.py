@@ -12,6 +12,7 @@ from perfkit.logs.claims import Audited, check_claim, claims_of_tables
 from perfkit.logs.dlperf import cases
 from perfkit.logs.findings import findings_of, together
 from perfkit.logs.formats import LogFormat
+from perfkit.logs.log import LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures
 from perfkit.reference import SHAPES, cells_of, published
@@ -74,7 +75,8 @@ def audit(
                 figures = Figures(log)
                 logs.append((audited(figures), figures))
         except (ValueError, ArithmeticError) as error:
-            left_out.append(plain(portable(f"{path}: {error}"))[:2000])
+            reason = "" if isinstance(error, LogError) else "unusable numbers: "
+            left_out.append(plain(portable(f"{path}: {reason}{error}"))[:2000])
         progress(path)
     if claim and len(logs) != 1:
         raise RequestError([f"--claim needs one readable log, got {len(logs)}", *left_out])
@@ -112,10 +114,7 @@ def audited(figures: Figures) -> AuditedLog:
         name=name,
         sha256=log.sha256,
         format=log.format,
-        **{
-            name: getattr(log.semantics, name)
-            for name in ("rate_of", "covers", "since", "source")
-        },
+        **{name: getattr(log.semantics, name) for name in MEANING},
         facts=log.facts,
         rank=figures.rank,
         figures=figures.shown,

@@ -9,7 +9,7 @@ the mean.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import PurePath
 from statistics import median
@@ -18,25 +18,32 @@ from typing import Any, Literal
 from perfkit.logs.audit import AuditedLog, Case
 from perfkit.logs.recompute import END, WARMUP
 
-PATH = re.compile(r"(\d+)n(\d+)g/([^/_]+_b(\d+)_[^/]*)_(\d+)\.log$")
+PATH = re.compile(r"(\d+)n(\d+)g/(([^/_]+)_b(\d+)_[^/]*)_(\d+)\.log$")
 
 
 def cases(logs: Iterable[AuditedLog]) -> list[Case]:
     """Return the runs in DLPerf's layout by model, batch size and topology, without runs whose
     clock does not cover steps 21 to 120."""
-    speeds: dict[tuple[str, int, int, int], dict[int, float]] = defaultdict(dict)
+    speeds: dict[tuple[str, str, int, int, int], dict[int, float]] = defaultdict(dict)
     for log in logs:
         found = PATH.search(PurePath(log.name).as_posix())
         clock, batch = log.figure("protocol", of=["clock"]), log.fact("batch_size")
         whole = clock and (clock.first, clock.last) == (WARMUP + 1, END)
         if found and clock and whole and clock.per_device and isinstance(batch, int):
-            nodes, devices, named, run = (int(found[k]) for k in (1, 2, 4, 5))
+            nodes, devices, named, run = (int(found[k]) for k in (1, 2, 5, 6))
             # As in DLPerf, the device count is the folder's and the batch size the file's.
             speed = clock.per_device / batch * named * nodes * devices
-            speeds[found[3], nodes, devices, named][run] = round(speed, 2)
+            speeds[found[4], found[3], nodes, devices, named][run] = round(speed, 2)
+    # DLPerf names only the model, which may be ambiguous.
+    kinds = Counter(model for model, _name in {key[:2] for key in speeds})
     return [
-        Case(model=model, case=f"{nodes}n{devices}g", batch_size=batch, speeds=runs)
-        for (model, nodes, devices, batch), runs in sorted(speeds.items())
+        Case(
+            model=model if kinds[model] == 1 else name,
+            case=f"{nodes}n{devices}g",
+            batch_size=batch,
+            speeds=runs,
+        )
+        for (model, name, nodes, devices, batch), runs in sorted(speeds.items())
     ]
 
 

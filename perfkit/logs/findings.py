@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.warnings import STANDING, untrained_losses
+from perfkit.analysis.warnings import STANDING, has_few_guesses, untrained_losses
 from perfkit.logs.audit import AuditedLog, Claim, Figure
 from perfkit.logs.claims import APART
 from perfkit.logs.log import Log
@@ -167,7 +167,10 @@ def _of_losses(log: Log, rows: pd.DataFrame) -> Located:
     if (model := log.fact("model")) in MODELS:
         low, high = untrained_losses(str(model))
         earliest = float(losses.iloc[0])
-        if rows["last"][losses.index[0]] <= WARMUP and not low <= earliest <= high:
+        samples = log.number("batch_size") * (log.number("accumulate") or 1)
+        is_few = bool(samples) and has_few_guesses(str(model), samples)
+        is_first = rows["last"][losses.index[0]] <= WARMUP
+        if is_first and not is_few and not low <= earliest <= high:
             yield None, Message("first_loss", {"loss": earliest, "low": low, "high": high})
         if last > high:
             yield None, Message("last_loss", {"loss": last, "high": high})

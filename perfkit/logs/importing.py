@@ -18,7 +18,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs.config_facts import Sourced
 from perfkit.logs.findings import findings_of
 from perfkit.logs.formats import LogFormat
-from perfkit.logs.log import Log
+from perfkit.logs.log import Log, LogError
 from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures, step_samples
 from perfkit.logs.wording import sentence
@@ -130,12 +130,12 @@ def _file(log: Log) -> str:
 def _read(path: Path, form: LogFormat | None, problems: list[str]) -> list[Log]:
     try:
         found = read_logs(path, form)
-    except (ValueError, ArithmeticError) as error:
-        problems.append(plain(f"{path.name}: {error}"))
+    except LogError as error:
+        problems.append(plain(f"{path}: {error}"))
         return []
     if len(found) > 1:
         problems.append(
-            f"{plain(path.name)}: {len(found)} trainings of different configurations; split "
+            f"{plain(str(path))}: {len(found)} trainings of different configurations; split "
             "the file by training"
         )
     return found[:1]
@@ -313,10 +313,13 @@ def window_of(
         if protocol and all(found):
             return basis, protocol, [epoch for (epoch,) in found]
     ends = ", ".join(str(window["last"]) for window in epochs[0][0].windows[:8])
+    other = "" if requested else ", and the logs share no other window"
+    if any(len(log.windows) > PRINTS for log in logs):
+        other += f" (only the first {PRINTS:,} prints of a log are searched)"
     problem = (
         f"the prints of these logs do not cover exactly steps {wanted.warmup_steps + 1} to "
-        f"{wanted.steps}: the first log's prints end at {ends} …; give logs with the same "
-        "prints, or add -p warmup_steps and -p measured_steps"
+        f"{wanted.steps}{other}: the first log's prints end at {ends} …; give logs with the "
+        "same prints, or add -p warmup_steps and -p measured_steps"
     )
     raise RequestError([problem])
 
@@ -327,16 +330,26 @@ def _nearest(epoch: Epoch) -> list[Stretch]:
     warmup, measured = (PROTOCOLS["published"][name] for name in STEPS)
     found: list[Stretch] = []
     for basis in epoch.bases:
-        column = "at" if basis == "clock" else basis
-        known = [window for window in epoch.ranks[0] if window[column] is not None]
-        ends = {window["last"] for window in known}
-        # The clock is known where a print ends, other times from where its steps begin.
-        ends |= {window["first"] - 1 for window in known if basis != "clock"}
-        if len(ends) > 1:
-            begin = min((end for end in ends if warmup <= end < max(ends)), default=min(ends))
-            last = min((end for end in ends if end >= begin + measured), default=max(ends))
+        ends = _ends(epoch.ranks[0], basis)
+        begin = next((end for end in ends[:-1] if end >= warmup), ends[0])
+        last = next((end for end in ends if end >= begin + measured), ends[-1])
+        # A single printed step says nothing about unprinted steps.
+        if last > begin + 1 or (last > begin and len(epoch.windows) == 1):
             found.append((basis, begin + 1, last))
     return sorted(found, key=lambda s: min(s[2] - s[1] + 1, measured), reverse=True)
+
+
+def _ends(windows: Sequence[Window], basis: Basis) -> list[int]:
+    """Return the steps at which windows may begin or end: the longest series without gaps."""
+    if basis == "clock":
+        return sorted({w["last"] for w in windows if w["at"] is not None}) or [0]
+    rows: list[list[int]] = [[0]]
+    for window in windows:
+        if window[basis] is not None:
+            if rows[-1][-1] != window["first"] - 1:
+                rows.append([window["first"] - 1])
+            rows[-1].append(window["last"])
+    return max(rows, key=lambda row: row[-1] - row[0])
 
 
 def _odd_batches(

@@ -61,8 +61,7 @@ Notes = list[tuple[int, Message]]
 def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     """Return the trainings of a file: several if their configurations differ, else one. `given`
     is the format of the prints if it is not a known format. Raises LogError if the file can't
-    be read, is empty or too large, or has no known format; ValueError or ArithmeticError for
-    unusable numbers."""
+    be read, is empty or too large, has no known format or unusable numbers."""
     try:
         raw, data = _content(path)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
@@ -156,7 +155,10 @@ def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
 def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[Log]:
     events = documents.events(lines)
     rows, rest = _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
-    prints = prints_of(rows)
+    try:
+        prints = prints_of(rows)
+    except (ValueError, ArithmeticError) as error:
+        raise LogError(f"unusable numbers: {error}") from error
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
     own = [f for f in documents.reported_figures(rest) if not np.isnan(f.value)]

@@ -10,7 +10,7 @@ from typing import Any
 from perfkit.logs import dlperf
 from perfkit.logs.audit import Audit, AuditedLog, Claim, Explanation, Figure
 from perfkit.messages import Message
-from perfkit.text.format import number, percent
+from perfkit.text.format import change, number, percent
 from perfkit.text.language import gettext as _
 from perfkit.text.messages import filled
 from perfkit.text.terminal import laid_out, tabulated
@@ -104,9 +104,7 @@ def explained_value(claim: Claim, explanation: Explanation) -> str:
 
 
 def difference_words(share: float | None) -> str:
-    if share is None:
-        return ""
-    return f"{'+' if round(share, 6) > 0 else ''}{percent(share, 3)}"
+    return "" if share is None else change(share, 3)
 
 
 def wait_words(figure: Figure | None) -> str:

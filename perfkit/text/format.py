@@ -58,9 +58,13 @@ def spread(values: Iterable[float | None], unit: float = 1) -> str:
     return interval(min(known), max(known), 3) if known else ""
 
 
+def change(share: float, digits: int = 2) -> str:
+    """Return a relative difference in percent, with its sign."""
+    return f"{'+' if round(share, 6) > 0 else ''}{percent(share, digits)}"
+
+
 def changes(shares: Iterable[float]) -> str:
-    """Return relative differences in percent, with signs."""
-    return ", ".join(f"{'+' if share > 0 else ''}{percent(share, 2)}" for share in shares)
+    return ", ".join(map(change, shares))
 
 
 def interval(low: float | None, high: float | None, digits: int = 4) -> str:
