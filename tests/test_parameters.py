@@ -1,5 +1,6 @@
 """Parameters files cover the published tables, and invalid files are rejected."""
 
+import os
 import re
 
 import pytest
@@ -98,6 +99,14 @@ def test_published_tables_use_static_graphs_without_perfkits_tuning(file):
     assert asked == {("paddle", "static", "published", "all", layout, None)}
 
 
+@pytest.mark.parametrize(("file", "name"), [("resnet50", "fleetx"), ("vgg16", "fleetx-vgg16")])
+def test_fleetx_files_use_the_strategy_printed_with_each_table(file, name):
+    configurations = expand(FOLDER / f"fleetx-{file}.yaml")
+    pairs = {(c["precision"], c["strategy"]) for c in configurations}
+    own = {("fp32", f"{name}-fp32"), ("amp", f"{name}-amp")}
+    assert pairs == own | {("auto", "fleetx-auto")}
+
+
 def test_matching_expects_the_strategies_of_the_parameters_files():
     named = {
         (file, cell["precision"]): cell["strategy"]
@@ -175,8 +184,8 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
         ("include: [{gpu: 8}]", "include.0.gpu: no such name; did you mean 'gpus'?"),
         ("matrix: {gpus: [8]}\nexclude: [{gpu: 8}]", "exclude.0.gpu: no such name"),
         ("parameters: {xyz: 8}", "parameters.xyz: no such name"),
-        ("matrix: {gpus: 8}", "matrix.gpus: Input should be a valid list"),
-        ("matrix: {gpus: []}", "matrix.gpus: List should have at least 1 item"),
+        ("matrix: {gpus: 8}", "matrix.gpus: must be a list: [A, B]"),
+        ("matrix: {gpus: []}", "matrix.gpus: is empty"),
         ("matrix: [1]", "matrix: must hold names with values"),
         ("matrix: {gpus: [[1, 2]]}", "matrix.gpus.0: must be text, a number, true, false"),
         ("parameters: {gpus: {a: 1}}", "parameters.gpus: must be text, a number, true, false"),
@@ -207,11 +216,15 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
             'sweep.yaml:2: not YAML: found duplicate key "gpus"',
         ),
         ("parameters: &a {gpus: 8}\nmatrix: *a", "sweep.yaml:3: the alias *a is not allowed"),
-        ("? [gpus]\n: 8", "Keys should be strings"),
+        # The message of a duplicate key would contain its whole value.
+        ("matrix: {gpus: &a [1], gpus: *a}", "sweep.yaml:2: the alias *a is not allowed"),
+        ("? [[gpus]]\n: 8", "a key must be a name"),
+        ("? [gpus]\n: 8", "a key must be a name"),
         (f"matrix: {'[' * 2000}{']' * 2000}", "not YAML: "),
         (f"matrix: {{seed: {list(range(10_001))}}}", "over 10,000 configurations"),
         ("matrix: {gpus: [1", "not YAML: expected ',' or ']'"),
         ("#" * 300_000, "larger than 256 KiB"),
+        ("# é\n" + "#" * 300_000, "larger than 256 KiB"),
     ],
 )
 def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, message):
@@ -243,11 +256,14 @@ def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file):
         read_jobs(file, {}, "slurm")
 
 
-def test_a_missing_or_binary_file_is_rejected_by_name(tmp_path):
+def test_a_missing_binary_or_irregular_file_is_rejected_by_name(tmp_path):
     with pytest.raises(SweepError, match=r"missing\.yaml: No such file"):
         expand(tmp_path / "missing.yaml")
     with pytest.raises(SweepError, match=r"sweep\.yaml: No such file"):
         expand("https://example.com/sweep.yaml")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(SweepError, match=r"pipe\.yaml: not a regular file"):
+        expand(tmp_path / "pipe.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SweepError, match=r"bytes\.yaml: 'utf-8' codec"):
         expand(tmp_path / "bytes.yaml")

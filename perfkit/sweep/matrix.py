@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 
@@ -21,6 +22,9 @@ WORDS = {
     "extra_forbidden": "no such name",
     "missing": "is missing",
     "dict_type": "must hold names with values: check the indentation",
+    "list_type": "must be a list: [A, B]",
+    "too_short": "is empty",
+    "invalid_key": "a key must be a name",
     "model_type": "must hold names with values, including `notebook`",
 }
 """User-friendly messages for pydantic's error types."""
@@ -74,34 +78,49 @@ class Configuration(NamedTuple):
     lines: dict[str, int]
 
 
-def load_yaml(path: Path) -> Any:
-    """Read a small file, with positions (ruamel.yaml's `lc`).
+class _AliasError(MarkedYAMLError):
+    pass
 
-    Raises SweepError for invalid YAML, duplicate keys and aliases, since a few lines of aliases
-    can expand to gigabytes.
+
+class _Composer(Composer):
+    """Refuses aliases: a few lines of them expand to gigabytes, if only in an error message."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.parser.peek_event()
+        if isinstance(event, AliasEvent):
+            problem = f"the alias *{event.anchor} is not allowed: repeat the value"
+            raise _AliasError(problem=problem, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def load_yaml(path: Path) -> Any:
+    """Read a small regular file, with positions (ruamel.yaml's `lc`).
+
+    Raises SweepError for any other file, invalid YAML, duplicate keys and aliases.
     """
     yaml, line = YAML(), None
-    yaml.max_depth = MOST_DEPTH
+    yaml.max_depth, yaml.Composer = MOST_DEPTH, _Composer
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("not a regular file")
         with path.open("rb") as stream:
-            text = stream.read(MOST_BYTES + 1).decode()
-        if len(text) > MOST_BYTES:
+            content = stream.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
             raise ValueError(f"larger than {MOST_BYTES >> 10} KiB")
-        content = yaml.load(text)
-        for event in yaml.parse(text):
-            if isinstance(event, AliasEvent):
-                line = event.start_mark.line + 1
-                raise ValueError(f"the alias *{event.anchor} is not allowed: repeat the value")
-        return content
+        return yaml.load(content.decode())
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem, line = f"not YAML: {error.problem}", mark and mark.line + 1
+        kind = "" if isinstance(error, _AliasError) else "not YAML: "
+        problem, line = f"{kind}{error.problem}", mark and mark.line + 1
     except OSError as error:
         known = PARAMETERS / path.name
         problem = f"{error.strerror}{f'; did you mean {known}?' if known.exists() else ''}"
     # Not UTF-8, or an invalid date.
     except (ValueError, YAMLError) as error:
         problem = str(error)
+    # A key that contains a list can't be hashed.
+    except TypeError:
+        problem = WORDS["invalid_key"]
     raise SweepError([f"{path}{f':{line}' if line else ''}: {problem}"])
 
 
