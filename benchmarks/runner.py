@@ -109,6 +109,10 @@ def main(figures: dict[FigureFunction, float]) -> None:
     if unknown := {*names} - {*known}:
         parser.error(f"no such figure: {', '.join(unknown)}; there are: {', '.join(known)}")
     file, failed = resolved_path(given.outputs) / "bench.json", []
+    try:
+        read(file)
+    except (OSError, ValueError) as error:
+        parser.error(f"{file}: {error}")
     for count, name in enumerate(names, 1):
         minutes = f"{figures[known[name]]:g} min on 2 cores with PAIRS=10"
         print(f"\n[{count}/{len(names)}] {name}: about {minutes}; here PAIRS={PAIRS}")
@@ -123,6 +127,12 @@ def main(figures: dict[FigureFunction, float]) -> None:
     sys.exit(f"Failed: {', '.join(failed)}" if failed else 0)
 
 
+def read(file: Path) -> dict[str, Any]:
+    """Return name -> figure. Raises OSError or ValueError for an unreadable file."""
+    figures: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return figures
+
+
 def store(file: Path, name: str, numbers: list[Number]) -> None:
     """Add the figure to the file, with its time, environment and set variables."""
     environment = read_environment("paddle", SAMPLES)
@@ -132,6 +142,5 @@ def store(file: Path, name: str, numbers: list[Number]) -> None:
         "environment": {name: reading.value for name, reading in environment.items()},
         "numbers": [asdict(number) for number in numbers],
     }
-    stored = json.loads(file.read_text()) if file.exists() else {}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, json.dumps(stored | {name: figure}, indent=1))
+    write_atomically(file, json.dumps(read(file) | {name: figure}, indent=1))

@@ -64,12 +64,19 @@ def test_a_failure_is_reported_and_the_other_benchmarks_are_stored(
     assert "a / b: 1.5 (medians 3 and 2 images/s), n=3; 75.0% interval 1 to 2" in written.out
 
 
-def test_unknown_names_and_invalid_variables_are_rejected(tmp_path, capsys, monkeypatch):
+def test_unknown_names_unreadable_files_and_invalid_variables_are_rejected(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "timr", "--outputs", str(tmp_path)])
     with pytest.raises(SystemExit, match="2"):
         runner.main({falls: 1, ratio: 1})
     assert "no such figure: timr; there are: falls, ratio" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
+    (tmp_path / "bench.json").write_text('{"earlier"')
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "falls", "--outputs", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        runner.main({falls: 1, ratio: 1})
+    assert "bench.json: Expecting ':' delimiter" in capsys.readouterr().err
     monkeypatch.setenv("SIZES", "100 0")
     with pytest.raises(SystemExit, match="SIZES='100 0': must be integers"):
         runner.counts("SIZES")
