@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import kubernetes_validate
 import pytest
@@ -20,11 +21,14 @@ from conftest import SMALL
 from fake_trainer import planted
 from kept import finished_repeats
 from kubernetes_api import kubernetes_api
+from made import keep, made_result
 from PIL import Image
 
 import perfkit
 from perfkit.cli import main
 from perfkit.config import ROOT
+from perfkit.request.checks import read_environment
+from perfkit.results.schema import Repeat
 from perfkit.sweep import engine, jobs
 from perfkit.sweep.engine import Profile
 from perfkit.sweep.jobs import read_jobs
@@ -248,6 +252,48 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
             engine.Engine("small", asked, Profile.named("local")).run(print, output.append)
     assert output == [f"Waiting for another sweep of {outputs}, or its remaining processes …"]
     assert results(outputs) == {}
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_file_whose_name_is_no_folder_is_rejected(sweep_file, name):
+    done = CliRunner().invoke(main, ["sweep", str(sweep_file({}, name)), "--dry-run"])
+    assert done.exit_code == 2
+    assert "rename the file" in done.stderr
+
+
+@pytest.mark.usefixtures("without_summary")
+def test_a_job_measured_by_changed_code_is_done(sweep_file, tmp_path, monkeypatch):
+    """Its result has another id than the incomplete result of an earlier call. Of the earlier
+    files, only this sweep's and those of killed writers are removed."""
+    jobs._environment.cache_clear()
+    (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {}, "local")
+    started = engine.Engine("small", [job], Profile.named("local"))
+    outputs = tmp_path / "outputs"
+    request = {"config": job.plan.config, "protocol": job.plan.protocol}
+    numbers = {"status": "complete", "throughput": 2.0, "steps_per_second": 1.0}
+    repeats = [Repeat(index=k, **numbers) for k in (1, 2)]
+    own = {"environment": read_environment("paddle", job.plan.config.data_folder)}
+    keep(jobs._folder(job), made_result(**request | own, status="partial", repeats=repeats[:1]))
+    assert started.statuses()[0].measurement
+    (started.folder / ".snakemake" / "incomplete").mkdir(parents=True)
+    names = (f"{job.name}.log", f"{job.name}.ended", f".{job.name}.ipynb", "other.log")
+    old, new = outputs / ".index.html.old.partial", outputs / "some" / ".result.json.x.partial"
+    new.parent.mkdir()
+    for path in (old, new, *(started.folder / name for name in names)):
+        path.touch()
+    os.utime(old, (time.time() - 4000,) * 2)
+
+    def snakemake(*_command, cwd, **_options):
+        left = {path.name for path in cwd.iterdir()}
+        assert left == {"jobs.json", "Snakefile", "other.log"}
+        keep(outputs / "new", made_result(**request, repeats=repeats))
+        return SimpleNamespace(poll=lambda: 0, returncode=0)
+
+    monkeypatch.setattr(engine, "start_supervised", snakemake)
+    monkeypatch.setattr(engine, "close", lambda *_: None)
+    (status,) = started.run(lambda _statuses: None, print)
+    assert (status.state, status.measurement.folder.name[:4]) == ("done", "new-")
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 BOTH_MPIRUN = {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}

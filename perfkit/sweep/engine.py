@@ -27,6 +27,7 @@ from perfkit.driver.workers import ENDING_SECONDS, close, start_supervised
 from perfkit.report.site import write_site
 from perfkit.request import suggest
 from perfkit.results.store import (
+    PARTIAL,
     Measurement,
     folders,
     make_folder,
@@ -45,6 +46,9 @@ CANCEL_SECONDS = 20.0
 LOCK_SECONDS = CANCEL_SECONDS + ENDING_SECONDS
 """After this time, the processes of a killed call have ended."""
 CANCELLED_SECONDS = 120
+STALE_SECONDS = 3600.0
+"""No write of a file takes this long."""
+JOB_FILES = ("{}.ended", "{}.log", "{}.ipynb", ".{}.ipynb")
 REASON_LENGTH = 300
 LAST_LINES = 8
 
@@ -89,9 +93,13 @@ class JobStatus:
 
 
 class Engine:
-    """One sweep: its jobs, their folder of outputs and Snakemake's profile."""
+    """One sweep: its jobs, their folder of outputs and Snakemake's profile.
+
+    Raises SweepError if `name`, that of the parameters file, can't name a folder."""
 
     def __init__(self, name: str, jobs: list[Job], profile: Profile) -> None:
+        if name in (".", ".."):
+            raise SweepError([f"FILE: {name!r} can't name the sweep's folder; rename the file"])
         self.jobs = jobs
         self.outputs = resolved_path(jobs[0].plan.config.outputs_dir)
         self.profile = profile
@@ -102,7 +110,8 @@ class Engine:
 
     def statuses(self, *, over: bool = False) -> list[JobStatus]:
         """The status of each job; if the sweep is `over`, no job runs or waits."""
-        found = measured(self.jobs, self.outputs, remote=self.profile.remote)
+        remote = self.profile.remote
+        found = measured(self.jobs, self.outputs, remote=remote, began=self.began)
         return [self._status(job, found.get(job.name), over) for job in self.jobs]
 
     def _status(self, job: Job, found: Measurement | None, over: bool) -> JobStatus:
@@ -150,16 +159,27 @@ class Engine:
             return statuses
 
     def _prepare(self, left: list[Job]) -> None:
-        """Replace the files of an earlier call by Snakemake's input."""
-        shutil.rmtree(self.folder)
-        make_folder(self.folder)
+        """Remove outdated files, and write Snakemake's input."""
+        self._remove_partial_files()
+        # Another file of this name may have its jobs' files here, too.
+        shutil.rmtree(self.folder / ".snakemake", ignore_errors=True)
+        own = [self.folder / name.format(job.name) for job in left for name in JOB_FILES]
+        for path in (*own, self.log):
+            path.unlink(missing_ok=True)
         # Kubernetes only gets the files that its plugin uploads, which excludes sample data.
         makes_samples = self.profile.executor != "kubernetes"
         content = for_snakemake(left, makes_samples=makes_samples)
         write_atomically(self.folder / "jobs.json", json.dumps(content, indent=1))
         self.began = (self.folder / "jobs.json").stat().st_mtime_ns
         # Beside jobs.json: without a shared file system, Snakemake uploads this folder.
-        shutil.copy(WORKFLOW / "Snakefile", self.folder)
+        write_atomically(self.folder / "Snakefile", (WORKFLOW / "Snakefile").read_text("utf-8"))
+
+    def _remove_partial_files(self) -> None:
+        """Remove what killed writers left under `outputs`, as far as possible."""
+        with contextlib.suppress(OSError):
+            for path in self.outputs.rglob(f".*{PARTIAL}"):
+                if time.time() - path.lstat().st_mtime > STALE_SECONDS:
+                    path.unlink()
 
     def _follow(
         self, process: subprocess.Popen[bytes], show: Callable[[list[JobStatus]], None]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import shlex
 from collections import Counter
@@ -128,21 +129,28 @@ def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters | {"hosts": ",".join(str(hosts).split(",")[:nodes])}
 
 
-def measured(jobs: Iterable[Job], outputs: Path, *, remote: bool) -> dict[str, Measurement]:
+def measured(
+    jobs: Iterable[Job], outputs: Path, *, remote: bool, began: int | None
+) -> dict[str, Measurement]:
     """Return the stored measurement of each job under `outputs`, by job name, complete or not.
 
-    A local job's has the id of its configuration with the current environment and data. The
-    environment of `remote` jobs is unknown: the latest measurement of the configuration counts,
-    except imported ones."""
-    if not remote:
-        own = {job.name: _read(folder := _folder(job), written(folder)) for job in jobs}
-        return {name: found for name, found in own.items() if found}
+    A local job's has the id of its configuration with the current environment and data. Unless
+    it is complete, the latest measurement of the configuration counts that was written since
+    the sweep `began` (nanoseconds): code or packages may have changed since. The environment of
+    `remote` jobs is unknown: the latest of all counts. Imported ones never count."""
+    since = 0 if remote else began or math.inf
     latest: dict[str, Measurement] = {}
     for folder in sorted(folders(outputs), key=written):
-        found = _read(folder, written(folder))
+        found = _read(folder, written(folder)) if written(folder) >= since else None
         if found and not found.result.imported:
             latest[_work(found.result)] = found
-    return {job.name: latest[work] for job in jobs if (work := _work(job.plan)) in latest}
+    matched = {}
+    for job in jobs:
+        own = None if remote else _read(folder := _folder(job), written(folder))
+        is_complete = own and own.result.status == "complete"
+        if found := own if is_complete else latest.get(_work(job.plan), own):
+            matched[job.name] = found
+    return matched
 
 
 def _folder(job: Job) -> Path:
