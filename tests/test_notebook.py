@@ -462,12 +462,16 @@ def test_perfkit_report_rebuilds_pages_from_results_alone(monkeypatch, tmp_path)
     assert not (folder / "report.html").exists()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "result.json").write_text("{")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     without = "import sys; sys.modules.update({'paddle': None, 'nvidia': None});"
     done = run([*PERFKIT[:2], f"{without} {PERFKIT[2]}", "report", tmp_path])
     assert done.returncode == 0, done.stderr
     assert (folder / "report.html").exists()
     assert "broken/result.json" in done.stderr
     assert "broken/result.json" in (tmp_path / "index.html").read_text()
+    assert not [*temporary.iterdir()]
 
 
 def test_perfkit_samples_writes_data_once_and_keeps_other_data(tmp_path):

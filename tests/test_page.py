@@ -56,6 +56,12 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
     assert all(output.data["text/plain"] for output in outputs)
 
 
+def test_writing_the_page_is_reproducible(published):
+    text = published.page_file.read_text()
+    write_measurement(published)
+    assert published.page_file.read_text() == text
+
+
 def test_a_measurement_without_repeats_has_a_page(tmp_path):
     failure = Failure("bad_input", {"detail": "train_list.txt:3: no such file: a.jpeg"})
     text = page_of(

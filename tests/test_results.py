@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import get_args
 
@@ -243,9 +244,16 @@ def test_raw_files_are_read_again_only_after_a_change(tmp_path, checks):
     kept[1].telemetry_file(2).write_text("")
     assert [*perfkit.load(tmp_path)["folder"]] == [names[0], names[2]]
     assert checks == [*names, names[1]]
+    # The page of the first one found a contradiction, which no time of change shows.
+    seen = outputs.Checked(tmp_path)
+    seen.problems[names[0]] = ["repeat 1: rank0.jsonl: changed since (SHA-256)"]
+    assert [*seen.frame()["folder"]] == [names[2]]
 
 
-@pytest.mark.parametrize("change", ["raw", "result", "page", "added", "removed", "replaced"])
+CHANGES = ["raw", "result", "page", "added", "removed", "replaced", "linked folder"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_any_changed_file_of_a_measurement_is_seen(tmp_path, checks, change):
     """Even if its size and its time of modification are the same."""
     measurement = stored(tmp_path / "a")
@@ -260,9 +268,10 @@ def test_any_changed_file_of_a_measurement_is_seen(tmp_path, checks, change):
         measurement.page_file.touch()
     elif change == "removed":
         path.unlink()
-    elif change == "replaced":
-        path.rename(tmp_path / "moved")
-        path.symlink_to(tmp_path / "moved")
+    elif change in ("replaced", "linked folder"):
+        moved = path if change == "replaced" else path.parent
+        moved.rename(tmp_path / "moved")
+        moved.symlink_to(tmp_path / "moved")
     else:
         path.write_bytes(content.replace(b"4", b"5", 1))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -271,15 +280,25 @@ def test_any_changed_file_of_a_measurement_is_seen(tmp_path, checks, change):
     assert change != "page" or len(checks) == 1
 
 
-@pytest.mark.parametrize("cause", ["recent change", "no cache folder"])
+@pytest.mark.parametrize(
+    "cause", ["recent change", "no cache folder", "no home", "edited code", "odd name"]
+)
 def test_what_cannot_be_remembered_is_checked_again(tmp_path, checks, monkeypatch, cause):
-    """The clock of a file system may not tell two changes in short succession apart."""
+    """The clock of a file system may not tell two changes in short succession apart; code that
+    was edited since its import is not what checks."""
+    folder = stored(tmp_path / "a").folder
     if cause == "recent change":
         monkeypatch.setattr(outputs, "SETTLED_NS", 2 * 10**9)
-    else:
+    elif cause == "no cache folder":
         (tmp_path / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    folder = stored(tmp_path / "a").folder
+    elif cause == "no home":
+        monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+        monkeypatch.setenv("HOME", "~")
+    elif cause == "edited code":
+        monkeypatch.setattr(outputs, "code_digest", lambda: "other")
+    else:
+        (folder / "repeats" / os.fsdecode(b"\xff")).touch()
     for _load in range(2):
         assert len(perfkit.load(tmp_path)) == 1
     assert checks == [folder.name] * 2
@@ -292,9 +311,21 @@ def test_a_damaged_memory_or_that_of_other_code_is_ignored(tmp_path, checks, mon
     for damaged in (whole.replace(b"4.1", b"9.1"), whole[:-1], b"", b"\xff\n{}", whole[:64]):
         path.write_bytes(damaged)
         pd.testing.assert_frame_equal(perfkit.load(tmp_path), first)
-    monkeypatch.setattr(outputs, "SOURCES", ("config.py",))
+    monkeypatch.setattr(outputs, "CODE", "other")
     perfkit.load(tmp_path)
     assert len(checks) == 7
+
+
+def test_memories_are_deleted_after_30_days(tmp_path, checks, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    stored(tmp_path / "a" / "m")
+    perfkit.load(tmp_path / "a")
+    old = outputs.Checked(tmp_path / "a").file
+    for days in (29, 31):
+        os.utime(old, (0, time.time() - days * 86400))
+        stored(tmp_path / "b" / str(days))
+        perfkit.load(tmp_path / "b")
+        assert old.exists() is (days == 29)
 
 
 def test_load_has_every_parameter_fact_and_throughput(tmp_path):

@@ -26,6 +26,14 @@ def test_throughput_is_all_samples_by_the_slowest_window():
     assert repeat.steps_per_second == 2 / 2.5
 
 
+def test_a_rank_20_percent_slower_slows_all_ranks():
+    """All ranks wait for the slowest one."""
+    alike = summarize(1, PROTOCOL, [rank(2.0, 1.0), rank(2.0, 1.0)], 9.0)
+    slower = summarize(1, PROTOCOL, [rank(2.4, 1.0), rank(2.4, 1.2)], 9.0)
+    assert slower.throughput / alike.throughput == pytest.approx(1 / 1.2)
+    assert (alike.straggler, slower.straggler) == (None, 1)
+
+
 @pytest.mark.parametrize(
     ("alone", "straggler"),
     [([1.0], None), ([1.0, 1.05], None), ([1.2, 1.0], 0), ([1.0, 1.3, 1.0, 1.2], 1)],

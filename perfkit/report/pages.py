@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import nbformat
-from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from nbformat import NotebookNode
 
@@ -74,8 +74,6 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    # Compiling the templates would take longer than a page.
-    bytecode_cache=FileSystemBytecodeCache(),
 )
 TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
 TEMPLATES.policies["ext.i18n.trimmed"] = True

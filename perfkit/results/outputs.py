@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from pydantic_core import from_json
 
-from perfkit.config import ROOT, resolved_path
+from perfkit.config import CODE, code_digest, resolved_path
 from perfkit.results.frames import Row, as_frame, row_of
 from perfkit.results.store import (
     RESULT,
@@ -30,10 +30,11 @@ from perfkit.results.store import (
 )
 from perfkit.results.summarize import check_against_raw
 
-SETTLED_NS = 2 * 10**9
-"""Age at which a file counts as unchanged: file systems round times to up to a second."""
-SOURCES = ("*.py", "results/*.py", "models/*.py")
-"""Modules below `perfkit/` from which rows and checks follow."""
+SETTLED_NS = 60 * 10**9
+"""Age at which a file counts as unchanged: file systems round times to up to a second, and the
+clock of a file server may be late."""
+KEPT_SECONDS = 30 * 86400
+"""Age at which a stored memory is deleted: its outputs folder may be gone."""
 
 
 T = TypeVar("T")
@@ -71,16 +72,19 @@ class Checked:
 
     def __init__(self, outputs: str | Path) -> None:
         self.outputs = resolved_path(str(outputs))
-        cache = resolved_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-        self.file = cache / "perfkit" / f"{_digest(os.fsencode(self.outputs))[:16]}.json"
         self.began_ns = time.time_ns()
         self.problems: dict[str, list[str] | None] = {}
         """Folder name -> contradictions, of measurements that were checked since the start."""
-        self._code = b"".join(
-            path.read_bytes() for s in SOURCES for path in sorted((ROOT / "perfkit").glob(s))
-        )
         self._before = self._stored()
         self._now: dict[str, Any] = {}
+
+    @property
+    def file(self) -> Path:
+        """Where the checks are remembered. Raises RuntimeError for a user without a home."""
+        given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        cache = given if given.is_absolute() else Path.home() / ".cache"
+        name = _digest(os.fsencode(self.outputs))[:16]
+        return resolved_path(str(cache)) / "perfkit" / f"{name}.json"
 
     def frame(self) -> pd.DataFrame:
         """Return the frame of `load`."""
@@ -130,39 +134,46 @@ class Checked:
 
     def _save(self) -> None:
         """Store what is remembered of the measurements that were asked for. Without a writable
-        cache folder, every measurement is checked again next time."""
-        if self._now != self._before:
+        cache folder, or if the code was changed, they are checked again next time."""
+        with suppress(OSError, RuntimeError):
+            if self._now == self._before or code_digest() != CODE:
+                return
             body = json.dumps(self._now)
-            with suppress(OSError):
-                make_folder(self.file.parent)
-                write_atomically(self.file, f"{self._seal(body.encode())}\n{body}")
+            make_folder(self.file.parent)
+            write_atomically(self.file, f"{_seal(body.encode())}\n{body}")
+            for file in self.file.parent.iterdir():
+                if file.stat().st_mtime < time.time() - KEPT_SECONDS:
+                    file.unlink()
 
     def _remember(self, measurement: Measurement) -> None:
         folder = measurement.folder
         repeats = (folder / "repeats").rglob("*")
         names = [RESULT, "repeats", *(str(path.relative_to(folder)) for path in repeats)]
         files = _state(folder, names)
-        if files and max(files[2::3]) < self.began_ns - SETTLED_NS:
+        plain = "".join(names).isascii()  # Names that are not UTF-8 can't be stored as JSON.
+        if files and plain and max(files[2::3]) < self.began_ns - SETTLED_NS:
             known = {"names": names, "files": files, "row": row_of(measurement)}
             self._now[folder.name] = known
 
     def _unchanged(self, folder: Path) -> dict[str, Any] | None:
         known: dict[str, Any] | None = self._before.get(folder.name)
-        if not known or _state(folder, known["names"]) != known["files"]:
+        wrong = self.problems.get(folder.name)
+        if wrong or not known or _state(folder, known["names"]) != known["files"]:
             return None
         self._now[folder.name] = known
         return known
 
     def _stored(self) -> dict[str, Any]:
-        with suppress(OSError):
+        with suppress(OSError, RuntimeError):
             seal, _newline, body = read_file(self.file).partition(b"\n")
-            if seal.decode(errors="replace") == self._seal(body):
+            if seal.decode(errors="replace") == _seal(body):
                 known: dict[str, Any] = from_json(body)
                 return known
         return {}
 
-    def _seal(self, body: bytes) -> str:
-        return _digest(self._code + body)
+
+def _seal(body: bytes) -> str:
+    return _digest(CODE.encode() + body)
 
 
 def _digest(content: bytes) -> str:

@@ -144,7 +144,11 @@ class Measurement(Store):
 
 
 def read_result(path: Path) -> Result:
-    """Read the Result in `path`. Raises ResultError if the content is anything else."""
+    """Read the Result in `path`. Raises ResultError if the content is anything else, or if a
+    folder of raw files beside it is a link."""
+    repeats = path.parent / "repeats"
+    if any(os.path.islink(each) for each in (repeats, *repeats.glob("*"))):  # noqa: PTH114
+        raise ResultError(f"{repeats}: has a link, which is not followed")
     return read_as(Result, path, SCHEMA_VERSION)
 
 
