@@ -209,11 +209,12 @@ def test_load_skips_results_that_contradict_their_raw_files(tmp_path):
     path.write_text(path.read_text().replace('"cpu_tuning": true', '"cpu_tuning": false'))
     path = other.rank_file(1, 0)
     path.write_text(path.read_text().replace('"data_wait_seconds": 0.0', '"a": 0', 1))
+    path.with_name(os.fsdecode(b"\xff.jsonl")).touch()
     frame = perfkit.load(tmp_path)
     assert list(frame["id"]) == [good.folder.name]
     assert frame.attrs["unreadable"] == [
         f"{other.folder.name}: contradicts its raw files: "
-        "repeat 1: rank0.jsonl: changed since (SHA-256)",
+        r"repeat 1: rank0.jsonl, \udcff.jsonl: changed since (SHA-256)",
         f"{changed.folder.name}: contradicts its raw files: "
         "id: not that of configuration, protocol, environment and data",
     ]

@@ -103,7 +103,9 @@ class Checked:
                 folder.name.encode()
                 yield read(folder)
             except ResultError as error:
-                unreadable.append(str(error).replace(f"{self.outputs}/", ""))
+                reason = str(error).replace(f"{self.outputs}/", "")
+                # The name of a raw file may not be UTF-8.
+                unreadable.append(reason.encode(errors="backslashreplace").decode())
             except UnicodeEncodeError:
                 unreadable.append(f"{folder.name!a}: the folder's name is not UTF-8")
         self._save()
