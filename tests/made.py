@@ -304,7 +304,7 @@ def window_rows(ends, after=0, *, single=False, **columns):
     known = {"rank": -1, "epoch": 0, "run": 0, "line": np.arange(1, len(ends) + 1)}
     known |= {"first": first, "last": ends} | columns
     rows = pd.DataFrame({name: known.get(name, np.nan) for name in WINDOW}, range(len(ends)))
-    return rows.astype(dict.fromkeys(WINDOW[:6], "int64"))
+    return rows.astype(WINDOW)
 
 
 def write_many(outputs, count, seed=0, raw=True):

@@ -167,17 +167,17 @@ def _facts(
     return found
 
 
-def _prints(seconds: Sequence[Any], of_process: Any) -> list[dict[str, Any]]:
+def _prints(seconds: Sequence[Any], of_process: Any) -> dict[str, Sequence[Any]]:
     """Return prints of single steps; those of several processes follow one another."""
-    rows: list[dict[str, Any]] = []
-    for k, value in enumerate(seconds):
-        rank, step = None, k
-        if type(of_process) is int and 0 < of_process <= len(seconds):
-            rank, step = divmod(k, of_process)
-        rows.append(
-            {"line": 1, "rank": rank, "step": step + 1, "seconds": number_of(str(value))}
-        )
-    return rows
+    count = len(seconds)
+    known = type(of_process) is int and 0 < of_process <= count
+    places = [divmod(k, of_process) if known else (None, k) for k in range(count)]
+    return {
+        "line": [1] * count,
+        "rank": [rank for rank, _step in places],
+        "step": [step + 1 for _rank, step in places],
+        "seconds": [number_of(str(value)) for value in seconds],
+    }
 
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
@@ -252,17 +252,20 @@ def _sizes(found: Sequence[Event]) -> tuple[int, int]:
     return _count(samples), _count(first.get("global_batch_size"))
 
 
-def prints(found: Sequence[Event]) -> list[dict[str, Any]]:
+def prints(found: Sequence[Event]) -> dict[str, list[Any]]:
     """Return each epoch as one print of all its steps; none if samples or batch are unknown."""
     samples, batch = _sizes(found)
     spans = _spans(found, "epoch") if samples and batch else []
-    rows: list[dict[str, Any]] = []
-    for epoch, (begin, end) in enumerate(spans, 1):
-        seconds = end.at - begin.at
-        row = {"line": end.line, "epoch": epoch, "begin": 0, "step": round(samples / batch)}
-        rate = samples / seconds if seconds > 0 else None
-        rows.append(row | {"window_seconds": seconds, "rate": rate, "clock": end.at})
-    return rows
+    seconds = [end.at - begin.at for begin, end in spans]
+    return {
+        "line": [end.line for _begin, end in spans],
+        "epoch": [*range(1, len(spans) + 1)],
+        "begin": [0] * len(spans),
+        "step": [round(samples / batch) for _span in spans],
+        "window_seconds": seconds,
+        "rate": [samples / time if time > 0 else None for time in seconds],
+        "clock": [end.at for _begin, end in spans],
+    }
 
 
 def reported(found: Sequence[Event]) -> Iterator[ReportedFigure]:

@@ -7,13 +7,12 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from perfkit.analysis.warnings import STANDING, has_few_guesses, untrained_losses
 from perfkit.logs.audit import AuditedLog, Claim, Figure
 from perfkit.logs.claims import APART
-from perfkit.logs.log import Log
-from perfkit.logs.recompute import END, WARMUP, Figures, inside
+from perfkit.logs.log import Columns, Log
+from perfkit.logs.recompute import END, WARMUP, Figures, inside, some_of
 from perfkit.messages import Message
 from perfkit.models import MODELS
 from perfkit.results.schema import Finding
@@ -59,7 +58,7 @@ def findings_of(name: str, figures: Figures) -> list[Finding]:
     found = [(line or None, message) for line, message in log.notes]
     is_inference = log.fact("mode") == "inference"
     found += [(None, Message("not_training"))] if is_inference else []
-    if len(rows):
+    if rows:
         found += [*_of_rows(rows, figures), *_of_pairs(figures), *_slow_print(rows)]
         found += _of_input(rows, figures.input_share or 0.0)
         found += [] if is_inference else _of_losses(log, rows)
@@ -78,13 +77,13 @@ def _storable(value: Any) -> Any:
     return plain(value) if isinstance(value, str) else value
 
 
-def _of_rows(rows: pd.DataFrame, figures: Figures) -> Located:
+def _of_rows(rows: Columns, figures: Figures) -> Located:
     steps = max((f.steps for f in figures.shown if f.period == "protocol"), default=0)
     if steps < END - WARMUP:
         yield None, Message("fewer_steps", {"steps": steps, "first": WARMUP + 1, "last": END})
     accuracy, rates = rows["accuracy"], rows["rate"]
     for code, shown in (
-        ("restarts", rows["run"].diff() > 0),
+        ("restarts", np.diff(rows["run"], prepend=rows["run"][0]) > 0),
         ("odd_rates", (rates <= 0) | np.isinf(rates)),
         ("negative_accuracy", accuracy < 0),
     ):
@@ -92,7 +91,7 @@ def _of_rows(rows: pd.DataFrame, figures: Figures) -> Located:
             params: dict[str, Any] = {"count": int(shown.sum())}
             if code == "negative_accuracy":
                 params["lowest"] = float(accuracy[shown].min())
-            yield int(rows["line"][shown].iloc[0]), Message(code, params)
+            yield int(rows["line"][shown][0]), Message(code, params)
 
 
 def _of_pairs(figures: Figures) -> Located:
@@ -120,31 +119,33 @@ def _share(one: Figure, other: Figure) -> float:
     return next((a / b - 1 for a, b in (of_device, of_all) if a and b), nan)
 
 
-def _slow_print(rows: pd.DataFrame) -> Located:
+def _slow_print(rows: Columns) -> Located:
     """Yield a print that takes much of the time of the protocol's steps, or of all if none."""
     protocol = inside(rows, "protocol")
-    rows = rows[protocol] if protocol.any() else rows
+    rows = some_of(rows, protocol) if protocol.any() else rows
     steps, times = rows["steps"], rows["seconds"]
     times = times if (times > 0).any() else steps / rows["own_rate"]
-    times = times.where(np.isfinite(times), 0.0)
-    longest = times.idxmax()
+    times = np.where(np.isfinite(times), times, 0.0)
+    longest = times.argmax()
     share = float(times[longest] / times.sum()) if times.sum() > 0 else 0.0
     if share > max(SLOW, SLOW_TIMES * steps[longest] / steps.sum()):
         params = {"share": share, "steps": int(steps[longest]), "of": int(steps.sum())}
         yield int(rows["line"][longest]), Message("slow_print", params)
 
 
-def _of_input(rows: pd.DataFrame, share: float) -> Located:
+def _of_input(rows: Columns, share: float) -> Located:
     """Call a data wait a limit only if steps that wait less are faster by as much: waiting in
     an asynchronous loop alone does not prove an input limit."""
     if share <= WAIT:
         return
     from scipy.stats import kendalltau, theilslopes
 
-    known = rows[inside(rows, "warm")].dropna(subset=["reader", "seconds"])[-2000:]
-    wait, time = known["reader"] / known["steps"], known["seconds"] / known["steps"]
-    spread = wait.quantile(0.9) - wait.quantile(0.1) if len(wait) >= FEW else 0.0
-    if spread and spread > LIMIT_SPREAD * time.median():
+    rows = some_of(rows, inside(rows, "warm"))
+    wait, time = rows["reader"] / rows["steps"], rows["seconds"] / rows["steps"]
+    known = ~np.isnan(wait + time)
+    wait, time = wait[known][-2000:], time[known][-2000:]
+    spread = np.ptp(np.quantile(wait, (0.1, 0.9))) if len(wait) >= FEW else 0.0
+    if spread and spread > LIMIT_SPREAD * np.median(time):
         slope = float(theilslopes(time, wait).slope)
         if kendalltau(wait, time).pvalue < 0.01 and 0.5 <= slope <= 1.5:
             yield None, Message("input_limit", {"share": share, "slope": slope})
@@ -152,24 +153,26 @@ def _of_input(rows: pd.DataFrame, share: float) -> Located:
     yield None, Message("input_wait", {"share": share})
 
 
-def _of_losses(log: Log, rows: pd.DataFrame) -> Located:
+def _of_losses(log: Log, rows: Columns) -> Located:
     """Check that the losses are those of a training, with the bounds of
     `perfkit.analysis.warnings`."""
-    losses = rows["loss"][np.isfinite(rows["loss"])]
+    loss, finite = rows["loss"], np.flatnonzero(np.isfinite(rows["loss"]))
     # Losses that are printed but not numbers are stored as infinite.
-    lost = rows[losses.index[-1] + 1 :] if len(losses) else rows[rows["loss"].notna()]
+    after = int(finite[-1]) + 1 if len(finite) else 0
+    lost = after + np.flatnonzero(~np.isnan(loss[after:]) | (len(finite) > 0))
     if len(lost):
-        yield int(lost["line"].iloc[0]), Message("loss_not_finite")
-    if losses.empty:
+        yield int(rows["line"][lost[0]]), Message("loss_not_finite")
+    if not len(finite):
         return
+    losses = loss[finite]
     few = max(min(FEW, len(losses) // 2), 1)
-    first, last = float(losses.iloc[:few].mean()), float(losses.iloc[-few:].mean())
+    first, last = float(losses[:few].mean()), float(losses[-few:].mean())
     if (model := log.fact("model")) in MODELS:
         low, high = untrained_losses(str(model))
-        earliest = float(losses.iloc[0])
+        earliest = float(losses[0])
         samples = log.number("batch_size") * (log.number("accumulate") or 1)
         is_few = bool(samples) and has_few_guesses(str(model), samples)
-        is_first = rows["last"][losses.index[0]] <= WARMUP
+        is_first = rows["last"][finite[0]] <= WARMUP
         if is_first and not is_few and not low <= earliest <= high:
             yield None, Message("first_loss", {"loss": earliest, "low": low, "high": high})
         if last > high:

@@ -24,7 +24,7 @@ import pandas as pd
 from perfkit.logs import documents
 from perfkit.logs.config_facts import Facts, number_in
 from perfkit.logs.formats import FORMATS, LogFormat, Semantics
-from perfkit.logs.log import Log, LogError, ReportedFigure, prints_of, windows_of
+from perfkit.logs.log import Columns, Log, LogError, ReportedFigure, prints_of, windows_of
 from perfkit.messages import Message
 
 LARGEST_BYTES = 128 * 1024 * 1024
@@ -154,9 +154,11 @@ def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
 
 def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[Log]:
     events = documents.events(lines)
-    rows, rest = _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
+    columns, rest = (
+        _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
+    )
     try:
-        prints = prints_of(rows)
+        prints = prints_of(columns)
     except (ValueError, ArithmeticError) as error:
         raise LogError(f"unusable numbers: {error}") from error
     semantics = _with_reader(form.semantics, prints)
@@ -165,7 +167,8 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     reported = [*own[:REPORTED], *documents.reported(events)]
     if not form.has_steps and not len(windows) and not reported:
         raise LogError(f"lines of {form.name} without a figure")
-    starts = windows.groupby("run")["line"].first()
+    run_of = windows["run"].to_numpy()
+    starts = windows["line"].to_numpy()[np.unique(run_of, return_index=True)[1]]
     if form.has_steps:
         # The first print of a training may have facts, too.
         firsts = {*starts.tolist()}
@@ -189,7 +192,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
             format=form.name,
             sha256="",
             semantics=semantics,
-            windows=windows[windows["run"].isin(runs)].reset_index(drop=True),
+            windows=windows[np.isin(run_of, runs)].reset_index(drop=True),
             facts=facts.found,
             reported=[figure for figure in reported if is_own(figure, runs, facts)],
             notes=[*notes, *facts.notes.values()],
@@ -199,9 +202,14 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     ]
 
 
-def _prints(form: LogFormat, lines: Lines) -> tuple[list[dict[str, Any]], Lines]:
-    """Return a format's prints, with further lines of their steps; other lines."""
-    rows: list[dict[str, Any]] = []
+def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]:
+    """Return the columns of a format's prints and of further lines of their steps; other
+    lines."""
+    further = {*form.extra.groupindex} - {*form.line.groupindex} if form.extra else set()
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("line", "tag", *form.line.groupindex, *further)
+    }
+    missing = [None] * len(further)
     rest: Lines = []
     for index, (number, line) in enumerate(lines):
         match = form.match(line)
@@ -210,14 +218,15 @@ def _prints(form: LogFormat, lines: Lines) -> tuple[list[dict[str, Any]], Lines]
             rest.append((number, line))
             continue
         tag = TAG.search(line[: found.start()][-60:]) if "]<std" in line else None
-        row: dict[str, Any] = found.groupdict()
-        row["tag"] = tag and tag[1]
+        texts = {"tag": tag and tag[1], **found.groupdict()}
         if match:
-            row["line"] = number
-            rows.append(row)
-        elif rows and all(rows[-1][name] == row[name] for name in ("tag", "epoch", "step")):
-            rows[-1] = row | rows[-1]
-    return rows, rest
+            row = (number, *texts.values(), *missing)
+            for values, value in zip(columns.values(), row, strict=True):
+                values.append(value)
+        elif all(columns[name][-1:] == [texts[name]] for name in ("tag", "epoch", "step")):
+            for name in further:
+                columns[name][-1] = columns[name][-1] or texts[name]
+    return columns, rest
 
 
 def _is_cut(match: re.Match[str]) -> bool:
@@ -225,30 +234,33 @@ def _is_cut(match: re.Match[str]) -> bool:
     return len(match.string) in {match.end(k) for k in range(1, (match.re.groups or 0) + 1)}
 
 
-def _with_reader(semantics: Semantics, prints: pd.DataFrame) -> Semantics:
+def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
     """If a format leaves open whether its times include the data wait, decide by the printed
     samples: compare rate x seconds and rate x (reader + seconds) with them. The last batch of a
     data file has fewer samples."""
-    known = prints.dropna(subset=["rate", "seconds", "reader", "samples"])
-    if semantics.reader or known.empty:
+    names = ("rate", "seconds", "reader", "samples")
+    known = ~np.any([np.isnan(prints[name]) for name in names], axis=0)
+    if semantics.reader or not known.any():
         return semantics
-    times = known["seconds"], known["seconds"] + known["reader"]
-    samples = known["samples"].max()
-    alone, both = ((known["rate"] * time - samples).abs().median() for time in times)
+    rate, seconds, reader, samples = (prints[name][known] for name in names)
+    alone, both = (
+        np.median(np.abs(rate * time - samples.max())) for time in (seconds, seconds + reader)
+    )
     return replace(semantics, reader="in") if alone < both else semantics
 
 
 def _one_count_of_runs(windows: pd.DataFrame) -> pd.DataFrame:
     """Number the runs consistently over all ranks: a rank that first prints in a later training
     of the file has no earlier runs."""
-    if not windows["run"].any():
+    lines, runs = windows["line"].to_numpy(), windows["run"].to_numpy()
+    if not runs.any():
         return windows
+    _, firsts, rank = np.unique(windows["rank"], return_index=True, return_inverse=True)
     # Ends of the trainings, by a rank that printed in most of them.
-    most = windows[windows["rank"] == windows["rank"][windows["run"].idxmax()]]
-    ends = most["line"][most["run"].diff(-1) < 0]
-    firsts = windows.groupby("rank")["line"].transform("first")
-    runs = windows["run"] + np.searchsorted(ends, firsts)
-    return windows.assign(run=pd.factorize(runs, sort=True)[0])
+    most = rank == rank[runs.argmax()]
+    ends = lines[most][np.flatnonzero(np.diff(runs[most]))]
+    runs = runs + np.searchsorted(ends, lines[firsts])[rank]
+    return windows.assign(run=np.unique(runs, return_inverse=True)[1])
 
 
 def _segments(
@@ -256,7 +268,8 @@ def _segments(
 ) -> list[tuple[list[int], Facts]]:
     """Return the groups of runs with the same configuration, and the facts of each group."""
     # Lines behind the last print of a training belong to the next training.
-    ends = windows.groupby("run")["line"].last().tolist()
+    last = len(windows) - 1 - np.unique(windows["run"][::-1], return_index=True)[1]
+    ends = windows["line"].to_numpy()[last].tolist()
     numbers = [number for number, _line in lines]
     cuts = [0, *(bisect_right(numbers, end) for end in ends[:-1][: RUNS - 1])]
     found: list[tuple[list[int], Facts]] = []

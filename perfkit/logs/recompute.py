@@ -6,12 +6,11 @@ from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 
 from perfkit.analysis.steady import steadiness
 from perfkit.config import Protocol
 from perfkit.logs.audit import Figure, Period, Statistic
-from perfkit.logs.log import Log
+from perfkit.logs.log import Columns, Log, known_first
 from perfkit.models import MODELS
 from perfkit.text.terminal import plain
 
@@ -78,54 +77,63 @@ def share_of(waits: float, time: float) -> float | None:
     return float(share) if 0 <= share <= 1 else None
 
 
-def rank_of(windows: pd.DataFrame) -> int:
+def rank_of(windows: Columns) -> int:
     """Return the rank whose prints are used: of the ranks whose prints cover the most steps the
     slowest, because ranks wait for each other in each step; of equals the first."""
+    ranks, of = np.unique(windows["rank"], return_inverse=True)
+    if len(ranks) == 1:
+        return int(ranks[0])
     steps = windows["last"] - windows["first"] + 1
-    took = windows["seconds"].fillna(steps / windows["own_rate"])
-    sums = pd.DataFrame({"steps": steps, "took": took.where(np.isfinite(took), 0.0)})
-    ranks = sums.groupby(windows["rank"]).sum().itertuples()
-    return int(max(ranks, key=lambda rank: (rank.steps, rank.took, -abs(rank.Index))).Index)
+    took = known_first(windows["seconds"], steps / windows["own_rate"])
+    took = np.bincount(of, np.where(np.isfinite(took), took, 0.0))
+    return int(ranks[np.lexsort((-np.abs(ranks), took, np.bincount(of, steps)))[-1]])
 
 
-def steps_of(log: Log) -> pd.DataFrame:
+def steps_of(log: Log) -> Columns:
     """Return the windows of the slowest rank, with columns: `steps`, their number; `goes_on`,
     whether the previous window is in the same epoch; `since`, the first step after that window,
     else 1; `passed`, seconds between both prints; `step_seconds`, a step's time by printed
     times, else by rates (up to a factor), else by the clock; `place`, the epoch counted over
     all runs from 0; `begins`, whether it is the first of its run; `asked`, whether it is the
     first with most of the protocol's steps; `settled`, whether the steady state has begun."""
-    own = log.windows[log.windows["rank"] == rank_of(log.windows)].reset_index(drop=True)
-    run, epoch, first, last = (own[name] for name in ("run", "epoch", "first", "last"))
-    opens = (run.diff() != 0) | (epoch.diff() != 0)
-    goes_on = ~opens & (last.diff() > 0)
-    steps, place, passed = last - first + 1, opens.cumsum() - 1, own["at"].diff()
-    rates = own["own_rate"].fillna(own["rate"])
-    times = (own["seconds"] / steps, 1 / rates.where(rates > 0))
-    seconds = next((known for known in times if known.notna().any()), passed / steps)
-    timed = seconds[(seconds > 1 / MOST_RATE) & (seconds < 1 / LEAST_RATE)]
-    found = steadiness(timed.tolist()) if len(timed) else None
-    settled = timed.index[found.begin] if found and found.settled else len(own)
-    asked = (steps * ((first > WARMUP) & (last <= END))).groupby(place).sum()
-    asked = asked.clip(upper=END - WARMUP)
-    return own.assign(
-        steps=steps,
-        goes_on=goes_on,
-        since=last.shift(fill_value=0).where(goes_on, 0) + 1,
-        passed=passed,
-        step_seconds=seconds,
-        place=place,
-        begins=epoch == epoch.groupby(run).transform("first"),
-        asked=place == (asked.idxmax() if asked.max() > 0 else -1),
-        settled=own.index >= settled,
-    )
+    windows = {name: log.windows[name].to_numpy() for name in log.windows}
+    rows = some_of(windows, windows["rank"] == rank_of(windows))
+    run, epoch, first, last = (rows[name] for name in ("run", "epoch", "first", "last"))
+    new_run = np.append(True, np.diff(run) != 0)
+    opens = new_run | np.append(True, np.diff(epoch) != 0)
+    goes_on = ~opens & (np.diff(last, prepend=0) > 0)
+    steps, place = last - first + 1, np.cumsum(opens) - 1
+    passed = np.diff(rows["at"], prepend=np.nan)
+    rates = known_first(rows["own_rate"], rows["rate"])
+    times = (rows["seconds"] / steps, 1 / np.where(rates > 0, rates, np.nan))
+    seconds = next((known for known in times if not np.isnan(known).all()), passed / steps)
+    timed = np.flatnonzero((seconds > 1 / MOST_RATE) & (seconds < 1 / LEAST_RATE))
+    found = steadiness(seconds[timed].tolist()) if len(timed) else None
+    settled = timed[found.begin] if found and found.settled else len(run)
+    asked = np.bincount(place, steps * ((first > WARMUP) & (last <= END)))
+    asked = asked.clip(max=END - WARMUP)
+    return rows | {
+        "steps": steps,
+        "goes_on": goes_on,
+        "since": np.where(goes_on, np.roll(last, 1), 0) + 1,
+        "passed": passed,
+        "step_seconds": seconds,
+        "place": place,
+        "begins": epoch == epoch[new_run][np.cumsum(new_run) - 1],
+        "asked": place == (asked.argmax() if asked.max() > 0 else -1),
+        "settled": np.arange(len(run)) >= settled,
+    }
 
 
-def inside(rows: pd.DataFrame, period: Period, first: str = "first") -> "pd.Series[bool]":
+def some_of(rows: Columns, mask: np.ndarray) -> Columns:
+    return {name: values[mask] for name, values in rows.items()}
+
+
+def inside(rows: Columns, period: Period, first: str = "first") -> np.ndarray:
     """Return the mask of windows wholly in the period; column `first` has their first steps."""
     late = rows[first] > WARMUP
     return {
-        "all": late | True,
+        "all": np.full(len(late), True),
         "warm": ~rows["begins"] | late,
         "protocol": rows["asked"] & late & (rows["last"] <= END),
         "steady": rows["settled"],
@@ -133,22 +141,23 @@ def inside(rows: pd.DataFrame, period: Period, first: str = "first") -> "pd.Seri
 
 
 @np.errstate(all="ignore")
-def step_samples(rows: pd.DataFrame, *, by_clock: bool = False) -> float | None:
+def step_samples(rows: Columns, *, by_clock: bool = False) -> float | None:
     """Return the median samples of a step by a log's own rates and times, or by its clock."""
     rate, seconds = rows["own_rate"], rows["seconds"] / rows["steps"]
     if by_clock:
         clock = rows["passed"] / (rows["last"] - rows["since"] + 1)
-        rate, seconds = rate.fillna(rows["rate"]), clock.where(rows["goes_on"]).fillna(seconds)
+        rate = known_first(rate, rows["rate"])
+        seconds = known_first(np.where(rows["goes_on"], clock, np.nan), seconds)
     samples = rate * seconds
     samples = samples[np.isfinite(samples)]
-    return float(samples.median()) if len(samples) else None
+    return float(np.median(samples)) if len(samples) else None
 
 
 class Rates:
     """Plausible printed rates (`values`) and half a unit of their last digit (`half`)."""
 
-    def __init__(self, rates: "pd.Series[float]") -> None:
-        self.values = rates[(rates > LEAST_RATE) & (rates < MOST_RATE)].to_numpy()
+    def __init__(self, rates: np.ndarray) -> None:
+        self.values = rates[(rates > LEAST_RATE) & (rates < MOST_RATE)]
         self.half = half_unit(self.values)
 
     def rounding(self, count: int) -> float:
@@ -159,15 +168,15 @@ class Rates:
 
 
 class Figures:
-    """Figures of a log: `shown` by each statistic; `rows` as from steps_of, or none if no print
+    """Figures of a log: `shown` by each statistic; `rows` as from steps_of, empty if no print
     names a step. `ranks` and `samples` (of a device in a step) are 0 if unknown."""
 
     @np.errstate(all="ignore")
     def __init__(self, log: Log) -> None:
         self.log, self.ranks, self.samples = log, log.number("ranks"), device_samples(log)
-        self.rows = steps_of(log) if len(log.windows) else log.windows
+        self.rows = steps_of(log) if len(log.windows) else {}
         found = [*self._reported()]
-        if len(self.rows):
+        if self.rows:
             masks = {period: inside(self.rows, period) for period in get_args(Period)}
             # Without the warm-up, there may be nothing but the protocol's steps.
             if any((masks["warm"] == masks[period]).all() for period in ("all", "protocol")):
@@ -179,7 +188,7 @@ class Figures:
     @property
     def rank(self) -> int:
         """Rank whose prints are used; -1 if unnamed."""
-        return int(self.rows["rank"][0]) if len(self.rows) else -1
+        return int(self.rows["rank"][0]) if self.rows else -1
 
     @property
     def input_share(self) -> float | None:
@@ -190,7 +199,7 @@ class Figures:
     @cached_property
     def skipping(self) -> list[Figure]:
         """Means of printed rates without the first 1, 2, … prints ("mean after warm-up")."""
-        rates = Rates(self.rows["rate"])
+        rates = Rates(self.rows["rate"] if self.rows else np.zeros(0))
         # Cumulative sums from the end give the sum of each tail.
         sums = np.cumsum(rates.values[::-1])[::-1].tolist()
         return [
@@ -230,18 +239,18 @@ class Figures:
                 known = {"name": plain(own.name), "text": plain(own.text), "line": own.line}
                 yield self._figure("reported", own.value, half_of(own.text), known)
 
-    def _of_period(self, period: Period, mask: "pd.Series[bool]") -> Iterator[Figure]:
+    def _of_period(self, period: Period, mask: np.ndarray) -> Iterator[Figure]:
         if not mask.any():
             return
-        rows = self.rows[mask]
+        rows = some_of(self.rows, mask)
         rates = Rates(rows["rate"])
         extent = {
             "period": period,
             "first": int(rows["first"].min()),
             "last": int(rows["last"].max()),
             "steps": int(rows["steps"].sum()),
-            "epochs": rows["place"].nunique(),
-            "prints": len(rows),
+            "epochs": len(np.unique(rows["place"])),
+            "prints": int(mask.sum()),
         }
         yield from self._by_times(rows, rates, extent)
         yield from self._by_clock(period, extent)
@@ -254,13 +263,13 @@ class Figures:
                 yield self._figure(statistic, value_of(rates.values), error, known)
 
     def _by_times(
-        self, rows: pd.DataFrame, rates: Rates, extent: dict[str, Any]
+        self, rows: Columns, rates: Rates, extent: dict[str, Any]
     ) -> Iterator[Figure]:
         """Yield samples / time by printed times, or step-weighted harmonic mean of rates."""
         semantics, times, own = self.log.semantics, rows["seconds"], rows["own_rate"]
         timed = np.isfinite(times) & (times > 0)
         waiting = timed & np.isfinite(rows["reader"])
-        waits, seconds = rows["reader"][waiting].sum(), times.sum()
+        waits, seconds = rows["reader"][waiting].sum(), np.nansum(times)
         steps = rows["steps"].sum()
         # If it is unknown whether printed times include the wait, use the smaller share.
         apart = 0.0 if semantics.reader == "in" else waits
@@ -284,13 +293,13 @@ class Figures:
         """Yield samples / time between prints of the same epoch, by the prints' clock."""
         on = self.rows["goes_on"] & (self.rows["passed"] >= 0)
         on &= inside(self.rows, period, "since")
-        rows = self.rows[on]
+        rows = some_of(self.rows, on)
         seconds, steps = rows["passed"].sum(), (rows["last"] - rows["since"] + 1).sum()
         if not (seconds > 0 and self.samples):
             return
-        rate, waits = self.samples * steps / seconds, rows["reader"].sum(skipna=False)
+        rate, waits = self.samples * steps / seconds, rows["reader"].sum()
         # Each contiguous stretch has two clock readings.
-        stretches = (on & ~on.shift(fill_value=False)).sum()
+        stretches = (np.diff(on, prepend=False) & on).sum()
         error = stretches * 2 * half_unit(rows["at"]) / seconds * rate
         known = {"first": int(rows["since"].min()), "last": int(rows["last"].max())}
         known |= {"steps": int(steps)}
