@@ -1,6 +1,7 @@
 """The supported frameworks, one folder each: `<name>/__init__.py` holds facts known without
-importing the framework, `<name>/backend.py` trains, `<name>/networks.py` holds the networks.
-JAX, TensorFlow and MXNet share `functional/networks.py`. `base.py` is the interface.
+importing the framework, `<name>/backend.py` trains. `networks.py` describes the networks of all
+of them; `paddle/layers.py`, `torch/layers.py` and `functional/layers.py` have their layers.
+`base.py` is the interface.
 """
 
 from perfkit.frameworks import jax, mxnet, paddle, tensorflow, torch

@@ -203,7 +203,7 @@ def _stored(outputs: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
-    """Write results.csv and results.json, with all columns of frames.load and a row per
+    """Write results.csv and results.json, with all columns of `perfkit.load` and a row per
     measurement. In the CSV, an apostrophe precedes text that looks like a formula."""
     records = frame.to_json(orient="records", indent=1, double_precision=15)
     write_atomically(outputs / "results.json", records)
