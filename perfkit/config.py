@@ -70,7 +70,8 @@ def _expanded(path: str) -> Path:
 def portable(text: str) -> str:
     """`text` without user names, for publication: the checkout's path removed, home as `~`."""
     shorter = {f"{ROOT}/": ""}
-    shorter |= {str(home): "~" for home in (Path.home(), Path.home().resolve())}
+    home = _expanded("~")
+    shorter |= {str(home): "~", str(home.resolve()): "~"}
     for path, short in shorter.items():
         if path != "/":
             # Match whole leading folders only: neither /data/root nor /rootfs is in /root.
