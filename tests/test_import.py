@@ -452,10 +452,10 @@ def test_a_sweep_does_not_reuse_imported_measurements(log, imported, tmp_path):
     result = imported(log(), framework="paddle").result
     job = Job("one", "", "resnet50", {}, Plan(result.config, result.protocol))
     outputs = tmp_path / "outputs"
-    assert jobs.measured([job], outputs, remote=True) == {}
+    assert jobs.measured([job], outputs, remote=True, began=None) == {}
     own = result.model_copy(update={"imported": None})
     write_all(outputs, own)
-    assert [*jobs.measured([job], outputs, remote=True)] == ["one"]
+    assert [*jobs.measured([job], outputs, remote=True, began=None)] == ["one"]
 
 
 def test_import_reports_the_steps_and_overridden_facts(log, tmp_path):

@@ -270,8 +270,11 @@ class Epoch(NamedTuple):
 def _epochs(log: Log) -> Iterator[Epoch]:
     """Yield the epochs in the first PRINTS windows of a log."""
     finite = log.windows[:PRINTS].replace([inf, -inf], nan)
-    for (run, epoch), of_epoch in finite.groupby(["run", "epoch"], sort=False):
-        windows = records(of_epoch[FIELDS])
+    places = finite[["run", "epoch"]].itertuples(index=False, name=None)
+    found: dict[tuple[int, int], list[Window]] = {}
+    for place, window in zip(places, records(finite[FIELDS]), strict=True):
+        found.setdefault(place, []).append(window)
+    for (run, epoch), windows in found.items():
         waits = [window["reader"] is not None for window in windows]
         # If it is unknown whether printed times include the printed waits, they are unusable.
         # A format that excludes the wait and never prints it excludes it from throughput, too.
