@@ -209,7 +209,6 @@ def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]
     columns: dict[str, list[Any]] = {
         name: [] for name in ("line", "tag", *form.line.groupindex, *further)
     }
-    missing = [None] * len(further)
     rest: Lines = []
     for index, (number, line) in enumerate(lines):
         match = form.match(line)
@@ -218,11 +217,14 @@ def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]
             rest.append((number, line))
             continue
         tag = TAG.search(line[: found.start()][-60:]) if "]<std" in line else None
-        texts = {"tag": tag and tag[1], **found.groupdict()}
+        texts = found.groupdict()
+        texts["tag"] = tag and tag[1]
         if match:
-            row = (number, *texts.values(), *missing)
-            for values, value in zip(columns.values(), row, strict=True):
-                values.append(value)
+            columns["line"].append(number)
+            for name, text in texts.items():
+                columns[name].append(text)
+            for name in further:
+                columns[name].append(None)
         elif all(columns[name][-1:] == [texts[name]] for name in ("tag", "epoch", "step")):
             for name in further:
                 columns[name][-1] = columns[name][-1] or texts[name]
