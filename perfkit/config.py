@@ -1,7 +1,6 @@
 """All parameters: type, range, description and properties. Imports nothing of perfkit."""
 
 import dataclasses
-import hashlib
 import os
 import re
 import sys
@@ -14,18 +13,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout. Relative paths in parameters start here, wherever the notebook runs."""
-SOURCES = ("*.py", "results/*.py", "models/*.py")
-"""Modules below `perfkit/` from which the rows and checks of stored results follow."""
-
-
-def code_digest() -> str:
-    """Return the SHA-256 of these modules' files. Raises OSError."""
-    files = [file for part in SOURCES for file in sorted((ROOT / "perfkit").glob(part))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-CODE = code_digest()
-"""The digest when this process began to import them; the files may change later."""
 
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
 DEVICE = r"^[a-z][a-z0-9_]{0,29}$"

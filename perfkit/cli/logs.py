@@ -200,7 +200,7 @@ def export(measurements: Path, form: str, to: str | None) -> None:
     count = len(found) - left_out
     summary = f"{files} repeats of {count} measurement{'s' * (count != 1)} as {form}"
     click.echo(f"{summary}: {place}")
-    raise SystemExit(left_out > 0)
+    raise SystemExit(1 if left_out else 0)
 
 
 def _export_series(outputs: Path, folder: Path) -> None:

@@ -85,18 +85,16 @@ class Live:
         return resolved_path(self.plan.config.outputs_dir) / FOLDER / name
 
 
-def judge_interleaved(
-    asked: Live, measurements: Sequence[Measurement]
-) -> InterleavedComparison:
+def judge_interleaved(live: Live, measurements: Sequence[Measurement]) -> InterleavedComparison:
     """Return the comparison of the variants' measurements in their current state."""
     sides = [*map(measured, measurements)]
     results = [measurement.result for measurement in measurements]
     used = [utilization(result) for result in results]
     highest = max((peak for use in used if use for peak in use.peaks), default=None)
     every = [repeat for result in results for repeat in result.repeats]
-    varied = {ALIASES.get(name, name) for name in asked.named}
+    varied = {ALIASES.get(name, name) for name in live.named}
     base, variants, pairs = sides[0], list[Variant](), list[PairResult]()
-    each = zip(asked.variants.items(), sides, results, used, strict=True)
+    each = zip(live.variants.items(), sides, results, used, strict=True)
     for (name, values), side, result, use in each:
         number = result.throughput
         across = differing(base.keys, side.keys)
@@ -120,17 +118,17 @@ def judge_interleaved(
         )
         found = [] if side is base else turns(results[0], result, every)
         if found and not differs:
-            ratio = median_estimate([turn.ratio for turn in found], asked.level)
-            pair, shares = Pair(base, side, across), (asked.level, asked.threshold)
+            ratio = median_estimate([turn.ratio for turn in found], live.level)
+            pair, shares = Pair(base, side, across), (live.level, live.threshold)
             pairs.append(judged(pair, (ratio, "pairs", found), *shares))
     return InterleavedComparison(
         created=min(result.created for result in results),
-        command=asked.command,
+        command=live.command,
         model=results[0].config.model,
-        named=asked.named,
+        named=live.named,
         repeats=results[0].protocol.repeats,
-        level=asked.level,
-        threshold=asked.threshold,
+        level=live.level,
+        threshold=live.threshold,
         variants=variants,
         pairs=pairs,
         regressed=any(pair.regressed for pair in pairs),

@@ -1,6 +1,5 @@
 """Sections of a measurement's page; templates/measurement.html.j2 has their text."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -37,12 +36,11 @@ from perfkit.text.language import gettext as _
 from perfkit.text.language import gettext_noop as later
 from perfkit.text.messages import coded
 
+MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
+"""Margins of a chart. Computing them would take longer than drawing the chart."""
 MOST_RANKS = 8
 """With more ranks, only the fastest and the slowest rank are drawn."""
-ALL = [""]
-"""Names of the rows of a chart that has all repeats in one row."""
-SHADE = 0.2
-"""Opacity of the shade of steps that all repeats have in their warm-up."""
+SHADE: dict[str, Any] = {"color": style.FAINT, "alpha": 0.2, "linewidth": 0}
 
 
 class Steps(NamedTuple):
@@ -67,104 +65,87 @@ def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
     if found.steps.empty:
         return Steps(Section(), found)
     colour = style.COLOURS[FRAMEWORK_NAMES[measurement.result.config.framework]]
-    return Steps(_charts(found.steps, colour), found)
+    charts = _overlaid(found.steps, colour)
+    # A single line is in the first chart already.
+    if len(found.steps[["repeat", "rank"]].drop_duplicates()) > 1:
+        charts += _each(found.steps, colour)
+    return Steps(charts, found)
 
 
-def _charts(steps: pd.DataFrame, colour: str) -> Section:
-    """Charts of step times: all repeats overlaid, by their slowest rank, with their median; and
-    a row per repeat with a line per rank (with many ranks, the fastest and the slowest)."""
-    warmups = steps[~steps["measured"]].groupby("repeat")["step"].max()
-    values = ["step", "seconds", "data_wait_seconds"]
-    slowest = steps.groupby(["repeat", "step"], as_index=False)[values[1:]].max()
-    middle = slowest.groupby("step", as_index=False)[values[1:]].median()[values]
-    overlaid = [curve[:, :2] for curve in _curves(slowest, ["repeat"], values)]
-    shades = [(0, step, share) for step, share in warmups.value_counts(normalize=True).items()]
-    marks = {later("data wait"): ("■", style.WAIT)}
-    marks |= {} if warmups.empty else {later("warm-up"): ("■", "#d1d5da")}
-    known = {later("a repeat"): ("─", style.FAINT)}
-    known |= {later("median of the repeats"): ("━", colour)} | marks
-    colours = [style.FAINT] * len(overlaid) + [colour]
-    drawn = [(0, curve) for curve in [*overlaid, middle.to_numpy()]]
-    figure = _drawn(drawn, colours, shades, ALL, known)
-    shown = picture(figure, later("Time of each step, all repeats overlaid"))
+def _warmups(steps: pd.DataFrame) -> "pd.Series[int]":
+    """Last warm-up step of each repeat that has a warm-up."""
+    return steps[~steps["measured"]].groupby("repeat")["step"].max()
+
+
+def _overlaid(steps: pd.DataFrame, colour: str) -> Section:
+    """Chart of all repeats overlaid: the slowest rank's seconds by step, and their median. The
+    shade of a step grows with the share of repeats that have it in their warm-up."""
+    slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
+    seconds, waits = slowest["seconds"].unstack(), slowest["data_wait_seconds"].unstack()
+    x = seconds.index.to_numpy()
+    lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
+    look: dict[str, Any] = {"colors": style.FAINT, "linewidths": 0.7}
+    with style.new_figure(9, 2.7, layout=None) as (figure, (axes,)):
+        axes.add_collection(LineCollection(lines, label=later("a repeat"), **look))
+        middle = seconds.median(axis=1)
+        axes.plot(x, middle, color=colour, label=later("median of the repeats"))
+        wait: dict[str, Any] = {"color": style.WAIT, "linewidth": 0}
+        axes.fill_between(x, waits.median(axis=1), label=later("data wait"), **wait)
+        warmups = _warmups(steps).value_counts(normalize=True)
+        for warmup, share in warmups.items():
+            shade = SHADE | {"alpha": SHADE["alpha"] * share}
+            axes.axvspan(x[0] - 0.5, warmup + 0.5, **shade)
+        if not warmups.empty:
+            axes.fill_between([], [], label=later("warm-up"), **SHADE)
+        axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
+        axes.set_ylabel(later("step time (s)"))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        style.from_zero(axes, float(steps["seconds"].max()))
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, borderaxespad=0)
+        figure.subplots_adjust(**MARGINS)
+    return picture(figure, later("Time of each step, all repeats overlaid"))
+
+
+def _each(steps: pd.DataFrame, colour: str) -> Section:
+    """Chart with a row per repeat, on one scale: a line per rank (with many ranks, only the
+    fastest and the slowest), data wait, shaded warm-up. Drawn without axes, which would be
+    slow for the thousands of charts of a site."""
     if steps["rank"].nunique() > MOST_RANKS:
         by_step = steps.groupby(["repeat", "step"], as_index=False)
         steps = pd.concat([by_step.max(), by_step.min().assign(rank=-1)])
-    names = sorted(steps["repeat"].unique(), reverse=True)
-    curves = _curves(steps, ["repeat", "rank"], ["repeat", *values])
-    drawn = [(names.index(curve[0, 0]), curve[:, 1:]) for curve in curves]
-    shades = [(names.index(repeat), step, 1.0) for repeat, step in warmups.items()]
-    known = {later("a rank"): ("─", colour)} | marks
-    rows = _drawn(drawn, [colour], shades, [f"{name}" for name in names], known)
-    alt = later("Time of each step, one repeat below another, on one scale")
-    return shown + folded(later("Each repeat"), picture(rows, alt))
-
-
-def _curves(steps: pd.DataFrame, by: list[str], columns: list[str]) -> list[Any]:
-    """Return these columns as an array for each group, with its steps in order."""
-    ordered = steps.sort_values([*by, "step"])
-    changes = np.diff(ordered[by].to_numpy(), axis=0).any(axis=1)
-    return np.split(ordered[columns].to_numpy(float), np.flatnonzero(changes) + 1)
-
-
-def _drawn(
-    curves: list[tuple[int, Any]],
-    colours: list[str],
-    shades: list[tuple[int, int, float]],
-    names: list[str],
-    legend: Mapping[str, tuple[str, str]],
-) -> Figure:
-    """Chart of curves, each a row and an array of step, seconds and perhaps data wait, in these
-    colours. Shades are rows, last steps and shares of the repeats. The named rows have one
-    scale, the last is at the top; if one row is for ALL, its last curve is bold. The legend has
-    marks and colours. Drawn without axes, which would take most of the time of a site."""
-    top, is_single = len(names) - 1, names == ALL
-    height = 2 if is_single else 0.5
-    every = np.vstack([curve[:, :2] for _row, curve in curves])
-    (first, _fastest), (last, slowest) = every.min(axis=0), every.max(axis=0)
-    highest = style.HEADROOM * slowest
-    placed = [(row, np.hstack([c[:, :1], row + c[:, 1:] / highest])) for row, c in curves]
-    waits = [
-        np.vstack([curve[:, ::2], [(curve[-1, 0], row), (curve[0, 0], row)]])
-        for row, curve in placed
-        if curve.shape[1] > 2
-    ]
-    lines = [curve[:, :2] for _row, curve in placed]
-    widths = [0.8] * (len(lines) - 1) + [1.8 if is_single else 0.8]
-    ticks = MaxNLocator(3 if is_single else 1).tick_values(0, highest)
-    ticks = ticks[ticks < highest]
-    grid = [[(first, y), (last, y)] for y in (*range(top), *(top + ticks / highest))]
+    first, last, highest = steps["step"].min(), steps["step"].max(), steps["seconds"].max()
+    repeats = sorted(steps["repeat"].unique(), reverse=True)
+    lines, waits = [], []
+    for (repeat, _rank), group in steps.groupby(["repeat", "rank"]):
+        row, x = repeats.index(repeat), group["step"].to_numpy()
+        lines.append(np.column_stack([x, row + 0.9 * group["seconds"] / highest]))
+        wait = row + 0.9 * group["data_wait_seconds"].to_numpy() / highest
+        waits.append(np.column_stack([[x[0], *x, x[-1]], [row, *wait, row]]))
+    rows = [[(first, row), (last, row)] for row in range(len(repeats))]
     with style.chart_style():
-        figure = Figure(figsize=(9, height * len(names) + 0.75))
-        # From steps and rows to shares of the figure, whose margins have the labels.
-        scale = Affine2D().translate(-first, 0).scale(0.86 / max(last - first, 1), height)
-        scale.translate(0.07, 0.4).scale(1, 1 / figure.get_figheight())
+        figure = Figure(figsize=(9, 0.5 * (len(repeats) + 1)))
+        # From steps and rows to shares of the figure; the labels are in its margins.
+        scale = Affine2D().translate(-first, 0.6)
+        scale.scale(0.86 / max(last - first, 1), 1 / (len(repeats) + 1)).translate(0.07, 0)
         place: dict[str, Any] = {"transform": scale + figure.transFigure}
-        for row, warmup, share in shades:
-            corner, width = (first, row), max(warmup + 0.5 - first, 0)
-            look: dict[str, Any] = {"color": style.FAINT, "alpha": SHADE * share}
-            figure.add_artist(Rectangle(corner, width, 1, linewidth=0, **look, **place))
-        figure.add_artist(LineCollection(grid, colors="#d8dee4", linewidths=0.8, **place))
+        for repeat, warmup in _warmups(steps).items():
+            corner, width = (first, repeats.index(repeat)), max(warmup + 0.5 - first, 0)
+            figure.add_artist(Rectangle(corner, width, height=1, **SHADE, **place))
+        figure.add_artist(LineCollection(rows, colors="#d8dee4", linewidths=0.8, **place))
         figure.add_artist(PolyCollection(waits, facecolors=style.WAIT, **place))
-        figure.add_artist(LineCollection(lines, colors=colours, linewidths=widths, **place))
-        for row, name in enumerate(names):
-            figure.text(0.055, scale.transform((0, row + 0.3))[1], name, ha="right")
-        right, side = (0.062, "right") if is_single else (0.935, "left")
-        for tick in ticks:
-            at = scale.transform((0, top + tick / highest))[1]
-            figure.text(right, at, f"{tick:g} s", ha=side, va="center")
-        for step in MaxNLocator(6, integer=True).tick_values(first, last):
-            if first <= step <= last:
-                at = scale.transform((step, 0))[0]
-                figure.text(at, 0.22 / figure.get_figheight(), f"{step:g}", ha="center")
-        figure.text(0.5, 0.03, later("step"), ha="center")
-        above = 1 - 0.2 / figure.get_figheight()
-        if not is_single:
-            figure.text(0.055, above, later("repeat"), ha="right")
-        for number, (name, (mark, ink)) in enumerate(legend.items()):
-            figure.text(0.07 + 0.22 * number, above, mark, color=ink)
-            figure.text(0.095 + 0.22 * number, above, name)
-    return figure
+        figure.add_artist(LineCollection(lines, colors=colour, linewidths=0.8, **place))
+        for row, repeat in enumerate(repeats):
+            figure.text(0.055, scale.transform((0, row))[1], str(repeat), ha="right")
+        figure.text(0.005, 0.99, later("repeat"), va="top")
+        figure.text(0.935, scale.transform((0, len(repeats) - 0.1))[1], f"{highest:.3g} s")
+        figure.text(0.935, scale.transform((0, len(repeats) - 1))[1], "0 s")
+        figure.text(0.07, 0.02, str(first))
+        figure.text(0.5, 0.02, later("step"), ha="center")
+        figure.text(0.93, 0.02, str(last), ha="right")
+    alt = later("Time of each step, one repeat below another, on one scale")
+    return folded(later("Each repeat"), picture(figure, alt))
 
 
 _text = partial(pages.render, "measurement")

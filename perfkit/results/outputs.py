@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import pandas as pd
 from pydantic_core import from_json
 
-from perfkit.config import CODE, code_digest, resolved_path
+from perfkit.config import resolved_path
+from perfkit.results import CODE, code_digest
 from perfkit.results.frames import Row, as_frame, row_of
 from perfkit.results.store import (
     RESULT,
