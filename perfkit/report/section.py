@@ -206,7 +206,7 @@ def table(
 
     body = "\n".join(row_of("td", cells) for cells in zip(*columns.values(), strict=True))
     head = f"<thead>{row_of('th', columns)}</thead>"
-    title = Markup("<caption>%s</caption>") % caption if caption else ""
+    title = Markup(f'<caption style="{LEFT}">%s</caption>') % caption if caption else ""
     label = Markup(' aria-label="%s"') % Markup(caption).striptags() if caption else ""
     html = f"<table>{title}\n{head}\n<tbody>\n{body}\n</tbody></table>"
     region = f'<div class="scroll" tabindex="0" role="region"{label}>{html}</div>'
