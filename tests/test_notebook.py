@@ -140,6 +140,17 @@ def test_the_last_output_and_log_line_are_the_outcome(papermilled):
     assert value in output.data["text/html"]
 
 
+def test_the_executed_notebook_keeps_one_line_of_the_progress(papermilled):
+    """Viewers such as VS Code do not overwrite a line at a carriage return."""
+    outputs = [
+        out
+        for cell in nbformat.read(papermilled[2], 4).cells
+        for out in cell.get("outputs", [])
+    ]
+    stored = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert re.fullmatch(r"\r?repeat 5/5 step 9/9 .* 00:00 left\s*", stored)
+
+
 def in_terminal(command, environment, stdout=None):
     """Run the command in a terminal. Return what it writes to `stdout`, unless that is the
     terminal, and the final lines of the terminal."""

@@ -94,6 +94,11 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.in_kernel:
+            from IPython.display import clear_output
+
+            # Viewers other than JupyterLab show every stored state as a line: keep the last.
+            clear_output(wait=True)
         self.bar.close()
 
     def turn_to(self, variant: str) -> None:
