@@ -15,7 +15,7 @@ report: .venv/cpu
 	$(BIN)/perfkit report
 	@echo "Open outputs/index.html"
 
-## check: lint, and the tests that start no process and need no framework (under a minute)
+## check: lint, and the tests without processes, frameworks and simulations (under a minute)
 check: lint
 	$(PYTEST) --quick -m 'not slow'
 

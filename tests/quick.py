@@ -1,6 +1,7 @@
-"""Selects the tests of `make check`: no processes, and no file that imports a framework.
+"""Selects the tests of `make check`: no processes, no simulations, and no file that imports a
+framework.
 
-Both follow from the tests themselves, without a list. Only tests with the fixture `processes`,
+All follow from the tests themselves, without a list. Only tests with the fixture `processes`,
 directly or through another fixture, may start a process; any other start fails the test, in
 `make test` too. Forks are not detected, because sample images are made in forks; tests that
 render a whole site have the fixture because they take long.
@@ -23,7 +24,7 @@ restricted_test: str | None = None
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--quick", action="store_true", help="only tests that start no process and no framework"
+        "--quick", action="store_true", help="no processes, frameworks and simulations"
     )
 
 
@@ -88,6 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Run long tests first, so that none runs alone at the end."""
     long = {item for item in items if "processes" in getattr(item, "fixturenames", ())}
     if config.getoption("quick"):
+        long |= {item for item in items if "simulations" in item.function.__code__.co_names}
         config.hook.pytest_deselected(items=[*long])
         items[:] = [item for item in items if item not in long]
     else:
