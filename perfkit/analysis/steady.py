@@ -23,7 +23,7 @@ from perfkit.statistics import median
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
 FEWEST_STEPS = 30
 """Fewer steps are not analysed."""
@@ -212,25 +212,29 @@ def profile_repeats(steps: "DataFrame", units_per_sample: int = 1) -> list[Repea
     found = []
     places = ["repeat", "step"]
     every = steps.pivot(index=places, columns="rank", values="seconds")
-    every_unit = steps.groupby(places)["samples"].sum() * units_per_sample
+    every_unit = steps.groupby(places)["samples"].sum().to_numpy() * units_per_sample
+    repeats, numbers = (every.index.get_level_values(level).to_numpy() for level in (0, 1))
     windows = steps[steps["measured"]].groupby("repeat")["step"].min()
     for repeat, first in windows.items():
-        seconds, units = every.loc[repeat], every_unit.loc[repeat]
-        if seconds.isna().any(axis=None):
+        own = slice(*repeats.searchsorted([repeat, repeat + 1]))
+        step, units, seconds = numbers[own], every_unit[own], every.to_numpy().T[:, own]
+        if np.isnan(seconds).any():
             continue
-        seen = steadiness(seconds.max(axis=1).to_list())
+        seen = steadiness(seconds.max(axis=0))
+        window = slice(step.searchsorted(first), None)
+        published = slice(*step.searchsorted([PUBLISHED_STEPS[0], PUBLISHED_STEPS[1] + 1]))
         found.append(
             RepeatProfile(
                 repeat=int(repeat),
                 steadiness=seen,
-                fixed=_rate(units, seconds, first),
-                steady=_rate(units, seconds, seconds.index[seen.begin])
+                fixed=_rate(units, seconds, window),
+                steady=_rate(units, seconds, slice(seen.begin, None))
                 if seen and seen.settled
                 else None,
-                published=_rate(units, seconds, *PUBLISHED_STEPS)
-                if seconds.index[-1] >= PUBLISHED_STEPS[1]
+                published=_rate(units, seconds, published)
+                if step[-1] >= PUBLISHED_STEPS[1]
                 else None,
-                window_steps=seconds.loc[first:].to_dict("list"),
+                window_steps=dict(zip(every, seconds[:, window].tolist(), strict=True)),
             )
         )
     return found
@@ -242,12 +246,9 @@ def published_throughput(profiles: Sequence[RepeatProfile]) -> float | None:
     return median(known) if known and len(known) == len(profiles) else None
 
 
-def _rate(
-    units: "Series[Any]", seconds: "DataFrame", first: int, last: int | None = None
-) -> float:
-    """Return the units of all ranks in the steps `first` to `last` over the slowest rank's
-    seconds."""
-    return float(units.loc[first:last].sum() / seconds.loc[first:last].sum().max())
+def _rate(units: "NDArray[Any]", seconds: "NDArray[Any]", inside: slice) -> float:
+    """Return the units of all ranks in the steps `inside` over the slowest rank's seconds."""
+    return float(units[inside].sum() / seconds[:, inside].sum(axis=1).max())
 
 
 FEWEST_PASSES = 3

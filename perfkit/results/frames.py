@@ -89,37 +89,36 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
     """
     folder = resolved_path(str(folder))
     result = read_result(Store(folder).result_file)
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     for repeat in result.repeats:
         for rank in range(result.config.ranks):
             path = Store(folder).rank_file(repeat.index, rank)
             if not path.exists():
                 continue
-            where = {"repeat": repeat.index, "rank": rank}
             try:
-                rows += [where | step for step in _steps(read_events(path))]
+                rows += [(repeat.index, rank, *step) for step in _steps(read_events(path))]
             except ResultError:
                 raise
             except (KeyError, TypeError, ValueError, ArithmeticError, OSError) as error:
                 raise ResultError(f"{path}: not the events of a rank ({error!r})") from error
-    frame = pd.DataFrame(rows, columns=STEP_COLUMNS)
+    frame = pd.DataFrame(rows, columns=STEP_COLUMNS[:-1])
     warmup = {repeat.index: result.warmup_steps(repeat) for repeat in result.repeats}
     return frame.assign(measured=frame["step"] > frame["repeat"].map(warmup))
 
 
-def _steps(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _steps(events: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     losses = {e["step"]: e["value"] for e in events if e["event"] == "loss"}
     seen: set[int] = set()
     for event in events:
         if event["event"] == "step":
-            times = {name: float(event[name]) for name in ("seconds", "data_wait_seconds")}
-            if not all(map(isfinite, times.values())) or times["seconds"] <= 0:
-                raise ValueError(f"step {event['step']} takes {times['seconds']} s")
+            seconds, wait = float(event["seconds"]), float(event["data_wait_seconds"])
+            if not (isfinite(seconds) and isfinite(wait)) or seconds <= 0:
+                raise ValueError(f"step {event['step']} takes {seconds} s")
             step, samples = int(event["step"]), int(event["samples"])
             if step in seen or samples < 1:
                 raise ValueError(f"step {step} is given twice, or has {samples} samples")
             seen.add(step)
-            yield {"step": step, **times, "samples": samples, "loss": losses.get(step)}
+            yield step, seconds, wait, samples, losses.get(step)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
