@@ -18,7 +18,6 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import resolved_path
 from perfkit.text.language import set_language
 
 _NAMES = {
@@ -51,7 +50,7 @@ def __getattr__(name: str) -> Any:
     @wraps(found)
     def linked(shown: Any) -> Any:
         folder = getattr(shown, "folder", shown)
-        place = resolved_path(str(folder)) if isinstance(folder, str | Path) else None
+        place = Path(folder) if isinstance(folder, str | Path) else None
         return replace(found(shown), page_folder=place)
 
     return linked

@@ -1,13 +1,14 @@
 """Sections of a measurement's page; templates/measurement.html.j2 has their text."""
 
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -65,7 +66,8 @@ def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
     if found.steps.empty:
         return Steps(Section(), found)
     colour = style.COLOURS[FRAMEWORK_NAMES[measurement.result.config.framework]]
-    charts = _overlaid(found.steps, colour)
+    alt = later("Time of each step, all repeats overlaid")
+    charts = picture(partial(_overlaid, found.steps, colour), alt)
     # A single line is in the first chart already.
     if len(found.steps[["repeat", "rank"]].drop_duplicates()) > 1:
         charts += _each(found.steps, colour)
@@ -77,7 +79,18 @@ def _warmups(steps: pd.DataFrame) -> "pd.Series[int]":
     return steps[~steps["measured"]].groupby("repeat")["step"].max()
 
 
-def _overlaid(steps: pd.DataFrame, colour: str) -> Section:
+@cache
+def _canvas() -> tuple[Figure, Axes]:
+    """The figure of `_overlaid`: new axes for each chart would take as long as its drawing."""
+    with style.new_figure(9, 2.7, layout=None) as (figure, (axes,)):
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.grid(visible=False, axis="x")
+        figure.subplots_adjust(**MARGINS)
+    return figure, axes
+
+
+def _overlaid(steps: pd.DataFrame, colour: str) -> Figure:
     """Chart of all repeats overlaid: the slowest rank's seconds by step, and their median. The
     shade of a step grows with the share of repeats that have it in their warm-up."""
     slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
@@ -85,7 +98,10 @@ def _overlaid(steps: pd.DataFrame, colour: str) -> Section:
     x = seconds.index.to_numpy()
     lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
     look: dict[str, Any] = {"colors": style.FAINT, "linewidths": 0.7}
-    with style.new_figure(9, 2.7, layout=None) as (figure, (axes,)):
+    figure, axes = _canvas()
+    for artist in [*axes.collections, *axes.lines, *axes.patches]:
+        artist.remove()
+    with style.chart_style():
         axes.add_collection(LineCollection(lines, label=later("a repeat"), **look))
         middle = seconds.median(axis=1)
         axes.plot(x, middle, color=colour, label=later("median of the repeats"))
@@ -99,13 +115,9 @@ def _overlaid(steps: pd.DataFrame, colour: str) -> Section:
             axes.fill_between([], [], label=later("warm-up"), **SHADE)
         axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
         axes.set_ylabel(later("step time (s)"))
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(3))
         style.from_zero(axes, float(steps["seconds"].max()))
-        axes.grid(visible=False, axis="x")
         axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, borderaxespad=0)
-        figure.subplots_adjust(**MARGINS)
-    return picture(figure, later("Time of each step, all repeats overlaid"))
+    return figure
 
 
 def _each(steps: pd.DataFrame, colour: str) -> Section:

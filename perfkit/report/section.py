@@ -10,7 +10,7 @@ import html
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from perfkit.config import ROOT
+from perfkit.config import ROOT, resolved_path
 from perfkit.messages import Message
 from perfkit.report.style import chart_style
 from perfkit.text.format import stored_value
@@ -61,12 +62,17 @@ class Html:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its alternative text; pages fold it below the heading `folded`, if any. Its
-    texts are translated when it is shown, so that it is drawn once for all languages."""
+    """A figure, or a function that draws it, with its alternative text; pages fold it below the
+    heading `folded`, if any. Its texts are translated when it is shown, so that it is drawn
+    once for all languages."""
 
-    figure: Figure
+    drawn: Figure | Callable[[], Figure]
     alt: str
     folded: str = ""
+
+    @property
+    def figure(self) -> Figure:
+        return self.drawn() if callable(self.drawn) else self.drawn
 
     def bundle(self, *, png: bool) -> dict[str, str]:
         def translated(text: re.Match[str]) -> str:
@@ -90,20 +96,28 @@ class Picture:
         stream = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with chart_style():
-            self.figure.savefig(stream, format="svg", metadata=nothing)
+            figure = self.figure
+            if engine := figure.get_layout_engine():
+                # Otherwise savefig draws the figure once more, for its layout.
+                figure.set_dpi(72)
+                FigureCanvasSVG(figure)
+                engine.execute(figure)
+                figure.set_layout_engine(None)
+            figure.savefig(stream, format="svg", metadata=nothing)
         text = stream.getvalue()
         # Comments repeat foreign text, unescaped.
         text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
         text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
-        return re.sub(r"\s*\n\s*", " ", text)
+        return "".join(f"{line} " for line in map(str.strip, text.split("\n")) if line)
 
     @cached_property
     def _png(self) -> str:
-        for text in self.figure.findobj(Text):
-            text.set_text(gettext(text.get_text()))
         stream = io.BytesIO()
         with chart_style():
-            self.figure.savefig(stream, format="png", dpi=PNG_DOTS_PER_INCH)
+            figure = self.figure
+            for text in figure.findobj(Text):
+                text.set_text(gettext(text.get_text()))
+            figure.savefig(stream, format="png", dpi=PNG_DOTS_PER_INCH)
         return base64.b64encode(stream.getvalue()).decode()
 
 
@@ -146,9 +160,10 @@ def _from_here(html: str, page_folder: Path) -> str:
     Links outside the checkout stay: JupyterLab could not follow them, and they would contain
     paths of this machine."""
     here = Path.cwd()
-    if not (page_folder.is_relative_to(ROOT) and here.is_relative_to(ROOT)):
+    page = resolved_path(str(page_folder))
+    if not (page.is_relative_to(ROOT) and here.is_relative_to(ROOT)):
         return html
-    base = quote(os.path.relpath(page_folder, here))
+    base = quote(os.path.relpath(page, here))
     return re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", html)
 
 
@@ -159,7 +174,7 @@ def markup(html: str) -> Section:
     return Section((Html(text),)) if text else Section()
 
 
-def picture(figure: Figure, alt: str) -> Section:
+def picture(figure: Figure | Callable[[], Figure], alt: str) -> Section:
     return Section((Picture(figure, alt),))
 
 
