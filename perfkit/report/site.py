@@ -60,7 +60,7 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     checked = Checked(outputs)
     with ProcessPoolExecutor(workers, initializer=_begin, initargs=(planned,)) as pool:
         write_one = partial(_write_one, outputs)
-        for reasons, problems in pool.map(write_one, *zip(*jobs, strict=True), chunksize=8):
+        for reasons, problems in pool.map(write_one, *zip(*jobs, strict=True)):
             broken += reasons
             checked.problems |= problems
             progress(1)
