@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
 from perfkit.cli import main
-from perfkit.logs import config_facts, documents
+from perfkit.logs import config_facts, documents, reader
 from perfkit.logs.formats import FORMATS, REPORTED, user_format
 from perfkit.logs.importing import import_logs
 from perfkit.logs.log import LogError
@@ -68,6 +69,17 @@ def test_written_prints_are_read_back(read, name, seconds, every):
 @given(seconds=STEP_SECONDS)
 def test_dlloggers_file_is_read_like_its_prints(read, name, seconds):
     check(read(as_file(SUITES[name].text(seconds, 1))), name, seconds)
+
+
+@pytest.mark.parametrize("block", [1, 3])
+def test_a_log_of_several_blocks_is_read_like_one_of_a_single_block(read, monkeypatch, block):
+    """Also where a further line of a step follows the last print of a block."""
+    text = SUITES["NVIDIA DLLogger, PyTorch ConvNets"].text(np.linspace(0.1, 0.9, 8), 1)
+    text = re.sub("(.+)  train.loss.+\n", r"\g<0>\1  train.data_time : 0.25\n", text)
+    whole = read(text).windows
+    monkeypatch.setattr(reader, "BLOCK", block)
+    pd.testing.assert_frame_equal(read(text).windows, whole, check_exact=True)
+    assert [*whole["reader"]] == [0.25] * 8
 
 
 def test_every_print_format_has_a_writer():

@@ -89,7 +89,9 @@ def _line(head: str, wanted: Mapping[str, str], required: Iterable[str]) -> re.P
     """Return a pattern of `head` followed by the fields in any order, the last match of each;
     fields that are not required may be missing."""
     for name, pattern in wanted.items():
-        ahead = rf"(?=[^\n]{{0,4000}}{pattern})"
+        # `re` skips fast to a literal: what must stand before the first is checked behind it.
+        literal = re.sub(r"^(\\b|\(\?<!\[[^]]*\]\))(\w)", r"\2(?<=\1\2)", pattern)
+        ahead = rf"(?=[^\n]{{0,4000}}{literal})"
         head += ahead if name in required else f"(?:{ahead}|)"
     return expression(head)
 

@@ -91,17 +91,13 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     all times are in seconds; a printed loss that is not a number becomes infinite. `since` is
     the steps that a mean covers, 0 if unknown; values not printed are as in WHOLE, else nan."""
     moments = {"at": [*map(_moment, columns["at"])]} if "at" in columns else {}
-    parsed = {
-        name: np.array(values, object).astype(float)
-        for name, values in {**columns, **moments}.items()
-    }
+    parsed = {name: np.array(values, float) for name, values in {**columns, **moments}.items()}
     count = len(columns["line"])
     unknown = np.full(count, np.nan)
 
     def column(*names: str) -> np.ndarray:
         """Return the first of these columns that is printed."""
-        candidates = (parsed.get(name, unknown) for name in names)
-        return reduce(known_first, candidates)
+        return reduce(known_first, (parsed.get(name, unknown) for name in names))
 
     parsed["milliseconds"] = column("milliseconds") / 1000
     parsed["steps_per_second"] = 1 / column("steps_per_second")
@@ -136,7 +132,8 @@ def _moment(text: str | None) -> float | None:
         with suppress(ValueError):
             return float(text)
         return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+    epoch = datetime(1970, 1, 1, tzinfo=moment.tzinfo and UTC)
+    return (moment - epoch).total_seconds()
 
 
 def windows_of(prints: Columns, semantics: Semantics) -> pd.DataFrame:
@@ -147,15 +144,22 @@ def windows_of(prints: Columns, semantics: Semantics) -> pd.DataFrame:
     turn = order - np.maximum.accumulate(np.where(new | semantics.repeats, order, 0))
     rank = prints["rank"]
     rank = np.where((rank >= 0) & (rank <= RANKS), rank, np.maximum(-1 - turn, -RANKS))
-    windows = {name: np.zeros(len(place), kind) for name, kind in WINDOW.items()}
-    for number in np.unique(rank):
-        at = np.flatnonzero(rank == number)
-        of_rank = _of_rank({name: values[at] for name, values in prints.items()}, semantics)
-        for name, values in windows.items():
-            values[at] = of_rank[name]
-    windows["rank"] = rank
-    found = windows["first"] <= windows["last"]
-    return pd.DataFrame({name: values[found] for name, values in windows.items()}, copy=False)
+    prints, ranks = prints | {"rank": rank}, np.unique(rank)
+    if len(ranks) == 1:
+        windows = _of_rank(prints, semantics)
+    else:
+        windows = {name: np.zeros(len(place), kind) for name, kind in WINDOW.items()}
+        for at in (np.flatnonzero(rank == number) for number in ranks):
+            of_rank = _of_rank({name: values[at] for name, values in prints.items()}, semantics)
+            for name, values in windows.items():
+                values[at] = of_rank[name]
+    found = some_of(windows, windows["first"] <= windows["last"])
+    return pd.DataFrame({name: found[name] for name in WINDOW}, copy=False)
+
+
+def some_of(rows: Columns, mask: np.ndarray) -> Columns:
+    """Return the masked rows of columns; the columns themselves if all are masked."""
+    return rows if mask.all() else {name: values[mask] for name, values in rows.items()}
 
 
 def _before(values: np.ndarray, first: float) -> np.ndarray:

@@ -33,6 +33,8 @@ LONGEST_LINE = 100_000
 """Characters; the rest of a longer line is dropped."""
 HEAD = 2000
 """Lines searched for a known format before the whole file is."""
+BLOCK = 2000
+"""Prints converted at a time: few enough for the processor's cache."""
 REPORTED = 10_000
 """Reported figures kept per log."""
 MOST_LINES = 4_000_000
@@ -52,6 +54,7 @@ TAG = re.compile(r"\[\d{1,9},(\d{1,5})\]<std(?:out|err)>: ?$")
 STEP = ("Epoch", "Iteration", "Validation Iteration")
 """DLLogger's names for the numbers of a step."""
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+PLACE = ("epoch", "step")
 Lines = list[tuple[int, str]]
 Notes = list[tuple[int, Message]]
 
@@ -63,7 +66,7 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     is the format of the prints if it is not a known format. Raises LogError if the file can't
     be read, is empty or too large, has no known format or unusable numbers."""
     try:
-        raw, data = _content(path)
+        digest, data = _content(path)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise LogError(getattr(error, "strerror", None) or str(error)) from error
     if not data:
@@ -75,6 +78,7 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
         data = data.replace(b"\0", b"")
         notes.append((0, Message("nul_bytes", {"count": nuls})))
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+    del data
     text = ESCAPE.sub("", text) if "\x1b" in text else text
     lines = [*_lines(text, notes)]
     if form := given or _recognised(lines, notes):
@@ -84,12 +88,11 @@ def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
     else:
         known = "docs/reference/formats.md lists the formats"
         raise LogError(f"no known format, or cut off; {known}, --format-regex reads others")
-    digest = hashlib.sha256(raw).hexdigest()
     return [replace(log, sha256=digest) for log in found]
 
 
-def _content(path: Path) -> tuple[bytes, bytes]:
-    """Return the bytes of a file, packed and unpacked."""
+def _content(path: Path) -> tuple[str, bytes]:
+    """Return the SHA-256 of a file and its bytes, unpacked."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
@@ -103,7 +106,7 @@ def _content(path: Path) -> tuple[bytes, bytes]:
             data = packed.read(LARGEST_BYTES + 1)
     if max(len(raw), len(data)) > LARGEST_BYTES:
         raise LogError(f"over {LARGEST_BYTES >> 20} MB; give only a part of it")
-    return raw, data
+    return hashlib.sha256(raw).hexdigest(), data
 
 
 def _lines(text: str, notes: Notes) -> Iterator[tuple[int, str]]:
@@ -112,9 +115,13 @@ def _lines(text: str, notes: Notes) -> Iterator[tuple[int, str]]:
     lines = text.split("\n")
     if lines[-1]:
         notes.append((len(lines), Message("no_line_end", {})))
-    for number, line in enumerate(lines, 1):
+    for pair in enumerate(lines, 1):
+        number, line = pair
         if len(line) > LONGEST_LINE:
             notes.append((number, Message("line_too_long", {"characters": LONGEST_LINE})))
+        elif "\r" not in line and '"data"' not in line:
+            yield pair
+            continue
         for part in line[:LONGEST_LINE].split("\r"):
             yield number, _as_text(part) if '"data"' in part else part
 
@@ -154,13 +161,13 @@ def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
 
 def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[Log]:
     events = documents.events(lines)
-    columns, rest = (
-        _prints(form, lines) if form.has_steps else (documents.prints(events), lines)
-    )
+    rest: Lines = [] if form.has_steps else lines
+    columns = _prints(form, lines, rest) if form.has_steps else [documents.prints(events)]
     try:
-        prints = prints_of(columns)
+        blocks = [*map(prints_of, columns)]
     except (ValueError, ArithmeticError) as error:
         raise LogError(f"unusable numbers: {error}") from error
+    prints = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
     own = [f for f in documents.reported_figures(rest) if not np.isnan(f.value)]
@@ -192,43 +199,52 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
             format=form.name,
             sha256="",
             semantics=semantics,
-            windows=windows[np.isin(run_of, runs)].reset_index(drop=True),
+            windows=windows[np.isin(run_of, runs)].reset_index(drop=True) if part else windows,
             facts=facts.found,
             reported=[figure for figure in reported if is_own(figure, runs, facts)],
             notes=[*notes, *facts.notes.values()],
-            part=part if len(segments) > 1 else 0,
+            part=part,
         )
-        for part, (runs, facts) in enumerate(segments, 1)
+        for part, (runs, facts) in enumerate(segments, int(len(segments) > 1))
     ]
 
 
-def _prints(form: LogFormat, lines: Lines) -> tuple[dict[str, list[Any]], Lines]:
-    """Return the columns of a format's prints and of further lines of their steps; other
-    lines."""
-    further = {*form.extra.groupindex} - {*form.line.groupindex} if form.extra else set()
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("line", "tag", *form.line.groupindex, *further)
-    }
-    rest: Lines = []
-    for index, (number, line) in enumerate(lines):
-        match = form.match(line)
+def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Sequence[Any]]]:
+    """Yield, by column, up to BLOCK prints of a format at a time and what further lines say of
+    their steps; append the other lines to `rest`."""
+    groups = form.line.groupindex
+    further = {*form.extra.groupindex} - {*groups} if form.extra else set()
+    columns: dict[str, list[Any]] = {name: [] for name in ("line", "tag", *further)}
+    rows: list[tuple[str | None, ...]] = []
+    last: re.Match[str] | None = None
+
+    def block() -> dict[str, Sequence[Any]]:
+        texts = [*zip(*rows, strict=True)]
+        return columns | {name: texts[k - 1] for name, k in groups.items() if texts}
+
+    key, search = form.key, form.line.search
+    for index, (number, line) in enumerate(lines, 1):
+        match = search(line) if key in line else None
         found = match or (form.extra and form.key in line and form.extra.search(line))
-        if not found or (index == len(lines) - 1 and _is_cut(found)):
+        if not found or (index == len(lines) and _is_cut(found)):
             rest.append((number, line))
             continue
         tag = TAG.search(line[: found.start()][-60:]) if "]<std" in line else None
-        texts = found.groupdict()
-        texts["tag"] = tag and tag[1]
+        rank = tag[1] if tag else None
         if match:
+            if len(rows) == BLOCK:
+                yield block()
+                columns, rows = {name: [] for name in columns}, []
             columns["line"].append(number)
-            for name, text in texts.items():
-                columns[name].append(text)
+            columns["tag"].append(rank)
+            rows.append(match.groups())
+            last = match
             for name in further:
                 columns[name].append(None)
-        elif all(columns[name][-1:] == [texts[name]] for name in ("tag", "epoch", "step")):
+        elif last and columns["tag"][-1] == rank and last.group(*PLACE) == found.group(*PLACE):
             for name in further:
-                columns[name][-1] = columns[name][-1] or texts[name]
-    return columns, rest
+                columns[name][-1] = columns[name][-1] or found[name]
+    yield block()
 
 
 def _is_cut(match: re.Match[str]) -> bool:

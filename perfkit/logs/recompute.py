@@ -10,7 +10,7 @@ import numpy as np
 from perfkit.analysis.steady import steadiness
 from perfkit.config import Protocol
 from perfkit.logs.audit import Figure, Period, Statistic
-from perfkit.logs.log import Columns, Log, known_first
+from perfkit.logs.log import Columns, Log, known_first, some_of
 from perfkit.models import MODELS
 from perfkit.text.terminal import plain
 
@@ -108,7 +108,7 @@ def steps_of(log: Log) -> Columns:
     times = (rows["seconds"] / steps, 1 / np.where(rates > 0, rates, np.nan))
     seconds = next((known for known in times if not np.isnan(known).all()), passed / steps)
     timed = np.flatnonzero((seconds > 1 / MOST_RATE) & (seconds < 1 / LEAST_RATE))
-    found = steadiness(seconds[timed].tolist()) if len(timed) else None
+    found = steadiness(seconds[timed]) if len(timed) else None
     settled = timed[found.begin] if found and found.settled else len(run)
     asked = np.bincount(place, steps * ((first > WARMUP) & (last <= END)))
     asked = asked.clip(max=END - WARMUP)
@@ -123,10 +123,6 @@ def steps_of(log: Log) -> Columns:
         "asked": place == (asked.argmax() if asked.max() > 0 else -1),
         "settled": np.arange(len(run)) >= settled,
     }
-
-
-def some_of(rows: Columns, mask: np.ndarray) -> Columns:
-    return {name: values[mask] for name, values in rows.items()}
 
 
 def inside(rows: Columns, period: Period, first: str = "first") -> np.ndarray:
