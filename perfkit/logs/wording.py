@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from perfkit.logs import dlperf
 from perfkit.logs.audit import Audit, AuditedLog, Claim, Explanation, Figure
 from perfkit.messages import Message
 from perfkit.text.format import change, number, percent
@@ -125,5 +124,8 @@ def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
 
 def audit_text(audit: Audit) -> str:
     """Return an audit as text for a terminal, in lines of 80 columns."""
+    # Imported here: pages of measurements need no log formats, which take time to compile.
+    from perfkit.logs import dlperf
+
     template, words = Path(__file__).parent / "audit.txt.j2", sys.modules[__name__]
     return laid_out(template, "audit", audit, words=words, dlperf=dlperf, tabulated=tabulated)

@@ -10,7 +10,6 @@ import pandas as pd
 from perfkit.config import resolved_path
 from perfkit.logs import wording
 from perfkit.logs.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
-from perfkit.logs.claims import waterfall
 from perfkit.report.pages import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
@@ -40,6 +39,9 @@ def audit_headline(folder: str | Path) -> Section:
 def audit_waterfall(folder: str | Path) -> Section:
     """Stages from each published number to the throughput over all steady steps; for a log
     without a claim, from the protocol's steps to the steady steps."""
+    # Imported here: pages of measurements need no log formats, which take time to compile.
+    from perfkit.logs.claims import waterfall
+
     audit = _read(folder)
     found = {_label(c): c.waterfall for c in audit.claims if len(c.waterfall) > 1}
     claimed, names = {c.log for c in audit.claims}, wording.short_names(audit.logs)
