@@ -204,6 +204,8 @@ class Engine:
         command = ["--interrupt", sys.executable, "-m", "snakemake", "--snakefile", "Snakefile"]
         command += ["--workflow-profile", str(self.profile.folder), "--keep-going"]
         command += ["--nolock", "--rerun-triggers", "mtime", "--scheduler", "greedy"]
+        # Notebooks are started by Snakemake's own process, not by another Snakemake.
+        command += ["--force-use-threads"]
         if not self.profile.remote:
             command += ["--resources", "machine=1"]
         if self.profile.executor == "kubernetes":
