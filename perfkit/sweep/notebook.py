@@ -58,7 +58,7 @@ class Forked(LocalProvisioner):
         words = cmd[cmd.index("ipykernel_launcher") + 1 :]
         served = (words, options["env"], os.getpid())
         fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(target=_serve, args=served, daemon=True)
+        self.process = fork.Process(target=_serve, args=served)
         self.process.start()
         self.pid = self.process.pid
         return self.connection_info
