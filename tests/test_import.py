@@ -305,7 +305,9 @@ def test_sampled_single_steps_are_timed_only_by_timestamps(log, imported):
     meaning = semantics("all", "step", reader=None)
     ends = np.arange(10, 131, 10)
     (problem,) = refused(imported, log(ends=ends, meaning=meaning))
-    assert "10, 20, 30" in problem
+    assert "10, 20, 30" in problem and "covers only its last step" in problem
+    (problem,) = refused(imported, log(ends=ends, meaning=meaning), measured_steps=10)
+    assert "-p" not in problem
     measurement = imported(log(ends=ends, meaning=meaning, at=1000 + ends * 0.25))
     assert measurement.result.imported.basis == "clock"
     assert measurement.result.throughput.value == pytest.approx(32 * 8 / 0.25)

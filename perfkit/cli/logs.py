@@ -198,7 +198,8 @@ def export(measurements: Path, form: str, to: str | None) -> None:
             left_out += 1
     place = target or (measurements / FOLDER if single else measurements / "*" / FOLDER)
     count = len(found) - left_out
-    summary = f"{files} repeats of {count} measurement{'s' * (count != 1)} as {form}"
+    repeats, of = f"{files} repeat{'s' * (files != 1)}", f"measurement{'s' * (count != 1)}"
+    summary = f"{repeats} of {count} {of} as {form}"
     click.echo(f"{summary}: {place}")
     raise SystemExit(1 if left_out else 0)
 

@@ -316,13 +316,16 @@ def window_of(
         if protocol and all(found):
             return basis, protocol, [epoch for (epoch,) in found]
     ends = ", ".join(str(window["last"]) for window in epochs[0][0].windows[:8])
-    other = "" if requested else ", and the logs share no other window"
+    other = "" if requested else f", nor other steps{' that all share' if logs[1:] else ''}"
     if any(len(log.windows) > PRINTS for log in logs):
         other += f" (only the first {PRINTS:,} prints of a log are searched)"
+    remedy = f"give {'logs with the same prints, or ' if logs[1:] else ''}"
+    remedy += f"{'other ' if requested else ''}-p warmup_steps and -p measured_steps"
+    if logs[0].semantics.covers == "step" and epochs[0][0].windows[0]["at"] is None:
+        remedy = "a print of this format covers only its last step, so each step needs a print"
     problem = (
         f"the prints of these logs do not cover exactly steps {wanted.warmup_steps + 1} to "
-        f"{wanted.steps}{other}: the first log's prints end at {ends} …; give logs with the "
-        "same prints, or add -p warmup_steps and -p measured_steps"
+        f"{wanted.steps}{other}: the first log's prints end at {ends} …; {remedy}"
     )
     raise RequestError([problem])
 
