@@ -320,6 +320,7 @@ def test_the_reimport_command_has_the_given_format(mine, tmp_path):
     known |= {"accumulate": "1", "input": "dali", "device": "gpu"}
     known |= {"gpus": "1", "batch_size": "26"}
     measurement = import_logs([mine], known, tmp_path, user_format(REGEX, OPTIONS))
+    assert measurement.result.imported.format == "a custom format"
     words = command(measurement.result)
     assert f"--format-regex '{REGEX}' --format-options '{OPTIONS}'" in words
     assert all(f"-p {name} {value}" in words for name, value in known.items())

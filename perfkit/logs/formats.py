@@ -155,5 +155,4 @@ def user_format(regex: str, options: str = "") -> LogFormat:
     if problems:
         raise RequestError(problems)
     typed = {"--format-regex": regex} | ({"--format-options": options} if options else {})
-    name = "given on the command line"
-    return LogFormat(name, semantics, key="", line=pattern, options=typed, **named)
+    return LogFormat("a custom format", semantics, key="", line=pattern, options=typed, **named)
