@@ -17,12 +17,12 @@ import inspect
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 import nbformat
+from pydantic import TypeAdapter
 
 import perfkit
 from perfkit.cli import main
@@ -167,16 +167,17 @@ def formats_page() -> str:
     head = ("format", "framework", "rate", "a print covers", "counts", "data wait", "source")
     groups = [(f"`{name}`", text) for name, text in formats.COLUMNS.items()]
     options = [
-        (f"`{field.name}`", f"`{field.default}`")
-        for field in fields(formats.Semantics)
-        if field.default
+        (f"`{name}`", f"`{part['default']}`", kind(part).partition(" or ")[0])
+        for name, part in TypeAdapter(formats.Semantics).json_schema()["properties"].items()
+        if name != "source"
     ]
+    options += [("`unit`", "`samples/s`", "text"), ("`framework`", "", "text")]
     documents = "; ".join(dict.fromkeys(document["name"] for document in formats.DOCUMENTS))
     return page(
         "Log formats",
         "`perfkit audit` and `perfkit import` detect a file's format by its content and take "
         "the first format found; gzip and xz are unpacked.",
-        table(head, rows),
+        table(head, dict.fromkeys(rows)),
         f"Files that are one JSON object or one table: {documents}.",
         "## Custom formats",
         "`--format-regex` is a Python regular expression that matches a printed line. Its "
@@ -189,7 +190,7 @@ def formats_page() -> str:
             "unit=images/s'"
         ),
         table(("group", "content"), groups),
-        table(("option", "default"), options),
+        table(("option", "default", "allowed"), options),
     )
 
 

@@ -439,6 +439,30 @@ def test_a_sound_log_has_no_findings():
     assert findings_of(make_log(rows)) == {}
 
 
+def test_lines_of_single_steps_say_nothing_about_steps_without_a_line():
+    sampled = windows(20, rate=[200.0, 400.0] * 10).assign(first=lambda rows: rows["last"])
+    log = make_log(sampled, covers="step")
+    reference = recomputed(log)[0].reference
+    assert wording.range_words(reference) == "steps 30–120, 10 printed steps"
+    assert "mean_of_rates" not in findings_of(log)
+    assert "other_statistic" not in codes(claimed("2400.00", log).findings)
+
+
+def test_a_log_without_rates_and_batch_size_says_so(write):
+    done = run(write(SUITES["mmcv"].text(np.full(130, 0.5))))
+    assert re.findall(r"^    (\w+):", done.stdout, re.M) == ["no_batch_size", "constant_loss"]
+    assert "one device" not in done.stdout and "-p batch_size NUMBER" in done.stdout
+
+
+def test_timms_means_in_brackets_are_read(write):
+    """The value before them is of the last step alone."""
+    seconds = np.array([12.0, *[0.5] * 199])
+    rate = f"{BATCH / seconds.mean():.4f}"
+    done = run(write(SUITES["timm"].text(seconds)), "--claim", rate)
+    assert done.exit_code == 0
+    assert f"= samples / time (steps 1–200, 20 lines): {rate}" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("batch", "is_checked"),
     [({"batch_size": 15}, False), ({"batch_size": 8, "accumulate": 2}, True), ({}, True)],

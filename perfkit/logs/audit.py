@@ -96,6 +96,11 @@ class AuditedLog(Stored):
         return next((known[key] for key in product(of, periods) if key in known), None)
 
     @property
+    def has_rates(self) -> bool:
+        """Whether the log's prints have rates."""
+        return any(f.statistic not in (*TIMED, "reported") for f in self.figures)
+
+    @property
     def reference(self) -> Figure | None:
         """Samples / time over the protocol's steps or, if missing, over the nearest period."""
         return self.figure("protocol", "warm", "all")

@@ -17,6 +17,7 @@ from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures
 from perfkit.reference import SHAPES, cells_of, published
 from perfkit.request import RequestError, not_available
+from perfkit.results.schema import Finding
 from perfkit.text.terminal import plain
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -110,6 +111,9 @@ def audited(figures: Figures) -> AuditedLog:
     """Return the audit of a single log."""
     log = figures.log
     name = plain(portable(log.name))
+    findings = findings_of(name, figures)
+    if figures.rows and not figures.shown and not figures.samples:
+        findings.insert(0, Finding("no_batch_size", {}, name))
     return AuditedLog(
         name=name,
         sha256=log.sha256,
@@ -120,5 +124,5 @@ def audited(figures: Figures) -> AuditedLog:
         figures=figures.shown,
         reported={plain(r.name): plain(r.text) for r in log.reported if r.unit != "samples/s"},
         input_share=figures.input_share,
-        findings=findings_of(name, figures),
+        findings=findings,
     )

@@ -88,7 +88,7 @@ def check_claim(
         chance=chance,
         waterfall=waterfall(value, explanations, log),
     )
-    found = [*found, *_of_explanation(claim, log)]
+    found = [*found, *_of_explanation(claim, log, figures)]
     findings = [Finding(message.code, message.params, log.name) for message in found]
     return claim.model_copy(update={"findings": findings})
 
@@ -153,11 +153,12 @@ def waterfall(
     return found
 
 
-def _of_explanation(claim: Claim, log: AuditedLog) -> Iterator[Message]:
+def _of_explanation(claim: Claim, log: AuditedLog, figures: Figures) -> Iterator[Message]:
     if not claim.explanations:
         return
     best, reference = claim.explanations[0], claim.reference
     figure, share = best.figure, claim.reference_difference
+    reference = None if figures.is_sampled else reference
     if best.truncated:
         yield Message("truncated", {"value": best.value, "claimed": claim.text})
     if best.devices is not None:

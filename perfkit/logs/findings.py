@@ -78,7 +78,8 @@ def _storable(value: Any) -> Any:
 
 
 def _of_rows(rows: Columns, figures: Figures) -> Located:
-    steps = max((f.steps for f in figures.shown if f.period == "protocol"), default=0)
+    steps = int(rows["steps"][inside(rows, "protocol")].sum())
+    steps = max((f.steps for f in figures.shown if f.period == "protocol"), default=steps)
     if steps < END - WARMUP:
         yield None, Message("fewer_steps", {"steps": steps, "first": WARMUP + 1, "last": END})
     accuracy, rates = rows["accuracy"], rows["rate"]
@@ -99,6 +100,8 @@ def _of_pairs(figures: Figures) -> Located:
     figures of the same period must cover the same steps."""
     by: dict[Any, Figure] = {(f.statistic, f.period): f for f in figures.shown}
     for (code, *names), (limit, pairs) in PAIRS.items():
+        if code == "mean_of_rates" and figures.is_sampled:
+            continue
         for a, b in ((by.get(first), by.get(second)) for first, second in pairs):
             if a and b and (a.period != b.period or _steps(a) == _steps(b)):
                 rounding = a.rounding + b.rounding if code == "clock_differs" else 0.0

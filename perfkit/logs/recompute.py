@@ -187,6 +187,12 @@ class Figures:
         return int(self.rows["rank"][0]) if self.rows else -1
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether prints cover their last step alone and most leave out steps before it."""
+        apart = self.log.semantics.covers == "step" and bool(self.rows)
+        return apart and float((self.rows["first"] > self.rows["since"]).mean()) > 0.5
+
+    @property
     def input_share(self) -> float | None:
         """Data wait / time of all steps."""
         shares = (figure.wait_share for figure in self.shown if figure.period == "all")

@@ -70,13 +70,16 @@ def range_words(figure: Figure) -> str:
         return label("figure", "line", line=figure.line)
     if figure.statistic in ("last print", "first print", "maximum"):
         return label("figure", "one line")
-    words = []
-    if figure.first is not None:
+    words, lines = [], "lines"
+    if figure.first is not None and figure.last is not None:
+        # Each line is of one step, and steps between them are not printed.
+        is_sampled = figure.prints == figure.steps < figure.last - figure.first + 1
+        lines = "printed steps" if is_sampled else lines
         steps = "steps of epochs" if figure.epochs > 1 else "steps"
         words.append(label("figure", steps, **figure.model_dump()))
         if figure.period in LABELS["period"]:
             words.append(label("period", figure.period))
-    return ", ".join([*words, label("figure", "lines", prints=figure.prints)])
+    return ", ".join([*words, label("figure", lines, prints=figure.prints)])
 
 
 def figure_words(figure: Figure) -> str:
