@@ -23,6 +23,7 @@ from perfkit.results.schema import Failure as Failed
 from perfkit.results.schema import InputData
 from perfkit.results.store import read_result
 from perfkit.statistics import Estimate, ratio_interval
+from perfkit.text.terminal import wrapped
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
 """Throughputs of five similar repeats."""
@@ -502,6 +503,14 @@ def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
     names = [name for name in (found.a.name, found.b.name) if len(name) > 60]
     lines = [line for line in str(found).splitlines() if not any(n in line for n in names)]
     assert max(map(len, lines)) <= 80
+
+
+def test_a_command_is_never_broken():
+    command = "perfkit verify resnet50 --frameworks paddle,torch" + " -p image_size 32" * 3
+    options = " ".join(f"--across {key}" for key in KEYS[:9])
+    for before, whole in (("same work: not verified;", command), ("", command), ("", options)):
+        lines = wrapped(f"{before} {whole}".strip(), "  ").splitlines()
+        assert lines[-1].strip() == whole and len(lines) == 1 + bool(before)
 
 
 def test_the_json_holds_the_whole_comparison(files, tmp_path):

@@ -1,6 +1,5 @@
 """`perfkit compare`, `history`, `verify` and `diagnose`."""
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +172,11 @@ def diagnose(model: str, values: options.Values) -> None:
     from perfkit.diagnosis import diagnose as diagnosed
     from perfkit.diagnosis import diagnosis_lines
     from perfkit.report.measurement import write_measurement
+    from perfkit.text.terminal import wrapped
 
     planned = plan(model, values)
     measurement, diagnosis = diagnosed(planned.config, planned.protocol, options.print_step)
     write_measurement(measurement)
     for line in diagnosis_lines(diagnosis, measurement.result.config).values():
-        click.echo(textwrap.fill(line, 79, subsequent_indent="  "))
+        click.echo(wrapped(line))
     click.echo(measurement.page_file)

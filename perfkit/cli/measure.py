@@ -3,7 +3,6 @@
 import shlex
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 
 import click
@@ -37,6 +36,7 @@ def run(model: str, values: options.Values) -> None:
     from perfkit.request.checks import read_environment
     from perfkit.request.hosts import own_index
     from perfkit.results.store import Measurement, Store, make_folder
+    from perfkit.text.terminal import wrapped
 
     config = planned.config
     by_hand = config.launcher == "manual"
@@ -76,7 +76,7 @@ def run(model: str, values: options.Values) -> None:
     measurement = Measurement.read(folder)
     click.echo(number_words(measurement.result), err=True)
     warned = warning_words(measurement)
-    click.echo(textwrap.fill(f"{warned[0].upper()}{warned[1:]}", 79), err=True)
+    click.echo(wrapped(f"{warned[0].upper()}{warned[1:]}"), err=True)
     click.echo(store.page_file)
 
 
@@ -150,13 +150,14 @@ def doctor(model: str, values: options.Values) -> None:
     except RequestError as error:
         options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
     from perfkit.driver.doctor import examine_plan
+    from perfkit.text.terminal import wrapped
 
     words = {None: "-   ", True: click.style("ok  ", fg="green")}
     words[False] = click.style("FAIL", fg="red")
     failed = []
     for check in examine_plan(planned):
-        text = textwrap.fill(f"{check.subject}: {check.seen}", 74, subsequent_indent=" " * 6)
-        click.echo(f"{words[check.well]}  {text}")
+        text = wrapped(f"{check.subject}: {check.seen}", " " * 6)
+        click.echo(f"{words[check.well]}  {text.lstrip()}")
         failed += [check.subject] if check.well is False else []
     if failed:
         options.fail(f"Not ready: resolve {', '.join(dict.fromkeys(failed))}.", 1)

@@ -1,5 +1,6 @@
 """Text and tables wrapped for a terminal."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from io import StringIO
@@ -7,18 +8,22 @@ from pathlib import Path
 from typing import Any
 
 WIDTH = 80
+COMMAND = re.compile(r"perfkit [a-z]+ .*|(--\w+ \w+ ?)+$")
+"""A command or its options, up to the end of a text."""
 
 
 def wrapped(line: str, indent: str = "") -> str:
-    """Wrap `line` at WIDTH with `indent`; long words stay whole."""
+    """Wrap `line` at WIDTH with `indent`; long words and commands stay whole, so that they can
+    be pasted."""
+    space, kept = " ", "\N{NO-BREAK SPACE}"
     return textwrap.fill(
-        line,
+        COMMAND.sub(lambda found: found[0].replace(space, kept), line),
         WIDTH,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
-    )
+    ).replace(kept, space)
 
 
 def tabulated(
