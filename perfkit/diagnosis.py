@@ -280,8 +280,8 @@ def _inputs_alone(
 
 
 def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
-    """Return the sentences of a diagnosis by code: the measured parts, the verdict with its
-    interval, remedies, the parts of a step."""
+    """Return the sentences of a diagnosis by code: the verdict, the ratio with its interval,
+    the measured parts, remedies, the parts of a step."""
     low, high = map(percent, found.interval)
     ends = {"level": percent(found.interval_level, 4), "low": low, "high": high}
     interval = _("%(level)s interval %(low)s to %(high)s") % ends
@@ -299,20 +299,21 @@ def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
         "depth": found.enough and found.enough.depth,
         **{name: percent(s / found.step_parts.step, 2) for name, s in parts.items()},
     }
-    lines = {}
+    lines = dict.fromkeys(_codes(found, c), "")
     for alone in found.input_alone:
         line = values | {"count": alone.count, "rate": number(alone.throughput)}
         lines[f"input_alone_{alone.count}"] = _(DIAGNOSIS["input_alone"]) % line
-    return lines | {code: _(DIAGNOSIS[code]) % values for code in _codes(found, c)}
+    return {code: line or _(DIAGNOSIS[code]) % values for code, line in lines.items()}
 
 
 def _codes(found: Diagnosis, c: Config) -> Iterator[str]:
-    """Yield the codes of all sentences but `input_alone`."""
+    """Yield the codes of all sentences, in order."""
+    yield from (found.verdict, found.method)
+    if found.ratio > 1 + SLIGHT:
+        yield "disturbed"
+    yield from (f"input_alone_{alone.count}" for alone in found.input_alone)
     yield from ("compute_alone", "both")
     yield from (f"reused_{part.replace(' ', '_')}" for part in found.reused or ())
-    yield found.verdict
-    if found.method != "pairs":
-        yield "drift"
     yield "cost"
     if found.verdict == "undecided":
         yield "more_repeats"
