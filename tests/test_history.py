@@ -1,6 +1,7 @@
 """Series of measurements: where their level changes, without false alarms from noise."""
 
 import json
+import re
 import shutil
 from random import Random
 
@@ -93,18 +94,28 @@ def test_a_series_joins_worker_environments_and_names_their_changes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("levels", "regressed"),
+    ("levels", "regressed", "lower"),
     [
-        ([100] * 8 + [94], True),
-        ([100] * 8 + [94] * 2, True),
-        ([100] * 8 + [94] * 3, False),
-        ([100] * 8 + [106], False),
-        ([100] * 9, False),
+        ([100] * 8 + [94], True, False),
+        ([100] * 8 + [94] * 2, True, False),
+        ([100] * 8 + [94] * 3, False, True),
+        ([100] * 8 + [94] * 4 + [100] * 4, False, False),
+        ([100] * 8 + [106], False, False),
+        ([100] * 9, False, False),
     ],
 )
-def test_a_regression_is_a_drop_within_the_last_two_measurements(tmp_path, levels, regressed):
+def test_a_regression_is_a_drop_within_the_last_two_measurements(
+    tmp_path, monkeypatch, levels, regressed, lower
+):
+    monkeypatch.setattr("perfkit.report.site.SUMMARY_PAGES", ["history"])
     found = history_of(tmp_path, *series(levels))
     assert found.regressed == found.series[0].regressed == regressed
+    # An older drop is no regression, but it is not called well either.
+    write_summary(Summary.read(tmp_path / "outputs"), "en")
+    page = (tmp_path / "outputs" / "history" / "report.html").read_text()
+    for text in (str(found), page):
+        assert bool(re.search(r"a lower level .× 0.9\d+. began 3 meas", text)) == lower
+    assert (">▲<" in page) == lower
 
 
 def test_the_newest_measurement_is_compared_with_the_previous_one(tmp_path):

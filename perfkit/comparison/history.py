@@ -77,6 +77,10 @@ class Series(Stored):
     newest: Newest
     regressed: bool
 
+    def fall(self, threshold: float) -> Change | None:
+        """Return the last change of level if it was a drop by more than `threshold`."""
+        return next((c for c in self.changes[-1:] if c.ratio < 1 - threshold), None)
+
     @property
     def levels(self) -> Iterator[tuple[int, int]]:
         """Yield the first and the last index of each level's measurements."""
