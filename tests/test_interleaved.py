@@ -477,6 +477,9 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     (tmp_path / other / "result.json").unlink()
     write_site(tmp_path, lambda _done: None)
     assert f"{other}/result.json: No such file" in page(tmp_path)
+    caution = "Caution: see the warnings of seed=1 (wide_interval), seed=2 (wide_interval)."
+    for text in (page(tmp_path), words(read_comparison(comparison))):
+        assert f"pairs are enough. {caution}" in text
     assert "1.191" in page(tmp_path) and f'href="../../{base}/report.html"' in page(tmp_path)
 
 

@@ -16,7 +16,7 @@ from perfkit.statistics import fewest_values
 from perfkit.text import format
 from perfkit.text.format import FRAMEWORK_NAMES, interval, number, percent
 from perfkit.text.language import gettext as _
-from perfkit.text.messages import COMPARISON, coded
+from perfkit.text.messages import COMPARISON, coded, worst_first
 from perfkit.text.terminal import laid_out, plain, tabulated
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).with_name("terminal.txt.j2")
 SHOWN = 10
 """Most names of a kind that are shown; the JSON has all."""
+WORST = 2
+"""Most warnings of a side that are named beside a verdict."""
 VERDICTS: dict[Verdict, str] = {
     "faster": "faster",
     "slower": "slower",
@@ -64,6 +66,23 @@ def as_text(macro: str, shown: Any) -> str:
 
 def why_no_number(failure: "Failure | None") -> str:
     return coded(failure) if failure else "not finished"
+
+
+def caution(pair: "PairResult", a: str, b: str) -> str:
+    """Return a sentence with the worst warnings of each side; empty without warnings."""
+    sides = [
+        f"{name} ({', '.join(worst_first(side.warnings)[:WORST])})"
+        for name, side in ((a, pair.a), (b, pair.b))
+        if side.warnings
+    ]
+    return _(COMPARISON["warned"]) % {"sides": ", ".join(sides)} if sides else ""
+
+
+def verdict_sentences(
+    pair: "PairResult", level: float, threshold: float, a: str, b: str
+) -> str:
+    """Return the verdict on a pair and the caution about its warnings."""
+    return f"{verdict_sentence(pair, level, threshold, a, b)} {caution(pair, a, b)}".rstrip()
 
 
 def verdict_sentence(pair: "PairResult", level: float, threshold: float, a: str, b: str) -> str:
@@ -152,6 +171,8 @@ def notes(comparison: "Comparison") -> Iterator[str]:
                 found[f"{name} is partial: {side.n} of {side.repeats} repeats"] += 1
         if len(pairs) > 1 and pair.verdict == "undecided":
             found[verdict_sentence(pair, comparison.level, 0, "A", "B").rstrip(".")] += 1
+        if len(pairs) > 1 and (warned := caution(pair, "A", "B")):
+            found[warned.rstrip(".")] += 1
     for note, times in found.items():
         of = "all" if times == len(pairs) else f"{times} of"
         yield note if len(pairs) == 1 else f"{note} ({of} {len(pairs)} pairs)"
