@@ -16,7 +16,7 @@ from scipy.stats import mannwhitneyu
 import perfkit
 from perfkit.analysis.ratios import verdict
 from perfkit.cli import main
-from perfkit.comparison.keys import HARDWARE, KEYS
+from perfkit.comparison.keys import HARDWARE, KEYS, format_pair
 from perfkit.comparison.stored import Comparison
 from perfkit.config import ROOT
 from perfkit.results.schema import Failure as Failed
@@ -287,6 +287,9 @@ def test_long_values_are_shown_where_they_differ(sides):
     facts = [{"gpu_topology": matrix + end} for end in ("PIX", "NODE")]
     message = refused(*sides(*([measured(BASE, facts=changes)] for changes in facts)))
     assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", message)
+    common = ", ".join(f"variable{number}=1" for number in range(9))
+    assert format_pair("x", f"A=5, {common}, B=None", common) == "A=5, B=None | –"
+    assert format_pair("x", f"A=5, {common}", f"A=6, {common}, C=7") == "A=5 | A=6, C=7"
 
 
 def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):

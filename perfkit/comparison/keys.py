@@ -108,13 +108,17 @@ def format_pair(key: str, one: Value, other: Value) -> str:
 
 
 def contrasted(key: str, one: Value, other: Value, width: int = WIDTH) -> list[str]:
-    """Return two values as texts, in full if they are short; else `width` characters from
-    shortly before their first difference."""
+    """Return two values as texts, in full if they are short; of longer lists, the items that
+    differ, of others `width` characters from shortly before their first difference."""
     names = key == "gpus" and any("; " in str(value) for value in (one, other))
     texts = [
         plain(column_value("environment.gpus", value) if names and value else one_line(value))
         for value in (one, other)
     ]
+    items = [text.split(", ") for text in texts]
+    only = [[i for i in own if i not in rest] for own, rest in (items, items[::-1])]
+    if max(map(len, texts)) > width and max(map(len, items)) > 1 and any(only):
+        return [", ".join(each) or "–" for each in only]
     alike = [*takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))]
     start = max(0, len(alike) - width // 4) if max(map(len, texts)) > width else 0
     end = start + width

@@ -121,7 +121,7 @@ def chart(series: Series) -> Figure:
             if facts:
                 axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
                 _before, after = contrasted(facts[0], *point.changes[facts[0]], width=16)
-                text = f"{plain(facts[0])} {after}"
+                text = f"{plain(facts[0])} {format.shortened(after, 18)}"
                 look: dict[str, Any] = {"color": INK, "rotation": 90, "size": 7}
                 axes.text(x - 0.45, 0.02, text, transform=axes.get_xaxis_transform(), **look)
         values = points["throughput"]
