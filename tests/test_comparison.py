@@ -419,13 +419,13 @@ def test_a_published_number_is_compared_only_with_its_configuration(kept):
 def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
     copy = tmp_path / "base.json"
     copy.write_text(Path(files[0], "result.json").read_text())
-    names = [f"{files[0]}/result.json", files[0], "label:base", "base"]
+    names = [f"{files[0]}/result.json", files[0], Path(files[0]).name, "label:base", "base"]
     copied, *found = [perfkit.compare(name, "new", outputs=kept) for name in (copy, *names)]
     (pair,) = found[0].pairs
     assert all(comparison.pairs == [pair] for comparison in found)
     assert copied.pairs[0].ratio == pair.ratio
     assert copied.pairs[0].a.warnings == [*pair.a.warnings, "raw_steps_unreadable"]
-    taken = ["result", "result", "result", "label", "label"]
+    taken = ["result", "result", "result", "result", "label", "label"]
     assert [comparison.a.taken_as for comparison in (copied, *found)] == taken
 
 

@@ -41,6 +41,7 @@ def compare(
                      label: alone selects measurements without a label
       a file         a result.json, under any name
       a folder       of one or several measurements
+      an id          the folder of a measurement under --outputs
       a table        published numbers: fleetx-resnet50, dlperf-resnet50 …
       NAME           the same as label:NAME
 

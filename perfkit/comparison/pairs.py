@@ -80,12 +80,15 @@ def source(name: str, outputs: str | Path) -> Source:
     """Return the source that `name` means, the first of:
 
     `label:NAME`, the measurements under `outputs` with this label, or without a label if NAME
-    is empty; a result.json; a folder of one or many measurements; a published table; a label.
-    A relative path starts at the checkout. Raises ComparisonError if there is none.
+    is empty; a result.json; a folder of one or many measurements; the id of a measurement under
+    `outputs`; a published table; a label. A relative path starts at the checkout. Raises
+    ComparisonError if there is none.
     """
     if name.startswith(LABEL):
         return _labelled(name.removeprefix(LABEL), outputs, [])
     path, left_out = resolved_path(name), list[str]()
+    below = resolved_path(str(outputs)) / name
+    path = below if not path.exists() and Store(below).result_file.is_file() else path
     file = path if path.is_file() else Store(path).result_file
     if file.is_file():
         try:
