@@ -63,7 +63,8 @@ class Commands(click.Group):
             if not error.filename:
                 raise
             # A failing disk, or a folder removed during the run.
-            fail(f"{portable(str(error))}\nStored results are kept.", 1)
+            problem = f"{error.filename}: {error.strerror}"
+            fail(f"{portable(problem)}\nStored results are kept.", 1)
 
 
 @click.group(

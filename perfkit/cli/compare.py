@@ -65,7 +65,8 @@ def compare(
             raise RequestError([problem])
         _compare_live(names, values, file, **shares)
     if values or len(names) != 2:
-        raise ComparisonError(["give two names, A and B; -p is for --live"])
+        only_live = "; -p is for --live" if values else ""
+        raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = (p if resolved_path(p := typed_path(name)).exists() else name for name in names)
     found = compared(a, b, across=across, outputs=outputs, **shares)
     options.print_result(found, file)

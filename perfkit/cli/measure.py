@@ -204,8 +204,8 @@ def samples(
     found = f"{count} {facts.sample}s"
     found += f" of {size} tokens" if facts.sample == "sequence" else ""
     if not digest(config):
-        making = data.make(path, count, size)
-        with click.progressbar(making, count, "Sample data", file=sys.stderr) as bar:
+        making, shown = data.make(path, count, size), options.progress_file()
+        with click.progressbar(making, count, "Sample data", file=shown) as bar:
             found += f", {sum(bar) / 1e6:.1f} MB"
         found += f", from {data.source}" if data.source else ""
         click.echo(f"{portable(str(path))}: {found}")
@@ -248,7 +248,8 @@ def report(outputs: Path) -> None:
 
     if not outputs.is_dir():
         raise RequestError([f"OUTPUTS: {outputs} is not a folder; measure first: make report"])
-    with click.progressbar(length=parts(outputs), label="Pages", file=sys.stderr) as bar:
+    shown = options.progress_file()
+    with click.progressbar(length=parts(outputs), label="Pages", file=shown) as bar:
         index, left_out = write_site(outputs, bar.update)
     for reason in left_out:
         options.print_error(f"left out: {reason}")

@@ -1,9 +1,11 @@
 """Options, arguments and output shared by several commands."""
 
+import sys
 import textwrap
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 from click.core import ParameterSource
@@ -26,10 +28,13 @@ Values = dict[str, Any]
 
 
 def separated(arguments: list[str]) -> list[str]:
-    """Return the arguments with each `-p NAME=VALUE` split into `-p NAME VALUE`."""
+    """Return the arguments with each `-p NAME=VALUE` split into `-p NAME VALUE`. Raises
+    UsageError for a last NAME without a value."""
     found: list[str] = []
     for argument in arguments:
         found += argument.split("=", 1) if found[-1:] == ["-p"] else [argument]
+    if found[-2:-1] == ["-p"]:
+        raise click.UsageError(f"-p {found[-1]}: no value; -p NAME=VALUE or -p NAME VALUE")
     return found
 
 
@@ -117,6 +122,12 @@ def load(outputs: str | Path) -> "pd.DataFrame":
     for reason in frame.attrs["unreadable"]:
         print_error(f"left out: {reason}")
     return frame
+
+
+def progress_file() -> TextIO:
+    """Return the file for a progress bar: stderr, or none if that is no terminal, where click
+    would print the bar's label alone."""
+    return sys.stderr if sys.stderr.isatty() else StringIO()
 
 
 def print_step(text: str) -> None:

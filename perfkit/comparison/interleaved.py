@@ -180,7 +180,8 @@ def plan_interleaved(
         values, problems = _parsed(word, shared)
         variants[portable(word)] = values
         try:
-            named.append((word, plan(model, {**shared, **values})))
+            found = plan(model, {**shared, **values})
+            named += [] if problems else [(word, found)]
         except RequestError as error:
             problems += error.problems
         wrong.append(problems)
