@@ -209,7 +209,7 @@ def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
     process = subprocess.Popen([*COMMAND, str(file)], stderr=subprocess.PIPE, text=True)
     while not list((tmp_path / "outputs").glob("*/repeats/1/*.jsonl")):
         time.sleep(0.1)
-        assert process.poll() is None
+        assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     _out, output = process.communicate(timeout=30)
     assert process.returncode == 1
