@@ -46,6 +46,7 @@ def test_an_undisturbed_measurement_has_no_warning():
     [
         ([100.0], "single_repeat", {}),
         ([90.0, 110.0, 95.0, 105.0, 100.0], "wide_interval", {"share": 0.2}),
+        ([74.0, 126.0, 80.0, 120.0, 100.0], "very_wide_interval", {"share": 0.52}),
         ([*QUIET[:6], 103.0], "outlier", {"repeats": [7], "shares": [0.03]}),
         # Far from the median only relative to a tiny spread.
         ([100.0, 100.01, 100.02, 99.99, 100.5], None, None),
@@ -79,6 +80,13 @@ def test_suspicious_throughputs_give_warnings(values, code, params):
 )
 def test_implausible_training_gives_a_warning(name, changes):
     assert names(changed(measured(QUIET), **changes)) == [name]
+
+
+@pytest.mark.parametrize(("warmup", "found"), [(14, []), (15, ["last_loss"])])
+def test_a_few_steps_do_not_show_a_divergence(warmup, found):
+    diverged = changed(measured(QUIET, measured_steps=5, warmup_steps=warmup), loss_last=17.6)
+    assert names(diverged) == found
+    assert WARNINGS["last_loss"]["severity"] == "error"
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,15 @@ ROUNDING = 0.01
 FEWEST_GUESSES = 16
 """The first loss of fewer predictions depends on chance: of untrained VGG-16 networks, 17 % are
 outside the plausible range with a single image, 3 % with 4, fewer than 0.1 % with 16."""
+FEWEST_UPDATES = 20
+"""Fewer steps do not show a divergence: the loss may overshoot until a momentum of 0.9 has its
+full strength, 88 % of it after 20 updates."""
 
 
 def untrained_losses(model: str) -> tuple[float, float]:
     """Return the lowest and the highest plausible first loss. An untrained network guesses: all
-    choices of each part of its cross entropy are equally likely. No training should end above
-    the highest."""
+    choices of each part of its cross entropy are equally likely. No training of FEWEST_UPDATES
+    should end above the highest."""
     guess = sum(map(log, MODELS[model].choices))
     return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
 
@@ -87,8 +90,8 @@ def accuracy_is_possible(seen: Evaluation) -> bool:
     return least - ROUNDING <= seen.accuracy <= 1 and seen.accuracy >= 0
 
 
-WIDE = 0.05
-"""Share of the median above which an interval is called wide."""
+WIDE, VERY_WIDE = 0.05, 0.5
+"""Shares of the median above which an interval is called wide, or says little."""
 FEWER_MULTIPLICATIONS = 4.0
 """Factor by which fast algorithms reduce the multiplications of 3x3 convolutions (Winograd's
 F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may exceed 100 % of the peak.
@@ -193,7 +196,9 @@ def _about_throughputs(result: Result) -> Iterator[Message]:
     if len(values) == 1:
         yield Message("single_repeat", {})
     width = result.throughput.relative_width if result.throughput else None
-    if width is not None and width > WIDE:
+    if width is not None and width > VERY_WIDE:
+        yield Message("very_wide_interval", {"share": width})
+    elif width is not None and width > WIDE:
         yield Message("wide_interval", {"share": width})
     # On a quiet machine, an outlier by z-score may still differ by a negligible share.
     usual = median(values) if values else 0.0
@@ -275,11 +280,12 @@ def _about_losses(result: Result) -> Iterator[Message]:
     low, high = untrained_losses(config.model)
     firsts = {r.index: r.loss_first for r in repeats if r.loss_first is not None}
     lasts = {r.index: r.loss_last for r in repeats if r.loss_last is not None}
+    trained = {r.index for r in repeats if result.steps(r) >= FEWEST_UPDATES}
     odd = [loss for loss in firsts.values() if not low <= loss <= high]
     # The losses are those of rank 0.
     if odd and not has_few_guesses(config.model, config.samples_per_step):
         yield Message("first_loss", {"loss": odd[0], "low": low, "high": high})
-    if (worst := max(lasts.values(), default=low)) > high:
+    if (worst := max((lasts[k] for k in lasts.keys() & trained), default=low)) > high:
         yield Message("last_loss", {"loss": worst, "high": high})
     common = sorted(firsts.keys() & lasts.keys()) if result.protocol.steps > 1 else []
     rises = {k: lasts[k] - firsts[k] for k in common}
