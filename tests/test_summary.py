@@ -8,6 +8,7 @@ import nbformat
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
+from filelock import FileLock
 from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 from test_diagnosis import made as diagnosis
@@ -18,8 +19,9 @@ from perfkit.config import ROOT
 from perfkit.diagnosis import FILE
 from perfkit.report import summary as sections
 from perfkit.report.section import Picture
+from perfkit.report.site import write_index
 from perfkit.report.summary import Summary
-from perfkit.results.store import Measurement, ResultError
+from perfkit.results.store import Measurement, ResultError, Store
 from perfkit.statistics import ratio_interval
 from perfkit.text.language import in_language
 
@@ -324,6 +326,19 @@ def test_cells_show_failed_and_partial_measurements(tmp_path):
     assert [row["Paddle"].strip() for row in rows][::2] == ["–", "failed: out_of_memory"]
     assert rows[1]["Paddle"].endswith("partial: 2 of 7 repeats, timeout")
     assert all(cell for row in rows for cell in row.values())
+
+
+def test_a_measurement_in_progress_is_running(tmp_path):
+    result = measured([10.0])
+    begun = {"status": "partial", "protocol": result.protocol.model_dump() | {"repeats": 2}}
+    summary = read(tmp_path, result.model_validate(result.model_dump() | begun))
+    with FileLock(Store(tmp_path / summary.measurements["folder"][0]).lock_file):
+        (row,) = only_table(sections.fastest(summary))
+        assert row["Paddle"].endswith("running: 1 of 2 repeats")
+        assert '<span class="running">running' in write_index(tmp_path).read_text()
+    (row,) = only_table(sections.fastest(summary))
+    assert row["Paddle"].endswith("partial: 1 of 2 repeats")
+    assert '<span class="partial">partial' in write_index(tmp_path).read_text()
 
 
 def test_interval_and_n_are_on_a_separate_line(tmp_path):

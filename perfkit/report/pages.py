@@ -9,6 +9,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,12 @@ from perfkit.reference.matches import difference_words
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import COLOURS, INK
 from perfkit.results.frames import topology_size
-from perfkit.results.store import NOTEBOOK, open_stored, read_file, write_atomically
+from perfkit.results.store import NOTEBOOK, Store, open_stored, read_file, write_atomically
 from perfkit.statistics import median
 from perfkit.text import format, language, messages
 from perfkit.text.language import file_name
 from perfkit.text.language import gettext as _
+from perfkit.text.language import gettext_noop as later
 
 TAGS = (
     "a abbr b blockquote br caption code dd details div dl dt em h1 h2 h3 h4 hr i li ol p pre "
@@ -129,10 +131,20 @@ def page_warnings(page: Path) -> list[str] | None:
     return messages.worst_first(codes) if {*codes} <= {*messages.WARNINGS} else None
 
 
+def state(folder: Path, status: str) -> str:
+    """Return the status, or "running" if a process holds a partial measurement's lock, which is
+    looked up: acquiring it, if only for a moment, could turn away a measurement."""
+    if status == "partial":
+        with suppress(OSError):
+            lock = f":{Store(folder).lock_file.stat().st_ino} "
+            return later("running") if lock in Path("/proc/locks").read_text() else status
+    return status
+
+
 FUNCTIONS = (
     *(difference_words, file_name, format_pair, has_page, labels, median),
     *(messages.coded, messages.sentence, messages.severity, messages.worst_first),
-    *(page_address, page_warnings, topology_size),
+    *(page_address, page_warnings, state, topology_size),
 )
 """Functions that templates call by name."""
 TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
