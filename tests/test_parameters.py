@@ -198,7 +198,7 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
             "include: {'gpus': 1, 'seed': 1} matches nothing in the matrix",
         ),
         ("matrix: {gpus: [8]}\ninclude: [{gpus: 8}]", "{'gpus': 8} adds nothing to the matrix"),
-        ("matrix: {gpus: [8, 8]}", "the same configuration twice"),
+        ("matrix: {gpus: [8, 8]}", "matrix.gpus: 8 is given twice"),
         ("include: [{gpus: 8}, {gpus: 8}]", "the same configuration twice"),
         ("matrix: {gpus: [8]}\nexclude: [{gpus: 8}]", "no configuration is left"),
         ("parameters: {gpus: 8}\nmatrix: {gpus: [1]}", "gpus is given here and in line"),
@@ -249,11 +249,26 @@ def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, messa
         read_jobs(sweep_file("", notebook), {}, "slurm")
 
 
-def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file):
-    file = sweep_file("parameters: {gpu: 8,\n batch_size: 0}\nmatrix: {seeds: [1]}")
-    expected = r"(?s):2: parameters\.gpu: .*:3: batch_size: 0 .*:4: matrix\.seeds: "
-    with pytest.raises(SweepError, match=expected):
-        read_jobs(file, {}, "slurm")
+@pytest.mark.parametrize(
+    ("notebook", "text", "places"),
+    [
+        (
+            "notebook: resnet50\n",
+            "parameters: {gpu: 8,\n batch_size: 0}\nmatrix: {seeds: [1]}",
+            ["1: gpus", "2: parameters.gpu", "3: batch_size", "4: matrix.seeds"],
+        ),
+        (
+            "notebok: resnet50\n",
+            "paramters: {image_size: 3, gpus: 1}\nmatrix:\n batchsize: [1, 2]\n input: [foo]",
+            ["1: notebok", "2: paramters", "2: image_size", "4: matrix.batchsize", "5: input"],
+        ),
+        ("notebok: resnet50\n", "notebook: resnet50\nparameters: {gpus: 1}", ["1: notebok"]),
+    ],
+)
+def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file, notebook, text, places):
+    with pytest.raises(SweepError) as refused:
+        read_jobs(sweep_file(text, notebook), {}, "slurm")
+    assert [":".join(p.split(":", 3)[1:3]) for p in refused.value.problems] == places
 
 
 def test_a_missing_binary_or_irregular_file_is_rejected_by_name(tmp_path):

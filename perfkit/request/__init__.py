@@ -82,8 +82,13 @@ def not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
 
 def suggest(word: object, words: Iterable[Any]) -> str:
     """Return "; did you mean …?" with the closest of `words`; empty if none is close."""
+    close = nearest(word, words)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def nearest(word: object, words: Iterable[Any]) -> list[str]:
+    """Return the closest of `words`; empty if none is close."""
     known = [str(known_word) for known_word in words]
     # fp16 stands for pure_fp16 rather than bf16, which is equally close by its letters.
     longer = [name for name in known if name.endswith(f"_{word}")]
-    close = longer or difflib.get_close_matches(str(word), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return (longer or difflib.get_close_matches(str(word), known))[:1]

@@ -8,18 +8,18 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 
 from perfkit.config import ROOT, parameters
-from perfkit.request import RequestError, suggest
+from perfkit.request import RequestError, nearest, suggest
 
 MOST_DEPTH, MOST_CONFIGURATIONS, MOST_BYTES = 8, 10_000, 256 * 1024
 PARAMETERS = ROOT / "parameters"
 SCALAR = (str, int, float, type(None))
 WORDS = {
-    "extra_forbidden": "no such name",
     "missing": "is missing",
     "dict_type": "must hold names with values: check the indentation",
     "list_type": "must be a list: [A, B]",
@@ -135,14 +135,13 @@ def read_sweep(
     can't be read.
     """
     file = _File(load_yaml(Path(path)))
+    file.correct_sections()
     try:
         sweep = Sweep.model_validate(file.content)
     except ValidationError as error:
         for item in error.errors():
             place = tuple(part for part in item["loc"] if part != "[key]")
             message = WORDS.get(item["type"], item["msg"])
-            if item["type"] == "extra_forbidden":
-                message += suggest(place[-1], Sweep.model_fields)
             file.refuse(place, ": ".join(filter(None, [".".join(map(str, place)), message])))
         return [], file.problems
     model = {"model": file.line("notebook")}
@@ -173,6 +172,16 @@ class _File:
                 break
             line, content = positions[part][0] + 1, content[part]
         return line
+
+    def correct_sections(self) -> None:
+        """Refuse unknown sections. Each becomes the section with the nearest name, so that the
+        errors in it and those that depend on it are found too."""
+        content = self.content if isinstance(self.content, CommentedMap) else CommentedMap()
+        for name in [n for n in content if isinstance(n, str) and n not in Sweep.model_fields]:
+            self.refuse((name,), f"{name}: no such name{suggest(name, Sweep.model_fields)}")
+            value = content.pop(name)
+            for near in nearest(name, Sweep.model_fields.keys() - content.keys()):
+                content[near], content.lc.data[near] = value, content.lc.data[name]
 
     def refuse(self, place: tuple[str | int, ...], message: str) -> None:
         self.add(Problem(self.line(*place), message))
@@ -216,6 +225,10 @@ class _File:
             [self.setting(name, v, "matrix", name, k) for k, v in enumerate(values)]
             for name, values in sweep.matrix.items()
         ]
+        for name, items in sweep.matrix.items():
+            for k, item in enumerate(items):
+                if item in items[:k]:
+                    self.refuse(("matrix", name, k), f"matrix.{name}: {item!r} is given twice")
         kept = cells = [*map(_merged, product(*axes))] if axes or not sweep.include else []
         for index, values in enumerate(sweep.exclude):
             for name, value in values.items():
