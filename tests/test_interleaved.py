@@ -552,6 +552,16 @@ def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(clock):
             assert clock.left == left
 
 
+def test_a_kernel_shows_a_state_once(clock):
+    with clock.start(Progress(2, 10, "images/s")) as progress:
+        progress.in_kernel = True
+        for clock.now, step in ((10, 0), (20, 0), (30, 1), (30.5, 2), (40, 2), (50, 2)):
+            progress.show(1, step, None)
+        progress.show(1, 10, None, last=True)
+        shown = re.findall(r"\rrepeat 1/2 (.*?) -", clock.terminal.getvalue())
+        assert shown == ["starting", "step 1/10", "step 2/10", "step 10/10"]
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """Starts a progress bar on a terminal with the time `now`; `left` is its time left."""

@@ -75,6 +75,7 @@ class Progress:
         self.variants = variants or [""]
         self.variant = self.variants[0]
         self.throughputs: dict[str, float] = {}
+        self.shown = ("", 0)
 
     def __enter__(self) -> Self:
         ipython = sys.modules.get("IPython")
@@ -128,22 +129,26 @@ class Progress:
             self.throughputs[self.variant] = throughput
         known = self.throughputs.get(self.variant)
         rate = f"{known:.4g} {self.unit}" if known else f"- {self.unit}"
-        at = f"warm-up step {warmup_step}" if warmup_step else f"step {step}/{self.steps}"
+        at = f"step {step}/{self.steps}" if step else "starting"
+        at = f"warm-up step {warmup_step}" if warmup_step else at
         text = f"repeat {repeat}/{self.repeats} {at} {rate}"
         before = (repeat - 1) * len(self.variants) + self.variants.index(self.variant)
         self.bar.total = self.repeats * len(self.variants) * self.steps
         if not self.throughputs and not step:
             # Repeats of an earlier run do not predict the time left.
             self.bar.initial = self.bar.n = before * self.steps
-        self._show(f"{self.variant:.24} {text}".lstrip(), before * self.steps + step)
-        if last:
-            self.bar.refresh()
+        self._show(f"{self.variant:.24} {text}".lstrip(), before * self.steps + step, last)
 
-    def _show(self, text: str, done: int) -> None:
-        if self.bar.disable:
+    def _show(self, text: str, done: int, last: bool = False) -> None:
+        # papermill prints every state; in a terminal, the time left is kept up to date.
+        if self.bar.disable or (self.in_kernel and (text, done) == self.shown):
             return
         if self.in_kernel:
             # The notebook stores every line: update less often in long measurements.
             self.bar.mininterval = max(1.0, self.bar.format_dict["elapsed"] / 100)
         self.bar.set_description_str(text, refresh=False)
-        self.bar.update(done - self.bar.n)
+        is_shown = self.bar.update(done - self.bar.n)
+        if last and not is_shown:
+            self.bar.refresh()
+        if last or is_shown:
+            self.shown = (text, done)
