@@ -9,7 +9,7 @@ from made import keep, made_result, measured, rank_events, stored, with_raw_file
 
 from perfkit import report
 from perfkit.config import ROOT, Protocol
-from perfkit.report.measurement import MeasurementError, write_measurement
+from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement
 from perfkit.request.plan import plan, typed
 from perfkit.results.schema import Failure, Peak, Rank, Reading, Repeat
 from perfkit.text import format
@@ -100,8 +100,39 @@ def test_the_command_on_the_page_reproduces_the_request(tmp_path):
     asked = {"config": planned.config, "protocol": planned.protocol}
     words = shlex.split(format.command(made_result(repeats=[], status="partial", **asked)))
     assert words[:3] == ["perfkit", "run", "resnet50"]
+    assert replanned(words) == planned
+
+
+def replanned(words):
+    """Return the plan of a command, on a machine without GPUs."""
     pairs = zip(words[4::3], words[5::3], strict=True)
-    assert plan("resnet50", {name: typed(name, value) for name, value in pairs}) == planned
+    given = {name: typed(name, value) for name, value in pairs}
+    return plan("resnet50", {"device": "cpu"} | given, skip_checks={"data", "machine"})
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, ""),
+        ({"batch_size": 3, "repeats": 2}, " -p batch_size 3 -p repeats 2"),
+        (
+            {"framework": "torch", "input": "dataloader"},
+            " -p framework torch -p input dataloader",
+        ),
+        ({"protocol": "published"}, " -p protocol published"),
+        ({"input": "synthetic"}, None),
+    ],
+)
+def test_the_command_for_a_diagnosis_has_only_what_differs(given, options):
+    planned = plan("resnet50", given | {"device": "cpu"}, skip_checks={"data", "machine"})
+    asked = {"config": planned.config, "protocol": planned.protocol}
+    result = made_result(repeats=[], status="partial", **asked)
+    command = diagnose_command(result)
+    assert command == ("" if options is None else f"perfkit diagnose resnet50{options}")
+    assert not command or replanned(shlex.split(command)) == planned
+    with_gpus = result.environment | {"gpus": Reading(value=["A100, 80 GiB"])}
+    on_cpu = result.model_copy(update={"environment": with_gpus})
+    assert not command or "-p device cpu" in diagnose_command(on_cpu)
 
 
 def test_a_changed_protocol_is_marked_as_changed():
@@ -140,6 +171,7 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     throughput, limit, trust = tiles(measurement)
     assert "8.000 images/s" in throughput and "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "Data wait: up to 10 % of a window" in limit
+    assert "perfkit diagnose resnet50 -p batch_size 8 -p repeats 2 " in limit
     assert "No warnings" in trust and "Not checked: step times" in trust
 
 

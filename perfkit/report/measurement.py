@@ -1,5 +1,6 @@
 """Sections of a measurement's page; templates/measurement.html.j2 has their text."""
 
+import shlex
 from contextlib import suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from perfkit.models import MODELS
 from perfkit.report import pages, style
 from perfkit.report.section import Section, folded, markup, picture
 from perfkit.request.plan import Plan
+from perfkit.request.resolve import resolve
 from perfkit.results.schema import Result
 from perfkit.results.store import NOTEBOOK, RESULT, Measurement, ResultError
 from perfkit.statistics import detectable_difference
@@ -185,6 +187,7 @@ def headline(measurement: Measurement) -> Section:
         warnings=found.warnings,
         checked=checked_aspects(result, found.profiles),
         diagnosis=diagnosis,
+        diagnose=diagnose_command(result),
         used=utilization(result),
         links=_related(measurement, diagnosis),
         published=published_throughput(found.profiles),
@@ -197,6 +200,22 @@ def _diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:
         return read_diagnosis(measurement.folder), ""
     except ResultError as error:
         return None, str(error).replace(f"{measurement.folder}/", "")
+
+
+def diagnose_command(result: Result) -> str:
+    """Return the command that diagnoses the measurement on the same machine, without parameters
+    that follow from others; empty if it can't be diagnosed."""
+    c = result.config
+    if result.imported or c.input == "synthetic" or c.nodes > 1:
+        return ""
+    kept = {"model", "framework", "precision", "gpus"}
+    usual = resolve(c.model_dump(include=kept | {"device"})).model_dump()
+    usual |= {"device": "gpu" if result.fact("gpus") else "cpu"}
+    usual |= {"protocol": "published" if c.accelerated else "quick"}
+    given = format.requested(result).items()
+    values = {name: value for name, value in given if name in kept or value != usual.get(name)}
+    words = config.run_command(c.model, values)
+    return shlex.join(words).replace("perfkit run", "perfkit diagnose", 1)
 
 
 def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
@@ -252,16 +271,14 @@ def limits(measurement: Measurement) -> Section:
     """The diagnosis, and the shares of the measured peak and the datasheet's peak."""
     result, c = measurement.result, measurement.result.config
     found, problem = _diagnosis(measurement)
-    sheet, diagnose = datasheet(result), ""
-    if not result.imported and c.input != "synthetic" and c.nodes == 1:
-        diagnose = format.command(result).replace("perfkit run", "perfkit diagnose", 1)
+    sheet = datasheet(result)
     return _text(
         "limits",
         result,
         lines=diagnosis_lines(found, c) if found else {},
         verdict=found and found.verdict,
         problem=problem,
-        diagnose=diagnose,
+        diagnose=diagnose_command(result),
         used=utilization(result),
         sheet=sheet,
         share=sheet and share_of_datasheet(result, sheet),

@@ -216,15 +216,20 @@ def command(result: Result) -> str:
         for name, value in imported.given.items():
             options += [name, value] if name.startswith("--") else ["-p", name, value]
         return shlex.join(["perfkit", "import", *logs, *options])
+    return shlex.join(config.run_command(c.model, requested(result)))
+
+
+def requested(result: Result) -> dict[str, Any]:
+    """Return the parameters that a request on any machine needs to repeat the measurement."""
+    c = result.config
     usual = {name: default for name, (default, _meaning) in config.parameters().items()}
     usual |= config.Protocol.named(result.protocol.name).model_dump()
     unused = [*config.select(is_path=True, identifies=False)]
     facts = {"device": c.device, "accelerated": c.accelerated}
-    given = {
+    return {
         name: value
         for name, value in result.parameters.items()
         if value != usual[name]
         and name not in unused
         and all(config.ABOUT[name].is_for(*fact) for fact in facts.items())
     }
-    return shlex.join(config.run_command(c.model, given))
