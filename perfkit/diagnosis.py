@@ -280,8 +280,8 @@ def _inputs_alone(
 
 
 def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
-    """Return the sentences of a diagnosis by code: the verdict, the ratio with its interval,
-    the measured parts, remedies, the parts of a step."""
+    """Return the sentences of a diagnosis by code: the measured parts, the verdict, the ratio
+    with its interval, remedies, the parts of a step."""
     low, high = map(percent, found.interval)
     ends = {"level": percent(found.interval_level, 4), "low": low, "high": high}
     interval = _("%(level)s interval %(low)s to %(high)s") % ends
@@ -308,12 +308,12 @@ def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
 
 def _codes(found: Diagnosis, c: Config) -> Iterator[str]:
     """Yield the codes of all sentences, in order."""
-    yield from (found.verdict, found.method)
-    if found.ratio > 1 + SLIGHT:
-        yield "disturbed"
     yield from (f"input_alone_{alone.count}" for alone in found.input_alone)
     yield from ("compute_alone", "both")
     yield from (f"reused_{part.replace(' ', '_')}" for part in found.reused or ())
+    yield from (found.verdict, found.method)
+    if found.ratio > 1 + SLIGHT:
+        yield "disturbed"
     yield "cost"
     if found.verdict == "undecided":
         yield "more_repeats"
