@@ -91,7 +91,12 @@ def results(outputs):
 
 
 @pytest.mark.slow
-def test_a_sweep_measures_every_configuration_and_writes_the_site(sweep, sweep_file, tmp_path):
+def test_a_sweep_measures_every_configuration_and_writes_the_site(
+    sweep, sweep_file, tmp_path, monkeypatch
+):
+    # Longer than the path of a socket may be.
+    (folder := tmp_path / ("long" * 25)).mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
     file = sweep_file({"input": ["dali", "synthetic"]})
     done = sweep(file)
     assert done.returncode == 0, done.stderr

@@ -280,12 +280,13 @@ def _about_losses(result: Result) -> Iterator[Message]:
     low, high = untrained_losses(config.model)
     firsts = {r.index: r.loss_first for r in repeats if r.loss_first is not None}
     lasts = {r.index: r.loss_last for r in repeats if r.loss_last is not None}
-    trained = {r.index for r in repeats if result.steps(r) >= FEWEST_UPDATES}
+    # An import does not know the steps before its window.
+    few = {r.index for r in repeats if not result.imported and result.steps(r) < FEWEST_UPDATES}
     odd = [loss for loss in firsts.values() if not low <= loss <= high]
     # The losses are those of rank 0.
     if odd and not has_few_guesses(config.model, config.samples_per_step):
         yield Message("first_loss", {"loss": odd[0], "low": low, "high": high})
-    if (worst := max((lasts[k] for k in lasts.keys() & trained), default=low)) > high:
+    if (worst := max((lasts[k] for k in lasts.keys() - few), default=low)) > high:
         yield Message("last_loss", {"loss": worst, "high": high})
     common = sorted(firsts.keys() & lasts.keys()) if result.protocol.steps > 1 else []
     rises = {k: lasts[k] - firsts[k] for k in common}

@@ -8,7 +8,7 @@ from perfkit.config import ABOUT, Config, Protocol, select
 from perfkit.request import suggest
 from perfkit.results.frames import row_of
 from perfkit.results.store import Measurement
-from perfkit.text.format import column_value, one_line
+from perfkit.text.format import column_value, one_line, shortened
 from perfkit.text.terminal import plain
 
 Value = str | int | float | bool | None
@@ -116,9 +116,12 @@ def contrasted(key: str, one: Value, other: Value, width: int = WIDTH) -> list[s
         for value in (one, other)
     ]
     items = [text.split(", ") for text in texts]
-    only = [[i for i in own if i not in rest] for own, rest in (items, items[::-1])]
+    known = [*map(set, items)]
+    only = [
+        [i for i in own if i not in rest] for own, rest in zip(items, known[::-1], strict=True)
+    ]
     if max(map(len, texts)) > width and max(map(len, items)) > 1 and any(only):
-        return [", ".join(each) or "–" for each in only]
+        return [shortened(", ".join(each), 5 * width) or "–" for each in only]
     alike = [*takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))]
     start = max(0, len(alike) - width // 4) if max(map(len, texts)) > width else 0
     end = start + width

@@ -181,7 +181,7 @@ class _File:
             self.refuse((name,), f"{name}: no such name{suggest(name, Sweep.model_fields)}")
             value = content.pop(name)
             for near in nearest(name, Sweep.model_fields.keys() - content.keys()):
-                content[near], content.lc.data[near] = value, content.lc.data[name]
+                content[near], content.lc.data[near] = value, content.lc.data.get(name, [0])
 
     def refuse(self, place: tuple[str | int, ...], message: str) -> None:
         self.add(Problem(self.line(*place), message))

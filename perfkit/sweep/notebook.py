@@ -7,6 +7,7 @@ measurement. The processes are therefore forked from one that has imported them.
 import asyncio
 import multiprocessing
 import os
+import tempfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,16 @@ from ipykernel.kernelapp import IPKernelApp
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
 IMPORTED = [__name__, "perfkit.driver.measure", "perfkit.report.site"]
+LONGEST_PATH = 60
+"""Bytes of a folder in which a socket's path stays below the 108 that Linux allows."""
 
 
 def run(notebook: str, parameters: dict[str, Any], executed: Path, log: Path) -> int:
     """Run a notebook; return the exit status of papermill's process, 0 if all is well."""
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST_PATH:
+        tempfile.tempdir = "/tmp"
+    # matplotlib reads it when it is imported; a kernel of its own would set it before.
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(IMPORTED)
     process = server.Process(target=_execute, args=(notebook, parameters, executed, log))
@@ -55,16 +62,18 @@ class Forked(LocalProvisioner):
     process: Any = None
 
     async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
-        words = cmd[cmd.index("ipykernel_launcher") + 1 :]
+        words = cmd[cmd.index("-f") :]
         served = (words, options["env"], os.getpid())
         fork = multiprocessing.get_context("fork")
         self.process = fork.Process(target=_serve, args=served)
         self.process.start()
         self.pid = self.process.pid
+        # Signals reach the processes that the notebook started, too.
+        os.setpgid(self.pid, self.pid)
         return self.connection_info
 
     async def send_signal(self, signum: int) -> None:
-        os.kill(self.process.pid, signum)
+        os.killpg(self.process.pid, signum)
 
     async def poll(self) -> int | None:
         return self.process.exitcode if self.process else 0

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 WIDTH = 80
-COMMAND = re.compile(r"perfkit [a-z]+ .*|(--\w+ \w+ ?)+$")
+VERBS = "run|sweep|report|compare|history|verify|diagnose|audit|import|export|samples"
+COMMAND = re.compile(rf"perfkit ({VERBS}) .*|(--\w+ \w+ ?)+$")
 """A command or its options, up to the end of a text."""
 
 
