@@ -233,7 +233,6 @@ def test_a_rejected_request_creates_no_folder(tmp_path):
     assert not (tmp_path / "outputs").exists()
 
 
-ONE_PIXEL = {"framework": "torch", "batch_size": 1, "image_size": 32}
 TWO = {"nodes": 2, "launcher": "manual"}
 
 
@@ -246,7 +245,6 @@ TWO = {"nodes": 2, "launcher": "manual"}
         ("bert", {"layout": "NHWC"}, "layout: no effect with bert"),
         ("bert", {"input": "dali"}, "'dali' is not for bert; allowed: dataloader, synth"),
         ("resnet50", {"optimizer": "lamb"}, "optimizer: 'lamb' is not for resnet50"),
-        ("resnet50", ONE_PIXEL, "PyTorch's batch norm needs more than one value per channel"),
         ("resnet50", {"tf32": True}, "tf32: no effect with device=cpu"),
         ("resnet50", {"launcher": "srun"}, "'srun' is not for nodes=1; allowed: local"),
         ("resnet50", {"nodes": 2}, "launcher: srun needs a Slurm allocation"),

@@ -94,10 +94,6 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"sequence_length: {config.model} has {longest} positions; at most {longest}"
     if config.ranks > 1 and not framework.several_processes:
         yield f"processes: {by} trains in one process; leave out nodes and processes"
-    single = (config.framework, config.model, config.batch_size) == ("torch", "resnet50", 1)
-    if single and config.sample_size <= 32:
-        needed = "more than one value per channel; use batch_size 2 or image_size 33 or more"
-        yield f"batch_size: the last feature map is 1 x 1; PyTorch's batch norm needs {needed}"
     preset = precision_of(config.strategy)
     if config.precision == "auto" and preset != "auto":
         yield "precision: 'auto' needs strategy=fleetx-auto"
