@@ -23,7 +23,7 @@ from perfkit.results.schema import Failure as Failed
 from perfkit.results.schema import InputData
 from perfkit.results.store import read_result
 from perfkit.statistics import Estimate, ratio_interval
-from perfkit.text.terminal import wrapped
+from perfkit.text.terminal import VERBS, wrapped
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
 """Throughputs of five similar repeats."""
@@ -509,6 +509,7 @@ def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
 
 
 def test_a_command_is_never_broken():
+    assert {*VERBS} == {*main.commands}
     command = "perfkit verify resnet50 --frameworks paddle,torch" + " -p image_size 32" * 3
     options = " ".join(f"--across {key}" for key in KEYS[:9])
     for before, whole in (("same work: not verified;", command), ("", command), ("", options)):

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 WIDTH = 80
-VERBS = "run|sweep|report|compare|history|verify|diagnose|audit|import|export|samples"
-COMMAND = re.compile(rf"perfkit ({VERBS}) .*|(--\w+ \w+ ?)+$")
+VERBS = (
+    *("run", "sweep", "report", "compare", "history", "verify", "diagnose"),
+    *("audit", "import", "export", "doctor", "samples", "manifest"),
+)
+"""The commands; the CLI imports this module, not the reverse."""
+COMMAND = re.compile(rf"perfkit ({'|'.join(VERBS)}) .*|(--\w+ \w+ ?)+$")
 """A command or its options, up to the end of a text."""
 
 
