@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import click
@@ -81,7 +80,8 @@ def audit(
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
     words = ["perfkit", *context.find_root().obj]
     sizes = {path: path.stat().st_size for path in files_of(paths)}
-    with click.progressbar(length=sum(sizes.values()), label="Logs", file=sys.stderr) as bar:
+    shown = options.progress_file()
+    with click.progressbar(length=sum(sizes.values()), label="Logs", file=shown) as bar:
         found = audited(
             [*sizes],
             tables=tables,
