@@ -42,6 +42,8 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     and `failure`. Raises RequestError if the configuration can't run on this machine or another
     process is making the same measurement.
 
+    In a notebook, the last line of the progress replaces the output of the cell.
+
     With launcher=manual, hosts after the first serve the first host's measurement and return
     it.
     """
