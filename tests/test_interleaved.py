@@ -480,8 +480,8 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     write_site(tmp_path, lambda _done: None)
     assert f"{other}/result.json: No such file" in page(tmp_path)
     caution = "Caution: see the warnings of seed=1 (wide_interval), seed=2 (wide_interval)."
-    for text in (page(tmp_path), words(read_comparison(comparison))):
-        assert f"pairs are enough. {caution}" in text
+    assert caution in page(tmp_path)
+    assert f"pairs are enough. {caution}" in words(read_comparison(comparison))
     assert "1.191" in page(tmp_path) and f'href="../../{base}/report.html"' in page(tmp_path)
 
 

@@ -78,13 +78,6 @@ def caution(pair: "PairResult", a: str, b: str) -> str:
     return _(COMPARISON["warned"]) % {"sides": ", ".join(sides)} if sides else ""
 
 
-def verdict_sentences(
-    pair: "PairResult", level: float, threshold: float, a: str, b: str
-) -> str:
-    """Return the verdict on a pair and the caution about its warnings."""
-    return f"{verdict_sentence(pair, level, threshold, a, b)} {caution(pair, a, b)}".rstrip()
-
-
 def verdict_sentence(pair: "PairResult", level: float, threshold: float, a: str, b: str) -> str:
     """Return the verdict on a pair whose sides are named `a` and `b`, in the current language.
     If it is undecided, the sentence has the number of repeats needed. Equality is stated only

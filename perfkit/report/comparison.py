@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from perfkit.comparison import text as words
 from perfkit.comparison.history import RECENT, Series
 from perfkit.comparison.interleaved import disagreements
 from perfkit.comparison.keys import contrasted
 from perfkit.comparison.stored import InterleavedComparison, read_comparison
-from perfkit.comparison.text import verdict_sentences
 from perfkit.config import resolved_path
 from perfkit.models import MODELS
 from perfkit.report.pages import has_page, render
@@ -44,7 +44,7 @@ def comparison_facts(folder: str | Path) -> tuple[str, str]:
 def comparison_headline(folder: str | Path) -> Section:
     """The verdict on each variant, a forest plot of the ratios, and failures."""
     _outputs, c = _read(folder)
-    text = _text("headline", c, comparison_facts(folder)[0], verdict_sentences)
+    text = _text("headline", c, comparison_facts(folder)[0], words)
     variants = [(c.variant_of(pair), pair) for pair in c.pairs]
     rows = [(format.variant_name(variant), variant, pair) for variant, pair in variants]
     base = _("throughput / throughput of %(base)s") % {"base": format.variant_name(c.base)}
