@@ -487,8 +487,10 @@ def joint_findings(code, *logs, claims=()):
 
 def test_duplicate_files_are_a_finding():
     rows = windows(loss=FALLING)
-    logs = make_log(rows, name="a"), make_log(rows, name="b")
-    assert joint_findings("same_file", *logs) == [{"files": ["a", "b"]}]
+    logs = make_log(rows, name="a#1.log"), make_log(rows, name="a#2.log")
+    assert joint_findings("same_file", *logs) == [{"files": ["a#1.log", "a#2.log"]}]
+    found = Message("same_file", {"files": ["../b/a.log", "a.log"]})
+    assert "../b/a.log, x/a.log" in wording.sentence(found, {"a.log": "x/a.log"})
 
 
 @pytest.mark.parametrize(

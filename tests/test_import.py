@@ -122,12 +122,12 @@ def test_all_missing_facts_are_reported_with_the_options_to_type(log, tmp_path):
 
 
 def test_given_facts_override_the_log_and_sources_are_kept(log, imported):
-    result = imported(log(), batch_size=64).result
-    assert result.config.batch_size == 64
+    result = imported(log(), batch_size=64, tf32=True).result
+    assert (result.config.batch_size, result.config.tf32) == (64, True)
     facts = {name: sentence(by) for name, by in result.imported.facts.items()}
     assert facts["precision"] == "a.log, line 3"
     assert facts["batch_size"] == "given by hand; a.log, line 3 says 32"
-    assert result.imported.given == GIVEN | {"batch_size": "64"}
+    assert result.imported.given == GIVEN | {"batch_size": "64", "tf32": "True"}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,7 @@ def test_devices_and_topology_follow_from_the_facts(log, imported, facts, given,
         ({"environment__gpu": "V100"}, "did you mean 'environment.gpus'?"),
         ({"framework": "caffe"}, "framework: 'caffe' is not available; allowed: paddle, torch"),
         ({"batch_size": "many"}, "batch_size: 'many' is of the wrong type"),
+        ({"batch_size": 1.5}, "batch_size: 1.5 is of the wrong type"),
         ({"device": "auto"}, "device: add -p device cpu with processes, or gpu with gpus"),
         ({"gpus": 0}, "device: add -p device cpu with processes, or gpu with gpus"),
         ({"measured_steps": 0}, "measured_steps: 0 is out of range"),

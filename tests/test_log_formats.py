@@ -315,6 +315,11 @@ def test_an_unknown_log_is_read_with_a_given_format(mine):
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
 
 
+def test_options_of_a_format_need_its_regex(mine):
+    done = CliRunner().invoke(main, ["audit", str(mine), "--format-options", "rate_of=all"])
+    assert done.exit_code == 2 and "groups of --format-regex" in done.stderr
+
+
 def test_the_reimport_command_has_the_given_format(mine, tmp_path):
     known = {"model": "resnet50", "framework": "paddle", "precision": "fp32", "nodes": "1"}
     known |= {"accumulate": "1", "input": "dali", "device": "gpu"}

@@ -112,6 +112,14 @@ def test_different_configurations_in_one_file_are_told_apart(write):
     assert [figure.text for figure in eight.reported] == ["2990.5"]
 
 
+@pytest.mark.timeout(60)
+def test_a_closing_table_with_wide_gaps_is_read_in_linear_time(write):
+    row = "     1     |" + (" " * 12 + "1") * 20
+    table = f"train.ips\n     |  96  |\n{'-' * 24}\n{row}\n{row} x\n"
+    (log, _eight) = read_logs(write("".join(trainings()) + table))
+    assert [figure.text for figure in log.reported] == ["1", "1"]
+
+
 def test_a_lost_print_or_head_is_not_covered_by_the_next_print(read):
     text = ONEFLOW.text(np.ones(60))
     rows = read(text.replace("iter 30,", "iter \xff0,")).windows

@@ -3,12 +3,16 @@
 import re
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from perfkit.cli import options
 from perfkit.config import LABEL, portable, resolved_path, typed_path
 from perfkit.request import RequestError
+
+if TYPE_CHECKING:
+    from perfkit.logs.formats import LogFormat
 
 FORMAT_REGEX = click.option(
     "--format-regex",
@@ -72,13 +76,12 @@ def audit(
     """
     from perfkit.logs.auditing import audit as audited
     from perfkit.logs.auditing import files_of
-    from perfkit.logs.formats import user_format
     from perfkit.logs.wording import audit_text
     from perfkit.text.terminal import plain
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
-    words = ["perfkit", *context.find_root().obj]
+    given, words = _format(regex, semantics), ["perfkit", *context.find_root().obj]
     sizes = {path: path.stat().st_size for path in files_of(paths)}
     shown = options.progress_file()
     with click.progressbar(length=sum(sizes.values()), label="Logs", file=shown) as bar:
@@ -89,7 +92,7 @@ def audit(
             tolerance=tolerance,
             label=label or "",
             command=plain(portable(shlex.join(words))),
-            given=user_format(regex, semantics) if regex else None,
+            given=given,
             progress=lambda path: bar.update(sizes[path]),
         )
     options.print_result(found, file, audit_text(found))
@@ -103,6 +106,15 @@ def audit(
         publish_audit(folder)
         click.echo(folder / "report.html", err=file == "-")
     raise SystemExit(found.failed or not found.logs)
+
+
+def _format(regex: str | None, semantics: str) -> "LogFormat | None":
+    """Return the user's format, if any. Raises RequestError."""
+    from perfkit.logs.formats import user_format
+
+    if semantics and not regex:
+        raise RequestError(["--format-options: describes the groups of --format-regex"])
+    return user_format(regex, semantics) if regex else None
 
 
 @options.command("import")
@@ -131,16 +143,14 @@ def import_(
     throughput covers steps 21 to 120, or the nearest steps that the logs' prints allow;
     -p warmup_steps and -p measured_steps choose other steps.
     """
-    from perfkit.logs.formats import user_format
     from perfkit.logs.importing import import_logs
     from perfkit.logs.wording import sentence
     from perfkit.report.measurement import number_words
     from perfkit.report.site import publish
     from perfkit.results.store import ResultError
 
-    form = user_format(regex, semantics) if regex else None
     try:
-        measurement = import_logs(logs, values, outputs, form)
+        measurement = import_logs(logs, values, outputs, _format(regex, semantics))
     except ResultError as error:
         raise RequestError([str(error)]) from None
     publish(measurement)

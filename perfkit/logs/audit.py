@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from perfkit.logs.config_facts import Sourced
+from perfkit.logs.config_facts import Sourced, Value
 from perfkit.results.schema import Finding, Stored
 from perfkit.results.store import make_folder, read_as, write_atomically
 
@@ -86,7 +86,7 @@ class AuditedLog(Stored):
     input_share: float | None  # data wait / time of all steps
     findings: list[Finding]
 
-    def fact(self, name: str) -> int | str | None:
+    def fact(self, name: str) -> Value:
         return self.facts[name].value if name in self.facts else None
 
     def figure(self, *periods: Period, of: Sequence[Statistic] = TIMED) -> Figure | None:

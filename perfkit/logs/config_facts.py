@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from pydantic.dataclasses import dataclass
 
-from perfkit.messages import STRICT, Message
+from perfkit.messages import STORED, Message
 
-Value = int | str
+Value = bool | int | float | str | None
 TEXT_LIMIT = 1_000_000
 """Characters searched for facts at the beginning of a training, and again at its end."""
 CONTRADICTIONS = 20
@@ -75,7 +75,7 @@ def _value(kind: str, text: str) -> Value | None:
     return next((value for value, regex in values if re.search(regex, text, re.I)), None)
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STORED)
 class Sourced:
     """A fact about the configuration and its source: a line, a name, the format, or a rule."""
 

@@ -7,14 +7,14 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from perfkit.logs.config_facts import Facts
-from perfkit.logs.formats import DOCUMENTS, REAL, REPORTED, semantics_of
+from perfkit.logs.formats import DOCUMENTS, REPORTED, semantics_of
 from perfkit.logs.log import Log, ReportedFigure, Unit, prints_of, windows_of
 
 NAME_CHARACTERS = 100
@@ -28,9 +28,9 @@ UNITS: dict[Unit, re.Pattern[str]] = {
 }
 """Units by patterns of figure names."""
 NO_TRAINING = re.compile(r"^val[._]|_val$|^infer|^eval|^test[._]|test=eval")
-CELL = re.compile(
-    rf" {{1,11}}(\d{{1,9}}) {{1,11}}\|((?: {{1,11}}(?:{REAL}) {{1,11}}\|?){{1,20}})$"
-)
+RANKS = re.compile(r" {1,11}(\d{1,9}) {1,11}")
+MOST_FIGURES = 10_000
+"""Figures read of a log, which is untrusted."""
 LONGEST_HEADING = 10_000
 """Characters read of a table's first line."""
 DEPTH = 8
@@ -45,8 +45,9 @@ def figure(
 ) -> ReportedFigure:
     """Return a reported figure; the unit follows from the name unless given, and the value is
     nan if `value` is not a number."""
-    by_name = next(known for known, pattern in UNITS.items() if pattern.search(name))
-    name, text = name[:NAME_CHARACTERS], str(value)
+    end, text = name[-NAME_CHARACTERS:], str(value)
+    by_name = next(known for known, pattern in UNITS.items() if pattern.search(end))
+    name = name[:NAME_CHARACTERS]
     return ReportedFigure(
         name, number_of(text), text[:NAME_CHARACTERS], line, unit or by_name, ranks
     )
@@ -83,12 +84,13 @@ def reported_figures(lines: Sequence[tuple[int, str]]) -> Iterator[ReportedFigur
             table = [*lines[index + 1 : index + 103], (0, "")]
             batches = re.findall(r"\d{1,9}", table[0][1])
             for row_number, row in table[2:]:
-                if not (cells := CELL.match(row)):
+                left, _bar, cells = row.partition("|")
+                texts = cells.replace("|", " ").split()
+                if not (count := RANKS.fullmatch(left)) or not texts:
                     break
-                texts = cells[2].replace("|", " ").split()
                 for batch, text in zip(batches, texts, strict=False):
                     name = f"closing table {title}{f', {batch}' if len(batches) > 1 else ''}"
-                    yield figure(name, text, row_number, int(cells[1]))
+                    yield figure(name, text, row_number, int(count[1]))
 
 
 def read(path: Path, text: str) -> Log | None:
@@ -100,7 +102,8 @@ def read(path: Path, text: str) -> Log | None:
     for form in DOCUMENTS:
         if form.get("table", False) != is_table or not roots >= {*form.get("required", ())}:
             continue
-        figures = [reported for line, row in rows for reported in _figures(form, line, row)]
+        found = (reported for line, row in rows for reported in _figures(form, line, row))
+        figures = [*islice(found, MOST_FIGURES)]
         steps = _first(form.get("steps"), first)
         seconds = steps if isinstance(steps, list) else []
         if figures or seconds:

@@ -1,5 +1,6 @@
 """Findings about one or several logs, as codes with parameters (sentences: findings.toml)."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from math import isfinite, nan
@@ -204,7 +205,7 @@ def _grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any,
 
 def _same_files(logs: list[AuditedLog]) -> Iterator[Message]:
     for _content, same in _grouped(logs, attrgetter("sha256")):
-        names = [*dict.fromkeys(log.name.partition("#")[0] for log in same)]
+        names = [*dict.fromkeys(re.sub(r"#\d+$", "", log.name) for log in same)]
         if len(names) > 1:
             yield Message("same_file", {"files": names})
 

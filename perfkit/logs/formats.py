@@ -135,7 +135,7 @@ def user_format(regex: str, options: str = "") -> LogFormat:
         raise RequestError([f"--format-regex: {error}"]) from error
     groups = {name.rstrip("0123456789") for name in pattern.groupindex}
     pairs = [option.partition("=") for option in options.split()]
-    given: dict[str, Any] = {name: int(v) if v.isdigit() else v for name, _, v in pairs}
+    given: dict[str, Any] = {name: int(v) if v.isdecimal() else v for name, _, v in pairs}
     named = {name: given.pop(name) for name in ("unit", "framework") if name in given}
     given["source"] = f"given on the command line: {regex} {options}".strip()
     problems, semantics = [], Semantics()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from perfkit.logs.config_facts import Sourced, number_in
+from perfkit.logs.config_facts import Sourced, Value, number_in
 from perfkit.logs.formats import WHOLE, Semantics
 from perfkit.messages import Message
 
@@ -66,7 +66,7 @@ class Log:
     def name(self) -> str:
         return f"{self.path}#{self.part}" if self.part else str(self.path)
 
-    def fact(self, name: str) -> int | str | None:
+    def fact(self, name: str) -> Value:
         return self.facts[name].value if name in self.facts else None
 
     def number(self, name: str) -> int:

@@ -13,7 +13,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,6 @@ HEAD = 2000
 """Lines searched for a known format before the whole file is."""
 BLOCK = 2000
 """Prints converted at a time: few enough for the processor's cache."""
-REPORTED = 10_000
-"""Reported figures kept per log."""
 MOST_LINES = 4_000_000
 """More lines would take over 2 GB of memory; the longest known logs have a fifth of this."""
 RUNS = 100
@@ -170,8 +168,8 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     prints = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
-    own = [f for f in documents.reported_figures(rest) if not np.isnan(f.value)]
-    reported = [*own[:REPORTED], *documents.reported(events)]
+    own = (f for f in documents.reported_figures(rest) if not np.isnan(f.value))
+    reported = [*islice(chain(own, documents.reported(events)), documents.MOST_FIGURES)]
     if not form.has_steps and not len(windows) and not reported:
         raise LogError(f"lines of {form.name} without a figure")
     run_of = windows["run"].to_numpy()
@@ -249,7 +247,7 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
 
 def _is_cut(match: re.Match[str]) -> bool:
     """Whether a number ends at the end of the file, which may have been cut off within it."""
-    return len(match.string) in {match.end(k) for k in range(1, (match.re.groups or 0) + 1)}
+    return len(match.string) in {match.end(k) for k in range(1, match.re.groups + 1)}
 
 
 def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:

@@ -27,26 +27,23 @@ DIGITS = 6
 def sentence(message: Message, short: Mapping[str, str] | None = None) -> str:
     """Return a message in the current language, with `short` names instead of paths of logs.
     Findings of older versions are shown as their code."""
-    shown = {name: _shown(name, value) for name, value in message.params.items()}
-    text = filled(SENTENCES.get(message.code, message.code), shown)
-    for name, other in (short or {}).items():
-        text = text.replace(name, other)
-    return text
+    shown = {name: _shown(name, value, short or {}) for name, value in message.params.items()}
+    return filled(SENTENCES.get(message.code, message.code), shown)
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(name: str, value: Any, short: Mapping[str, str]) -> str:
     match value:
         case Message():
-            return sentence(value)
+            return sentence(value, short)
         case list():
-            return ", ".join(_shown(name, item) for item in value)
+            return ", ".join(_shown(name, item, short) for item in value)
         case dict():
             figures = {place: Figure.model_validate(item) for place, item in value.items()}
             return "; ".join(f"{place}: {figure_words(f)}" for place, f in figures.items())
         case float():
             words = {"share": percent, "difference": difference_words}
             return words[name](value) if name in words else number(value, DIGITS)
-    return "–" if value is None else str(value)
+    return "–" if value is None else short.get(str(value), str(value))
 
 
 def label(kind: str, value: str, /, **shown: Any) -> str:

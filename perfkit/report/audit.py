@@ -1,5 +1,6 @@
 """Sections of an audit's page. Each raises ResultError for a folder without an audit."""
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePath
@@ -43,8 +44,14 @@ def audit_waterfall(folder: str | Path) -> Section:
     from perfkit.logs.claims import waterfall
 
     audit = _read(folder)
-    found = {_label(c): c.waterfall for c in audit.claims if len(c.waterfall) > 1}
     claimed, names = {c.log for c in audit.claims}, wording.short_names(audit.logs)
+    found, labels = {}, Counter(map(_label, audit.claims))
+    for claim in audit.claims:
+        label = _label(claim)
+        if claim.log and labels[label] > 1:
+            # Several logs are runs of one cell.
+            label = f"{names[claim.log]} · {label}"
+        found[label] = claim.waterfall
     free = [log for log in audit.logs if log.name not in claimed]
     found |= {names[log.name]: waterfall(None, [], log) for log in free}
     found = {label: stages for label, stages in found.items() if len(stages) > 1}
