@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+STORED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 """Configuration of all stored models: no unknown fields; docstrings describe the fields."""
 
 
@@ -18,7 +18,7 @@ def _revived(value: Any) -> Any:
     return Message(**value) if stored else value
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STORED)
 class Message:
     """A code and the parameters of its sentence, which may be messages themselves."""
 

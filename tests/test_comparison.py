@@ -339,6 +339,15 @@ def test_a_new_failure_is_a_regression(compare):
     assert found.regressed and not found.pairs[0].regressed
     assert found.failed[0].partner.startswith("resnet50-fp32-1x1-b8-1-")
     assert "out_of_memory: no room; A has the number" in words(found)
+    assert words(found).count("a regression") == 1
+
+
+def test_an_unfinished_measurement_is_no_regression(compare):
+    ones = [measured(BASE, batch_size=size) for size in (4, 8)]
+    unfinished = measured([], batch_size=8).model_copy(update={"failure": None})
+    found = compare(ones, [measured(times(1.1), batch_size=4), unfinished])
+    assert not found.regressed and "a regression" not in words(found)
+    assert "A has the number" in words(found)
 
 
 def test_other_failures_are_named_and_no_regression(compare):

@@ -227,6 +227,7 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
         (["batch_size=1", "repeats=3"], {}, "the same for all variants; use -p repeats 3"),
         (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),
         (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
+        (["disable_tuning=a,b", "batch_size=2"], {}, "disable_tuning: 'a' is not"),
     ],
 )
 def test_invalid_variants_are_rejected(compare, variants, changes, message):
@@ -541,6 +542,17 @@ def test_time_left_is_estimated_from_all_variants_steps(clock):
         assert clock.left == "02:00"
     assert clock.terminal.getvalue().rstrip("\n").endswith("02:00 left")
     assert "b repeat 1/3 step 10/10 2 images/s |" in clock.terminal.getvalue()
+
+
+def test_progress_follows_the_reversed_order_of_even_rounds(clock):
+    with clock.start(Progress(2, 10, "images/s", variants=["a", "b", "c"])) as progress:
+        done = []
+        for repeat, order in ((1, "abc"), (2, "cba")):
+            for variant in order:
+                progress.turn_to(variant)
+                progress.show(repeat, 10, 2.0, last=True)
+                done.append(progress.bar.n)
+    assert done == [10, 20, 30, 40, 50, 60]
 
 
 def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(clock):

@@ -24,6 +24,7 @@ from perfkit.results.store import (
     ResultError,
     make_folder,
     read_events,
+    read_file,
     read_result,
     write_atomically,
     write_result,
@@ -400,6 +401,11 @@ def replaced(path, kind):
             file.truncate(MOST_BYTES + 1)
     else:
         path.symlink_to({"device": "/dev/zero", "link": path.with_name("other")}[kind])
+
+
+def test_a_failed_read_names_the_file():
+    with pytest.raises(OSError, match="Input/output error: '/proc/self/mem'"):
+        read_file(Path("/proc/self/mem"))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "large", "device", "link"])

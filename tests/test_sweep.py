@@ -259,6 +259,16 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
     assert results(outputs) == {}
 
 
+def test_a_lock_that_is_a_link_is_not_followed(sweep_file, tmp_path):
+    asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, "local")
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "outputs" / ".sweep.lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match=r"sweep\.lock"):
+        engine.Engine("small", asked, Profile.named("local")).run(print, print)
+    assert (tmp_path / "mine").read_text() == "kept"
+
+
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_file_whose_name_is_no_folder_is_rejected(sweep_file, name):
     done = CliRunner().invoke(main, ["sweep", str(sweep_file({}, name)), "--dry-run"])

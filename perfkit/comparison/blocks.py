@@ -38,6 +38,16 @@ NAMES = [*dict.fromkeys(FRAMEWORK_NAMES.values())]
 """Names of the frameworks in the order of columns and lines."""
 
 
+def named(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return the measurements with `used`, the effective precision, and `name`, the framework's
+    name."""
+    used = measurements["effective.precision"]
+    return measurements.assign(
+        used=used.where(used.notna(), measurements["precision"]),
+        name=measurements["framework"].map(FRAMEWORK_NAMES),
+    )
+
+
 def placed(
     measurements: pd.DataFrame, comparisons: Iterable[InterleavedComparison] = ()
 ) -> pd.DataFrame:
@@ -51,15 +61,13 @@ def placed(
     newest."""
     pairs = sorted((c.created, variant.id) for c in comparisons for variant in c.variants)
     compared = {name: created for created, name in pairs}
-    used, sizes = measurements["effective.precision"], measurements["topology"]
-    devices, nodes = (sizes.map(topology_size).str[k] for k in (0, 1))
-    frame = measurements.assign(
-        used=used.where(used.notna(), measurements["precision"]),
+    sizes = measurements["topology"].map(topology_size)
+    devices, nodes = (sizes.str[k] for k in (0, 1))
+    frame = named(measurements).assign(
         compared=[compared.get(name, "") for name in measurements["id"]],
         measured=measurements["throughput"].notna(),
         devices=devices,
         resources=devices.where(measurements["device"] != "cpu", nodes),
-        name=measurements["framework"].map(FRAMEWORK_NAMES),
     )
     preferred = ["compared", "measured", "created", "folder"]
     frame = frame.sort_values(preferred, ascending=False, ignore_index=True)

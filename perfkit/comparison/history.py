@@ -9,17 +9,17 @@ import pandas as pd
 
 from perfkit.analysis.ratios import Ratio, Verdict, estimated, verdict
 from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
-from perfkit.comparison.blocks import FACTS, numbered, title
+from perfkit.comparison.blocks import FACTS, named, numbered, title
 from perfkit.comparison.keys import PROTOCOL, WORK, Differences
 from perfkit.comparison.text import as_text
 from perfkit.results.frames import records
 from perfkit.results.schema import NOT_IDENTITY, Stored
 from perfkit.statistics import ratio_interval
-from perfkit.text.format import FRAMEWORK_NAMES, column_value
+from perfkit.text.format import column_value
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
-WORK_AND_PROTOCOL = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL]
-SERIES = [*dict.fromkeys([*WORK_AND_PROTOCOL, "input_sha256", "imported", *MACHINE])]
+SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
+SERIES = [*dict.fromkeys([*SERIES, "input_sha256", "imported"])]
 """Columns in which the measurements of a series agree: work, protocol and hardware."""
 NAME = ["model", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
@@ -113,12 +113,8 @@ def history(
     `level` is the probability of a false change point in a series without any. A series has
     regressed if the level fell by more than `threshold` (a share) at one of its RECENT newest
     measurements."""
-    frame = measurements[measurements["throughput"].notna()]
-    effective = frame["effective.precision"]
-    frame = frame.assign(
-        used=effective.where(effective.notna(), frame["precision"]),
-        name=frame["framework"].map(FRAMEWORK_NAMES),
-    ).sort_values(["created", "folder"])
+    frame = named(measurements[measurements["throughput"].notna()])
+    frame = frame.sort_values(["created", "folder"])
     frame["series"] = numbered(frame, SERIES)
     sizes = frame.groupby("series")["series"].transform("size")
     long = frame[sizes >= FEWEST_MEASUREMENTS]

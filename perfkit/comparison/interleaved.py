@@ -7,6 +7,7 @@ interruption, a kill or a failure, the same command continues where it stopped.
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from perfkit.comparison.stored import (
 )
 from perfkit.config import PROTOCOL_PARAMETERS, portable, resolved_path, select
 from perfkit.driver.measure import measurement_folder, resume
-from perfkit.driver.progress import Progress
+from perfkit.driver.progress import Progress, round_order
 from perfkit.models import MODELS
 from perfkit.request import RequestError
 from perfkit.request.checks import read_environment
@@ -247,7 +248,8 @@ def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     """Return the values that a variant sets, and the errors in its text."""
     values: dict[str, Any] = {}
     problems = []
-    for part in word.split(","):
+    # A value may be a list, such as disable_tuning=affinity,threads.
+    for part in re.split(r",(?=\w+=)", word):
         name, equals, text = part.partition("=")
         if not equals:
             problems.append(f"{part!r} is not NAME=VALUE")
@@ -266,12 +268,6 @@ def _label(plans: Iterable[Plan]) -> str:
     """Return a label that depends on variants and protocol, but not on their order."""
     parts = sorted(json.dumps([p.config.identity, p.protocol.model_dump()]) for p in plans)
     return f"live-{hashlib.sha256(''.join(parts).encode()).hexdigest()[:6]}"
-
-
-def round_order(variants: Sequence[int], repeat: int) -> Sequence[int]:
-    """Return the variants in the order of a round. Every second round is reversed, so that a
-    machine that becomes steadily faster or slower favors no variant."""
-    return variants[:: 1 if repeat % 2 else -1]
 
 
 def measure_interleaved(found: Live, say: Callable[[str], None]) -> None:

@@ -233,7 +233,7 @@ def compared(
     if problems or not pairs:
         raise ComparisonError(problems)
     results = [judged(pair, _ratio(pair, level), level, threshold) for pair in pairs]
-    lost = any(side.side == "B" and side.partner for side in failed)
+    lost = any(side.side == "B" and side.partner and side.failure for side in failed)
     return Comparison(
         a=a.named,
         b=b.named,

@@ -17,7 +17,13 @@ from perfkit.comparison.keys import Differences, Value
 from perfkit.comparison.text import as_text
 from perfkit.models.model import Unit
 from perfkit.results.schema import Failure, Stored
-from perfkit.results.store import ResultError, make_folder, read_as, write_atomically
+from perfkit.results.store import (
+    ResultError,
+    make_folder,
+    read_as,
+    read_file,
+    write_atomically,
+)
 from perfkit.statistics import median_estimate
 from perfkit.text.format import variant_name
 
@@ -222,9 +228,9 @@ def comparisons_of(outputs: Path, measurement_id: str) -> Iterator[tuple[str, st
     """Yield the readable interleaved comparisons under `outputs` that have this measurement:
     the folder below `outputs` and the names of the variants."""
     for folder in comparison_folders(outputs):
-        with suppress(ResultError, OSError, UnicodeDecodeError):
+        with suppress(ResultError, OSError):
             # Reading all of them for each page would validate every turn many times.
-            if measurement_id in (folder / FILE).read_text():
+            if measurement_id.encode() in read_file(folder / FILE):
                 variants = read_comparison(folder).variants
                 name = " · ".join(map(variant_name, variants))
                 yield folder.relative_to(outputs).as_posix(), name

@@ -19,8 +19,10 @@ from perfkit.config import Config, Protocol, portable
 from perfkit.driver import connection
 from perfkit.driver.connection import InvalidMessageError, LostError, NodeMessage
 from perfkit.driver.failures import NodeError
+from perfkit.driver.workers import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.driver.workers import (
     LOG,
+    STACKS_SECONDS,
     ExitInfo,
     Launcher,
     WorkerGroup,
@@ -48,7 +50,8 @@ EXPORTED = re.compile(f"{'|'.join(LIBRARY_VARIABLES)}|(CUDA_VISIBLE_DEVICES|LD_L
 """Names of the environment variables that mpirun exports to the nodes."""
 POLL_SECONDS = 0.2
 REPLY_SECONDS = 60.0
-ENDING_SECONDS = 8.0
+ENDING_SECONDS = STACKS_SECONDS + WORKERS_ENDING_SECONDS + 1.0
+"""Exceeds the time in which a node ends its workers."""
 GRACE_SECONDS = 2.0
 """For nodes to exit after Bye, and for the launcher to end the remaining nodes."""
 

@@ -34,7 +34,9 @@ Address = Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3}){3}$")]
 Name = Annotated[str, Field(max_length=255)]
 DETAIL_LENGTH = 4096
 Detail = Annotated[str, Field(max_length=DETAIL_LENGTH)]
-Value = Detail | int | float | bool | list[Detail] | None
+Fact = Annotated[str, Field(max_length=2**16)]
+"""A parameter or a fact, such as the matrix of `nvidia-smi topo -m`."""
+Value = Fact | int | float | bool | list[Detail] | None
 
 
 class LostError(ConnectionError):
@@ -85,7 +87,7 @@ class Refused(NodeMessage):
     """Why a node can't carry out a message."""
 
     type: Literal["refused"] = "refused"
-    code: Literal["nodes_differ", "port_taken"]
+    code: Literal["nodes_differ", "port_taken", "disk_full", "io_error", "out_of_memory"]
     detail: Detail
     address: Name = ""
     port: Port | None = None
@@ -269,9 +271,12 @@ class Channel:
             self.stream.close()
 
     def _deliver(self, message: NodeMessage | LostError) -> None:
-        while not self.closed.is_set():
+        # Also if the connection has been closed: the error says why.
+        while True:
             with contextlib.suppress(Full):
                 return self.inbox.put((self, message), timeout=ALIVE_SECONDS)
+            if self.closed.is_set():
+                return None
 
     def _send_alive(self) -> None:
         with contextlib.suppress(LostError):

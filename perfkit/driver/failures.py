@@ -79,7 +79,7 @@ def cause(
         return exit_info.error
     if exit_info.free_bytes < os.sysconf("SC_PAGE_SIZE"):
         return failure("disk_full", free_bytes=exit_info.free_bytes)
-    # A log's last line may show a failed write, by a quota or limit, on a disk with free bytes.
+    # A line of a log may show a failed write, by a quota or limit, on a disk with free bytes.
     for line in (line for log in exit_info.logs.values() for line in log.splitlines()[::-1]):
         found = re.match(r"OSError: \[Errno (\d+)\]", line)
         if found and (number := int(found[1])) in (*NO_ROOM, *BROKEN):

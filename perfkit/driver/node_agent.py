@@ -16,6 +16,7 @@ from typing import Any
 from perfkit.config import Config, Protocol
 from perfkit.driver import connection
 from perfkit.driver.connection import InvalidMessageError, LostError, NodeMessage
+from perfkit.driver.failures import unwritten
 from perfkit.driver.workers import LocalWorkers
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank
@@ -41,9 +42,10 @@ def main(launcher: str, address: str, port: int) -> None:
         if launcher == "srun":
             address = os.environ["SLURM_LAUNCH_NODE_IPADDR"]
         secret = os.environ[connection.SECRET]
-        NodeAgent(node, address, port, secret, CONNECTING_SECONDS).serve()
     except KeyError as error:
         sys.exit(f"{launcher} did not pass on the variable {error}")
+    try:
+        NodeAgent(node, address, port, secret, CONNECTING_SECONDS).serve()
     except LostError as error:
         sys.exit(f"Lost the driver: {error}")
 
@@ -117,7 +119,12 @@ class NodeAgent:
             case connection.Run() if self.job and not self.workers:
                 if message.repeat > self.job.protocol.repeats:
                     raise InvalidMessageError("run.repeat", "exceeds the number of repeats")
-                self._run(message, self.job)
+                try:
+                    self._run(message, self.job)
+                except OSError as error:
+                    detail = str(error)[: connection.DETAIL_LENGTH]
+                    reason = {"code": unwritten(error).code, "detail": detail}
+                    self.channel.send(connection.Refused.model_validate(reason))
             case connection.Steady():
                 if self.workers:
                     self.workers.end_warmup()

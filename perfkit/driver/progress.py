@@ -4,6 +4,7 @@ log."""
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Self, TextIO
 
@@ -31,6 +32,12 @@ class Lines:
 
     def flush(self) -> None:
         pass
+
+
+def round_order(variants: Sequence[Any], repeat: int) -> Sequence[Any]:
+    """Return the variants in the order of a round. Every second round is reversed, so that a
+    machine that becomes steadily faster or slower favors no variant."""
+    return variants[:: 1 if repeat % 2 else -1]
 
 
 def terminal_or_log() -> TextIO | Lines:
@@ -132,7 +139,8 @@ class Progress:
         at = f"step {step}/{self.steps}" if step else "starting"
         at = f"warm-up step {warmup_step}" if warmup_step else at
         text = f"repeat {repeat}/{self.repeats} {at} {rate}"
-        before = (repeat - 1) * len(self.variants) + self.variants.index(self.variant)
+        order = round_order(self.variants, repeat)
+        before = (repeat - 1) * len(order) + order.index(self.variant)
         self.bar.total = self.repeats * len(self.variants) * self.steps
         if not self.throughputs and not step:
             # Repeats of an earlier run do not predict the time left.

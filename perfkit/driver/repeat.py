@@ -48,8 +48,7 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
         in_time = workers.wait(config.timeout)
         workers.end()
         exit_info = workers.exit_info()
-    files = [rank_file(raw, rank) for rank in range(config.ranks)]
-    events = [read_events(file) if file.exists() else [] for file in files]
+    events = [_events(rank_file(raw, rank)) for rank in range(config.ranks)]
     if not in_time:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
     if not all(map(finished, events)):

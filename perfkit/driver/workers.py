@@ -219,20 +219,21 @@ class LocalWorkers(WorkerGroup):
         self.exited_at: dict[int, float] = {}
         self.pids: dict[int, int] = {}
         self.killed_before = killed_for_memory()
-        self.opened = Scratch()
-        self.scratch = self.opened.folder
         work = {
             "task": task,
             "config": with_dali_settings(config, len(os.sched_getaffinity(0))).model_dump(),
             "protocol": protocol.model_dump(),
             "raw_folder": str(raw_folder.resolve()),
         }
-        job_file = self.scratch / "job.json"
-        job_file.write_text(json.dumps(work))
-        worker = [config.interpreter, "-m", WORKER, str(job_file)]
-        command = launcher_command(config, self.place, self.scratch, job, worker)
         environment = worker_environment(config, self.place)
-        self.process = start_supervised(command, self.scratch, environment)
+        with contextlib.ExitStack() as opened:
+            self.scratch = opened.enter_context(Scratch()).folder
+            job_file = self.scratch / "job.json"
+            job_file.write_text(json.dumps(work))
+            worker = [config.interpreter, "-m", WORKER, str(job_file)]
+            command = launcher_command(config, self.place, self.scratch, job, worker)
+            self.process = start_supervised(command, self.scratch, environment)
+            self.opened = opened.pop_all()
 
     def __exit__(self, *_: object) -> None:
         self.end()

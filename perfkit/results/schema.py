@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values, select
-from perfkit.messages import STRICT, Message
+from perfkit.messages import STORED, Message
 from perfkit.models import MODELS, units_per_sample
 from perfkit.models.model import Unit
 from perfkit.statistics import median, median_interval, relative_width
@@ -52,7 +52,7 @@ FailureCode = Literal[
 class Stored(BaseModel):
     """A part of a stored JSON file; immutable, without unknown fields, all numbers finite."""
 
-    model_config = STRICT | {"frozen": True, "allow_inf_nan": False}
+    model_config = STORED | {"frozen": True, "allow_inf_nan": False}
 
 
 def in_utc(text: str, timespec: str) -> str:
@@ -66,7 +66,7 @@ def in_utc(text: str, timespec: str) -> str:
     return moment.astimezone(UTC).isoformat(timespec=timespec)
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STORED)
 class Failure(Message):
     """Why a run failed."""
 
@@ -375,7 +375,7 @@ class NodeSeen(Stored):
     """facts of the environment that differ from node 0's"""
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STORED)
 class Finding(Message):
     """A finding of an audit, and its place in the logs."""
 

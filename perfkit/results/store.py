@@ -217,9 +217,14 @@ def open_stored(path: Path, most: int = MOST_BYTES) -> BinaryIO:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return the bytes of a stored file. Raises OSError as `open_stored` does."""
+    """Return the bytes of a stored file. Raises OSError, which names the file."""
     with open_stored(path, most) as stream:
-        return stream.read(most)
+        try:
+            return stream.read(most)
+        except OSError as error:
+            # Unlike open, a failed read does not name the file.
+            error.filename = str(path)
+            raise
 
 
 def refuse_links(folder: Path) -> None:

@@ -162,7 +162,10 @@ class Engine:
         """Remove outdated files, and write Snakemake's input."""
         self._remove_partial_files()
         # Another file of this name may have its jobs' files here, too.
-        shutil.rmtree(self.folder / ".snakemake", ignore_errors=True)
+        records = self.folder / ".snakemake"
+        if records.is_symlink():
+            records.unlink()
+        shutil.rmtree(records, ignore_errors=True)
         own = [self.folder / name.format(job.name) for job in left for name in JOB_FILES]
         for path in (*own, self.log):
             path.unlink(missing_ok=True)
@@ -225,7 +228,9 @@ class Engine:
 def _lock(outputs: Path, notify: Callable[[str], None]) -> Iterator[int]:
     """Lock the folder and yield the descriptor. Raises SweepError after LOCK_SECONDS."""
     shown, deadline = portable(str(outputs)), time.monotonic() + LOCK_SECONDS
-    with (outputs / ".sweep.lock").open("w") as file:
+    # Links in a folder from elsewhere are not followed, and a pipe is not waited for.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(outputs / ".sweep.lock", flags, 0o644), "wb", 0) as file:
         for attempt in count():
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -109,7 +109,8 @@ def _planned(
             found = plan(model, parameters, skipped)
             break
         except RequestError as error:
-            lacking += [problem for problem in error.problems if problem not in lacking]
+            # The second plan checks less, and its other problems follow from that.
+            lacking = lacking or error.problems
     else:
         return None, lacking
     launcher, allowed = found.config.launcher, LAUNCHERS.get(executor, ("local",))

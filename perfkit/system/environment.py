@@ -164,7 +164,8 @@ def _output(*command: str) -> str:
     return done.stdout.rstrip()
 
 
-_git = partial(_output, "git", "-C", str(ROOT))
+# Not the repository around an unpacked archive of perfkit.
+_git = partial(_output, "git", f"--git-dir={ROOT / '.git'}", f"--work-tree={ROOT}")
 
 MACHINE: dict[str, Callable[[], Value]] = {
     "cpu": _cpu,

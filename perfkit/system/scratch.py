@@ -38,7 +38,8 @@ def adopt_orphans() -> None:
 
 
 class Scratch:
-    """A new temporary folder, locked until `close`. Raises OSError."""
+    """A new temporary folder, locked within a `with` block, which then removes it with the
+    processes and shared memory registered in it. Raises OSError."""
 
     def __init__(self) -> None:
         sweep()
@@ -55,10 +56,6 @@ class Scratch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Remove the folder, and the processes and shared memory registered in it."""
         _remove(self.folder)
         os.close(self.descriptor)
 

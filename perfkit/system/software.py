@@ -79,6 +79,7 @@ def ask(interpreter: str, code: str, *words: str) -> Any:
                 command,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 timeout=MOST_SECONDS,
                 check=False,
                 env=os.environ | search_path(interpreter),
