@@ -530,7 +530,11 @@ def converted(batches: Iterator[Batch], convert: Callable[[Any], Any]) -> Iterat
 
 def named_threads(*names: str) -> dict[str, int]:
     """Return name -> number of threads of this process with that name."""
-    threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    threads = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        # The thread may end meanwhile.
+        with suppress(OSError):
+            threads.append(path.read_text().strip())
     return {name: threads.count(name) for name in names}
 
 

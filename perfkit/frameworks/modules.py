@@ -19,6 +19,7 @@ class Layers:
     below it and a method `new_<kind>` for each kind of layer with parameters."""
 
     container: Any
+    average_to: Any
     drops = True
     """Whether dropout is enabled."""
 
@@ -38,6 +39,9 @@ class Layers:
 
     def loss(self, logits: Any, *targets: Tensor) -> Tensor:
         return self.network.loss(self, logits, *targets)
+
+    def spatial_mean(self, x: Tensor) -> Tensor:
+        return self.average_to(x, 1).flatten(1)
 
     def convolution(self, name: str, x: Tensor, *_sizes: Any, **_options: Any) -> Tensor:
         return self.modules_by_name[name](x)

@@ -32,31 +32,33 @@ def measure_peak(
     rows and columns, and `copy_bytes_per_second`, bytes read plus bytes written as in STREAM
     (McCalpin, 1995)."""
 
-    def fastest(call: Callable[[], Any], duration: float = MEASURING_SECONDS) -> float:
-        """Return the seconds of a call in the fastest group, of at least MINIMUM_TIMES groups
-        and `duration` seconds."""
+    def timed(call: Callable[[], Any], calls: int = 1) -> float:
+        """Return the seconds of a call in a group of `calls`."""
+        device.synchronize()
+        began = clock()
+        for _ in range(calls):
+            call()
+        device.synchronize()
+        return (clock() - began) / calls
 
-        def timed(calls: int) -> float:
-            device.synchronize()
-            began = clock()
-            for _ in range(calls):
-                call()
-            device.synchronize()
-            return (clock() - began) / calls
+    def warm(call: Callable[[], Any]) -> float:
+        """Return the seconds of a call alone. The first may load kernels or start threads."""
+        return min(timed(call), timed(call))
 
-        # The first call may load kernels or start threads.
-        shortest = min(timed(1), timed(1))
-        calls = 1
-        if shortest < MINIMUM_SECONDS:
-            calls = max(MINIMUM_GROUP, math.ceil(MINIMUM_SECONDS / max(shortest, 1e-6)))
+    def fastest(call: Callable[[], Any]) -> float:
+        """Return the seconds of a call in the fastest of at least MINIMUM_TIMES groups, which
+        take at least MEASURING_SECONDS."""
+        alone, calls = warm(call), 1
+        if alone < MINIMUM_SECONDS:
+            calls = max(MINIMUM_GROUP, math.ceil(MINIMUM_SECONDS / max(alone, 1e-6)))
         seconds: list[float] = []
-        end = clock() + duration
+        end = clock() + MEASURING_SECONDS
         while len(seconds) < MINIMUM_TIMES or clock() < end:
-            seconds.append(timed(calls))
+            seconds.append(timed(call, calls))
         return min(seconds)
 
     size = SMALLEST
-    while size < LARGEST and fastest(workloads.matmul(size), 0) < MINIMUM_SECONDS:
+    while size < LARGEST and warm(workloads.matmul(size)) < MINIMUM_SECONDS:
         size *= 2
     return {
         "matmul_flops_per_second": 2 * size**3 / fastest(workloads.matmul(size)),

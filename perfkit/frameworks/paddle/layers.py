@@ -89,9 +89,6 @@ class Network(Layers, nn.Layer):
             x = x.transpose([0, 3, 1, 2])
         return x.flatten(1)
 
-    def spatial_mean(self, x: Tensor) -> Tensor:
-        return self.average_to(x, 1).flatten(1)
-
     def rows(self, table: Tensor, indices: Tensor) -> Tensor:
         return functional.embedding(indices, table)
 

@@ -86,9 +86,6 @@ class Network(Layers, nn.Module):
     def flatten(self, x: Tensor) -> Tensor:
         return x.flatten(1)
 
-    def spatial_mean(self, x: Tensor) -> Tensor:
-        return self.average_to(x, 1).flatten(1)
-
     def rows(self, table: Tensor, indices: Tensor) -> Tensor:
         return functional.embedding(indices, table)
 
