@@ -51,12 +51,13 @@ def test_a_missing_framework_is_reported_with_its_installation(small, new_enviro
 
 def test_unreadable_data_is_reported_with_file_and_line(small, samples, tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train_list.txt").write_text("train/none.jpeg 0\n")
+    (tmp_path / "data" / "train_list.txt").write_text("train/none\x1b]0;x\x07.jpeg 0\n")
     options = as_options(small(input="dali", data_dir=str(tmp_path / "data")))
     done = CliRunner().invoke(main, ["doctor", *options])
     assert (done.exit_code, done.stderr) == (1, "Not ready: resolve data.\n")
     printed = " ".join(done.stdout.split())
     assert "FAIL data: " in printed and "train_list.txt:1: no such file" in printed
+    assert "\x1b]" not in done.stdout
 
 
 def test_too_little_shared_memory_is_reported(small, monkeypatch):

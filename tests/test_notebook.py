@@ -376,7 +376,7 @@ def own_notebook(tmp_path):
     notebook = nbformat.read(NOTEBOOK, 4)
     cells = {cell.metadata.tags[0]: cell for cell in notebook.cells if "tags" in cell.metadata}
     source = cells["parameters"].source
-    cells["parameters"].source = source.replace("batch_size = None", "batch_size = 3")
+    cells["parameters"].source = source.replace("batch_size = None", "batch_size: int = 3")
     added = nbformat.v4.new_code_cell('print("the repeats:", len(measurement.result.repeats))')
     notebook.cells.insert(-1, added)
     path = tmp_path / "my" / "resnet50.ipynb"
@@ -424,6 +424,10 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
         ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
         ("'resnet5' is not", lambda source: source.replace("resnet50", "resnet5")),
         ("only assign literals", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
+        (
+            "only assign literals: seed += 1",
+            lambda source: source.replace("= 0", "= 0\nseed += 1", 1),
+        ),
     ],
 )
 def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, expected, change):

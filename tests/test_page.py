@@ -230,7 +230,8 @@ def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
     latex = nbformat.v4.new_output("display_data", {"text/latex": "$x$"})
     added.outputs += [odd, odd_figure, latex]
     foreign = nbformat.v4.new_code_cell("report.no_such_thing()", metadata={"tags": ["show"]})
-    executed.cells += [nbformat.v4.new_markdown_cell("I *added* this."), added, foreign]
+    raw = nbformat.v4.new_raw_cell("report.no_such_thing()", metadata={"tags": ["show"]})
+    executed.cells += [nbformat.v4.new_markdown_cell("I *added* this."), added, foreign, raw]
     nbformat.write(executed, tmp_path / "executed.ipynb")
     write_measurement(measurement, executed=tmp_path / "executed.ipynb")
     for _ in range(2):

@@ -96,14 +96,17 @@ def _end_with(error: str, message: str) -> None:
     help="Where jobs run: local, slurm, kubernetes, or the folder of your own profile.",
 )
 @click.option(
-    "-n", "--dry-run", is_flag=True, help="List jobs, estimated times, and what can't run here."
+    "-n",
+    "--dry-run",
+    is_flag=True,
+    help="List configurations, the total time if known, and what can't run here.",
 )
 def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> None:
     """Measure every configuration in FILE.
 
     FILE is in parameters/, or your own (docs/clusters.md). -p sets parameters of all
     configurations, such as -p data_dir /data/imagenet. Finished measurements are kept: after an
-    interruption, a kill or a power cut, the same command continues. A failed configuration does
+    interruption or a kill, the same command continues. A failed configuration does
     not end the sweep; its command is printed. outputs/index.html is kept up to date.
     """
     from rich.console import Console
@@ -150,13 +153,13 @@ def doctor(model: str, values: options.Values) -> None:
     except RequestError as error:
         options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
     from perfkit.driver.doctor import examine_plan
-    from perfkit.text.terminal import wrapped
+    from perfkit.text.terminal import printable, wrapped
 
     words = {None: "-   ", True: click.style("ok  ", fg="green")}
     words[False] = click.style("FAIL", fg="red")
     failed = []
     for check in examine_plan(planned):
-        text = wrapped(f"{check.subject}: {check.seen}", " " * 6)
+        text = wrapped(printable(f"{check.subject}: {check.seen}"), " " * 6)
         click.echo(f"{words[check.well]}  {text.lstrip()}")
         failed += [check.subject] if check.well is False else []
     if failed:
@@ -183,9 +186,9 @@ def samples(
 ) -> None:
     """Create sample data in FOLDER: images, sequences or tokens.
 
-    Creates JPEG files; for bert, an HDF5 shard; for gpt, a token file. The bytes are the same
-    every time; sequences and tokens are text of the Python release. FOLDER defaults to
-    data/samples, data/sequences (bert) or data/tokens (gpt).
+    Creates JPEG files, which have the same bytes on every machine; for bert, an HDF5 shard, and
+    for gpt, a token file, both of text that is part of Python and changes with its release.
+    FOLDER defaults to data/samples, data/sequences (bert) or data/tokens (gpt).
     """
     from perfkit.inputs import InputError
     from perfkit.inputs.data_set import data_set, digest
@@ -229,7 +232,8 @@ def manifest(model: str, values: options.Values, image: str, claim: str, mount: 
     """Print the Kubernetes objects that measure MODEL on several nodes.
 
     For `kubectl apply -f -`: a Job with a pod per node, a Service, and a Secret for the pods;
-    do not share the output. Requires the parameters nodes and, except on the CPU, gpus.
+    do not share the output. Requires the parameters nodes, data_dir (below MOUNT, except for
+    synthetic input) and, except on the CPU, gpus.
     """
     from perfkit.driver.manifest import manifest as text_of
 

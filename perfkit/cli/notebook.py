@@ -54,8 +54,16 @@ def source_of(model: str) -> Source:
     tagged = [c.source for c in cells if "parameters" in c.metadata.get("tags", [])]
     try:
         for line in ast.parse("\n".join(tagged)).body:
-            if isinstance(line, ast.Assign):
-                values[ast.unparse(line.targets[0])] = ast.literal_eval(line.value)
+            match line:
+                case (
+                    ast.Assign(targets=[ast.Name(name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value)
+                ):
+                    values[name] = ast.literal_eval(value)
+                case ast.Expr(ast.Constant()):
+                    pass
+                case _:
+                    raise ValueError(ast.unparse(line))
     except (SyntaxError, ValueError) as error:
         problem = "the parameters cell may only assign literals"
         raise RequestError([f"{path}: {problem}: {error}"]) from None

@@ -200,7 +200,7 @@ def source_notebook(folder: Path, name: str) -> NotebookNode:
 
     known = {cell.source for cell in suite.cells if "show" in _tags(cell)}
     for cell in notebook.cells:
-        if cell.cell_type == "code" and cell.source not in known:
+        if cell.source not in known:
             cell.metadata["tags"] = [tag for tag in _tags(cell) if tag != "show"]
         for output in cell.get("outputs", []):
             if html := output.get("data", {}).get("text/html"):
@@ -240,7 +240,7 @@ def write_notebook(
                 copy.source, heading = f"# {heading}{line_end}{rest}", ""
         elif "parameters" in tags:
             copy.source = "\n".join(f"{name} = {v!r}" for name, v in parameters.items())
-        elif "show" in tags:
+        elif cell.cell_type == "code" and "show" in tags:
             section = eval(compile(cell.source, "show", "eval"), {"report": report, **names})
             copy.outputs = [nbformat.from_dict(shown) for shown in section.outputs(png=keep)]
         cells.append(copy)

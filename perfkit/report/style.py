@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.style
 import pandas as pd
@@ -77,51 +77,33 @@ def from_zero(axes: Axes, highest: float, axis: str = "y") -> None:
     getattr(axes, f"set_{axis}lim")(0, highest * HEADROOM or 1)
 
 
-class Dots(NamedTuple):
-    """A row of a dot plot: a dot per run, the middle with its interval, text at the right."""
-
-    label: str
-    runs: Sequence[float]
-    middle: float
-    interval: tuple[float, float] | None
-    words: str
-    framework: str = ""
-
-
-def dot_plot(rows: Sequence[Dots], label: str) -> Figure:
-    """Return a chart of runs on a logarithmic axis with a line at 1; in a row, the first run is
-    at the top."""
+def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figure:
+    """Return a chart of ratios of interleaved comparisons on a logarithmic axis with a line at
+    1: a dot per pair of repeats, the first at the top, the median with its interval, and at the
+    right both with the verdict. A row is a name, a variant, and its pair with the base."""
     with new_figure(8, 0.7 + 0.5 * len(rows)) as (figure, (axes,)):
-        for y, row in enumerate(rows):
-            colour, marker = LOOKS.get(row.framework, (ACCENT, "o"))
-            n, height = len(row.runs), (y - 0.25, y + 0.25)
-            if row.interval and n > 1:
-                axes.fill_betweenx(height, *row.interval, color=colour, alpha=0.25)
-            axes.plot(row.middle, y, "|", color=colour, markersize=16, markeredgewidth=2.5)
+        for y, (_name, variant, pair) in enumerate(rows):
+            framework = FRAMEWORK_NAMES.get(str(variant.values.get("framework")), "")
+            colour, marker = LOOKS.get(framework, (ACCENT, "o"))
+            n, sure = len(pair.ratios), "–"
+            if n > 1:
+                sure = interval(*pair.interval)
+                span = (y - 0.25, y + 0.25)
+                axes.fill_betweenx(span, *pair.interval, color=colour, alpha=0.25)
+            axes.plot(pair.ratio, y, "|", color=colour, markersize=16, markeredgewidth=2.5)
             heights = [y + (k + 0.5) / n * 0.4 - 0.2 for k in range(n)]
-            axes.plot(row.runs, heights, marker, color=colour, markersize=3.5)
-            axes.text(1.02, y, row.words, transform=axes.get_yaxis_transform(), va="center")
+            axes.plot(pair.ratios, heights, marker, color=colour, markersize=3.5)
+            words = f"{number(pair.ratio)}  ({sure})\n{gettext(VERDICTS[pair.verdict])}"
+            axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center")
         axes.axvline(1, color=INK, linewidth=1)
         axes.set(xscale="log", xlabel=label, ylim=(len(rows) - 0.4, -0.6))
-        axes.set_yticks(range(len(rows)), [row.label for row in rows])
+        axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
         axes.grid(visible=False, axis="y")
         low, high = axes.get_xlim()
         close, far = MaxNLocator(6, steps=[1, 2, 5, 10]), LogLocator(subs=(1, 2, 5))
         axes.xaxis.set_major_locator(close if high < 4 * low else far)
         axes.xaxis.set(major_formatter="{x:g}", minor_locator=NullLocator())
     return figure
-
-
-def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figure:
-    """Return a dot plot of ratios of interleaved comparisons, with interval and verdict. A row
-    is a name, a variant, and the variant's pair with the base."""
-    found = []
-    for name, side, pair in rows:
-        sure = interval(*pair.interval) if len(pair.ratios) > 1 else "–"
-        words = f"{number(pair.ratio)}  ({sure})\n{gettext(VERDICTS[pair.verdict])}"
-        framework = FRAMEWORK_NAMES.get(str(side.values.get("framework")), "")
-        found.append(Dots(name, pair.ratios, pair.ratio, pair.interval, words, framework))
-    return dot_plot(found, label)
 
 
 def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) -> None:
