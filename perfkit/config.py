@@ -142,8 +142,8 @@ class Config(BaseModel):
     tf32: Annotated[bool, About(only=ON_GPU)] = False
     """allow a GPU's tensor cores to round fp32 factors to TF32"""
     execution: Annotated[Execution | None, OWN_CHOICE]
-    """dynamic graph (tensorflow: tf.function), or compiled by to_static, torch.compile, jit,
-    XLA or hybridize; None: dynamic, static for jax and mxnet"""
+    """how the graph is executed; dynamic (tensorflow: tf.function), or compiled by to_static,
+    torch.compile, jit, XLA or hybridize; None: dynamic, static for jax and mxnet"""
     strategy: Annotated[Strategy, OWN_CHOICE] = "none"
     """preset of distributed-training options"""
     optimizer: Annotated[Optimizer | None, About(verified=True)]

@@ -17,7 +17,12 @@ from perfkit.request.plan import plan
     "--live", is_flag=True, help="Measure the variants now, with interleaved repeats."
 )
 @options.PARAMETERS
-@click.option("--across", multiple=True, metavar="KEY", help="Ignore a difference in KEY.")
+@click.option(
+    "--across",
+    multiple=True,
+    metavar="KEY",
+    help="Allow a difference in KEY, and list it in the result; repeatable.",
+)
 @options.percent("--threshold", 2, "Slowdown above which B has regressed.")
 @options.percent("--level", 95, "Confidence level of interval and verdict.", low=50)
 @options.OUTPUTS
@@ -164,11 +169,12 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
 @options.MODEL
 @options.PARAMETERS
 def diagnose(model: str, values: options.Values) -> None:
-    """Report what limits MODEL: input, computation, or both.
+    """Report what limits MODEL: input, training, or both.
 
-    Takes the parameters of `perfkit run`. Measures training with its input, computation alone
-    (synthetic input), input alone with more and fewer threads, and the parts of a step with the
-    framework's profiler. Existing measurements are reused and listed. The measurement's page
+    Takes the parameters of `perfkit run`; needs one node, and an input other than synthetic.
+    Measures training with its input and with synthetic input, the input alone (with other
+    thread counts too, if it may be the limit), and the parts of a step with the framework's
+    profiler. Existing measurements are reused and listed. The measurement's page
     shows the diagnosis too.
     """
     from perfkit.diagnosis import diagnose as diagnosed
