@@ -71,6 +71,7 @@ def compare(
         _compare_live(names, values, file, **shares)
     if values or len(names) != 2:
         only_live = "; -p is for --live" if values else ""
+        only_live += "; --live compares several variants" if len(names) > 2 else ""
         raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = (p if resolved_path(p := typed_path(name)).exists() else name for name in names)
     found = compared(a, b, across=across, outputs=outputs, **shares)
