@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from perfkit.comparison.stored import (
     FILE,
     InterleavedComparison,
     comparison_folders,
+    comparisons_of,
     read_comparison,
     write_comparison,
 )
@@ -227,7 +229,11 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
         (["batch_size=1", "repeats=3"], {}, "the same for all variants; use -p repeats 3"),
         (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),
         (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
-        (["disable_tuning=a,b", "batch_size=2"], {}, "disable_tuning: 'a' is not"),
+        (
+            ["disable_tuning=affinity,b", "batch_size=2"],
+            {},
+            "disable_tuning: 'b' is not available",
+        ),
     ],
 )
 def test_invalid_variants_are_rejected(compare, variants, changes, message):
@@ -524,6 +530,14 @@ def test_the_comparison_notebook_runs_with_papermill(comparison, tmp_path):
     done = subprocess.run([*map(str, command)], check=False, **pipes)
     assert done.returncode == 0, done.stderr
     assert "from 2 pairs" in out.read_text() and (comparison / "report.zh.html").exists()
+
+
+@pytest.mark.timeout(60)
+def test_a_comparison_that_is_a_pipe_is_not_waited_for(tmp_path):
+    folder = tmp_path / "comparisons" / "x"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "comparison.json")
+    assert [*comparisons_of(tmp_path, "an-id")] == []
 
 
 # Progress.

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, SUITES, paddleclas
 
-from perfkit.logs import auditing, config_facts, reader
+from perfkit.logs import auditing, config_facts, documents, reader
 from perfkit.logs.auditing import audit
 from perfkit.logs.formats import FORMATS
 from perfkit.logs.log import LogError
@@ -118,6 +118,12 @@ def test_a_closing_table_with_wide_gaps_is_read_in_linear_time(write):
     table = f"train.ips\n     |  96  |\n{'-' * 24}\n{row}\n{row} x\n"
     (log, _eight) = read_logs(write("".join(trainings()) + table))
     assert [figure.text for figure in log.reported] == ["1", "1"]
+
+
+@pytest.mark.timeout(60)
+def test_the_unit_of_a_long_name_is_found_in_linear_time():
+    assert documents.figure("_" * 10**6, 1, 1).unit == ""
+    assert documents.figure("x" * 10**6 + "_time", 1, 1).unit == "s"
 
 
 def test_a_lost_print_or_head_is_not_covered_by_the_next_print(read):

@@ -134,6 +134,13 @@ def sweep_file(tmp_path):
     return write
 
 
+def test_a_wrong_value_is_the_only_error_of_a_local_sweep(sweep_file):
+    with pytest.raises(SweepError) as refused:
+        read_jobs(sweep_file("matrix: {batch_size: [0]}\n"), {}, "local")
+    (problem,) = refused.value.problems
+    assert "batch_size: 0 is out of range" in problem
+
+
 GRID = "matrix: {nodes: [1, 2], gpus: [1, 8]}\n"
 
 
