@@ -205,7 +205,7 @@ class CpuDevice:
 
     def seconds_between(self, earlier: Any, later: Any) -> float:
         """Return the device time between two complete events, seconds."""
-        return float(later - earlier)
+        return later - earlier
 
     def reset_peak_memory(self) -> None:
         """Reset `peak_memory_bytes`; does not wait."""

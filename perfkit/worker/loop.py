@@ -7,11 +7,11 @@ for it. At the end, the host waits for the last step's event only, so batches th
 already prepares on the device are not part of the window.
 """
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isfinite
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -78,12 +78,11 @@ class StepTimer:
         try:
             while pending and device.is_complete(pending[0][2]):
                 step, begin, end, data_wait_seconds, loss = pending.popleft()
-                seconds = device.seconds_between(begin, end)
                 events.append(
                     {
                         "event": "step",
                         "step": step,
-                        "seconds": seconds,
+                        "seconds": device.seconds_between(begin, end),
                         "data_wait_seconds": data_wait_seconds,
                         "samples": self.samples_per_step,
                     }
@@ -119,7 +118,7 @@ class StepTimer:
 def loss_event(step: int, loss: Any) -> dict[str, Any]:
     """Read a loss, which waits for a GPU. Raises LossNotFiniteError."""
     value = float(loss)
-    if not math.isfinite(value):
+    if not isfinite(value):
         raise LossNotFiniteError(f"the loss is {value} at step {step}")
     return {"event": "loss", "step": step, "value": value}
 

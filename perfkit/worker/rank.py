@@ -58,7 +58,7 @@ class RawFile:
     def write(self, *events: dict[str, Any]) -> None:
         """Append the events in one system call. Raises OSError if the disk is full."""
         # json.dumps is eight times slower, and this runs in every step of the window.
-        lines = b"".join([to_json(event) + b"\n" for event in events])
+        lines = b"\n".join([*map(to_json, events), b""])
         if os.write(self.descriptor, lines) != len(lines):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
