@@ -123,9 +123,9 @@ def _steps(events: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as dictionaries, with None for missing values."""
-    plain = frame.astype(object)
-    rows: list[dict[str, Any]] = plain.where(frame.notna(), None).to_dict("records")
-    return rows
+    # Many times faster than to_dict for few rows of many columns.
+    rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    return [dict(zip(frame.columns, row, strict=True)) for row in rows]
 
 
 def row_order(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -3,9 +3,13 @@
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import cache
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 WIDTH = 80
 VERBS = (
@@ -58,6 +62,12 @@ def tabulated(
 def laid_out(file: Path, macro: str, shown: Any, **names: Any) -> str:
     """Render `macro` of a template with `shown`. The template has the filters `wrapped`,
     `number` and `percent`, and the globals `names`."""
+    module = _template(file).make_module(names)
+    return str(getattr(module, macro)(shown)).strip("\n")
+
+
+@cache
+def _template(file: Path) -> "Template":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from perfkit.text.format import number, percent
@@ -70,8 +80,7 @@ def laid_out(file: Path, macro: str, shown: Any, **names: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"wrapped": wrapped, "number": number, "percent": percent}
-    module = environment.get_template(file.name, globals=names).module
-    return str(getattr(module, macro)(shown)).strip("\n")
+    return environment.get_template(file.name)
 
 
 def plain(text: str) -> str:
