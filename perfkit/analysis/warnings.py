@@ -10,7 +10,7 @@ from perfkit.analysis.steady import TOLERANCE, RepeatProfile, profile_repeats
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
 from perfkit.messages import Message
 from perfkit.models import MODELS, units_per_sample
-from perfkit.results.frames import load_steps
+from perfkit.results.frames import steps_of
 from perfkit.results.schema import STOPPING_LEVEL, Evaluation, Result
 from perfkit.results.store import Measurement, ResultError
 from perfkit.results.summarize import check_against_raw
@@ -158,7 +158,7 @@ def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfil
     can't be read, and the reason."""
     result, folder = measurement.result, measurement.folder
     try:
-        steps = load_steps(folder)
+        steps = steps_of(measurement)
     except ResultError as error:
         return pd.DataFrame(), [], str(error).replace(f"{folder}/", "")
     return steps, counting(result, profile_repeats(steps, units_per_sample(result.config))), ""

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
@@ -72,7 +73,9 @@ def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
     charts = picture(partial(_overlaid, found.steps, colour), alt)
     # A single line is in the first chart already.
     if len(found.steps[["repeat", "rank"]].drop_duplicates()) > 1:
-        charts += _each(found.steps, colour)
+        alt = later("Time of each step, one repeat below another, on one scale")
+        each = picture(partial(_each, found.steps, colour), alt)
+        charts += folded(later("Each repeat"), each)
     return Steps(charts, found)
 
 
@@ -101,28 +104,36 @@ def _overlaid(steps: pd.DataFrame, colour: str) -> Figure:
     lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
     look: dict[str, Any] = {"colors": style.FAINT, "linewidths": 0.7}
     figure, axes = _canvas()
-    for artist in [*axes.collections, *axes.lines, *axes.patches]:
+    for artist in [*axes.collections, *axes.lines, *axes.patches, *axes.texts]:
         artist.remove()
-    with style.chart_style():
-        axes.add_collection(LineCollection(lines, label=later("a repeat"), **look))
-        middle = seconds.median(axis=1)
-        axes.plot(x, middle, color=colour, label=later("median of the repeats"))
-        wait: dict[str, Any] = {"color": style.WAIT, "linewidth": 0}
-        axes.fill_between(x, waits.median(axis=1), label=later("data wait"), **wait)
-        warmups = _warmups(steps).value_counts(normalize=True)
-        for warmup, share in warmups.items():
-            shade = SHADE | {"alpha": SHADE["alpha"] * share}
-            axes.axvspan(x[0] - 0.5, warmup + 0.5, **shade)
-        if not warmups.empty:
-            axes.fill_between([], [], label=later("warm-up"), **SHADE)
-        axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
-        axes.set_ylabel(later("step time (s)"))
-        style.from_zero(axes, float(steps["seconds"].max()))
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, borderaxespad=0)
+    axes.add_collection(LineCollection(lines, **look))
+    axes.plot(x, seconds.median(axis=1), color=colour)
+    wait: dict[str, Any] = {"color": style.WAIT, "linewidth": 0}
+    axes.fill_between(x, waits.median(axis=1), **wait)
+    warmups = _warmups(steps).value_counts(normalize=True)
+    for warmup, share in warmups.items():
+        shade = SHADE | {"alpha": SHADE["alpha"] * share}
+        axes.axvspan(x[0] - 0.5, warmup + 0.5, **shade)
+    axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
+    axes.set_ylabel(later("step time (s)"))
+    style.from_zero(axes, float(steps["seconds"].max()))
+    _name(axes, 0.41, later("a repeat"), color=style.FAINT, linewidth=0.7)
+    _name(axes, 0.53, later("median of the repeats"), color=colour)
+    _name(axes, 0.77, later("data wait"), color=style.WAIT, linewidth=6)
+    if not warmups.empty:
+        _name(axes, 0.9, later("warm-up"), **SHADE | {"linewidth": 6})
     return figure
 
 
-def _each(steps: pd.DataFrame, colour: str) -> Section:
+def _name(axes: Axes, x: float, name: str, **look: Any) -> None:
+    """Write a legend's entry above the axes. A legend of matplotlib's would take as long as
+    the rest of the chart."""
+    look |= {"solid_capstyle": "butt", "transform": axes.transAxes, "clip_on": False}
+    axes.add_line(Line2D([x - 0.035, x - 0.01], [1.08, 1.08], **look))
+    axes.text(x, 1.05, name, transform=axes.transAxes)
+
+
+def _each(steps: pd.DataFrame, colour: str) -> Figure:
     """Chart with a row per repeat, on one scale: a line per rank (with many ranks, only the
     fastest and the slowest), data wait, shaded warm-up. Drawn without axes, which would be
     slow for the thousands of charts of a site."""
@@ -132,34 +143,34 @@ def _each(steps: pd.DataFrame, colour: str) -> Section:
     first, last, highest = steps["step"].min(), steps["step"].max(), steps["seconds"].max()
     repeats = sorted(steps["repeat"].unique(), reverse=True)
     lines, waits = [], []
-    for (repeat, _rank), group in steps.groupby(["repeat", "rank"]):
-        row, x = repeats.index(repeat), group["step"].to_numpy()
-        lines.append(np.column_stack([x, row + 0.9 * group["seconds"] / highest]))
-        wait = row + 0.9 * group["data_wait_seconds"].to_numpy() / highest
-        waits.append(np.column_stack([[x[0], *x, x[-1]], [row, *wait, row]]))
+    columns = ["step", "seconds", "data_wait_seconds"]
+    for (repeat, _rank), group in steps.groupby(["repeat", "rank"])[columns]:
+        row = repeats.index(repeat)
+        x, seconds, wait = group.to_numpy().T
+        lines.append(np.column_stack([x, row + 0.9 * seconds / highest]))
+        bottom = [(x[-1], row), (x[0], row)]
+        waits.append([*zip(x, row + 0.9 * wait / highest, strict=True), *bottom])
     rows = [[(first, row), (last, row)] for row in range(len(repeats))]
-    with style.chart_style():
-        figure = Figure(figsize=(9, 0.5 * (len(repeats) + 1)))
-        # From steps and rows to shares of the figure; the labels are in its margins.
-        scale = Affine2D().translate(-first, 0.6)
-        scale.scale(0.86 / max(last - first, 1), 1 / (len(repeats) + 1)).translate(0.07, 0)
-        place: dict[str, Any] = {"transform": scale + figure.transFigure}
-        for repeat, warmup in _warmups(steps).items():
-            corner, width = (first, repeats.index(repeat)), max(warmup + 0.5 - first, 0)
-            figure.add_artist(Rectangle(corner, width, height=1, **SHADE, **place))
-        figure.add_artist(LineCollection(rows, colors="#d8dee4", linewidths=0.8, **place))
-        figure.add_artist(PolyCollection(waits, facecolors=style.WAIT, **place))
-        figure.add_artist(LineCollection(lines, colors=colour, linewidths=0.8, **place))
-        for row, repeat in enumerate(repeats):
-            figure.text(0.055, scale.transform((0, row))[1], str(repeat), ha="right")
-        figure.text(0.005, 0.99, later("repeat"), va="top")
-        figure.text(0.935, scale.transform((0, len(repeats) - 0.1))[1], f"{highest:.3g} s")
-        figure.text(0.935, scale.transform((0, len(repeats) - 1))[1], "0 s")
-        figure.text(0.07, 0.02, str(first))
-        figure.text(0.5, 0.02, later("step"), ha="center")
-        figure.text(0.93, 0.02, str(last), ha="right")
-    alt = later("Time of each step, one repeat below another, on one scale")
-    return folded(later("Each repeat"), picture(figure, alt))
+    figure = Figure(figsize=(9, 0.5 * (len(repeats) + 1)))
+    # From steps and rows to shares of the figure; the labels are in its margins.
+    scale = Affine2D().translate(-first, 0.6)
+    scale.scale(0.86 / max(last - first, 1), 1 / (len(repeats) + 1)).translate(0.07, 0)
+    place: dict[str, Any] = {"transform": scale + figure.transFigure}
+    for repeat, warmup in _warmups(steps).items():
+        corner, width = (first, repeats.index(repeat)), max(warmup + 0.5 - first, 0)
+        figure.add_artist(Rectangle(corner, width, height=1, **SHADE, **place))
+    figure.add_artist(LineCollection(rows, colors="#d8dee4", linewidths=0.8, **place))
+    figure.add_artist(PolyCollection(waits, facecolors=style.WAIT, **place))
+    figure.add_artist(LineCollection(lines, colors=colour, linewidths=0.8, **place))
+    for row, repeat in enumerate(repeats):
+        figure.text(0.055, scale.transform((0, row))[1], str(repeat), ha="right")
+    figure.text(0.005, 0.99, later("repeat"), va="top")
+    figure.text(0.935, scale.transform((0, len(repeats) - 0.1))[1], f"{highest:.3g} s")
+    figure.text(0.935, scale.transform((0, len(repeats) - 1))[1], "0 s")
+    figure.text(0.07, 0.02, str(first))
+    figure.text(0.5, 0.02, later("step"), ha="center")
+    figure.text(0.93, 0.02, str(last), ha="right")
+    return figure
 
 
 _text = partial(pages.render, "measurement")

@@ -88,11 +88,15 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
     events of a rank.
     """
     folder = resolved_path(str(folder))
-    result = read_result(Store(folder).result_file)
-    rows: list[tuple[Any, ...]] = []
+    return steps_of(Measurement(folder, read_result(Store(folder).result_file)))
+
+
+def steps_of(measurement: Measurement) -> pd.DataFrame:
+    """Return the raw steps of a measurement that has been read, as `load_steps` does."""
+    result, rows = measurement.result, list[tuple[Any, ...]]()
     for repeat in result.repeats:
         for rank in range(result.config.ranks):
-            path = Store(folder).rank_file(repeat.index, rank)
+            path = measurement.rank_file(repeat.index, rank)
             if not path.exists():
                 continue
             try:
