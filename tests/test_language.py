@@ -161,7 +161,7 @@ def test_a_language_applies_only_within_its_block():
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def pages(tmp_path_factory, processes):
     """The Chinese pages of a measurement with steps, the summary and its parts, by name."""
     outputs = tmp_path_factory.mktemp("outputs")
     made = stored(outputs / "made")
