@@ -34,11 +34,15 @@ def as_frame(found: Iterable[Row]) -> pd.DataFrame:
     """Return the frame of `load` for these rows."""
     rows = [*found]
     names = [*COLUMNS, *sorted({name for row in rows for name in row} - {*COLUMNS})]
-    cells = [[row.get(name) for name in names] for row in rows]
-    frame = pd.DataFrame(cells, columns=names, dtype=object)
-    numbers = {*MEASURED} - {"n", "unit", "repeat_throughputs"}
-    # The copy joins the frame's many blocks, about which pandas warns when a column is added.
-    return frame.astype(dict.fromkeys(numbers, float)).copy()
+    numbers = [name for name in MEASURED if name not in ("n", "unit", "repeat_throughputs")]
+    others = [name for name in names if name not in numbers]
+
+    def part(names: list[str], dtype: type) -> pd.DataFrame:
+        cells = [[row.get(name) for name in names] for row in rows]
+        return pd.DataFrame(cells, columns=names, dtype=dtype)
+
+    # Converting single columns would make a block of each, which is slow.
+    return pd.concat([part(others, object), part(numbers, float)], axis="columns")[names]
 
 
 def row_of(measurement: Measurement) -> Row:
