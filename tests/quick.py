@@ -4,7 +4,7 @@ framework.
 All follow from the tests themselves, without a list. Only tests with the fixture `processes`,
 directly or through another fixture, may start a process; any other start fails the test, in
 `make test` too. Forks are not detected, because sample images are made in forks; tests that
-render a whole site have the fixture because they take long.
+draw every chart of a page or site have the fixture because they take long.
 """
 
 import ast

@@ -571,6 +571,7 @@ def test_empty_sections_name_the_command_to_run(tmp_path):
     assert all(f"perfkit {command}" in " ".join(texts) for command in commands)
 
 
+@pytest.mark.usefixtures("processes")
 def test_output_does_not_depend_on_the_order_of_measurements(tmp_path):
     summary = everything(tmp_path)
     shown = set()
@@ -590,6 +591,7 @@ def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
     assert not re.search(r"&(?!\w+;|#\d+;)", html)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_figure_has_resolved_colours_in_every_language(tmp_path, language):
     """A glyph missing from the font causes a warning, which is an error here."""
