@@ -684,10 +684,12 @@ def test_an_invalid_request_is_explained(words, why, tmp_path, monkeypatch):
 
 
 def test_a_claim_needs_exactly_one_log(tmp_path):
-    done = run(written(tmp_path, "a_log"), written(tmp_path, "b_log"), "--claim", "300")
-    assert done.exit_code == 2 and "needs one readable log, got 2" in " ".join(
-        done.stderr.split()
-    )
+    logs, other = [written(tmp_path, name) for name in ("a_log", "b_log")], tmp_path / "other"
+    other.write_text("no log")
+    for paths, why in ((logs, "b_log are logs; name one"), ([other], "but no file is one")):
+        done = run(*paths, "--claim", "300")
+        assert done.exit_code == 2 and why in " ".join(done.stderr.split())
+    assert run(logs[0], other, "--claim", "300").stdout.startswith("The claim:\n  300  ")
 
 
 def test_control_characters_in_a_name_are_escaped(tmp_path):

@@ -76,8 +76,15 @@ def test_a_series_joins_versions_but_not_configurations_or_hardware(tmp_path):
     )
     names = [series.name for series in found.series]
     assert len({*names}) == 3 and found.left_out == 2
+    assert "2 measurements in series of fewer than three" in str(found)
     assert sum("another" in name for name in names) == 1
     assert all(len(series.points) == 3 for series in found.series)
+
+
+def test_a_series_is_named_by_what_differs_from_the_defaults(tmp_path):
+    values = {"image_size": 64, "accumulate": 2}
+    (found,) = history_of(tmp_path, *series([100] * 3, **values)).series
+    assert found.name.endswith(" · accumulate 2 · 64 px")
 
 
 def test_a_series_joins_worker_environments_and_names_their_changes(tmp_path):

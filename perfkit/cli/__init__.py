@@ -8,6 +8,7 @@ options.py   shared options and output
 """
 
 import errno
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -43,7 +44,17 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except RequestError as error:
-            fail(error, 2)
+            from perfkit.text.terminal import wrapped
+
+            heading, *problems = str(error).split("\n  ")
+            fail("\n".join([heading, *(wrapped(problem, "  ") for problem in problems)]), 2)
+        except click.UsageError as error:
+            from perfkit.config import parameters
+
+            for before, word in pairwise(["", *context.obj]):
+                if before != "-p" and word.partition("=")[0] in parameters():
+                    error.message += f"\nParameters need -p: -p {word}"
+            raise
         except RuntimeError as error:
             from perfkit.driver.repeat import TaskError
 

@@ -15,7 +15,7 @@ from perfkit.comparison.text import as_text
 from perfkit.results.frames import records
 from perfkit.results.schema import NOT_IDENTITY, Stored
 from perfkit.statistics import ratio_interval
-from perfkit.text.format import column_value
+from perfkit.text.format import column_value, traits
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
@@ -178,15 +178,17 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Differences:
 
 
 def _names(frame: pd.DataFrame) -> dict[Any, str]:
-    """Return the name of each series: its configuration and the values of all columns in which
-    series of that configuration differ."""
+    """Return the name of each series: its configuration, what differs from the defaults, and
+    the values of all other columns in which series of that configuration differ."""
     heads = frame.drop_duplicates("series").set_index("series")
     keys = [key for key in SERIES if key in heads and key not in NAME]
     names = {}
     for _values, alike in heads.groupby(NAME, dropna=False, sort=False):
         differing = [key for key in keys if alike[key].nunique(dropna=False) > 1]
         for number, row in zip(alike.index, records(alike), strict=True):
-            words = [title(row, NAME)]
-            words += [column_value(key, row[key]) for key in differing if row[key] is not None]
+            words = [title(row, NAME), *traits(row)]
+            said = {None, *" ".join(words[1:]).split()}
+            others = [key for key in differing if not {row[key], str(row[key])} & said]
+            words += [column_value(key, row[key]) for key in others]
             names[number] = " · ".join(words)
     return names

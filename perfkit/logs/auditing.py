@@ -78,9 +78,12 @@ def audit(
         except (ValueError, ArithmeticError) as error:
             reason = "" if isinstance(error, LogError) else "unusable numbers: "
             left_out.append(plain(portable(f"{path}: {reason}{error}"))[:2000])
+        if claim and len(logs) > 1:
+            names = " and ".join(portable(log.name) for log, _figures in logs[:2])
+            raise RequestError([f"--claim: compares one log, but {names} are logs; name one"])
         progress(path)
-    if claim and len(logs) != 1:
-        raise RequestError([f"--claim needs one readable log, got {len(logs)}", *left_out])
+    if claim and not logs:
+        raise RequestError(["--claim: compares one log, but no file is one", *left_out])
     cells = cells_of(published()) if tables else []
     wanted = [c for table in dict.fromkeys(tables) for c in cells if c["table"] == table]
     claims = [*claims_of_tables(wanted, logs, tolerance)]

@@ -113,8 +113,10 @@ def load_yaml(path: Path) -> Any:
         kind = "" if isinstance(error, _AliasError) else "not YAML: "
         problem, line = f"{kind}{error.problem}", mark and mark.line + 1
     except OSError as error:
-        known = PARAMETERS / path.name
-        problem = f"{error.strerror}{f'; did you mean {known}?' if known.exists() else ''}"
+        known = {file.name: file for file in PARAMETERS.glob("*.yaml")}
+        names = nearest(path.with_suffix(".yaml").name, known)
+        meant = names and isinstance(error, FileNotFoundError)
+        problem = f"{error.strerror}{f'; did you mean {known[names[0]]}?' if meant else ''}"
     # Not UTF-8, or an invalid date.
     except (ValueError, YAMLError) as error:
         problem = str(error)

@@ -17,7 +17,7 @@ VERBS = (
     *("audit", "import", "export", "doctor", "samples", "manifest"),
 )
 """The commands; the CLI imports this module, not the reverse."""
-COMMAND = re.compile(rf"perfkit ({'|'.join(VERBS)}) .*|(--\w+ \w+ ?)+$")
+COMMAND = re.compile(rf"perfkit ({'|'.join(VERBS)}) .*|-p \w+ [\w.]+|(--\w+ \w+ ?)+$")
 """A command or its options, up to the end of a text."""
 
 
