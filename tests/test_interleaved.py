@@ -265,7 +265,6 @@ def test_the_command_of_a_comparison_has_its_level_and_threshold(small):
         (["a"], "give two names, A and B"),
         (["a", "b", "-p", "batch_size"], "-p batch_size: no value; -p NAME=VALUE"),
         (["a", "b", "-p", "batch_size", "2"], "-p is for --live"),
-        (["a", "b", "batch_size=2"], "Parameters need -p: -p batch_size=2"),
         (["--live", "resnet50", "seed=1", "seed=2", "--across", "seed"], "with --live"),
         (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
     ],

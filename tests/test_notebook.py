@@ -282,6 +282,12 @@ def test_all_wrong_parameters_are_reported_by_the_first_cell(papermill, tmp_path
     assert "perfkit.plan" in ran[-1].source
 
 
+def test_a_parameter_without_its_option_is_rejected_with_it():
+    done = cli("run", "resnet50", "-p", "seed=1", "batch_size=4")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("\nParameters need -p: -p batch_size=4\n")
+
+
 def test_too_many_gpus_are_rejected_with_the_cpu_option():
     done = cli("run", "resnet50", "-p", "gpus", "64")
     assert done.exit_code == 2

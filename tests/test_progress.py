@@ -58,7 +58,7 @@ def test_the_headline_shows_counts_running_jobs_and_the_time_left(measurement):
     ]
     left = duration(2 * (3 * REPEAT_SECONDS + NOTEBOOK_SECONDS))
     assert headline("quick", statuses, in_turn=True) == (
-        f"quick: 1 done, 1 running of 3; about {left} left; batch_size 2 (3 left)"
+        f"quick: 1 done, 1 running of 3; about {left} left; batch_size 2 (3 repeats left)"
     )
     assert headline("quick", statuses[2:], in_turn=True) == "quick: starting of 1"
     assert headline("quick", statuses[:1], in_turn=True).endswith("; writing the report")
@@ -67,13 +67,16 @@ def test_the_headline_shows_counts_running_jobs_and_the_time_left(measurement):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_each_finished_job_prints_one_line(measurement, terminal):
     kept, second = status("2", "kept", measurement), status("4", "waiting")
+    done = status("8", "done", measurement)
     hostile = "[bold red]x[/] [link=http://evil.example]here[/link]"
     failed = status("4", "failed", reason=hostile)
-    text = shown([[kept, second], [kept, failed], [kept, failed]], terminal=terminal)
-    lines = ["1/2 kept    batch_size 2: 50.00 images/s", f"2/2 failed  batch_size 4: {hostile}"]
+    text = shown([[kept, second], [kept, failed], [kept, failed, done]], terminal=terminal)
+    number = "50.00 (40.00 – 60.00) images/s"
+    lines = [f"1/2 kept    batch_size 2: {number}", f"2/2 failed  batch_size 4: {hostile}"]
+    lines.append(f"3/3 done    batch_size 8: {number}; wide_interval")
     if terminal:
         assert all(text.count(line) == 1 for line in lines)
-        assert "quick: 1 kept of 2" in text
+        assert "quick: 1 kept of 2" in text and "quick: 1 done, 1 kept, 1 failed of 3" in text
     else:
         assert text.splitlines() == lines
 

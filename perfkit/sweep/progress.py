@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perfkit.config import portable
 from perfkit.sweep.engine import JobStatus, State
-from perfkit.text.format import number
+from perfkit.text.format import interval, number
 
 ENDED: tuple[State, ...] = ("done", "kept", "failed")
 NOTEBOOK_SECONDS = 5.0
@@ -44,7 +44,8 @@ class Progress:
             if status.state in ENDED and status.job.name not in self.printed:
                 self.printed.add(status.job.name)
                 count = f"{len(self.printed)}/{len(statuses)}"
-                self.notify(f"{count} {status.state:7} {status.job.label}: {_result(status)}")
+                found = "; ".join(filter(None, [_result(status), _warnings(status)]))
+                self.notify(f"{count} {status.state:7} {status.job.label}: {found}")
         line = headline(self.name, statuses, in_turn=self.in_turn)
         self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
@@ -59,7 +60,7 @@ def headline(name: str, statuses: list[JobStatus], *, in_turn: bool) -> str:
     if not pending:
         return f"{text}; writing the report"
     running = [
-        f"{status.job.label} ({repeats_left(status)} left)"
+        f"{status.job.label} ({repeats_words(status)} left)"
         for status in pending
         if status.state == "running"
     ]
@@ -86,9 +87,8 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
     for heading in ("configuration", "would be", "result"):
         shown.add_column(heading, overflow="fold")
     for status in statuses:
-        left = repeats_left(status)
         verb = "run again" if status.state == "failed" else "run"
-        state = f"{verb}, {left} repeat{'s' * (left != 1)}"
+        state = f"{verb}, {repeats_words(status)}"
         if status.state == "kept":
             state = "kept"
         elif status.job.missing:
@@ -110,7 +110,20 @@ def _result(status: JobStatus) -> str:
     if status.state == "failed":
         return status.reason
     stored = status.measurement.result.throughput if status.measurement else None
-    return f"{number(stored.value)} {stored.unit}" if stored else ""
+    if not stored:
+        return ""
+    around = f" ({interval(*stored.interval)})" if stored.interval else ""
+    return f"{number(stored.value)}{around} {stored.unit}"
+
+
+def _warnings(status: JobStatus) -> str:
+    """Return the codes of a new result's warnings, worst first."""
+    if status.state != "done" or not status.measurement:
+        return ""
+    # A sweep's other parts need no analysis, whose import takes half a second.
+    from perfkit.analysis.warnings import check
+
+    return ", ".join(warning.code for warning in check(status.measurement).warnings)
 
 
 def duration(seconds: float) -> str:
@@ -139,6 +152,11 @@ def seconds_left(pending: Iterable[JobStatus], statuses: Iterable[JobStatus]) ->
         seconds = repeats * statistics.mean(times)
         total += NOTEBOOK_SECONDS + min(seconds, plan.protocol.budget or seconds)
     return total
+
+
+def repeats_words(status: JobStatus) -> str:
+    left = repeats_left(status)
+    return f"{left} repeat{'s' * (left != 1)}"
 
 
 def repeats_left(status: JobStatus) -> int:
