@@ -238,7 +238,10 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
         assert done.stdout.count("run, 5 repeats") == count
         assert "refused" not in done.stdout
         return
-    assert len(re.findall(r"refused here \(\d\)", done.stdout)) == count
+    assert len(re.findall(r"refused here \(\d(?:, \d)?\)", done.stdout)) == count
+    assert "result" not in done.stdout.splitlines()[0]
+    assert done.stdout.count("gpus: 8 requested") == 1
+    assert max(map(len, done.stdout.partition("can't run")[2].splitlines())) <= 80
     assert f"{count} of {count} can't run on this machine:" in done.stdout
     text = " ".join(done.stdout.split())
     assert "gpus: 8 requested; visible on this machine: 0 GPUs" in text

@@ -135,7 +135,9 @@ class Progress:
         if throughput:
             self.throughputs[self.variant] = throughput
         known = self.throughputs.get(self.variant)
-        rate = f"{known:.4g} {self.unit}" if known else f"- {self.unit}"
+        # Until its first steps have ended, the rate is that of the variant's last repeat.
+        of = "" if step or warmup_step else "last "
+        rate = f"{of}{known:.4g} {self.unit}" if known else f"- {self.unit}"
         at = f"step {step}/{self.steps}" if step else "starting"
         at = f"warm-up step {warmup_step}" if warmup_step else at
         text = f"repeat {repeat}/{self.repeats} {at} {rate}"

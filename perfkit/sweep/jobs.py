@@ -39,7 +39,7 @@ class Job:
     model: str
     parameters: dict[str, Any]
     plan: Plan
-    missing: str = ""
+    missing: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -78,7 +78,7 @@ def read_jobs(
         words = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join([model, *map(str, own.values())]))
         request = json.dumps([model, parameters], sort_keys=True).encode()
         name = f"{words[:NAME_LENGTH]}-{hashlib.sha256(request).hexdigest()[:8]}"
-        job = Job(name, label, model, parameters, found, "; ".join(lacking))
+        job = Job(name, label, model, parameters, found, tuple(lacking))
         same = jobs.setdefault(_work(found), job)
         if same is not job and is_valid_file:
             problem = f"the same configuration twice: {same.label}; and {label}"

@@ -13,6 +13,7 @@ from rich.text import Text
 from perfkit.config import portable
 from perfkit.sweep.engine import JobStatus, State
 from perfkit.text.format import interval, number
+from perfkit.text.terminal import wrapped
 
 ENDED: tuple[State, ...] = ("done", "kept", "failed")
 NOTEBOOK_SECONDS = 5.0
@@ -82,18 +83,20 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
     pending = [status for status in statuses if status.state != "kept"]
     runnable = [status for status in pending if not status.job.missing]
     refused = [status for status in pending if status.job.missing]
-    reasons = list(dict.fromkeys(status.job.missing for status in refused))
+    reasons = list(dict.fromkeys(why for status in refused for why in status.job.missing))
+    results = [_result(status) for status in statuses]
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("configuration", "would be", "result"):
+    for heading in ("configuration", "would be", "result")[: 3 if any(results) else 2]:
         shown.add_column(heading, overflow="fold")
-    for status in statuses:
+    for status, result in zip(statuses, results, strict=True):
         verb = "run again" if status.state == "failed" else "run"
         state = f"{verb}, {repeats_words(status)}"
         if status.state == "kept":
             state = "kept"
         elif status.job.missing:
-            state = f"refused here ({reasons.index(status.job.missing) + 1})"
-        shown.add_row(Text(status.job.label), state, Text(_result(status)))
+            numbers = (str(reasons.index(why) + 1) for why in status.job.missing)
+            state = f"refused here ({', '.join(numbers)})"
+        shown.add_row(Text(status.job.label), state, *([Text(result)] if any(results) else []))
     lines = [f"{len(runnable)} of {len(statuses)} would run"]
     if seconds := seconds_left(runnable, statuses):
         lines[0] += f", about {duration(seconds)}{'' if in_turn else ' in total'}"
@@ -102,7 +105,7 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
         lines.append(f"sample data would be generated: {', '.join(made)}")
     if refused:
         lines.append(f"{len(refused)} of {len(statuses)} can't run on this machine:")
-        lines += [f"({k}) {reason}" for k, reason in enumerate(reasons, 1)]
+        lines += [wrapped(f"({k}) {reason}", "  ") for k, reason in enumerate(reasons, 1)]
     return Group(shown, *map(Text, lines))
 
 
