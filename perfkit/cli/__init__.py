@@ -53,7 +53,8 @@ class Commands(click.Group):
 
             for before, word in pairwise(["", *context.obj]):
                 if before != "-p" and word.partition("=")[0] in parameters():
-                    error.message += f"\nParameters need -p: -p {word}"
+                    advice = f"{error.message}\nParameters need -p: -p {word}"
+                    raise click.UsageError(advice, error.ctx) from None
             raise
         except RuntimeError as error:
             from perfkit.driver.repeat import TaskError
