@@ -126,8 +126,8 @@ def _overlaid(steps: pd.DataFrame, colour: str) -> Figure:
 
 
 def _name(axes: Axes, x: float, name: str, **look: Any) -> None:
-    """Write a legend's entry above the axes. A legend of matplotlib's would take as long as
-    the rest of the chart."""
+    """Write an entry of a legend above the axes. matplotlib's legend would take a third of the
+    chart's time."""
     look |= {"solid_capstyle": "butt", "transform": axes.transAxes, "clip_on": False}
     axes.add_line(Line2D([x - 0.035, x - 0.01], [1.08, 1.08], **look))
     axes.text(x, 1.05, name, transform=axes.transAxes)
