@@ -45,10 +45,10 @@ def measure_peak(
         """Return the seconds of a call alone. The first may load kernels or start threads."""
         return min(timed(call), timed(call))
 
-    def fastest(call: Callable[[], Any]) -> float:
+    def fastest(call: Callable[[], Any], alone: float) -> float:
         """Return the seconds of a call in the fastest of at least MINIMUM_TIMES groups, which
-        take at least MEASURING_SECONDS."""
-        alone, calls = warm(call), 1
+        take at least MEASURING_SECONDS. `alone` is the result of `warm`."""
+        calls = 1
         if alone < MINIMUM_SECONDS:
             calls = max(MINIMUM_GROUP, math.ceil(MINIMUM_SECONDS / max(alone, 1e-6)))
         seconds: list[float] = []
@@ -57,11 +57,17 @@ def measure_peak(
             seconds.append(timed(call, calls))
         return min(seconds)
 
-    size = SMALLEST
-    while size < LARGEST and warm(workloads.matmul(size)) < MINIMUM_SECONDS:
-        size *= 2
-    return {
-        "matmul_flops_per_second": 2 * size**3 / fastest(workloads.matmul(size)),
-        "matmul_size": size,
-        "copy_bytes_per_second": 2 * COPIED_BYTES / fastest(workloads.copy(COPIED_BYTES)),
-    }
+    def measured_matmul() -> dict[str, float]:
+        size, call = SMALLEST, workloads.matmul(SMALLEST)
+        while (alone := warm(call)) < MINIMUM_SECONDS and size < LARGEST:
+            size *= 2
+            call = workloads.matmul(size)
+        rate = 2 * size**3 / fastest(call, alone)
+        return {"matmul_flops_per_second": rate, "matmul_size": size}
+
+    def measured_copy() -> dict[str, float]:
+        call = workloads.copy(COPIED_BYTES)
+        return {"copy_bytes_per_second": 2 * COPIED_BYTES / fastest(call, warm(call))}
+
+    # The matrices are freed before the copy, since the training may have left little memory.
+    return measured_matmul() | measured_copy()
