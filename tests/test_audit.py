@@ -686,7 +686,10 @@ def test_an_invalid_request_is_explained(words, why, tmp_path, monkeypatch):
 def test_a_claim_needs_exactly_one_log(tmp_path):
     logs, other = [written(tmp_path, name) for name in ("a_log", "b_log")], tmp_path / "other"
     other.write_text("no log")
-    for paths, why in ((logs, "b_log are logs; name one"), ([other], "but no file is one")):
+    for paths, why in (
+        (logs, "b_log are logs; give one alone"),
+        ([other], "but no file is one"),
+    ):
         done = run(*paths, "--claim", "300")
         assert done.exit_code == 2 and why in " ".join(done.stderr.split())
     assert run(logs[0], other, "--claim", "300").stdout.startswith("The claim:\n  300  ")

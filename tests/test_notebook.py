@@ -286,6 +286,9 @@ def test_a_parameter_without_its_option_is_rejected_with_it():
     done = cli("run", "resnet50", "-p", "seed=1", "batch_size=4")
     assert done.exit_code == 2
     assert done.stderr.endswith("\nParameters need -p: -p batch_size=4\n")
+    live = ("compare", "--live", "bert", "framework=paddle", "framework=torch", "--treshold")
+    stderr = cli(*live).stderr
+    assert "--threshold" in stderr and "need -p" not in stderr
 
 
 def test_too_many_gpus_are_rejected_with_the_cpu_option():

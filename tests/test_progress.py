@@ -73,7 +73,7 @@ def test_each_finished_job_prints_one_line(measurement, terminal):
     text = shown([[kept, second], [kept, failed], [kept, failed, done]], terminal=terminal)
     number = "50.00 (40.00 – 60.00) images/s"
     lines = [f"1/2 kept    batch_size 2: {number}", f"2/2 failed  batch_size 4: {hostile}"]
-    lines.append(f"3/3 done    batch_size 8: {number}; wide_interval")
+    lines.append(f"3/3 done    batch_size 8: {number}")
     if terminal:
         assert all(text.count(line) == 1 for line in lines)
         assert "quick: 1 kept of 2" in text and "quick: 1 done, 1 kept, 1 failed of 3" in text

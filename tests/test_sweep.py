@@ -397,6 +397,11 @@ def test_a_missing_file_suggests_the_bundled_one(tmp_path, name):
         read_jobs(tmp_path / name, {}, "local")
 
 
+def test_a_missing_file_with_another_name_has_no_suggestion(tmp_path):
+    with pytest.raises(SweepError, match=r"my\.yaml: No such file or directory$"):
+        read_jobs(tmp_path / "my.yaml", {}, "local")
+
+
 def test_an_invalid_profile_is_rejected_with_the_allowed_names(tmp_path):
     (tmp_path / "config.yaml").write_text("executor: [")
     with pytest.raises(SweepError, match=r"config\.yaml:1: not YAML"):

@@ -51,8 +51,11 @@ class Commands(click.Group):
         except click.UsageError as error:
             from perfkit.config import parameters
 
+            # Subclasses are other errors than an unexpected argument.
             for before, word in pairwise(["", *context.obj]):
-                if before != "-p" and word.partition("=")[0] in parameters():
+                name, is_set, _value = word.partition("=")
+                loose = before != "-p" and is_set and name in parameters()
+                if type(error) is click.UsageError and loose:
                     advice = f"{error.message}\nParameters need -p: -p {word}"
                     raise click.UsageError(advice, error.ctx) from None
             raise

@@ -135,8 +135,8 @@ class Progress:
         if throughput:
             self.throughputs[self.variant] = throughput
         known = self.throughputs.get(self.variant)
-        # Until its first steps have ended, the rate is that of the variant's last repeat.
-        of = "" if step or warmup_step else "last "
+        # Before the window's first step, the rate is that of the variant's last repeat.
+        of = "" if throughput else "last "
         rate = f"{of}{known:.4g} {self.unit}" if known else f"- {self.unit}"
         at = f"step {step}/{self.steps}" if step else "starting"
         at = f"warm-up step {warmup_step}" if warmup_step else at

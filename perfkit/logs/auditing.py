@@ -80,7 +80,9 @@ def audit(
             left_out.append(plain(portable(f"{path}: {reason}{error}"))[:2000])
         if claim and len(logs) > 1:
             names = " and ".join(portable(log.name) for log, _figures in logs[:2])
-            raise RequestError([f"--claim: compares one log, but {names} are logs; name one"])
+            raise RequestError(
+                [f"--claim: compares one log, but {names} are logs; give one alone"]
+            )
         progress(path)
     if claim and not logs:
         raise RequestError(["--claim: compares one log, but no file is one", *left_out])

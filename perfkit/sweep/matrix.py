@@ -113,8 +113,8 @@ def load_yaml(path: Path) -> Any:
         kind = "" if isinstance(error, _AliasError) else "not YAML: "
         problem, line = f"{kind}{error.problem}", mark and mark.line + 1
     except OSError as error:
-        known = {file.name: file for file in PARAMETERS.glob("*.yaml")}
-        names = nearest(path.with_suffix(".yaml").name, known)
+        known = {file.stem: file for file in PARAMETERS.glob("*.yaml")}
+        names = nearest(path.stem, known)
         meant = names and isinstance(error, FileNotFoundError)
         problem = f"{error.strerror}{f'; did you mean {known[names[0]]}?' if meant else ''}"
     # Not UTF-8, or an invalid date.

@@ -45,8 +45,7 @@ class Progress:
             if status.state in ENDED and status.job.name not in self.printed:
                 self.printed.add(status.job.name)
                 count = f"{len(self.printed)}/{len(statuses)}"
-                found = "; ".join(filter(None, [_result(status), _warnings(status)]))
-                self.notify(f"{count} {status.state:7} {status.job.label}: {found}")
+                self.notify(f"{count} {status.state:7} {status.job.label}: {_result(status)}")
         line = headline(self.name, statuses, in_turn=self.in_turn)
         self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
@@ -117,16 +116,6 @@ def _result(status: JobStatus) -> str:
         return ""
     around = f" ({interval(*stored.interval)})" if stored.interval else ""
     return f"{number(stored.value)}{around} {stored.unit}"
-
-
-def _warnings(status: JobStatus) -> str:
-    """Return the codes of a new result's warnings, worst first."""
-    if status.state != "done" or not status.measurement:
-        return ""
-    # A sweep's other parts need no analysis, whose import takes half a second.
-    from perfkit.analysis.warnings import check
-
-    return ", ".join(warning.code for warning in check(status.measurement).warnings)
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,10 @@ VERBS = (
     *("audit", "import", "export", "doctor", "samples", "manifest"),
 )
 """The commands; the CLI imports this module, not the reverse."""
-COMMAND = re.compile(rf"perfkit ({'|'.join(VERBS)}) .*|-p \w+ [\w.]+|(--\w+ \w+ ?)+$")
+COMMAND = re.compile(
+    rf"perfkit ({'|'.join(VERBS)}) .*|-p \w+ \S+|(--\w+ \w+ ?)+$"
+    r"|(conda env|docker run|\S+ -m pip) [^;]*"
+)
 """A command or its options, up to the end of a text."""
 
 

@@ -61,6 +61,7 @@ def measure_peak(
         size, call = SMALLEST, workloads.matmul(SMALLEST)
         while (alone := warm(call)) < MINIMUM_SECONDS and size < LARGEST:
             size *= 2
+            del call
             call = workloads.matmul(size)
         rate = 2 * size**3 / fastest(call, alone)
         return {"matmul_flops_per_second": rate, "matmul_size": size}
