@@ -521,7 +521,9 @@ def test_a_command_is_never_broken():
     assert {*VERBS} == {*main.commands}
     command = "perfkit verify resnet50 --frameworks paddle,torch" + " -p image_size 32" * 3
     options = " ".join(f"--across {key}" for key in KEYS[:9])
-    for before, whole in (("same work: not verified;", command), ("", command), ("", options)):
+    install = "conda env create -f environment.yml" + " -n perfkit" * 5
+    lines = [("same work: not verified;", command), ("", command), ("", options)]
+    for before, whole in [*lines, ("Paddle is not installed; to install it, run", install)]:
         lines = wrapped(f"{before} {whole}".strip(), "  ").splitlines()
         assert lines[-1].strip() == whole and len(lines) == 1 + bool(before)
 

@@ -569,6 +569,14 @@ def test_progress_follows_the_reversed_order_of_even_rounds(clock):
     assert done == [10, 20, 30, 40, 50, 60]
 
 
+def test_the_rate_of_an_earlier_repeat_is_marked_until_the_window_begins(clock):
+    with clock.start(Progress(2, 10, "images/s")) as progress:
+        progress.show(1, 10, 2.0, last=True)
+        for step, throughput, rate in ((0, None, "last 2"), (3, None, "last 2"), (9, 3.0, "3")):
+            progress.show(2, step, throughput, last=True)
+            assert progress.bar.desc.endswith(f" {rate} images/s")
+
+
 def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(clock):
     for repeats, budget, left in ((100, 60, "00:40"), (11, None, "00:20")):
         with clock.start(Progress(repeats, 10, "images/s", budget=budget)) as progress:

@@ -46,19 +46,18 @@ class Commands(click.Group):
         except RequestError as error:
             from perfkit.text.terminal import wrapped
 
-            heading, *problems = str(error).split("\n  ")
-            fail("\n".join([heading, *(wrapped(problem, "  ") for problem in problems)]), 2)
+            fail("\n".join([error.heading, *(wrapped(p, "  ") for p in error.problems)]), 2)
         except click.UsageError as error:
             from perfkit.config import parameters
 
+            pairs = pairwise(["", *context.obj])
+            words = [w for before, w in pairs if before != "-p" and "=" in w]
+            loose = [w for w in words if w.partition("=")[0] in parameters()]
             # Subclasses are other errors than an unexpected argument.
-            for before, word in pairwise(["", *context.obj]):
-                name, is_set, _value = word.partition("=")
-                loose = before != "-p" and is_set and name in parameters()
-                if type(error) is click.UsageError and loose:
-                    advice = f"{error.message}\nParameters need -p: -p {word}"
-                    raise click.UsageError(advice, error.ctx) from None
-            raise
+            if type(error) is not click.UsageError or not loose:
+                raise
+            advice = f"{error.message}\nParameters need -p: -p {loose[0]}"
+            raise click.UsageError(advice, error.ctx) from None
         except RuntimeError as error:
             from perfkit.driver.repeat import TaskError
 

@@ -23,9 +23,6 @@ SERIES = [*dict.fromkeys([*SERIES, "input_sha256", "imported"])]
 """Columns in which the measurements of a series agree: work, protocol and hardware."""
 NAME = ["model", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
-TRAITS = {"execution", "strategy", "layout", "optimizer", "accumulate"}
-TRAITS |= {"image_size", "sequence_length"}
-"""Columns that name a series where they differ from the default (format.traits)."""
 RECENT = 2
 """A lower level is reported as a regression while it has at most this many measurements."""
 PREDECESSOR_LEVEL = 0.95
@@ -181,7 +178,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Differences:
 
 
 def _names(frame: pd.DataFrame) -> dict[Any, str]:
-    """Return the name of each series: its configuration, the TRAITS that differ from the
+    """Return the name of each series: its configuration, the parameters that differ from the
     defaults, and the values of all other columns in which series of that configuration
     differ."""
     heads = frame.drop_duplicates("series").set_index("series")
@@ -190,13 +187,9 @@ def _names(frame: pd.DataFrame) -> dict[Any, str]:
     for _values, alike in heads.groupby(NAME, dropna=False, sort=False):
         differing = [key for key in keys if alike[key].nunique(dropna=False) > 1]
         for number, row in zip(alike.index, records(alike), strict=True):
-            words = [title(row, NAME), *traits(row)]
-            said = " ".join(words[1:]).split()
-            others = [
-                key
-                for key in differing
-                if row[key] is not None and not (key in TRAITS and str(row[key]) in said)
-            ]
+            named = traits(row)
+            others = [key for key in differing if row[key] is not None and key not in named]
+            words = [title(row, NAME), *named.values()]
             words += [column_value(key, row[key]) for key in others]
             names[number] = " · ".join(words)
     return names

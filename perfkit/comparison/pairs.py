@@ -39,7 +39,7 @@ from perfkit.results.outputs import measurements
 from perfkit.results.store import Measurement, ResultError, Store, read_result
 from perfkit.results.summarize import check_against_raw
 from perfkit.statistics import Estimate, median_estimate
-from perfkit.text.terminal import plain, wrapped
+from perfkit.text.terminal import plain
 from perfkit.verification import command, verification_of
 
 LABEL = "label:"
@@ -50,10 +50,7 @@ TABLES = [table for table in SHAPES if table != RUNS]
 class ComparisonError(RequestError):
     """Nothing was compared; `problems` lists the reasons, each of one or more lines."""
 
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        lines = [wrapped(problem, "  ") for problem in problems]
-        ValueError.__init__(self, "\n".join(["Not compared.", *lines]))
+    heading = "Not compared."
 
 
 @dataclass(frozen=True)

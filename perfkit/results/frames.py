@@ -97,7 +97,8 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
 
 def steps_of(measurement: Measurement) -> pd.DataFrame:
     """Return the raw steps of a measurement that has been read, as `load_steps` does."""
-    result, rows = measurement.result, list[tuple[Any, ...]]()
+    result = measurement.result
+    rows: list[tuple[Any, ...]] = []
     for repeat in result.repeats:
         for rank in range(result.config.ranks):
             path = measurement.rank_file(repeat.index, rank)

@@ -84,8 +84,9 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
     refused = [status for status in pending if status.job.missing]
     reasons = list(dict.fromkeys(why for status in refused for why in status.job.missing))
     results = [_result(status) for status in statuses]
+    columns = ["configuration", "would be", *(["result"] if any(results) else [])]
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("configuration", "would be", "result")[: 3 if any(results) else 2]:
+    for heading in columns:
         shown.add_column(heading, overflow="fold")
     for status, result in zip(statuses, results, strict=True):
         verb = "run again" if status.state == "failed" else "run"
@@ -95,7 +96,7 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
         elif status.job.missing:
             numbers = (str(reasons.index(why) + 1) for why in status.job.missing)
             state = f"refused here ({', '.join(numbers)})"
-        shown.add_row(Text(status.job.label), state, *([Text(result)] if any(results) else []))
+        shown.add_row(*[Text(status.job.label), Text(state), Text(result)][: len(columns)])
     lines = [f"{len(runnable)} of {len(statuses)} would run"]
     if seconds := seconds_left(runnable, statuses):
         lines[0] += f", about {duration(seconds)}{'' if in_turn else ' in total'}"

@@ -150,20 +150,20 @@ def device(result: Result) -> str:
     return device_name({"device": result.config.device} | facts)
 
 
-def traits(row: Mapping[str, Any]) -> list[str]:
-    """Return parameters in a row of `perfkit.load` that differ from the default, apart from
-    model, framework, precision, batch size, topology and input."""
+def traits(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return column -> text of the parameters in a row of `perfkit.load` that differ from the
+    default, apart from model, framework, precision, batch size, topology and input."""
     usual = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
-    named = [row[name] for name in ("execution", "strategy", "layout", "optimizer")]
-    words = [str(value) for value in named if value not in usual]
-    words += ["TF32"] if row["tf32"] else []
+    named = {name: row[name] for name in ("execution", "strategy", "layout", "optimizer")}
+    words = {name: str(value) for name, value in named.items() if value not in usual}
+    words |= {"tf32": "TF32"} if row["tf32"] else {}
     count = row["accumulate"] or 1
-    words += [_("accumulate %(count)d") % {"count": count}] if count > 1 else []
-    model = MODELS[row["model"]]
+    words |= {"accumulate": _("accumulate %(count)d") % {"count": count}} if count > 1 else {}
+    model, length = MODELS[row["model"]], row["sequence_length"]
     if row["image_size"] not in (None, model.default_image_size):
-        words.append(f"{row['image_size']} px")
-    if row["sequence_length"] not in (None, model.default_sequence_length):
-        words.append(_("%(count)d tokens") % {"count": row["sequence_length"]})
+        words["image_size"] = f"{row['image_size']} px"
+    if length not in (None, model.default_sequence_length):
+        words["sequence_length"] = _("%(count)d tokens") % {"count": length}
     return words
 
 
@@ -187,7 +187,7 @@ def title(result: Result) -> str:
     c, known = result.config, result.parameters | {"model": result.config.model}
     batch = _("batch %(size)s") % {"size": c.batch_size}
     words = [MODELS[c.model].short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
-    words += [c.topology if c.ranks > 1 else "", c.input, *traits(known), c.label]
+    words += [c.topology if c.ranks > 1 else "", c.input, *traits(known).values(), c.label]
     return " · ".join(filter(None, words))
 
 
