@@ -20,7 +20,8 @@ from perfkit.diagnosis import (
     read_diagnosis,
     verdict,
 )
-from perfkit.report import limits
+from perfkit.report import headline, limits
+from perfkit.report.site import write_site
 from perfkit.results.store import Measurement, ResultError
 from perfkit.statistics import Estimate
 
@@ -205,3 +206,15 @@ def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
     assert status == 1
     assert "out_of_memory" in printed.err
     assert not list((tmp_path / "outputs").glob(f"*/{FILE}"))
+
+
+def test_the_pages_of_a_diagnosis_and_its_synthetic_measurement_link_to_each_other(tmp_path):
+    base, twin = (stored(tmp_path / name).folder for name in ("base", "twin"))
+    (base / FILE).write_text(made(synthetic_id=twin.name).model_dump_json())
+    back = f'<a href="../{base.name}/report.html">Diagnosis with this measurement</a>'
+    assert back not in headline(Measurement.read(twin)).html, "a link to no page"
+    write_site(tmp_path, lambda _part: None)
+    assert back in (twin / "report.html").read_text()
+    assert back in headline(Measurement.read(twin)).html
+    page = (base / "report.html").read_text()
+    assert f'../{twin.name}/report.html">Same configuration, synthetic input</a>' in page

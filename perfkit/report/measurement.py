@@ -92,6 +92,9 @@ def _canvas() -> tuple[Figure, Axes]:
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.grid(visible=False, axis="x")
         figure.subplots_adjust(**MARGINS)
+        # Otherwise each drawing measures all tick labels to place these.
+        axes.xaxis.set_label_coords(0.5, -0.12)
+        axes.yaxis.set_label_coords(-0.055, 0.5)
     return figure, axes
 
 
@@ -239,13 +242,22 @@ def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tupl
     if diagnosis:
         found.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
     if measurement.result.config.input == "synthetic":
-        for file in outputs.glob(f"*/{DIAGNOSIS}"):
-            with suppress(ResultError):
-                other = read_diagnosis(file.parent)
-                if other and other.synthetic_id == own:
-                    found.append((_("Diagnosis with this measurement"), file.parent.name))
+        folders = pages.DIAGNOSED if pages.PLANNED else diagnosed(outputs)
+        label = _("Diagnosis with this measurement")
+        found += [(label, folder) for folder in folders.get(own, ())]
     links = [(name, pages.page_address(outputs, folder)) for name, folder in found]
     return [(name, address) for name, address in links if address]
+
+
+def diagnosed(outputs: Path) -> dict[str, list[str]]:
+    """Return the folders below `outputs` with a diagnosis, by the id of the measurement with
+    synthetic input."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(outputs.glob(f"*/{DIAGNOSIS}")):
+        with suppress(ResultError):
+            if diagnosis := read_diagnosis(file.parent):
+                found.setdefault(diagnosis.synthetic_id, []).append(file.parent.name)
+    return found
 
 
 def step_times(measurement: Measurement) -> Section:

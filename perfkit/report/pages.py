@@ -82,6 +82,9 @@ TEMPLATES.policies["ext.i18n.trimmed"] = True
 TEMPLATES.filters |= {"translated": language.gettext, "variant_name": format.variant_name}
 PLANNED: set[Path] = set()
 """Folders that will have a page when the whole site is written."""
+DIAGNOSED: dict[str, list[str]] = {}
+"""The result of measurement.diagnosed while the whole site is written: searching all folders
+for each page would take longer than the page."""
 
 
 def markdown2html(source: str) -> str:

@@ -19,7 +19,7 @@ from perfkit.comparison.stored import comparison_folders, read_comparison
 from perfkit.config import portable, resolved_path
 from perfkit.logs.audit import audit_folders, read_audit
 from perfkit.report import audit, comparison, pages
-from perfkit.report.measurement import outcome, read_steps, write_measurement
+from perfkit.report.measurement import diagnosed, outcome, read_steps, write_measurement
 from perfkit.report.section import Section, markup
 from perfkit.report.summary import Summary, read_all
 from perfkit.results.frames import records
@@ -58,7 +58,8 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     workers = len(os.sched_getaffinity(0))
     broken: list[str] = []
     checked = Checked(outputs)
-    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(planned,)) as pool:
+    found = (planned, diagnosed(outputs))
+    with ProcessPoolExecutor(workers, initializer=_begin, initargs=found) as pool:
         write_one = partial(_write_one, outputs)
         for reasons, problems in pool.map(write_one, *zip(*jobs, strict=True)):
             broken += reasons
@@ -74,11 +75,12 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     return write_index(outputs, broken, frame), [*left_out]
 
 
-def _begin(planned: list[Path]) -> None:
+def _begin(planned: list[Path], diagnosed: dict[str, list[str]]) -> None:
     """Initialize a pool process: it ends with its parent, which alone handles interrupts."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pages.PLANNED.update(planned)
+    pages.DIAGNOSED.update(diagnosed)
 
 
 def parts(outputs: Path) -> int:
