@@ -102,7 +102,7 @@ clean:
 
 .venv-paddle2/test: .venv-paddle2/peer pyproject.toml
 	.venv-paddle2/bin/pip install -qq --constraint environments/paddle2.txt \
-		--editable '.[test]' 'nvidia-dali-cuda120==2.4.0' 'ipykernel==7.2.0'
+		--editable '.[test]' 'nvidia-dali-cuda120==2.4.0'
 	@touch $@
 
 .venv/test: .venv/cpu
