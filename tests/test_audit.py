@@ -202,7 +202,9 @@ def test_the_slowest_of_the_ranks_with_most_steps_is_used():
 def test_data_wait_is_a_share_of_the_time_including_it():
     rows = windows(12, seconds=2.0, reader=0.5)
     assert Figures(make_log(rows)).input_share == pytest.approx(0.25)
-    assert Figures(make_log(rows, reader="apart")).input_share == pytest.approx(0.2)
+    apart = make_log(rows, reader="apart")
+    assert Figures(apart).input_share == pytest.approx(0.2)
+    assert by_statistic(apart)["samples/time", "all"].per_device == pytest.approx(1024.0)
     assert Figures(make_log(windows(12, seconds=2.0))).input_share is None
     contradicting = windows(12, seconds=2.0, reader=3.0)
     assert Figures(make_log(contradicting)).input_share is None
@@ -264,8 +266,23 @@ def test_a_claim_for_another_device_count_is_not_reproduced():
     assert claimed("4812.5", unknown).state == "reproduced"
 
 
+def test_the_closest_figure_without_a_device_count_is_of_one_device():
+    unknown = make_log(windows(12, rate=250.25), facts={"model": "resnet50"})
+    claim = claimed("2002.5", unknown, tolerance=0.05)
+    assert claim.difference == pytest.approx(250.25 / 2002.5 - 1)
+    assert "other_count" not in codes(claim.findings)
+
+
+def test_a_log_without_the_first_steps_has_no_warm_up_inside():
+    rows = windows(12, after=31, rate=np.linspace(300, 310, 12))
+    text = f"{8 * rows['rate'].mean():.4f}"
+    whole = rows.assign(first=rows["first"] - 31, last=rows["last"] - 31)
+    assert "warm_up_inside" in codes(claimed(text, make_log(whole)).findings)
+    assert "warm_up_inside" not in codes(claimed(text, make_log(rows)).findings)
+
+
 def test_a_truncated_number_is_reproduced_with_a_finding():
-    reported = [ReportedFigure("sequences", 995.8885333, "995.8885333", 9, "samples/s")]
+    reported = [ReportedFigure("sequences", 995.8885333, "995.8885333", 9, is_rate=True)]
     log = make_log(reported=reported, rate_of="all")
     claim = claimed("995.88", log)
     assert claim.state == "reproduced" and claim.explanations[0].truncated
@@ -398,7 +415,6 @@ COLD = pd.concat(
             windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]),
             {"count": 2, "lowest": -0.5, "line": 2},
         ),
-        ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.nan] * 4]), {"line": 9}),
         ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.inf] * 4]), {"line": 9}),
         ("nul_bytes", windows(), {"count": 3, "line": 7}),
         ("constant_loss", windows(loss=6.9), {"count": 12}),
@@ -435,7 +451,9 @@ def test_findings_have_their_figures(name, rows, figures):
 
 
 def test_a_sound_log_has_no_findings():
-    rows = windows(14, seconds=2.0, rate=1280.0, reader=0.01, loss=np.linspace(7, 6, 14))
+    # A step that loss scaling skips has no printed loss.
+    losses = [*np.linspace(7, 6, 13), np.nan]
+    rows = windows(14, seconds=2.0, rate=1280.0, reader=0.01, loss=losses)
     assert findings_of(make_log(rows)) == {}
 
 
@@ -474,7 +492,7 @@ def test_the_first_loss_of_few_predictions_is_no_finding(batch, is_checked):
 
 def test_a_log_without_prints_is_a_finding():
     name = "training_sequences_per_second"
-    log = make_log(reported=[ReportedFigure(name, 639.16, "639.16", 9, "samples/s")])
+    log = make_log(reported=[ReportedFigure(name, 639.16, "639.16", 9, is_rate=True)])
     assert [*findings_of(log)] == ["no_prints"]
     assert claimed("639.16", log).state == "reproduced"
 
@@ -588,6 +606,10 @@ def test_relative_and_absolute_paths_get_short_names(tmp_path, monkeypatch):
     done = run("a/x.log", tmp_path / "b" / "x.log")
     assert "a/x.log" in done.stdout and "b/x.log" in done.stdout
     assert str(tmp_path) not in done.stdout
+    run("a/x.log", tmp_path / "b" / "x.log", "--label", "two", "--outputs", tmp_path)
+    page = next(tmp_path.glob("audits/*/report.html")).read_text()
+    headings = re.findall(r"<h3 [^>]*><a [^>]*>([^<]*)", page)
+    assert headings == ["a/x.log", "b/x.log"]
 
 
 # The command.

@@ -302,6 +302,20 @@ def test_step_times_follow_from_the_printed_values(
         assert result.repeats[0].data_wait_share == pytest.approx(0.2)
 
 
+def test_rates_with_waits_apart_from_the_step_times_do_not_refuse_the_batch_size(log, imported):
+    known = {"step_seconds": 0.4, "reader": 1.0, "rate": 64.0}
+    result = imported(log(meaning=semantics(reader="apart"), **known)).result
+    assert result.throughput.value == pytest.approx(8 * 64)
+
+
+def test_the_gpu_that_a_log_names_is_a_fact_of_the_environment(log, imported):
+    result = imported(log(facts={"gpu": "H100"})).result
+    assert result.fact("gpus") == ["H100"]
+    assert imported(log(facts={"gpu": "H100"}), environment__gpus="V100").result.fact(
+        "gpus"
+    ) == ["V100"]
+
+
 def test_sampled_single_steps_are_timed_only_by_timestamps(log, imported):
     meaning = semantics("all", "step", reader=None)
     ends = np.arange(10, 131, 10)

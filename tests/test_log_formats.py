@@ -315,6 +315,22 @@ def test_an_unknown_log_is_read_with_a_given_format(mine):
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
 
 
+def test_files_without_a_line_of_the_given_format_are_left_out(mine):
+    words = ["audit", str(mine), "--format-regex", REGEX.replace("it", "iter")]
+    done = CliRunner().invoke(main, [*words, "--format-options", OPTIONS])
+    assert done.exit_code == 1 and "no line matches --format-regex" in done.output
+
+
+def test_the_command_of_an_audit_keeps_the_blanks_of_the_format(write, tmp_path):
+    text = "".join(f"it  {k}  25.0 ms\n" for k in range(10, 151, 10))
+    words = ["--format-regex", "it  <step>  <milliseconds> ms", "--json", str(tmp_path / "j")]
+    done = CliRunner().invoke(main, ["audit", str(write(text)), *words])
+    assert done.exit_code == 0, done.output
+    assert (
+        "'it  <step>  <milliseconds> ms'" in json.loads((tmp_path / "j").read_text())["command"]
+    )
+
+
 def test_options_of_a_format_need_its_regex(mine):
     done = CliRunner().invoke(main, ["audit", str(mine), "--format-options", "rate_of=all"])
     assert done.exit_code == 2 and "groups of --format-regex" in done.stderr
@@ -340,6 +356,7 @@ def test_the_reimport_command_has_the_given_format(mine, tmp_path):
         ("<step> <rate>", "", "add rate_of=device or rate_of=all"),
         ("<step> <rate>", "rate_of=me", "rate_of"),
         ("<step> <rate>", "speed=1", "known options: rate_of, covers"),
+        ("<step> <rate>", "rate_of=all since=0", "since"),
     ],
 )
 def test_an_invalid_format_is_rejected_with_the_allowed_values(regex, options, why):

@@ -121,9 +121,9 @@ def test_a_closing_table_with_wide_gaps_is_read_in_linear_time(write):
 
 
 @pytest.mark.timeout(60)
-def test_the_unit_of_a_long_name_is_found_in_linear_time():
-    assert documents.figure("_" * 10**6, 1, 1).unit == ""
-    assert documents.figure("x" * 10**6 + "_time", 1, 1).unit == "s"
+def test_a_rate_of_a_long_name_is_found_in_linear_time():
+    assert not documents.figure("_" * 10**6, 1, 1).is_rate
+    assert documents.figure("x" * 10**6 + "_per_sec", 1, 1).is_rate
 
 
 def test_a_lost_print_or_head_is_not_covered_by_the_next_print(read):
@@ -233,6 +233,14 @@ def test_the_hash_is_that_of_the_original_bytes(read):
     assert read(text).sha256 == hashlib.sha256(text).hexdigest()
 
 
+def test_accuracies_of_tf_cnn_benchmarks_are_no_clock(read):
+    text = SUITES["tf_cnn_benchmarks"].text(STEADY)
+    both = read(text.replace("7.123", "7.123\t0.031\t0.072 1599437635.5")).windows
+    assert {*both["at"]} == {1599437635.5} and {*both["accuracy"]} == {0.031}
+    alone = read(text.replace("7.123", "7.123\t0.031\t0.072")).windows
+    assert alone["at"].isna().all() and (alone["loss"] == 7.123).all()
+
+
 def test_losses_that_are_always_nan_are_a_finding(write):
     text = SUITES["tf_cnn_benchmarks"].text(STEADY)
     found = audit(
@@ -261,7 +269,7 @@ def test_facts_are_read_from_text_and_name(read, case, line_end):
 def test_reported_figures_are_read(read, case):
     log = read(text_of(case))
     assert log.format == case.get("format", case.get("prints", "PaddleClas, static graph"))
-    shown = [[figure.name, figure.text, figure.line, figure.unit] for figure in log.reported]
+    shown = [[figure.name, figure.text, figure.line, figure.is_rate] for figure in log.reported]
     assert shown == case["figures"]
     assert all(figure.value == float(figure.text) for figure in log.reported)
 

@@ -77,7 +77,7 @@ def audit(
     from perfkit.logs.auditing import audit as audited
     from perfkit.logs.auditing import files_of
     from perfkit.logs.wording import audit_text
-    from perfkit.text.terminal import plain
+    from perfkit.text.terminal import printable
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
@@ -91,7 +91,7 @@ def audit(
             claim=claim,
             tolerance=tolerance,
             label=label or "",
-            command=plain(portable(shlex.join(words))),
+            command=printable(portable(shlex.join(words))),
             given=given,
             progress=lambda path: bar.update(sizes[path]),
         )

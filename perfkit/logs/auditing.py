@@ -127,7 +127,7 @@ def audited(figures: Figures) -> AuditedLog:
         facts=log.facts,
         rank=figures.rank,
         figures=figures.shown,
-        reported={plain(r.name): plain(r.text) for r in log.reported if r.unit != "samples/s"},
+        reported={plain(r.name): plain(r.text) for r in log.reported if not r.is_rate},
         input_share=figures.input_share,
         findings=findings,
     )

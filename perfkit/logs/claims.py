@@ -62,7 +62,8 @@ def check_claim(
         return Claim(**given, log=log.name, state="no number")
     explanations, chance = _explained(given, candidates)
     # Prefer the log's own device count for the closest figure.
-    whole = [c for c in candidates if c.devices is None] or candidates
+    whole = [c for c in candidates if c.devices is None]
+    whole = whole or [c for c in candidates if c.devices == 1]
     closest = min(whole, key=lambda candidate: abs(candidate.value - value))
     difference = closest.value / value - 1
     # Another device count than the log's explains a claim without reproducing it. Figures that
@@ -161,7 +162,7 @@ def _of_explanation(claim: Claim, log: AuditedLog, figures: Figures) -> Iterator
     reference = None if figures.is_sampled else reference
     if best.truncated:
         yield Message("truncated", {"value": best.value, "claimed": claim.text})
-    if best.devices is not None:
+    if best.devices is not None and log.fact("ranks") is not None:
         yield Message("other_count", {"devices": best.devices, "value": best.value})
     if figure.statistic != "samples/time" and reference and abs(share or 0.0) > APART:
         steps = {"first": reference.first, "last": reference.last}
@@ -170,6 +171,7 @@ def _of_explanation(claim: Claim, log: AuditedLog, figures: Figures) -> Iterator
     if log.covers == "running" and figure.statistic in ("mean of rates", "mean after skipping"):
         yield Message("mean_of_running", {"skipped": figure.skipped})
     warm = log.figure("warm", "protocol", of=[figure.statistic])
+    warm = warm if figures.has_warmup else None
     if figure.period == "all" and not figure.skipped and warm and warm.throughput:
         share = best.value / warm.throughput - 1
         if best.devices is None and abs(share) > APART / 5:

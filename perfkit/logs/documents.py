@@ -15,18 +15,14 @@ import numpy as np
 
 from perfkit.logs.config_facts import Facts
 from perfkit.logs.formats import DOCUMENTS, REPORTED, semantics_of
-from perfkit.logs.log import Log, ReportedFigure, Unit, prints_of, windows_of
+from perfkit.logs.log import Log, ReportedFigure, prints_of, windows_of
 
 NAME_CHARACTERS = 100
 """Longest name or text kept of a reported figure, which is untrusted."""
-UNITS: dict[Unit, re.Pattern[str]] = {
-    "samples/s": re.compile(
-        r"ips$|throughput|per_sec|samples/s|(?:img|image|frame|item|token)s?/s", re.I
-    ),
-    "s": re.compile(r"(?<!infer)(?:_|\b)(?:time|runtime|latenc(?:y|ies)|\w+_sum)$", re.I),
-    "": re.compile(""),
-}
-"""Units by patterns of figure names."""
+RATE = re.compile(
+    r"ips$|throughput|per_sec|samples/s|^samples / time|(img|image|frame|item|token)s?/s", re.I
+)
+"""Names of figures in samples per second."""
 NO_TRAINING = re.compile(r"^val[._]|_val$|^infer|^eval|^test[._]|test=eval")
 RANKS = re.compile(r" {1,11}(\d{1,9}) {1,11}")
 MOST_FIGURES = 10_000
@@ -40,17 +36,11 @@ Row = tuple[int, dict[str, Any]]
 """A line number and its values by name."""
 
 
-def figure(
-    name: str, value: Any, line: int, ranks: int | None = None, unit: Unit | None = None
-) -> ReportedFigure:
-    """Return a reported figure; the unit follows from the name unless given, and the value is
-    nan if `value` is not a number."""
-    end, text = name[-NAME_CHARACTERS:], str(value)
-    by_name = next(known for known, pattern in UNITS.items() if pattern.search(end))
-    name = name[:NAME_CHARACTERS]
-    return ReportedFigure(
-        name, number_of(text), text[:NAME_CHARACTERS], line, unit or by_name, ranks
-    )
+def figure(name: str, value: Any, line: int, ranks: int | None = None) -> ReportedFigure:
+    """Return a reported figure; its value is nan if `value` is not a number."""
+    text, is_rate = str(value), bool(RATE.search(name[-NAME_CHARACTERS:]))
+    name, shown = name[:NAME_CHARACTERS], text[:NAME_CHARACTERS]
+    return ReportedFigure(name, number_of(text), shown, line, is_rate, ranks)
 
 
 def number_of(text: str) -> float:
@@ -287,7 +277,7 @@ def reported(found: Sequence[Event]) -> Iterator[ReportedFigure]:
         seconds = sum(end.at - begin.at for begin, end in spans)
         if seconds > 0 and (rate := samples * count / seconds):
             label, line = f"samples / time of all {name}s", spans[-1][1].line
-            yield figure(label, f"{rate:.5f}", line, unit="samples/s")
+            yield figure(label, f"{rate:.5f}", line)
     for event in found:
         if event.key in ("throughput", "tracked_stats", "train_step_time"):
             stats = event.value if isinstance(event.value, dict) else {event.key: event.value}

@@ -163,7 +163,7 @@ def _of_losses(log: Log, rows: Columns) -> Located:
     loss, finite = rows["loss"], np.flatnonzero(np.isfinite(rows["loss"]))
     # Losses that are printed but not numbers are stored as infinite.
     after = int(finite[-1]) + 1 if len(finite) else 0
-    lost = after + np.flatnonzero(~np.isnan(loss[after:]) | (len(finite) > 0))
+    lost = after + np.flatnonzero(~np.isnan(loss[after:]))
     if len(lost):
         yield int(rows["line"][lost[0]]), Message("loss_not_finite")
     if not len(finite):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from perfkit.request import RequestError
@@ -38,7 +38,7 @@ class Semantics:
 
     rate_of: Literal["device", "all"] = "all"
     covers: Literal["window", "running", "step"] = "window"
-    since: int = 1
+    since: PositiveInt = 1
     counts_from: Literal[0, 1] = 1
     reader: Literal["in", "apart"] | None = None
     step: Literal["update", "batch"] = "update"
@@ -101,6 +101,7 @@ def semantics_of(entry: Mapping[str, Any]) -> Semantics:
 
 
 def _format(entry: Mapping[str, Any]) -> LogFormat:
+    entry = {**(_DATA["dllogger"] if "keys" in entry else {}), **entry}
     # DLLogger writes fields as "key : value".
     printed, extra = (
         {name: rf"(?<![\w.]){key} : <{name}>(?![\w.])" for name, key in keys.items()}

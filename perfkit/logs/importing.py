@@ -39,7 +39,7 @@ from perfkit.results.summarize import (
     summarize_windows,
 )
 from perfkit.system.environment import FACTS
-from perfkit.text.terminal import plain
+from perfkit.text.terminal import plain, printable
 
 STEPS = ("warmup_steps", "measured_steps")
 ENVIRONMENT = "environment."
@@ -90,7 +90,7 @@ def import_logs(
             for name, fact in known.items()
             if name in Config.model_fields or name.startswith(ENVIRONMENT)
         },
-        given={k: plain(v) for k, v in {**given, **(form.options if form else {})}.items()},
+        given={k: printable(v) for k, v in {**given, **(form.options if form else {})}.items()},
         findings=[finding for f in figures for finding in findings_of(_file(f.log), f)],
     )
     _fail([*_odd_batches(figures, config, imported)])
@@ -172,6 +172,9 @@ def known_of(logs: Sequence[Log], given: Mapping[str, str], problems: list[str])
         if name not in names
     ]
     known = _facts(logs, problems)
+    gpu = known.pop("gpu", None)
+    if gpu and f"{ENVIRONMENT}gpus" not in given:
+        known[f"{ENVIRONMENT}gpus"] = gpu
     for name, kind in (("gpus", "gpu"), ("processes", "cpu")):
         if name in given:
             follows = Sourced(kind, Message("by_parameter", {"name": name}))
@@ -367,7 +370,10 @@ def _odd_batches(
     whose = "all devices" if imported.rate_of == "all" else "a device"
     for figure in figures:
         samples = step_samples(figure.rows, by_clock=imported.basis == "clock")
-        if samples is not None and abs(samples / wanted - 1) > ODD_BATCH:
+        # Rates may count waits apart from the step times or not.
+        if samples is None or imported.reader == "apart":
+            continue
+        if abs(samples / wanted - 1) > ODD_BATCH:
             yield (
                 f"batch_size: rate x time in {_file(figure.log)} makes {samples:.4g} samples "
                 f"per step of {whose}; batch_size, accumulate and topology make {wanted}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,6 @@ from perfkit.logs.config_facts import Sourced, Value, number_in
 from perfkit.logs.formats import WHOLE, Semantics
 from perfkit.messages import Message
 
-Unit = Literal["samples/s", "s", ""]
 WINDOW = dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64")
 WINDOW |= dict.fromkeys(("seconds", "reader", "rate", "own_rate"), "float64")
 WINDOW |= dict.fromkeys(("loss", "accuracy", "at", "printed_seconds"), "float64")
@@ -29,14 +28,14 @@ not printed are nan. Ranks whose prints have no rank number are -1, -2, …"""
 
 @dataclass(frozen=True)
 class ReportedFigure:
-    """A figure that the log reports as its own result, with its name and text; `ranks` is the
-    device count that the log gives for it."""
+    """A figure that the log reports as its own result, with its name and text; `is_rate`:
+    whether it is in samples per second; `ranks`: the device count that the log gives for it."""
 
     name: str
     value: float
     text: str
     line: int
-    unit: Unit = ""
+    is_rate: bool = False
     ranks: int | None = None
 
 

@@ -97,6 +97,9 @@ def steps_of(log: Log) -> Columns:
     all runs from 0; `begins`, whether it is the first of its run; `asked`, whether it is the
     first with most of the protocol's steps; `settled`, whether the steady state has begun."""
     windows = {name: log.windows[name].to_numpy() for name in log.windows}
+    waits = windows["reader"]
+    if log.semantics.reader == "apart" and not np.isnan(waits).all():
+        windows["seconds"] = windows["seconds"] + waits
     rows = some_of(windows, windows["rank"] == rank_of(windows))
     run, epoch, first, last = (rows[name] for name in ("run", "epoch", "first", "last"))
     new_run = np.append(True, np.diff(run) != 0)
@@ -187,6 +190,11 @@ class Figures:
         return int(self.rows["rank"][0]) if self.rows else -1
 
     @property
+    def has_warmup(self) -> bool:
+        """Whether prints cover steps of the warm-up."""
+        return bool(self.rows) and not inside(self.rows, "warm").all()
+
+    @property
     def is_sampled(self) -> bool:
         """Whether prints cover their last step alone and most leave out steps before it."""
         apart = self.log.semantics.covers == "step" and bool(self.rows)
@@ -237,7 +245,7 @@ class Figures:
 
     def _reported(self) -> Iterator[Figure]:
         for own in self.log.reported:
-            if own.unit == "samples/s" and LEAST_RATE < own.value < MOST_RATE:
+            if own.is_rate and LEAST_RATE < own.value < MOST_RATE:
                 known = {"name": plain(own.name), "text": plain(own.text), "line": own.line}
                 yield self._figure("reported", own.value, half_of(own.text), known)
 
@@ -274,7 +282,7 @@ class Figures:
         waits, seconds = rows["reader"][waiting].sum(), np.nansum(times)
         steps = rows["steps"].sum()
         # If it is unknown whether printed times include the wait, use the smaller share.
-        apart = 0.0 if semantics.reader == "in" else waits
+        apart = 0.0 if semantics.reader else waits
         share = share_of(waits, times[waiting].sum() + apart) if waiting.any() else None
         known = extent | {"wait_share": share}
         # Differences of running means multiply the rounding of each print by all steps before.

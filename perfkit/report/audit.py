@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
@@ -108,7 +108,7 @@ def audit_claims(folder: str | Path) -> Section:
 def audit_findings(folder: str | Path) -> Section:
     """Findings about several logs together, then findings by file and line."""
     audit = _read(folder)
-    return _text("findings", audit, {log.name: PurePath(log.name).name for log in audit.logs})
+    return _text("findings", audit, wording.short_names(audit.logs))
 
 
 def audit_logs(folder: str | Path) -> Section:
