@@ -73,10 +73,9 @@ def parameters_page() -> str:
         (f"`{name}`", f"`{default!r}`", allowed(name), meaning(name), *applies(name))
         for name, (default, _meaning) in parameters().items()
     ]
-    columns = ("warmup_steps", "measured_steps", "repeats")
     protocols = [
-        (f"`{name}`", *(str(values[key]) for key in columns))
-        for name, values in PROTOCOLS.items()
+        (f"`{name}`", p.warmup_words, str(p.measured_steps), str(p.repeats))
+        for name, p in ((name, Protocol.named(name)) for name in PROTOCOLS)
     ]
     return page(
         "Parameters",

@@ -46,7 +46,14 @@ def interpreter_path(python: str | None) -> str:
 
 def typed_path(path: str) -> str:
     """Convert a path or URL typed in the working directory to a parameter's value."""
-    return path if URL.match(path) else portable(str(_expanded(path).absolute()))
+    return path if URL.match(path) else portable_path(str(_expanded(path).absolute()))
+
+
+def portable_path(path: str) -> str:
+    """`portable(path)`, or `path` if that would be another place: `~+data`, an empty text."""
+    short = portable(path)
+    same = short and resolved_path(short) == resolved_path(path)
+    return short if same else path
 
 
 def _expanded(path: str) -> Path:
@@ -249,11 +256,6 @@ class Config(BaseModel):
     @property
     def host_list(self) -> list[str]:
         return self.hosts.split(",") if self.hosts else []
-
-    @property
-    def listen_port(self) -> int:
-        """`port`, 0 for any free port."""
-        return self.port or 0
 
     @property
     def interpreter(self) -> str:

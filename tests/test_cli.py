@@ -1,6 +1,9 @@
 """The command line's help."""
 
+import os
 import re
+import subprocess
+import sys
 
 import click
 import pytest
@@ -30,3 +33,13 @@ def test_every_command_and_option_is_documented(name):
     assert command.help
     assert [option.opts for option in options if not option.help] == []
     assert f"`perfkit {name}" in (ROOT / "docs" / "getting-started.md").read_text()
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_terminal_that_is_not_utf_8_shows_escaped_characters():
+    command = [sys.executable, "-c", "from perfkit.cli import main; main()"]
+    command += ["history", "outputs/examples"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"\\u2013" in done.stdout

@@ -1,6 +1,7 @@
 """Comparisons: ratio and interval, comparability, verdict."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -536,6 +537,23 @@ def test_the_json_holds_the_whole_comparison(files, tmp_path):
     done = command(*files, "--json", "-")
     assert json.loads(done.stdout) == json.loads(path.read_text())
     assert "B is 3 % slower" in done.stderr
+
+
+def test_the_json_goes_through_links_and_into_devices(files, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    assert command(*files, "--json", tmp_path / "link" / "x.json").exit_code == 1
+    assert (tmp_path / "folder" / "x.json").exists()
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert command(*files, "--json", pipe).exit_code == 1
+    assert os.read(reader, 100).startswith(b"{") and pipe.is_fifo()
+    os.close(reader)
+
+
+def test_the_text_is_shown_even_if_the_json_cannot_be_written(files, tmp_path):
+    done = command(*files, "--json", tmp_path / "none" / "x.json")
+    assert done.exit_code == 2 and "B is 3 % slower" in done.stdout
 
 
 def test_control_characters_in_results_are_escaped(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import simulations
 import yaml
 from click.testing import CliRunner
-from made import measured, write_all
+from made import forget_repeats, measured, write_all
 
 from perfkit.analysis.series import segment
 from perfkit.cli import main
@@ -18,6 +18,7 @@ from perfkit.comparison.history import history
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.results.outputs import load
+from perfkit.results.store import read_result
 
 
 def series(levels, seed=0, *, facts=None, labels=None, **parameters):
@@ -180,6 +181,18 @@ def test_a_series_may_span_folders_and_copies_count_once(tmp_path):
     assert content["regressed"] and [change["start"] for change in found["changes"]] == [8]
     in_first = [point["folder"].startswith(f"{first}/") for point in found["points"]]
     assert in_first == [True] + [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_copy_with_the_most_repeats_counts(tmp_path, reverse):
+    whole = write_all(tmp_path / "whole", *series([100] * 8 + [94]))
+    created = {read_result(path).created: path.parent for path in whole.glob("*/result.json")}
+    folder = created[max(created)]
+    copy = tmp_path / "early" / folder.name
+    shutil.copytree(folder, copy)
+    forget_repeats(copy, after=0)
+    folders = [whole, copy.parent]
+    assert "newest of 9" in run(*(folders[::-1] if reverse else folders)).output
 
 
 def test_an_unreadable_result_is_named(tmp_path):

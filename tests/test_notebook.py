@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import os
 import pty
 import re
@@ -26,7 +27,7 @@ from test_driver import started_steps, wait_for
 
 import perfkit
 from perfkit.cli import main
-from perfkit.cli.notebook import execute
+from perfkit.cli.notebook import execute, source_of
 from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.config import ROOT, parameters
 from perfkit.models import MODELS
@@ -413,6 +414,26 @@ def test_perfkit_run_shows_cells_added_to_a_notebook_copy(own_notebook, tmp_path
     assert "the repeats: 1" in measurement.page_file.read_text()
 
 
+def test_an_executed_copy_is_planned_and_run_with_its_injected_parameters(own_notebook):
+    notebook = nbformat.read(own_notebook, 4)
+    notebook.cells.insert(2, nbformat.v4.new_code_cell("batch_size = 8"))
+    notebook.cells[2].metadata.tags = ["injected-parameters"]
+    nbformat.write(notebook, own_notebook)
+    source = source_of(str(own_notebook))
+    assert source.values["batch_size"] == 8 and source.values["seed"] == 0
+    assert source.injected == {"batch_size": 8}
+
+
+def test_a_kernel_that_is_not_installed_and_braces_in_a_path_are_no_stack_trace(tmp_path):
+    folder = tmp_path / "{b}"
+    folder.mkdir()
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("pass")])
+    notebook.metadata.kernelspec = {"name": "absent-kernel", "display_name": "x"}
+    nbformat.write(notebook, folder / "x.ipynb")
+    name, message = execute(folder / "x.ipynb", folder / "out.ipynb", {})
+    assert name == "RequestError" and "'absent-kernel' is not installed" in message
+
+
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.slow
 def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
@@ -433,6 +454,7 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
         ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
         ("'resnet5' is not", lambda source: source.replace("resnet50", "resnet5")),
         ("only assign literals", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
+        ("only assign literals", lambda source: source.replace("seed = 0", "seed = {[1]: 2}")),
         (
             "only assign literals: seed += 1",
             lambda source: source.replace("= 0", "= 0\nseed += 1", 1),
@@ -455,6 +477,10 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, exp
     [
         (["run", "nowhere/resnet50.ipynb"], ["No such file"]),
         (["run", "text.ipynb"], ["not a notebook"]),
+        (["run", "list.ipynb"], ["not a notebook"]),
+        (["run", "deep.ipynb"], ["not a notebook"]),
+        (["run", "kernelless.ipynb"], ["names no kernel"]),
+        (["run", "~nobody-here/x.ipynb"], ["No such file"]),
         (["run", "resnet"], ["model: 'resnet' is not"]),
         (
             ["run", "resnet50", "-p", "gpu", "8", "-p", "label", "a b"],
@@ -466,6 +492,10 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, exp
 def test_a_wrong_request_exits_with_2_and_the_reasons(tmp_path, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.ipynb").write_text("a text")
+    (tmp_path / "list.ipynb").write_text("[]")
+    (tmp_path / "deep.ipynb").write_text("[" * 100_000)
+    notebook = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "kernelless.ipynb").write_text(json.dumps(notebook))
     done = cli(*words)
     assert done.exit_code == 2
     stderr = " ".join(done.stderr.split())

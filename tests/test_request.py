@@ -51,6 +51,7 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         ("image_size", 4096, "at most 1024"),
         ("measured_steps", 0, "at least 1"),
         ("warmup_steps", -1, "at least 0"),
+        ("warmup_steps", "Auto", "a whole number, or auto"),
         ("repeats", 1e10, "a whole number"),
         ("timeout", 0, "at least 1"),
         ("seed", -1, "at least 0"),
@@ -121,6 +122,18 @@ def test_only_complete_leading_folders_are_shortened(given, kept):
     assert short == kept.format(**names)
     if given.startswith(("{", "/")):
         assert resolved_path(short) == Path(given.format(**names))
+
+
+@pytest.mark.parametrize(
+    "path", ["{home}+data", "{home} (old)/d", "{home}@x", "{root}/", "{root}"]
+)
+def test_a_path_stays_the_same_place(path):
+    given = Path(path.format(home=Path.home(), root=ROOT))
+    assert resolved_path(typed_path(str(given))) == given
+    planned = plan(
+        "resnet50", {"device": "cpu", "input": "synthetic", "outputs_dir": str(given)}
+    )
+    assert resolved_path(planned.config.outputs_dir) == given
 
 
 def test_tuning_is_disabled_by_the_names_of_its_settings():
@@ -213,6 +226,9 @@ def test_cuda_visible_devices_is_parsed_like_cuda(variable, selected):
 def test_a_cpu_build_of_paddle_on_a_gpu_is_rejected_with_a_fix():
     (problem,) = problems_here(resolve({"model": "resnet50", "input": "synthetic"}, 4), 4)
     assert re.search(r"is a CPU build.*environment\.yml", problem)
+    in_torch = resolve({"model": "resnet50", "input": "synthetic", "framework": "torch"}, 4)
+    (problem,) = problems_here(in_torch, 4)
+    assert re.search(r"is a CPU build.*pip install -e '\.\[torch-cu12\]'", problem)
 
 
 @pytest.mark.usefixtures("processes")
@@ -257,6 +273,7 @@ TWO = {"nodes": 2, "launcher": "manual"}
             TWO | {"launcher": "mpirun", "hosts": "192.0.2.1,127.0.0.1"},
             "this machine is 127.0.0.1; list it first, or start on 192.0.2.1",
         ),
+        ("resnet50", TWO | {"hosts": "a..b,127.0.0.1"}, "hosts: a..b: not a host name"),
         ("resnet50", {"hosts": "a,b"}, "hosts: no effect with launcher=local"),
         ("resnet50", {"disable_tuning": "affinity"}, "no effect with device=cpu"),
         ("resnet50", {"processes": 3}, "3 requested, but there are only 2 cores"),

@@ -22,6 +22,7 @@ from perfkit.results.store import (
     MOST_BYTES,
     Measurement,
     ResultError,
+    Store,
     make_folder,
     read_events,
     read_file,
@@ -42,6 +43,25 @@ def test_a_result_survives_writing_and_reading(tmp_path):
         write_result(tmp_path, result)
     assert read_result(tmp_path / "result.json") == result
     assert Measurement.read(tmp_path).result == result
+
+
+def test_a_measurement_is_read_by_the_text_of_its_path(tmp_path):
+    folder = stored(tmp_path / "m").folder
+    assert Measurement.read(str(folder)) == Measurement.read(folder)
+
+
+def test_space_is_reserved_only_until_the_last_repeat(tmp_path):
+    complete = stored(tmp_path / "m").result
+    write_result(tmp_path, complete.model_copy(update={"status": "partial"}))
+    assert Store(tmp_path).reserve_file.exists()
+    write_result(tmp_path, complete)
+    assert not Store(tmp_path).reserve_file.exists()
+
+
+def test_a_fact_of_any_type_hides_no_other_measurement(tmp_path):
+    foreign = measured([1.0, 1.1], device="gpu", gpus=1, facts={"gpus": 8})
+    outputs = write_all(tmp_path / "outputs", measured([1.0, 1.1]), foreign)
+    assert len(perfkit.load(outputs)) == 2
 
 
 def test_a_copied_measurement_folder_is_left_out(tmp_path):

@@ -8,6 +8,8 @@ options.py   shared options and output
 """
 
 import errno
+import sys
+from io import TextIOWrapper
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +40,9 @@ class Commands(click.Group):
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         context.obj = arguments
+        # As stderr has it: a terminal of another encoding shows \\u2013 instead of a dash.
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         return super().parse_args(context, separated(arguments))
 
     def invoke(self, context: click.Context) -> Any:

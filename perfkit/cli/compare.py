@@ -133,8 +133,10 @@ def history(
         if len(outputs) > 1:
             frame["folder"] = f"{folder.rstrip('/')}/" + frame["folder"]
         frames.append(frame)
-    # Copies of a measurement in several folders count once.
-    measurements = pd.concat(frames, ignore_index=True).drop_duplicates(["id", "created"])
+    # Copies of a measurement in several folders count once: the copy with the most repeats.
+    every = pd.concat(frames, ignore_index=True)
+    longest = every["n"].astype(float).sort_values(ascending=False, kind="stable").index
+    measurements = every.loc[longest].drop_duplicates(["id", "created"])
     found = history_of(measurements, level, threshold)
     options.print_result(found, file)
     raise SystemExit(check and found.regressed)

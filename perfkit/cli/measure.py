@@ -29,6 +29,8 @@ def run(model: str, values: options.Values) -> None:
     """
     source = source_of(model)
     planned = plan(source.model, source.values | values)
+    # Papermill keeps the injected cell of an executed copy only if it is given no value.
+    values = source.injected | values
     # Imported only now, so that invalid requests fail fast.
     from perfkit.driver.connection import shared_secret
     from perfkit.driver.measure import is_complete, measurement_folder

@@ -1,6 +1,7 @@
 """Reads a model's notebook and runs it through papermill."""
 
 import ast
+import os
 import re
 import signal
 from pathlib import Path
@@ -19,12 +20,13 @@ INTERRUPTED = "Interrupted; finished repeats are kept, and the same command cont
 
 
 class Source(NamedTuple):
-    """A notebook that measures `model`, with the values of its parameters cell. `own` is true
-    for a user's notebook."""
+    """A notebook that measures `model`, with the values of its parameters cell, and those that
+    papermill injected into an executed copy. `own` is true for a user's notebook."""
 
     path: Path
     model: str
     values: dict[str, Any]
+    injected: dict[str, Any]
     own: bool
 
 
@@ -34,46 +36,59 @@ def source_of(model: str) -> Source:
     import nbformat
 
     suite_path = ROOT / "notebooks" / f"{model}.ipynb"
-    path = suite_path if model in MODELS else Path(model).expanduser().absolute()
+    # Unlike Path.expanduser, this keeps `~name` of an unknown user.
+    own_path = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111
+    path = suite_path if model in MODELS else own_path
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
-        return Source(path, model, {}, own=True)
+        return Source(path, model, {}, {}, own=True)
     try:
         notebook = nbformat.read(path, as_version=4)
     except OSError as error:
         raise RequestError([f"{path}: {error.strerror}"]) from None
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError):
+    except (nbformat.ValidationError, ValueError, AttributeError, RecursionError):
         raise RequestError([f"{path}: not a notebook"]) from None
+    if not notebook.metadata.get("kernelspec", {}).get("name"):
+        raise RequestError([f"{path}: names no kernel; choose one in Jupyter and save it"])
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     models = [*dict.fromkeys(name for c in cells for name in PLAN_CALL.findall(c.source))]
     if len(models) != 1:
         found = f"it plans several: {', '.join(models)}" if models else "no cell does"
         needed = f'must call perfkit.plan("MODEL", globals()) for one of {", ".join(MODELS)}'
         raise RequestError([f"{model}: {needed}; {found}"])
-    values: dict[str, Any] = {}
-    tagged = [c.source for c in cells if "parameters" in c.metadata.get("tags", [])]
     try:
-        for line in ast.parse("\n".join(tagged)).body:
-            match line:
-                case (
-                    ast.Assign(targets=[ast.Name(name)], value=value)
-                    | ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value)
-                ):
-                    values[name] = ast.literal_eval(value)
-                case ast.Expr(ast.Constant()):
-                    pass
-                case _:
-                    raise ValueError(ast.unparse(line))
-    except (SyntaxError, ValueError) as error:
+        values = _literals(cells, "parameters")
+        injected = _literals(cells, "injected-parameters")
+    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
         problem = "the parameters cell may only assign literals"
         raise RequestError([f"{path}: {problem}: {error}"]) from None
     own = path.resolve() != ROOT / "notebooks" / f"{models[0]}.ipynb"
-    return Source(path, models[0], values, own)
+    return Source(path, models[0], values | injected, injected, own)
+
+
+def _literals(cells: list[Any], tag: str) -> dict[str, Any]:
+    """Return the literals that the cells with this tag assign. Raises SyntaxError and
+    ValueError for anything else."""
+    values: dict[str, Any] = {}
+    tagged = [c.source for c in cells if tag in c.metadata.get("tags", [])]
+    for line in ast.parse("\n".join(tagged)).body:
+        match line:
+            case (
+                ast.Assign(targets=[ast.Name(name)], value=value)
+                | ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value)
+            ):
+                values[name] = ast.literal_eval(value)
+            case ast.Expr(ast.Constant()):
+                pass
+            case _:
+                raise ValueError(ast.unparse(line))
+    return values
 
 
 def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str, str]:
     """Run a notebook through papermill; return name and message of its error, or empty text."""
     import papermill
+    from jupyter_client.kernelspec import NoSuchKernel
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
@@ -96,10 +111,12 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
             signal.signal(signal.SIGINT, interrupt)
 
     try:
+        # Papermill takes paths for format strings.
+        paths = (re.sub(r"[{}]", r"\g<0>\g<0>", str(path)) for path in (notebook, executed))
         papermill.execute_notebook(
-            notebook,
-            executed,
+            *paths,
             values,
+            language="python",
             progress_bar=False,
             # Shows the kernel's progress; the notebook keeps only its last state.
             stdout_file=terminal_or_log(),
@@ -108,6 +125,8 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
             # Without it the kernel gets another SIGINT at its end, and prints a stack trace.
             shutdown_kernel="immediate",
         )
+    except NoSuchKernel as error:
+        return "RequestError", f"{notebook}: its kernel {error.name!r} is not installed here"
     except (
         PapermillExecutionError,
         DeadKernelError,

@@ -1,5 +1,6 @@
 """Options, arguments and output shared by several commands."""
 
+import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -140,14 +141,19 @@ def print_result(found: BaseModel, file: str | None, text: str | None = None) ->
     from perfkit.results.store import write_atomically
 
     content = found.model_dump_json(indent=1)
+    click.echo(text or found, err=file == "-")
     if file == "-":
         click.echo(content)
     elif file:
+        # The user chose this path: links in it are followed, pipes and devices written to.
+        path = Path(os.path.realpath(file))
         try:
-            write_atomically(Path(file).absolute(), f"{content}\n")
+            if path.exists() and not path.is_file():
+                path.write_text(f"{content}\n", encoding="utf-8")
+            else:
+                write_atomically(path, f"{content}\n")
         except OSError as error:
-            fail(f"--json {Path(file).absolute()}: {error.strerror}", 2)
-    click.echo(text or found, err=file == "-")
+            fail(f"--json {path}: {error.strerror}", 2)
 
 
 def parameter_list() -> str:

@@ -90,7 +90,7 @@ class ClusterLauncher(Launcher):
     def _open(self, opened: contextlib.ExitStack, secret: str) -> None:
         """Listen and start the nodes; closing `opened` reverts both."""
         config = self.config
-        address, port = _rendezvous_address(config), config.listen_port
+        address, port = _rendezvous_address(config), config.port or 0
         try:
             self.listener = connection.Listener(address, port, config.nodes, secret, self.inbox)
         except OSError as error:

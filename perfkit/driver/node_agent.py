@@ -57,7 +57,7 @@ def join(config: Config, protocol: Protocol, node: int) -> str | None:
     secret = connection.shared_secret(config.host_list, node)
     print(f"Waiting for {first}, up to {config.timeout} s", file=sys.stderr, flush=True)
     try:
-        agent = NodeAgent(node, first, config.listen_port, secret, config.timeout)
+        agent = NodeAgent(node, first, config.port or 0, secret, config.timeout)
     except connection.RejectedError as error:
         raise RequestError([f"hosts: {first} closed the connection: {error}"]) from None
     except LostError as error:

@@ -68,7 +68,7 @@ def _sentence(error: Any) -> str:
     if kind in TYPES:
         # papermill's -p converts text that looks like a number.
         raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
-        auto = ", or auto" if name == "repeats" else ""
+        auto = ", or auto" if name in ("repeats", "warmup_steps") else ""
         return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{auto}{raw}"
     fault = error["ctx"]["error"] if kind == "value_error" else error["msg"]
     return f"{name}: {value!r}: {fault}"

@@ -161,21 +161,22 @@ def _lacking(config: Config, gpus: int) -> Iterator[str]:
             f"{config.python} -m pip install {how}"
         )
         return
+    extra = "torch-cu12" if by_gpu and framework.module == "torch" else framework.extra
+    how = f"pip install -e '.[{extra}]'"
+    if not framework.extra:
+        how = f"make peers; to use it: -p python .venv-{config.framework}/bin/python"
+    elif framework.module == "paddle":
+        how = "conda env create -f environment.yml" if by_gpu else "make report"
     if framework.module in software.lacking:
-        how = f"pip install -e '.[{framework.extra}]'"
-        if not framework.extra:
-            how = f"make peers; to use it: -p python .venv-{config.framework}/bin/python"
-        elif framework.module == "paddle":
-            how = "conda env create -f environment.yml" if by_gpu else "make report"
         yield f"framework: {framework.name} is not installed; to install it: {how}"
     elif by_gpu and gpus and not software.versions.get("cuda", "none"):
         yield (
             f"framework: this {framework.name} is a CPU build without GPU support. For a GPU "
-            "build: conda env create -f environment.yml; to run on the CPU: -p device cpu"
+            f"build, in an environment of its own: {how}; to run on the CPU: -p device cpu"
         )
     if "nvidia.dali" in software.lacking:
         yield (
-            "input: DALI is not installed; to install it: make report; "
+            f"input: DALI is not installed; to install it: {how}; "
             "to run without it: -p input dataloader"
         )
 

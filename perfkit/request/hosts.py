@@ -26,7 +26,7 @@ def own_index(hosts: list[str]) -> int | None:
     for index, host in enumerate(hosts):
         try:
             address = socket.gethostbyname(host)
-        except OSError:
+        except (OSError, UnicodeError):
             continue
         # Debian maps a machine's own name to 127.0.1.1, which is not an interface's address.
         if address in own or ip_address(address).is_loopback:
@@ -71,8 +71,9 @@ def _host_problems(config: Config) -> Iterator[str]:
     for host in named:
         try:
             socket.gethostbyname(host)
-        except OSError as error:
-            unknown[host] = error.strerror or error
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: an empty part, or one of over 63 characters.
+            unknown[host] = getattr(error, "strerror", None) or "not a host name"
     if unknown:
         advice = "check the spelling, DNS and /etc/hosts"
         yield from (f"hosts: {host}: {why}; {advice}" for host, why in unknown.items())

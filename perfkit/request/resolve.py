@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.config import FIELDS, Config, is_open, portable, select
+from perfkit.config import FIELDS, Config, is_open, portable_path, select
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
 
@@ -55,4 +55,6 @@ def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
         **given,
     }
     paths = {name: values[name] for name in select(is_path=True) if name in values}
-    return Config(**values | {n: portable(v) for n, v in paths.items() if isinstance(v, str)})
+    return Config(
+        **values | {n: portable_path(v) for n, v in paths.items() if isinstance(v, str)}
+    )

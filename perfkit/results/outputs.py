@@ -48,9 +48,9 @@ def load(outputs: str | Path) -> pd.DataFrame:
     `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
     repeat), effective settings (`effective.…`) and the environment (`environment.…`).
     `imported` is the format of an imported measurement's logs; its `effective.precision` is as
-    stated by the logs or by hand. A cell without a value is None. Results that can't be read or
-    contradict their raw files are left out and named in `.attrs["unreadable"]`.
-    Raises ResultError if there is no such folder.
+    stated by the logs or by hand. An empty cell is NaN in columns of numbers, else None.
+    Results that can't be read or contradict their raw files are left out and named in
+    `.attrs["unreadable"]`. Raises ResultError if there is no such folder.
     """
     return Checked(outputs).frame()
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from perfkit.config import ROOT
 from perfkit.results.schema import SCHEMA_VERSION, Result
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
@@ -126,9 +127,10 @@ class Measurement(Store):
     result: Result
 
     @classmethod
-    def read(cls, folder: Path) -> "Measurement":
-        """Read the measurement in `folder`. Raises ResultError if it can't be read, or if the
-        folder's name is not its id."""
+    def read(cls, folder: str | Path) -> "Measurement":
+        """Read the measurement in `folder`; a relative path starts at the checkout. Raises
+        ResultError if it can't be read, or if the folder's name is not its id."""
+        folder = ROOT / folder
         path = Store(folder).result_file
         result = read_result(path)
         if result.id != folder.name:
@@ -254,6 +256,8 @@ def write_result(folder: Path, result: Result) -> None:
     except OSError:
         reserve.unlink(missing_ok=True)
         raise
+    if result.status == "complete":
+        reserve.unlink(missing_ok=True)
 
 
 def write_last_result(folder: Path, result: Result) -> None:
