@@ -52,7 +52,8 @@ def typed_path(path: str) -> str:
 def portable_path(path: str) -> str:
     """`portable(path)`, or `path` if that would be another place: `~+data`, an empty text."""
     short = portable(path)
-    same = short and resolved_path(short) == resolved_path(path)
+    # An unprintable path is refused later; with NUL it can't even be resolved.
+    same = short and path.isprintable() and resolved_path(short) == resolved_path(path)
     return short if same else path
 
 

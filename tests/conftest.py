@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -13,17 +14,21 @@ from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner, Result
 from clusters import Namespaces, namespaces_missing, two_namespaces
 from disks import SmallDisk, small_disk
 
 import perfkit
+from perfkit.cli import main
 from perfkit.config import ROOT
 from perfkit.inputs.samples import make_images
 from perfkit.text.language import file_name
 
-pytest_plugins = ["accelerator.fake", "log_writers", "progress", "quick"]
+pytest_plugins = ["accelerator.fake", "log_writers", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "home")
+for variable in ("SLURM_JOB_NUM_NODES", "SLURMD_NODENAME"):  # also within a Slurm allocation
+    os.environ.pop(variable, None)
 # Waiting PyTorch and Paddle threads would otherwise spin on cores that parallel tests need.
 os.environ |= {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 
@@ -38,6 +43,7 @@ SMALL = {
 }
 """A measurement of a few seconds, mostly Paddle's import."""
 MODULES = {"perfkit.driver.supervisor", "paddle.distributed.launch", "perfkit.worker.rank"}
+MODULES |= {str(Path(__file__).with_name("fake_trainer.py"))}
 IN_WORKER = "import sys\nif 'perfkit.worker.rank' in sys.orig_argv:\n"
 """Prefix of code for `plant` that runs only in workers."""
 
@@ -169,6 +175,20 @@ def papermill(processes: None, tmp_path: Path) -> list[str]:
     return [sys.executable, "-m", "papermill", str(notebook), str(tmp_path / "executed.ipynb")]
 
 
+@pytest.fixture
+def run_notebook(processes: None, tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
+    """Runs a notebook by papermill; returns the finished process and the executed notebook."""
+
+    def run(name: str, *options: Any) -> tuple[Any, Path]:
+        out = tmp_path / "out.ipynb"
+        words = ["papermill", ROOT / "notebooks" / f"{name}.ipynb", out, "-p", *options]
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True}
+        command = [sys.executable, "-m", *map(str, words)]
+        return subprocess.run(command, cwd=tmp_path, text=True, check=False, **pipes), out
+
+    return run
+
+
 def no_summary(summary: Any, language: str) -> None:
     """Write empty pages as link targets."""
     for name in ("summary", "published", "history"):
@@ -180,6 +200,13 @@ def no_summary(summary: Any, language: str) -> None:
 def without_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skips the summary, which takes most of a site's time."""
     monkeypatch.setattr("perfkit.report.site.write_summary", no_summary)
+
+
+def cli(*words: Any) -> Result:
+    """Run perfkit with these arguments in this process."""
+    done = CliRunner().invoke(main, [*map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+    return done
 
 
 def as_options(parameters: dict[str, Any]) -> list[str]:

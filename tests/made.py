@@ -181,6 +181,13 @@ def _effective(config, used, tf32_used):
     )
 
 
+def change(path, old, new):
+    """Replace the first `old` in a file."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
 def identified(folder, result):
     """Return the folder with the digest that the result's id must end in added to its name."""
     data = result.input_data and result.input_data.sha256

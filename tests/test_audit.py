@@ -3,8 +3,7 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
+from functools import partial
 from html import unescape
 from pathlib import Path
 from statistics import harmonic_mean, mean, median
@@ -12,7 +11,7 @@ from statistics import harmonic_mean, mean, median
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from conftest import cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, SUITES, paddleclas
@@ -20,7 +19,6 @@ from made import window_rows
 
 import perfkit
 from perfkit import report
-from perfkit.cli import main
 from perfkit.config import ROOT
 from perfkit.logs import dlperf, wording
 from perfkit.logs.audit import Audit, Case, read_audit, write_audit
@@ -36,6 +34,7 @@ from perfkit.reference import cells_of
 from perfkit.report.site import write_site
 from perfkit.results.store import ResultError
 from perfkit.text.format import changes
+from perfkit.text.language import file_name
 
 FACTS = {
     "model": "resnet50",
@@ -472,15 +471,6 @@ def test_a_log_without_rates_and_batch_size_says_so(write):
     assert "one device" not in done.stdout and "-p batch_size NUMBER" in done.stdout
 
 
-def test_timms_means_in_brackets_are_read(write):
-    """The value before them is of the last step alone."""
-    seconds = np.array([12.0, *[0.5] * 199])
-    rate = f"{BATCH / seconds.mean():.4f}"
-    done = run(write(SUITES["timm"].text(seconds)), "--claim", rate)
-    assert done.exit_code == 0
-    assert f"= samples / time (steps 1–200, 20 lines): {rate}" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("batch", "is_checked"),
     [({"batch_size": 15}, False), ({"batch_size": 8, "accumulate": 2}, True), ({}, True)],
@@ -623,12 +613,7 @@ def written(folder, name="PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log", every=10)
     return path
 
 
-def run(*words):
-    done = CliRunner().invoke(main, ["audit", *map(str, words)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
-    return done
-
-
+run = partial(cli, "audit")
 COSTS = 0.65 + 0.05 * np.exp(-np.arange(140) / 5)
 
 
@@ -760,8 +745,7 @@ def kept(kept_once, tmp_path):
 
 
 def page(folder, language="en"):
-    name = "report.html" if language == "en" else f"report.{language}.html"
-    return unescape((folder / name).read_text())
+    return unescape((folder / file_name("report", language)).read_text())
 
 
 def test_an_audit_is_stored_as_linked_pages_in_both_languages(kept):
@@ -797,12 +781,7 @@ def test_the_site_is_rebuilt_from_stored_audits(kept, without_summary):
     assert len(left_out) == 1 and "schema_version is 9" in page(kept)
 
 
-@pytest.mark.usefixtures("processes")
-def test_the_audit_notebook_runs_with_papermill(kept, tmp_path):
-    out = tmp_path / "out.ipynb"
-    source = ROOT / "notebooks" / "audit.ipynb"
-    command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", kept]
-    pipes = {"stdin": subprocess.DEVNULL, "capture_output": True}
-    done = subprocess.run([*map(str, command)], check=False, **pipes)
+def test_the_audit_notebook_runs_with_papermill(kept, run_notebook):
+    done, out = run_notebook("audit", "folder", kept)
     assert done.returncode == 0, done.stderr
     assert "3019.361" in out.read_text()

@@ -84,7 +84,6 @@ def test_unknown_names_unreadable_files_and_invalid_variables_are_rejected(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("processes")
-@pytest.mark.timeout(300)
 def test_a_kill_at_a_random_moment_leaves_nothing():
     """benchmarks/soak.py makes 200 kills by default."""
     mounted = ["unshare", "--mount", "sh", "-c"]

@@ -171,12 +171,6 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
         assert repeat.peak.matmul_flops_per_second > repeat.throughput * flops
         assert repeat.peak.copy_bytes_per_second > 1e8
     assert result.repeats[0].loss_first == result.repeats[1].loss_first
-    steps = perfkit.load_steps(measurement.folder)
-    assert len(steps) == 6
-    assert steps["measured"].sum() == 4
-    frame = perfkit.load(measurement.folder.parent)
-    assert frame.loc[0, "throughput"] == result.throughput.value
-    assert frame.loc[0, "batch_size"] == 2
 
 
 def test_only_missing_repeats_run_again_unless_the_label_is_new(measure, fake_trainer):
@@ -259,7 +253,7 @@ def test_a_closed_terminal_does_not_stop_the_measurement(measure, fake_trainer, 
 
 def orphaned_segments():
     """Return shared memory segments, named `paddle_<pid>_…`, whose process is gone."""
-    names = {path.name for path in Path("/dev/shm").glob("*_*_*")}
+    names = {path.name for path in Path("/dev/shm").glob("paddle_[0-9]*_*")}
     return {name for name in names if not psutil.pid_exists(int(name.split("_")[1]))}
 
 
@@ -274,18 +268,6 @@ def test_the_dataloader_leaves_nothing_in_shared_memory(measure, plant):
     assert failed.result.failure.code == "worker_error"
     # Wait, because a parallel measurement may have just ended.
     wait_for(lambda: orphaned_segments() <= before, 15)
-
-
-@pytest.mark.slow
-def test_throughput_of_two_processes_uses_the_slowest_window(measure):
-    result = measure(processes=2, input="synthetic").result
-    assert result.status == "complete", result.failure
-    (repeat,) = result.repeats
-    assert [rank.rank for rank in repeat.ranks] == [0, 1]
-    slowest = max(rank.window_seconds for rank in repeat.ranks)
-    assert repeat.throughput == sum(rank.samples for rank in repeat.ranks) / slowest
-    threads = max(1, len(os.sched_getaffinity(0)) // 2)
-    assert result.effective.variables["OMP_NUM_THREADS"] == str(threads)
 
 
 @pytest.mark.parametrize(

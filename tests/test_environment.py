@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from made import change
 
 from perfkit.request.checks import read_environment
 from perfkit.results.schema import identity
@@ -81,12 +82,6 @@ def package(tmp_path, monkeypatch):
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("perfkit.system.environment.PACKAGE", copy)
     return copy
-
-
-def change(path, old, new):
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
 
 
 def test_comments_docstrings_and_pages_do_not_change_the_identity(package):

@@ -11,8 +11,6 @@ from perfkit.comparison.stored import read_comparison
 from perfkit.config import ROOT
 from perfkit.models import MODELS
 from perfkit.report.site import write_site
-from perfkit.results.store import Measurement
-from perfkit.results.summarize import check_against_raw
 
 EXAMPLES = ROOT / "outputs" / "examples"
 
@@ -52,7 +50,6 @@ def test_the_examples_have_all_raw_steps_behind_their_numbers(measurements):
         steps = perfkit.load_steps(EXAMPLES / row.folder)
         expected = row.repeats * row.processes * (row.warmup_steps + row.measured_steps)
         assert len(steps) == expected
-        assert check_against_raw(Measurement.read(EXAMPLES / row.folder)) == []
 
 
 def test_the_examples_were_measured_by_a_clean_commit(measurements):

@@ -185,14 +185,14 @@ def test_version_constants_are_read_without_import(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("processes")
-def test_planning_imports_no_framework():
+def test_planning_imports_no_framework_and_no_pandas():
     code = (
         "import sys; from perfkit import plan\n"
         "from perfkit.frameworks import FRAMEWORKS\n"
         "names = [name for name, framework in FRAMEWORKS.items() if framework.version]\n"
         "for name in names:\n"
         "    plan('resnet50', {'framework': name, 'input': 'synthetic', 'device': 'cpu'})\n"
-        "print({*names} & set(sys.modules))"
+        "print({*names, 'pandas', 'matplotlib', 'nvidia.dali'} & set(sys.modules))"
     )
     output = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert output.strip() == "set()"

@@ -1,6 +1,7 @@
 """The checks of `make gpu` on made-up facts, and the probes that run without a GPU."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -214,7 +215,7 @@ def command(*words, **named):
 
 @pytest.mark.usefixtures("processes")
 def test_without_a_gpu_the_checks_are_skipped_with_a_reason():
-    done = command(timeout=60)
+    done = command(timeout=60, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
     assert (done.returncode, done.stdout) == (0, "skipped: NVML shows no GPU here\n")
 
 

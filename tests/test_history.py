@@ -3,17 +3,17 @@
 import json
 import re
 import shutil
+from functools import partial
 from random import Random
 
 import pandas as pd
 import pytest
 import simulations
 import yaml
-from click.testing import CliRunner
+from conftest import cli
 from made import forget_repeats, measured, write_all
 
 from perfkit.analysis.series import segment
-from perfkit.cli import main
 from perfkit.comparison.history import history
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
@@ -132,8 +132,7 @@ def test_the_newest_measurement_is_compared_with_the_previous_one(tmp_path):
     assert found.newest.interval[0] < 0.9 < found.newest.interval[1]
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["history", *map(str, arguments)])
+run = partial(cli, "history")
 
 
 def test_check_exits_with_1_for_a_regression(tmp_path):
@@ -149,7 +148,7 @@ def test_check_exits_with_1_for_a_regression(tmp_path):
 def test_series_are_exported_for_apache_otava(tmp_path):
     results = *series([100] * 4), *series([50] * 3, model="vgg16")
     outputs = write_all(tmp_path / "outputs", *results)
-    done = CliRunner().invoke(main, ["export", str(outputs), "--as", "otava"])
+    done = cli("export", outputs, "--as", "otava")
     assert done.exit_code == 0, done.output
     folder = outputs / "history" / "otava"
     tests = yaml.safe_load((folder / "otava.yaml").read_text())["tests"]

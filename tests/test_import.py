@@ -6,12 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from conftest import cli
 from made import measured, window_rows, write_all
 
 import perfkit
 from perfkit import report
-from perfkit.cli import main
 from perfkit.comparison import ComparisonError, compare
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs import importing
@@ -19,8 +18,6 @@ from perfkit.logs.config_facts import Sourced, by_line
 from perfkit.logs.formats import Semantics
 from perfkit.logs.log import Log, LogError, ReportedFigure
 from perfkit.logs.wording import sentence
-from perfkit.report.measurement import write_measurement
-from perfkit.report.site import write_site
 from perfkit.request import RequestError
 from perfkit.request.plan import Plan, plan
 from perfkit.results.summarize import check_against_raw
@@ -386,8 +383,11 @@ def test_unknown_facts_are_missing_with_a_reason(log, imported, tmp_path):
 def test_the_page_names_the_source_of_an_import(log, imported):
     name = "<b>a.log"
     measurement = imported(log(name), log("b.log", step_seconds=0.6))
-    write_measurement(measurement)
+    report.publish(measurement)
     page = (measurement.folder / "report.html").read_text()
+    outputs = measurement.folder.parent
+    assert "imported from Suite X" in (outputs / "index.html").read_text()
+    assert "Suite X" in (outputs / "results.csv").read_text()
     assert "Imported from Suite X" in page
     assert "unknown GPU" in page
     assert "&lt;b&gt;a.log" in page
@@ -408,21 +408,13 @@ def test_the_method_section_covers_every_timing_basis(log, imported, basis):
     assert measurement.result.imported.basis == basis
     english = report.method(measurement).html
     assert ("each of one step." in english) == (basis == "clock")
+    sums = {"seconds": "the sum of the printed step times", "clock": "the log's clock at the"}
+    sums["own_rate"] = "the sum of samples / printed rate"
+    assert [name for name, words in sums.items() if words in english] == [basis]
     assert "Suite X prints rates of all devices, " in " ".join(english.split())
+    assert "our own" in english
     with in_language("zh"):
-        assert "our own" in english and "our own" in report.method(measurement).html
-
-
-@pytest.mark.usefixtures("processes")
-def test_the_site_shows_imported_measurements(log, imported, tmp_path):
-    imported(log(), environment__gpus="V100")
-    outputs = tmp_path / "outputs"
-    _index, left_out = write_site(outputs, lambda _parts: None)
-    assert left_out == []
-    assert "imported from Suite X" in (outputs / "index.html").read_text()
-    summary = (outputs / "summary" / "report.html").read_text()
-    assert "imported from Suite X" in summary
-    assert "Suite X" in (outputs / "results.csv").read_text()
+        assert "our own" in report.method(measurement).html
 
 
 def test_comparing_imported_with_other_numbers_needs_across(log, imported, tmp_path):
@@ -479,13 +471,13 @@ def test_import_reports_the_steps_and_overridden_facts(log, tmp_path):
     words = ["import", str(log()), "--outputs", str(tmp_path / "outputs")]
     given = GIVEN | {"batch_size": "64", "precision": "fp32"}
     options = (word for pair in given.items() for word in ("-p", *pair))
-    done = CliRunner().invoke(main, [*words, *options])
+    done = cli(*words, *options)
     assert done.exit_code == 0, done.output
     assert "1024 images/s, median of n=1; steps 21 to 120\n" in done.stderr
     assert "batch_size: 64, given by hand; a.log, line 3 says 32\n" in done.stderr
     assert "precision:" not in done.stderr
     assert done.stdout.strip().endswith("report.html")
-    refused = CliRunner().invoke(main, words)
+    refused = cli(*words)
     assert refused.exit_code == 2
     assert "-p input dali|dataloader|synthetic" in refused.stderr
     (stored,) = (tmp_path / "outputs").glob("*/result.json")

@@ -6,10 +6,9 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from conftest import cli
 from loading import load, loaded
 
-from perfkit.cli import main
 from perfkit.inputs import InputError, synthetic
 from perfkit.inputs.data_set import digest, examine
 from perfkit.inputs.images import DEVIATION, MEAN, Images
@@ -232,15 +231,21 @@ def test_synthetic_tokens_are_labelled_with_the_next_token():
 
 
 def run(*words):
-    done = CliRunner().invoke(main, ["samples", *map(str, words)])
+    done = cli("samples", *words)
     return done.exit_code, done.output
 
 
 @pytest.mark.parametrize(
     ("model", "options", "message", "others"),
     [
-        ("bert", ["--sequence-length", 64], "64 tokens, 0.0 MB, from the language refer", [[]]),
-        ("gpt", [], "1024 tokens, 0.1 MB", []),
+        ("resnet50", [], "images", []),
+        (
+            "bert",
+            ["--sequence-length", 64],
+            "sequences of 64 tokens, 0.0 MB, from the language refer",
+            [[]],
+        ),
+        ("gpt", [], "sequences of 1024 tokens, 0.1 MB", []),
     ],
 )
 def test_samples_creates_a_data_set_and_recognizes_it(
@@ -248,14 +253,14 @@ def test_samples_creates_a_data_set_and_recognizes_it(
 ):
     command = tmp_path / "s", "--for", model, "--count"
     code, output = run(*command, 32, *options)
-    assert code == 0 and f"32 sequences of {message}" in output
-    found = {file: file.read_bytes() for file in (tmp_path / "s").iterdir()}
+    assert code == 0 and f"32 {message}" in output
+    found = {file: file.read_bytes() for file in (tmp_path / "s").rglob("*.*")}
     code, output = run(*command, 32, *options)
-    assert code == 0 and f"already has 32 sequences of {message.partition(',')[0]}" in output
+    assert code == 0 and f"already has 32 {message.partition(',')[0]}" in output
     for count, other in ((33, options), *((32, other) for other in others)):
         code, output = run(*command, count, *other)
         assert code == 2 and "contains another data set" in output
-    assert {file: file.read_bytes() for file in (tmp_path / "s").iterdir()} == found
+    assert {file: file.read_bytes() for file in (tmp_path / "s").rglob("*.*")} == found
 
 
 def test_samples_rejects_an_unsupported_sequence_length(tmp_path):

@@ -10,18 +10,16 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from pathlib import Path
 from types import SimpleNamespace
 
 import fake_trainer
 import pytest
-from click.testing import CliRunner
 from clusters import wait_for
-from conftest import as_options
+from conftest import as_options, cli
 from made import keep, measured
+from test_driver import faked
 
 import perfkit
-from perfkit.cli import main
 from perfkit.comparison.interleaved import Live, judge_interleaved, plan_interleaved
 from perfkit.comparison.keys import allowed
 from perfkit.comparison.stored import (
@@ -32,24 +30,15 @@ from perfkit.comparison.stored import (
     read_comparison,
     write_comparison,
 )
-from perfkit.config import ROOT
 from perfkit.driver.progress import Progress
 from perfkit.report.site import write_site
 from perfkit.results.schema import Peak
 from perfkit.results.store import Measurement, ResultError
 from perfkit.text.format import variant_name
+from perfkit.text.language import file_name
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
-KILLED = """
-import sys
-sys.path.append({tests!r})
-import fake_trainer
-fake_trainer.plant(0.1)
-from perfkit.cli import main
-main(sys.argv[1:])
-"""
-"""`perfkit` with a fake trainer."""
 
 
 @pytest.fixture
@@ -78,9 +67,7 @@ def compare(processes, shared, monkeypatch):
         monkeypatch.setattr("perfkit.driver.workers.launcher_command", command)
         words = ["compare", "--live", "resnet50", *variants, *as_options(shared(**changes))]
         words += ["--level", str(level)]
-        done = CliRunner().invoke(main, words)
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
-        return done
+        return cli(*words)
 
     return run
 
@@ -103,8 +90,7 @@ def repeats_by_time(outputs, comparison):
 
 def page(outputs, language="en"):
     (folder,) = comparison_folders(outputs)
-    name = "report.html" if language == "en" else f"report.{language}.html"
-    return unescape((folder / name).read_text())
+    return unescape((folder / file_name("report", language)).read_text())
 
 
 # Measurement.
@@ -172,7 +158,7 @@ def test_a_failed_base_ends_the_run(compare, tmp_path):
 @pytest.mark.slow
 def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     outputs = tmp_path / "outputs"
-    code = KILLED.format(tests=str(Path(__file__).parent))
+    code = faked(0.1) + "from perfkit.cli import main; main()"
     words = ["compare", "--live", "resnet50", "batch_size=1", "batch_size=2"]
     command = [sys.executable, "-c", code, *words, *as_options(shared()), "--level", "50"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -270,7 +256,7 @@ def test_the_command_of_a_comparison_has_its_level_and_threshold(small):
     ],
 )
 def test_options_of_the_other_comparison_mode_are_rejected(words, message):
-    done = CliRunner().invoke(main, ["compare", *words])
+    done = cli("compare", *words)
     assert done.exit_code == 2 and message in " ".join(done.stderr.split())
 
 
@@ -520,14 +506,9 @@ def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_s
         assert "<script>alert" not in path.read_text() and "<b>" not in path.read_text()
 
 
-@pytest.mark.usefixtures("processes")
 @pytest.mark.slow
-def test_the_comparison_notebook_runs_with_papermill(comparison, tmp_path):
-    out = tmp_path / "out.ipynb"
-    source = ROOT / "notebooks" / "comparison.ipynb"
-    command = [sys.executable, "-m", "papermill", source, out, "-p", "folder", comparison]
-    pipes = {"stdin": subprocess.DEVNULL, "capture_output": True}
-    done = subprocess.run([*map(str, command)], check=False, **pipes)
+def test_the_comparison_notebook_runs_with_papermill(comparison, run_notebook):
+    done, out = run_notebook("comparison", "folder", comparison)
     assert done.returncode == 0, done.stderr
     assert "from 2 pairs" in out.read_text() and (comparison / "report.zh.html").exists()
 

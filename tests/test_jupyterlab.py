@@ -248,28 +248,6 @@ def test_run_all_shows_progress_figures_and_tables_without_errors(tab):
     assert_nothing_is_fused(tab, 50)
 
 
-@pytest.mark.parametrize(
-    ("cell", "is_fused"),
-    [
-        ("6.9235.858", True),
-        ("12341,180", True),
-        ("1,2341,180", True),
-        ("1,234 1,180", True),
-        ("<b>1234</b><span>1180</span>", True),
-        ("<strong>6.923</strong>5.858", True),
-        ("6.923<br>5.8586.001", True),
-        ("1,234", False),
-        ("12,341,180.5", False),
-        ("-3.5 %", False),
-        ("5.858 – 6.923", False),
-        ("<strong>6.923</strong><br><small>5.858–7.001 (n=5)</small><br>1.02×", False),
-        ("1x2 · 3.11.7", False),
-    ],
-)
-def test_the_check_for_fused_numbers_finds_them(cell, is_fused):
-    assert bool(fused(cell)) == is_fused
-
-
 @pytest.mark.parametrize("name", OF_EXAMPLES)
 def test_run_all_on_the_examples_shows_figures_and_tables(lab, browser, name):
     page = run_all(browser, f"{lab}/lab/workspaces/{name}/tree/notebooks/{name}.ipynb")

@@ -190,6 +190,8 @@ def test_chinese_pages_have_no_english_headings_or_sentences(pages, name, catalo
     sources = {*published()["source"]}
     foreign = {text for text in found - sources if not CHINESE.search(text)}
     assert {text for text in foreign if ENGLISH.search(NAMES.sub("", text))} == set()
+    assert '<html lang="zh-Hans">' in pages[name]
+    assert name != "made" or re.search("<text[^>]*>[^<]*[\u4e00-\u9fff]", pages[name])
     found = texts(pages[name], "td|p|li|text|strong|small")
     assert len(found) > 10
     # A single word may also be a parameter's name.

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from conftest import cli
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
-from perfkit.cli import main
 from perfkit.logs import config_facts, documents, reader
 from perfkit.logs.formats import FORMATS, REPORTED, user_format
 from perfkit.logs.importing import import_logs
@@ -277,7 +276,7 @@ def test_a_json_object_on_one_very_long_line_is_read(read):
 def test_a_file_without_throughput_shows_its_figures(write):
     metrics = {"a, metric=latencies": 22.690467}
     path = write(json.dumps({"name": "x", "environ": {}, "metrics": metrics}), "bench.json")
-    done = CliRunner().invoke(main, ["audit", str(path)])
+    done = cli("audit", path)
     assert "22.690467" in " ".join(done.stdout.split())
 
 
@@ -309,22 +308,23 @@ def mine(write):
 
 
 def test_an_unknown_log_is_read_with_a_given_format(mine):
-    words = ["audit", str(mine), "--format-regex", REGEX, "--format-options"]
-    done = CliRunner().invoke(main, [*words, f"{OPTIONS} unit=images/s"])
+    options = "--format-options", f"{OPTIONS} unit=images/s"
+    done = cli("audit", mine, "--format-regex", REGEX, *options)
     assert done.exit_code == 0, done.output
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
 
 
 def test_files_without_a_line_of_the_given_format_are_left_out(mine):
-    words = ["audit", str(mine), "--format-regex", REGEX.replace("it", "iter")]
-    done = CliRunner().invoke(main, [*words, "--format-options", OPTIONS])
-    assert done.exit_code == 1 and "no line matches --format-regex" in done.output
+    regex = REGEX.replace("it", "iter")
+    done = cli("audit", mine, "--format-regex", regex, "--format-options", OPTIONS)
+    assert done.exit_code == 1
+    assert "no line matches --format-regex" in " ".join(done.output.split())
 
 
 def test_the_command_of_an_audit_keeps_the_blanks_of_the_format(write, tmp_path):
     text = "".join(f"it  {k}  25.0 ms\n" for k in range(10, 151, 10))
     words = ["--format-regex", "it  <step>  <milliseconds> ms", "--json", str(tmp_path / "j")]
-    done = CliRunner().invoke(main, ["audit", str(write(text)), *words])
+    done = cli("audit", write(text), *words)
     assert done.exit_code == 0, done.output
     assert (
         "'it  <step>  <milliseconds> ms'" in json.loads((tmp_path / "j").read_text())["command"]
@@ -332,7 +332,7 @@ def test_the_command_of_an_audit_keeps_the_blanks_of_the_format(write, tmp_path)
 
 
 def test_options_of_a_format_need_its_regex(mine):
-    done = CliRunner().invoke(main, ["audit", str(mine), "--format-options", "rate_of=all"])
+    done = cli("audit", mine, "--format-options", "rate_of=all")
     assert done.exit_code == 2 and "groups of --format-regex" in done.stderr
 
 

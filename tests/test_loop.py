@@ -1,6 +1,7 @@
 """The timed loop, with a fake trainer of known step time and a fake clock."""
 
 import time
+from inspect import signature
 from itertools import count
 
 import pytest
@@ -147,6 +148,8 @@ def test_data_wait_is_recorded_and_steps_add_up_to_the_window(clock):
 
 
 def test_window_and_telemetry_use_the_same_clock():
+    timed = (train, compute_seconds, CpuDevice)
+    assert {signature(one).parameters["clock"].default for one in timed} == {time.perf_counter}
     clocks = [time.get_clock_info(name) for name in ("perf_counter", "monotonic")]
     assert {clock.implementation for clock in clocks} == {"clock_gettime(CLOCK_MONOTONIC)"}
 

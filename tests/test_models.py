@@ -79,12 +79,10 @@ def test_operation_counts_match_the_published_ones():
     assert (units_per_sample(chosen), units_per_sample(config())) == (64, 1)
 
 
-@pytest.mark.parametrize(("model", "size"), [("resnet50", 75), ("vgg16", 75), ("bert", 32)])
-def test_multiply_adds_match_the_networks_layers(narrow, model, size):
-    chosen = {"image_size": size} if MODELS[model].sample == "image" else {}
-    chosen = chosen or {"sequence_length": size}
-    counted = SIDE.trainer(model, **chosen).multiply_adds(batch(model, **chosen))
-    assert counted == 2 * multiply_adds(config(model, **chosen))
+@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
+def test_multiply_adds_match_the_networks_layers_at_an_odd_size(narrow, model):
+    counted = SIDE.trainer(model, image_size=75).multiply_adds(batch(model, image_size=75))
+    assert counted == 2 * multiply_adds(config(model, image_size=75))
 
 
 def test_padding_does_not_change_outputs_of_real_tokens(network):

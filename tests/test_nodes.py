@@ -48,7 +48,6 @@ from perfkit.results.store import Measurement, read_result
 from perfkit.system.environment import package_source
 from perfkit.text.messages import sentence
 
-pytestmark = pytest.mark.timeout(300)
 HELLO = {"type": "hello", "node": 1, "source": package_source()}
 
 

@@ -16,17 +16,15 @@ import nbformat
 import psutil
 import pytest
 from bs4 import BeautifulSoup
-from click.testing import CliRunner
-from conftest import SMALL, as_options, cell_sources
-from fake_trainer import launcher_command, planted
+from conftest import SMALL, as_options, cell_sources, cli
+from fake_trainer import planted
+from made import stored
 from nbclient import NotebookClient
 from papermill import inspect_notebook
 from papermill.exceptions import PapermillExecutionError
 from PIL import Image
 from test_driver import started_steps, wait_for
 
-import perfkit
-from perfkit.cli import main
 from perfkit.cli.notebook import execute, source_of
 from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.config import ROOT, parameters
@@ -75,10 +73,6 @@ def measured(outputs):
 PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 
 
-def cli(*words):
-    return CliRunner().invoke(main, [*words])
-
-
 @pytest.fixture(scope="module")
 def papermilled(fake, tmp_path_factory):
     """The finished `papermill --log-output`, the outputs folder and the executed notebook."""
@@ -99,20 +93,6 @@ def ran(fake, tmp_path_factory):
     return printed, lines, outputs
 
 
-@pytest.mark.slow
-def test_papermill_writes_result_page_notebook_and_index(papermill, small):
-    words = small(repeats=2)
-    done = run([*papermill, *as_options(words)])
-    assert done.returncode == 0, done.stderr
-    measurement = measured(words["outputs_dir"])
-    assert measurement.result.status == "complete"
-    page = (measurement.folder / "report.html").read_text()
-    assert number(measurement.result.throughput.value) in page
-    assert (measurement.folder / "notebook.ipynb").exists()
-    index = (measurement.folder.parent / "index.html").read_text()
-    assert f"{measurement.folder.name}/report.html" in index
-
-
 def test_papermill_without_an_output_path_stores_the_result(papermill, tmp_path, fake):
     done = run([*papermill[:-1], *as_options(request(tmp_path))], env=fake)
     assert done.returncode == 0, done.stderr
@@ -129,6 +109,10 @@ def outcome_line(measurement):
 def test_the_last_output_and_log_line_are_the_outcome(papermilled):
     done, outputs, executed = papermilled
     value, page = outcome_line(measured(outputs))
+    assert (
+        value in (outputs / page).read_text() and page in (outputs / "index.html").read_text()
+    )
+    assert (outputs / page).with_name("notebook.ipynb").exists()
     # Papermill's own line about the end of the cell follows.
     (last,) = re.findall(rf"^{value}.*", done.stderr, re.MULTILINE)
     begun, ended = re.findall(r"(?:Executing|Ending) Cell", done.stderr)[-2:]
@@ -290,13 +274,6 @@ def test_a_parameter_without_its_option_is_rejected_with_it():
     live = ("compare", "--live", "bert", "framework=paddle", "framework=torch", "--treshold")
     stderr = cli(*live).stderr
     assert "--threshold" in stderr and "need -p" not in stderr
-
-
-def test_too_many_gpus_are_rejected_with_the_cpu_option():
-    done = cli("run", "resnet50", "-p", "gpus", "64")
-    assert done.exit_code == 2
-    assert "gpus: 64 requested; visible on this machine" in done.stderr
-    assert "-p device cpu" in done.stderr
 
 
 def test_a_failed_measurement_fails_papermill_and_writes_its_page(papermill, tmp_path):
@@ -469,7 +446,7 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, exp
     nbformat.write(notebook, own_notebook)
     done = cli("run", str(own_notebook))
     assert done.exit_code == 2
-    assert expected in done.stderr
+    assert expected in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -511,45 +488,15 @@ def test_perfkit_run_help_lists_every_parameter():
 @pytest.mark.usefixtures("processes")
 @pytest.mark.slow
 def test_perfkit_report_rebuilds_pages_from_results_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
-    plan = perfkit.plan("resnet50", request(tmp_path))
-    folder = perfkit.measure(plan.config, plan.protocol).folder
-    assert not (folder / "report.html").exists()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "result.json").write_text("{")
+    page = stored(tmp_path / "outputs" / "m").page_file
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     without = "import sys; sys.modules.update({'paddle': None, 'nvidia': None});"
-    done = run([*PERFKIT[:2], f"{without} {PERFKIT[2]}", "report", tmp_path])
+    done = run([*PERFKIT[:2], f"{without} {PERFKIT[2]}", "report", tmp_path / "outputs"])
     assert done.returncode == 0, done.stderr
-    assert (folder / "report.html").exists()
-    assert "broken/result.json" in done.stderr
-    assert "broken/result.json" in (tmp_path / "index.html").read_text()
+    assert page.exists()
     assert not [*temporary.iterdir()]
-
-
-def test_perfkit_samples_writes_data_once_and_keeps_other_data(tmp_path):
-    folder = str(tmp_path / "data")
-    made = cli("samples", folder, "--count", "3")
-    assert made.exit_code == 0, made.stderr
-    assert "3 images" in made.stdout
-    assert "already" in cli("samples", folder, "--count", "3").stdout
-    other = cli("samples", folder, "--count", "4")
-    assert other.exit_code == 2
-    assert "another data set" in other.stderr
-
-
-def test_an_interrupted_run_prints_one_sentence(tmp_path, monkeypatch):
-    def interrupted(*_arguments, **_options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("papermill.execute_notebook", interrupted)
-    done = cli("run", "resnet50", *as_options(request(tmp_path)))
-    assert done.exit_code == 1
-    assert done.stderr.splitlines()[-1] == (
-        "Interrupted; finished repeats are kept, and the same command continues."
-    )
 
 
 def test_a_kernel_out_of_memory_is_reported_with_a_sentence(monkeypatch, tmp_path):

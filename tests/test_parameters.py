@@ -22,7 +22,6 @@ TABLES = {
     "paddle-resnet50-report": ["paddle-resnet50-report"],
 }
 TABLE_NAMES = {"resnet50": "resnet50", "vgg16": "vgg16", "bert": "bert-base"}
-TWO_BY_EIGHT = {"nodes": 2, "gpus": 8}
 PLACE = ("precision", "nodes", "gpus", "batch_size")
 
 

@@ -80,14 +80,6 @@ def test_unreadable_processes_are_not_counted(tree, monkeypatch):
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
 
 
-def test_the_parent_of_an_unrelated_process_is_read_once(tree, monkeypatch):
-    asked, read = [], psutil.Process.ppid
-    monkeypatch.setattr(psutil.Process, "ppid", lambda p: asked.append(p.pid) or read(p))
-    for _ in range(3):
-        tree.cpu_seconds()
-    assert sorted(asked) == [5, 11, 12]
-
-
 @pytest.mark.parametrize("rank", [5, 99, -3, 10**30])
 def test_a_pid_that_is_no_local_rank_has_no_supervisor(tree, rank):
     assert find_supervisor(rank) is None

@@ -1,15 +1,13 @@
 """Valid requests and the errors of invalid ones."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from conftest import cli
 
 import perfkit
-from perfkit.cli import main
 from perfkit.cli.options import separated
 from perfkit.config import ROOT, Protocol, parameters, portable, resolved_path, typed_path
 from perfkit.frameworks import FRAMEWORKS
@@ -47,14 +45,9 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         ("batch_size", 2.5, "a whole number"),
         ("batch_size", "8", "a whole number"),
         ("batch_size", True, "a whole number"),
-        ("image_size", 16, "at least 32"),
         ("image_size", 4096, "at most 1024"),
-        ("measured_steps", 0, "at least 1"),
-        ("warmup_steps", -1, "at least 0"),
         ("warmup_steps", "Auto", "a whole number, or auto"),
         ("repeats", 1e10, "a whole number"),
-        ("timeout", 0, "at least 1"),
-        ("seed", -1, "at least 0"),
         ("cpu_tuning", "yes", "True or False"),
         ("label", "a b", "letters, digits, - and _"),
         ("label", "../up", "letters, digits, - and _"),
@@ -62,16 +55,10 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         ("precision", "fp8", "allowed: fp32, amp, pure_fp16, bf16, auto"),
         ("precision", "fp16", "did you mean 'pure_fp16'?"),
         ("strategy", "fleetx-fp16", "did you mean 'fleetx-fp32'?"),
-        ("optimizer", "adam", "allowed: momentum, adamw, lamb"),
-        ("tf32", "on", "True or False"),
-        ("nodes", 0, "at least 1"),
-        ("port", 80, "at least 1024"),
         ("hosts", "-oProxyCommand=x,b", "comma-separated names or addresses"),
         ("hosts", "a;reboot,b", "comma-separated names or addresses"),
         ("hosts", "a, b", "comma-separated names or addresses"),
-        ("accumulate", 0, "at least 1"),
         ("outputs_dir", "", "at least 1 character"),
-        ("execution", "eager", "dynamic, static"),
         ("disable_tuning", "affinity;", "comma-separated names of settings"),
         ("dali_hw_decoder_load", 1.5, "at most 1"),
         ("protocol", 0, "allowed: auto, published, steady, quick"),
@@ -112,7 +99,7 @@ def test_an_unknown_model_is_rejected_with_the_known_models():
         ("{home}fs/imagenet", "{home}fs/imagenet"),
         ("{home}-2/imagenet", "{home}-2/imagenet"),
         ("/mnt{root}/x", "/mnt{root}/x"),
-        ('File "{home}/a.py", line 1', 'File "~/a.py", line 1'),
+        ('File "{root}/a.py", in {home}/b', 'File "a.py", in ~/b'),
         ("in {home}", "in ~"),
     ],
 )
@@ -190,7 +177,9 @@ def test_auto_selects_all_gpus_or_the_cpu(monkeypatch, gpu_build, gpus, given, e
 
 def test_every_protocol_field_can_be_overridden():
     given = {"input": "synthetic", "protocol": "published"}
-    steps = {"warmup_steps": 0, "measured_steps": 1, "repeats": 2}
+    steps = {"warmup_steps": 0, "measured_steps": 1, "repeats": 9, "interval_target": 0.5}
+    steps |= {"budget": 7, "warmup_limit": 6, "warmup_seconds": 5}
+    assert {*steps} == {*Protocol.model_fields} - {"name", "statistic"}
     assert plan("resnet50", given | steps).protocol == Protocol(name="published", **steps)
 
 
@@ -231,19 +220,6 @@ def test_a_cpu_build_of_paddle_on_a_gpu_is_rejected_with_a_fix():
     assert re.search(r"is a CPU build.*pip install -e '\.\[torch-cu12\]'", problem)
 
 
-@pytest.mark.usefixtures("processes")
-def test_planning_imports_no_framework_and_no_pandas():
-    code = (
-        "import sys, perfkit\n"
-        "perfkit.plan('resnet50', {'device': 'cpu', 'input': 'synthetic'})\n"
-        "print({'paddle', 'nvidia.dali', 'pandas', 'matplotlib'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "set()"
-
-
 def test_a_rejected_request_creates_no_folder(tmp_path):
     problems(gpus=8, outputs_dir=str(tmp_path / "outputs"))
     assert not (tmp_path / "outputs").exists()
@@ -280,7 +256,6 @@ TWO = {"nodes": 2, "launcher": "manual"}
     ],
 )
 def test_contradictory_parameters_are_rejected(model, given, expected, monkeypatch):
-    monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(RequestError) as refused:
@@ -302,7 +277,7 @@ LIVE = "compare --live resnet50 seed=1 seed=2"
 
 @pytest.mark.parametrize("command", ["run resnet50", "doctor", "verify resnet50", LIVE])
 def test_every_command_accepts_name_equals_value(command):
-    done = CliRunner().invoke(main, [*command.split(), "-p", "batch_size=0"])
+    done = cli(*command.split(), "-p", "batch_size=0")
     assert done.exit_code == 2
     assert "batch_size: 0 is out of range" in done.stderr
 
@@ -317,13 +292,13 @@ def test_typed_folders_are_relative_to_the_working_directory(
     assert typed_path("data/images") == "data/images"
     (tmp_path / "outputs").mkdir()
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["report", "outputs"])
+    done = cli("report", "outputs")
     assert done.stdout.strip() == str(tmp_path / "outputs" / "index.html")
 
 
 def test_a_file_instead_of_a_folder_is_reported(tmp_path, monkeypatch):
     (tmp_path / "taken").write_text("")
-    done = CliRunner().invoke(main, ["samples", str(tmp_path / "taken" / "in")])
+    done = cli("samples", tmp_path / "taken" / "in")
     assert done.exit_code == 2
     *_progress, line = done.stderr.splitlines()
     assert line.endswith(": Not a directory; use another path")

@@ -10,14 +10,13 @@ from typing import get_args
 
 import pandas as pd
 import pytest
-from made import keep, made_result, measured, stored, write_all
-from pydantic import TypeAdapter
+from made import FACTS, keep, made_result, measured, stored, write_all
 
 import perfkit
 from perfkit.config import resolved_path
 from perfkit.messages import Message
 from perfkit.results import outputs
-from perfkit.results.schema import Failure, FailureCode, Finding
+from perfkit.results.schema import Failure, FailureCode
 from perfkit.results.store import (
     MOST_BYTES,
     Measurement,
@@ -354,7 +353,8 @@ def test_load_has_every_parameter_fact_and_throughput(tmp_path):
     write_all(tmp_path, measured([3.0, 5.0, 4.0]), measured([]))
     frame = perfkit.load(tmp_path)
     named = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
-    assert {*perfkit.config.parameters(), *named, "environment.gpus"} <= {*frame}
+    facts = {f"environment.{fact}" for fact in FACTS}
+    assert {*perfkit.config.parameters(), *named, *facts} <= {*frame}
     assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]
     assert list(frame["failure"]) == [None, "out_of_memory"]
@@ -400,13 +400,6 @@ def test_a_failure_sentence_omits_unknown_parts(monkeypatch):
 
 def test_every_failure_code_has_a_sentence():
     assert {*messages.FAILURES} == {*get_args(FailureCode)}
-
-
-def test_nested_messages_survive_json():
-    inner = Message("by_line", {"line": 3})
-    found = Finding("contradiction", {"by": inner, "value": {"x": 1}}, "a.log", 3)
-    stored = TypeAdapter(Finding).dump_json(found)
-    assert TypeAdapter(Finding).validate_json(stored) == found
 
 
 def replaced(path, kind):

@@ -5,7 +5,7 @@ import re
 from html import unescape
 
 import pytest
-from made import measured, rank_events, with_raw_files
+from made import change, measured, rank_events, with_raw_files
 
 from perfkit import report
 from perfkit.analysis.warnings import window_disagrees
@@ -63,12 +63,6 @@ def measurement(tmp_path):
 
 def raw_section(measurement):
     return re.sub(r"<[^>]+>", "", unescape(report.raw_files(measurement).html))
-
-
-def change(path, old, new):
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
 
 
 def test_the_page_confirms_numbers_that_match_the_raw_files(measurement):

@@ -14,10 +14,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import kubernetes_validate
+import psutil
 import pytest
-from click.testing import CliRunner
-from clusters import slurm_cluster, slurm_missing, ssh_between, ssh_missing, two_namespaces
-from conftest import SMALL
+from clusters import (
+    slurm_cluster,
+    slurm_missing,
+    ssh_between,
+    ssh_missing,
+    two_namespaces,
+    wait_for,
+)
+from conftest import SMALL, cli
 from fake_trainer import planted
 from kept import finished_repeats
 from kubernetes_api import kubernetes_api
@@ -25,7 +32,6 @@ from made import keep, made_result
 from PIL import Image
 
 import perfkit
-from perfkit.cli import main
 from perfkit.config import ROOT
 from perfkit.request.checks import read_environment
 from perfkit.results.schema import Repeat
@@ -80,7 +86,7 @@ def sweep(processes):
 
 def dry_run(file):
     jobs._environment.cache_clear()
-    done = CliRunner().invoke(main, ["sweep", str(file), "--dry-run"])
+    done = cli("sweep", file, "--dry-run")
     assert done.exit_code == 0, done.stderr
     return done.stdout
 
@@ -88,6 +94,10 @@ def dry_run(file):
 def results(outputs):
     """Return folder name -> stored result."""
     return {p.parent.name: json.loads(p.read_text()) for p in outputs.glob("*/result.json")}
+
+
+def repeats_of(outputs):
+    return sum(len(result["repeats"]) for result in results(outputs).values())
 
 
 @pytest.mark.slow
@@ -188,14 +198,18 @@ def test_a_killed_sweep_resumes_without_rerunning_finished_repeats(
     outputs = tmp_path / "outputs"
     file = sweep_file({"batch_size": [1, 2, 3]}, **FAKE)
     kept = {}
-    for _kill in range(3):
+    for kill in range(3):
+        before = repeats_of(outputs)
         process = subprocess.Popen([*COMMAND, str(file)], stderr=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0.2, 10))
+        if kill:  # the first one may come before a repeat has finished
+            wait_for(lambda before=before: repeats_of(outputs) > before)
+        time.sleep(chance.uniform(0.2, 2))
         process.kill()
         process.wait()
         now = finished_repeats(outputs)
         assert kept.items() <= now.items()
         kept = now
+    assert kept
     done = sweep(file)
     assert done.returncode == 0, done.stderr
     assert kept.items() <= finished_repeats(outputs).items()
@@ -212,17 +226,19 @@ def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
     # A background shell ignores interrupts, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen([*COMMAND, str(file)], stderr=subprocess.PIPE, text=True)
-    while not list((tmp_path / "outputs").glob("*/repeats/1/*.jsonl")):
+    while not list((tmp_path / "outputs").glob("*/repeats/2/*.jsonl")):
         time.sleep(0.1)
         assert process.poll() is None, process.communicate()
+    children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     _out, output = process.communicate(timeout=30)
     assert process.returncode == 1
     assert "the same command continues" in output
-    deadline = time.monotonic() + 10
-    while worker_processes() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert worker_processes() == []
+    assert psutil.wait_procs(children, 10)[1] == []
+    wait_for(lambda: not worker_processes(), 10)
+    kept = finished_repeats(tmp_path / "outputs")
+    left = 50 - len({Path(raw).parent for raw in kept})
+    assert kept and f", {left} repeats" in dry_run(file)
 
 
 @pytest.mark.parametrize("table", ["fleetx-resnet50", "perf-bert", "gpt2", "quick"])
@@ -232,7 +248,7 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
     file = ROOT / "parameters" / f"{table}.yaml"
     count = len(read_sweep(file)[0])
-    done = CliRunner().invoke(main, ["sweep", str(file), "-n", "-p", f"outputs_dir={tmp_path}"])
+    done = cli("sweep", file, "-n", "-p", f"outputs_dir={tmp_path}")
     assert done.exit_code == 0, done.stderr
     if table == "quick":
         assert done.stdout.count("run, 5 repeats") == count
@@ -246,7 +262,7 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     text = " ".join(done.stdout.split())
     assert "gpus: 8 requested; visible on this machine: 0 GPUs" in text
     assert "launcher: srun needs a Slurm allocation" in text
-    assert CliRunner().invoke(main, ["sweep", str(file)]).exit_code == 2
+    assert cli("sweep", file).exit_code == 2
 
 
 def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
@@ -274,7 +290,7 @@ def test_a_lock_that_is_a_link_is_not_followed(sweep_file, tmp_path):
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_file_whose_name_is_no_folder_is_rejected(sweep_file, name):
-    done = CliRunner().invoke(main, ["sweep", str(sweep_file({}, name)), "--dry-run"])
+    done = cli("sweep", sweep_file({}, name), "--dry-run")
     assert done.exit_code == 2
     assert "rename the file" in done.stderr
 
@@ -342,8 +358,7 @@ BOTH_MPIRUN = {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}
 def test_a_sweep_with_any_invalid_configuration_is_rejected(
     sweep_file, tmp_path, profile, matrix, parameters, expected
 ):
-    words = ["sweep", str(sweep_file(matrix, **parameters)), "--profile", profile]
-    done = CliRunner().invoke(main, words)
+    done = cli("sweep", sweep_file(matrix, **parameters), "--profile", profile)
     assert done.exit_code == 2
     assert "The sweep was refused; nothing was started." in done.stderr
     stderr = " ".join(done.stderr.split())

@@ -3,6 +3,8 @@
 Short runs, with a fixed seed, of the claims in benchmarks/simulations.py.
 """
 
+import os
+
 import numpy as np
 import pytest
 import simulations
@@ -154,6 +156,10 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
     (repeat,) = found.result.complete_repeats
     assert (repeat.warmup.steps, repeat.warmup.ended_by) == (7, "steps")
     assert max(tested, default=0) <= 7
+    slowest = max(rank.window_seconds for rank in repeat.ranks)
+    assert repeat.throughput == sum(rank.samples for rank in repeat.ranks) / slowest
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert found.result.effective.variables["OMP_NUM_THREADS"] == str(threads)
     assert {warning.code for warning in warnings_of(found.result, [])} >= {"warm_up_limited"}
 
 

@@ -114,14 +114,6 @@ def telemetry(**changes):
     return TelemetrySummary(**seen | changes)
 
 
-def test_machine_disturbances_give_warnings():
-    throttled = {"gpu0": {"software_thermal": 2}}
-    seen = telemetry(other_load_cores=0.5, steal_share=0.1, throttled=throttled)
-    assert names(changed(measured(QUIET), telemetry=telemetry())) == []
-    codes = names(changed(measured(QUIET), telemetry=seen))
-    assert codes == ["other_load", "steal_time", "throttled"]
-
-
 @pytest.mark.parametrize(
     ("samples", "gaps"), [(None, [50]), (0, [50]), (50, [25]), (79, [10]), (81, []), (100, [])]
 )

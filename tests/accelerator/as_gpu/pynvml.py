@@ -4,7 +4,6 @@ import os
 import time
 from types import SimpleNamespace
 
-NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = 0
 WATTS = 100
 
 
@@ -16,64 +15,30 @@ class NVMLError_NotSupported(NVMLError):
     pass
 
 
-def nvmlInit():
-    pass
+FUNCTIONS = {
+    "nvmlInit": lambda: None,
+    "nvmlShutdown": lambda: None,
+    "nvmlDeviceGetCount": lambda: int(os.environ.get("FAKE_DEVICES", "2")),
+    "nvmlDeviceGetHandleByIndex": lambda index: index,
+    "nvmlDeviceGetUUID": lambda handle: f"GPU-fake-{handle}",
+    "nvmlDeviceGetName": lambda _handle: "Fake accelerator",
+    "nvmlDeviceGetMemoryInfo": lambda _handle: SimpleNamespace(total=4 << 30, used=1 << 30),
+    "nvmlDeviceGetClockInfo": lambda handle, _kind: 1000 + handle,
+    "nvmlDeviceGetTemperature": lambda handle, _kind: 40 + handle,
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _handle: 0x4,
+    "nvmlDeviceGetTotalEnergyConsumption": lambda _: int(time.monotonic() * WATTS * 1e3),
+    "nvmlSystemGetDriverVersion": lambda: "fake",
+    "nvmlSystemGetCudaDriverVersion": lambda: 12040,
+}
 
 
-nvmlShutdown = nvmlInit
-
-
-def nvmlDeviceGetCount():
-    return int(os.environ.get("FAKE_DEVICES", "2"))
-
-
-def nvmlDeviceGetHandleByIndex(index):
-    return index
-
-
-def nvmlDeviceGetUUID(handle):
-    return f"GPU-fake-{handle}"
-
-
-def nvmlDeviceGetName(handle):
-    return "Fake accelerator"
-
-
-def nvmlDeviceGetMemoryInfo(handle):
-    return SimpleNamespace(total=4 << 30, used=1 << 30)
-
-
-def nvmlDeviceGetClockInfo(handle, kind):
-    return 1000 + handle
-
-
-def nvmlDeviceGetTemperature(handle, kind):
-    return 40 + handle
-
-
-def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
-    return 0x4
-
-
-def nvmlDeviceGetTotalEnergyConsumption(handle):
-    return int(time.monotonic() * WATTS * 1e3)
-
-
-def nvmlSystemGetDriverVersion():
-    return "fake"
-
-
-def nvmlSystemGetCudaDriverVersion():
-    return 12040
+def missing(*_arguments):
+    raise NVMLError("the fake has none")
 
 
 def __getattr__(name):
     if name.startswith("NVML_"):
         return 0
-
-    def missing(*_arguments):
-        raise NVMLError(f"{name}: the fake has none")
-
     if name.startswith("nvml"):
-        return missing
+        return FUNCTIONS.get(name, missing)
     raise AttributeError(name)
