@@ -474,6 +474,15 @@ def mpirun_launcher(processes, tmp_path_factory):
         yield opened
 
 
+def test_a_driver_without_a_scratch_folder_has_its_own_code(
+    mpirun_launcher, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    with pytest.raises(NodeError) as error:
+        ClusterLauncher(mpirun_launcher.config, mpirun_launcher.protocol)
+    assert error.value.failure.code == "io_error"
+
+
 def reset(launcher):
     """Remove the state of earlier nodes from the launcher and return it."""
     launcher.nodes.clear()

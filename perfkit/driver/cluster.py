@@ -18,7 +18,7 @@ from typing import Any
 from perfkit.config import Config, Protocol, portable
 from perfkit.driver import connection
 from perfkit.driver.connection import InvalidMessageError, LostError, NodeMessage
-from perfkit.driver.failures import NodeError
+from perfkit.driver.failures import NodeError, unwritten
 from perfkit.driver.workers import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.driver.workers import (
     LOG,
@@ -84,7 +84,7 @@ class ClusterLauncher(Launcher):
             try:
                 self._open(opened, secret)
             except OSError as error:
-                raise self._launcher_failed(str(error)) from error
+                raise NodeError(unwritten(error).code, detail=str(error)) from error
             self.opened = opened.pop_all()
 
     def _open(self, opened: contextlib.ExitStack, secret: str) -> None:
@@ -137,7 +137,8 @@ class ClusterLauncher(Launcher):
             if self.error:
                 raise self.error
             if self.process.poll() is not None:
-                raise self._launcher_failed(self._output())
+                launcher = str(self.config.launcher)
+                raise NodeError("node_timeout", launcher=launcher, detail=self._output())
             if time.monotonic() > deadline:
                 rejected = sorted(self.listener.rejected)
                 more = {"rejected": rejected} if rejected else {}
@@ -244,9 +245,6 @@ class ClusterLauncher(Launcher):
     def _differs(self, parameter: str, here: object, there: object, node: int) -> NodeError:
         name = self.node_name(node)
         return NodeError("nodes_differ", parameter=parameter, here=here, there=there, node=name)
-
-    def _launcher_failed(self, detail: str) -> NodeError:
-        return NodeError("node_timeout", launcher=str(self.config.launcher), detail=detail)
 
     def _process(self, node: Node, message: NodeMessage | LostError) -> None:
         """Raise LostError, or InvalidMessageError for an unexpected message."""
