@@ -531,7 +531,7 @@ def test_time_left_is_estimated_from_all_variants_steps(clock):
         clock.now = 10.0
         progress.show(1, 5, 2.0)
         assert clock.left == "01:50"
-        progress.turn_to("b")
+        progress.variant = "b"
         clock.now = 60.0
         progress.show(1, 10, 2.0, last=True)
         assert clock.left == "02:00"
@@ -544,7 +544,7 @@ def test_progress_follows_the_reversed_order_of_even_rounds(clock):
         done = []
         for repeat, order in ((1, "abc"), (2, "cba")):
             for variant in order:
-                progress.turn_to(variant)
+                progress.variant = variant
                 progress.show(repeat, 10, 2.0, last=True)
                 done.append(progress.bar.n)
     assert done == [10, 20, 30, 40, 50, 60]

@@ -310,7 +310,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     with Progress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
         for repeat in range(1, protocol.repeats + 1):
             for number in round_order(going, repeat):
-                progress.turn_to(names[number])
+                progress.variant = names[number]
                 try:
                     resumed(number, repeat, progress)
                 finally:
@@ -322,6 +322,6 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
                     why = coded(variant.failure) if variant.failure else why
                     say(f"{names[number]} makes no more repeats: {why}")
                     going.remove(number)
-                    progress.leave(names[number])
+                    progress.variants.remove(names[number])
             if 0 not in going or len(going) < 2:
                 return

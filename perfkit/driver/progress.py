@@ -109,14 +109,6 @@ class Progress:
             clear_output(wait=True)
         self.bar.close()
 
-    def turn_to(self, variant: str) -> None:
-        """Show the following steps as steps of `variant`."""
-        self.variant = variant
-
-    def leave(self, variant: str) -> None:
-        """Expect no more repeats of `variant`."""
-        self.variants.remove(variant)
-
     def show_status(self, text: str) -> None:
         """Show `text` before the first repeat."""
         self._show(text, self.bar.n)
