@@ -183,6 +183,9 @@ def test_a_part_missing_from_the_profile_has_no_seconds():
         "CUDA out of memory. Tried to allocate 98.00 GiB.",
         "CUDNN_STATUS_ALLOC_FAILED at dynload",
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "OOM when allocating tensor with shape[4096,3,224,224] and type float",
+        "[Errno 12] Cannot allocate memory",
+        f"{'C++ traceback ' * 50} ResourceExhaustedError",
         None,
     ],
 )

@@ -251,8 +251,8 @@ def check_effective(config: Config, effective: dict[str, Any]) -> None:
 
 
 NO_MEMORY = (
-    "out of memory|resourceexhausted|bad_alloc|unable to allocate|can't allocate memory"
-    "|status_alloc_failed"
+    "out of memory|resourceexhausted|bad_alloc|unable to allocate|can(?:no|')t allocate memory"
+    "|status_alloc_failed|oom when allocating"
 )
 FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
     ("loss_not_finite", LossNotFiniteError, ""),
@@ -271,7 +271,7 @@ def classify(error: BaseException) -> tuple[FailureCode, str]:
     text = " ".join(str(error).split()).encode(errors="replace").decode()
     message = portable(text)[:600] or type(error).__name__
     for code, kind, pattern in FAILURES:
-        if isinstance(error, kind) and re.search(pattern, message, re.IGNORECASE):
+        if isinstance(error, kind) and re.search(pattern, text, re.IGNORECASE):
             return code, message
     return "worker_error", f"{type(error).__name__}: {message}"
 
