@@ -447,6 +447,25 @@ def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, ex
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("options", [[], ["--ipc"]], ids=["shared", "own"])
+def test_shared_memory_with_other_containers_is_kept(tmp_path, options):
+    segment = Path(f"/dev/shm/torch_{2**30}_{tmp_path.name}")
+    code = "from perfkit.system.scratch import Scratch\nwith Scratch() as scratch:\n"
+    code += f"    (scratch.folder / '{2**30}.pid').touch()"
+    unshared = ["unshare", "--pid", "--fork", "--mount-proc", *options]
+    segment.touch()
+    try:
+        command = [*unshared, sys.executable, "-c", code]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if done.stderr.startswith("unshare:"):
+            pytest.skip(done.stderr)
+        assert done.returncode == 0, done.stderr
+        assert segment.exists() == (not options)
+    finally:
+        segment.unlink(missing_ok=True)
+
+
 def test_a_worker_started_after_the_driver_died_exits(tmp_path):
     code = "import sys; from perfkit.system.scratch import register; from pathlib import Path\n"
     code += "register(Path(sys.argv[1])); print('begun')"

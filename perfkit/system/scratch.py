@@ -23,6 +23,8 @@ SHARED_MEMORY = Path("/dev/shm")
 SEGMENTS = ("paddle_{}_*", "torch_{}_*")
 """Names of a DataLoader's shared-memory files; {} is the PID of the process."""
 KILLING_SECONDS = 2.0
+HOST_PIDS, HOST_IPC = 0xEFFFFFFC, 0xEFFFFFFF
+"""Inodes of the host's namespaces of process ids and of shared memory, fixed in Linux."""
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -123,8 +125,15 @@ def _remove(folder: Path) -> None:
             pass
         ended.append(pid)
     psutil.wait_procs(left, timeout=KILLING_SECONDS)
+    if _namespace("ipc") == HOST_IPC and _namespace("pid") != HOST_PIDS:
+        # As with docker --ipc=host: other containers' processes can have the same PIDs.
+        ended.clear()
     for pid in ended:
         for pattern in SEGMENTS:
             for segment in SHARED_MEMORY.glob(pattern.format(pid)):
                 segment.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _namespace(name: str) -> int:
+    return Path(f"/proc/self/ns/{name}").stat().st_ino
