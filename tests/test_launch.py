@@ -74,9 +74,11 @@ def test_each_node_gets_its_rank_address_and_rendezvous(monkeypatch):
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     command = command_of(config(nodes=2), place)
     assert command[-8:-2] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
-    assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "eth0"
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "chosen")
-    assert worker_environment(config(nodes=2), place)["GLOO_SOCKET_IFNAME"] == "chosen"
+    for library, interface in (("GLOO", "eth0"), ("NCCL", "=eth0")):
+        name = f"{library}_SOCKET_IFNAME"
+        assert worker_environment(config(nodes=2), place)[name] == interface
+        monkeypatch.setenv(name, "chosen")
+        assert worker_environment(config(nodes=2), place)[name] == "chosen"
 
 
 def test_on_a_gpu_tf32_is_off_by_default_and_devices_are_in_pci_order(monkeypatch):

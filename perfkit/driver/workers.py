@@ -144,8 +144,10 @@ def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
             settings["NVIDIA_TF32_OVERRIDE"] = "0"
     if place.interface:
         # By default, gloo uses the address of the host's name, often the loopback.
-        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            settings[name] = os.environ.get(name, place.interface)
+        # For NCCL, a name without = is a prefix: eth1 also selects eth10.
+        for library, sign in (("GLOO", ""), ("NCCL", "=")):
+            name = f"{library}_SOCKET_IFNAME"
+            settings[name] = os.environ.get(name, f"{sign}{place.interface}")
     settings |= search_path(config.interpreter)
     return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
 
