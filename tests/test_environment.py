@@ -5,6 +5,7 @@ import re
 import shutil
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made import change
@@ -115,3 +116,9 @@ def test_a_cpu_without_a_vendor_has_an_empty_one(monkeypatch):
 
 def test_the_disk_of_a_missing_folder_is_known(tmp_path):
     assert read_environment("paddle", tmp_path / "not" / "yet")["data_disk"].value
+
+
+def test_of_several_mounts_at_one_place_the_last_is_the_disk(tmp_path, monkeypatch):
+    mounts = [SimpleNamespace(mountpoint="/", fstype=kind) for kind in ("autofs", "nfs4")]
+    monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
+    assert read_environment("paddle", tmp_path)["data_disk"].value.startswith("nfs4 ")

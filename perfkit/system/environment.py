@@ -137,7 +137,8 @@ def _disk(path: Path) -> str:
     while not path.exists():
         path = path.parent
     mounts = [p for p in psutil.disk_partitions(all=True) if path.is_relative_to(p.mountpoint)]
-    file_system = max(mounts, key=lambda p: len(p.mountpoint)).fstype
+    # Of several mounts at one place, the last is visible.
+    file_system = max(reversed(mounts), key=lambda p: len(p.mountpoint)).fstype
     device = path.stat().st_dev
     block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
     for folder in (block, block.parent):
