@@ -28,8 +28,11 @@ LIBRARY_VARIABLES = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_"
 """Prefixes of environment variables that configure the libraries."""
 CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
 PACKAGE = ROOT / "perfkit"
-MEASURING = ("frameworks", "inputs", "models", "worker")
-"""Subpackages whose code affects a measured number, besides the resolved configuration."""
+MEASURING = (
+    *("frameworks/**/*.py", "inputs/**/*.py", "models/**/*.py", "worker/**/*.py"),
+    *("driver/workers.py", "system/gpus.py"),
+)
+"""Code that affects a measured number, besides the resolved configuration."""
 
 
 class MissingError(LookupError):
@@ -81,7 +84,7 @@ def cpu_vendor() -> str:
 
 def suite_source() -> str:
     """Digest of the code that affects a number, without comments and docstrings."""
-    files = [path for room in MEASURING for path in (PACKAGE / room).rglob("*.py")]
+    files = [path for code in MEASURING for path in PACKAGE.glob(code)]
     return _digest(files, lambda path: _statements(path.read_bytes()))
 
 
