@@ -5,7 +5,6 @@ stores and reports the verdict.
 `outputs/<id>/diagnosis/<part>/rank<r>.jsonl` are its raw files.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from perfkit.request import RequestError
 from perfkit.results.schema import NonNegative, Positive, Result, Stored
 from perfkit.results.store import Measurement, read_as, write_atomically
 from perfkit.statistics import Estimate
+from perfkit.system.environment import usable_cores
 from perfkit.text.format import number, percent
 from perfkit.text.language import gettext as _
 from perfkit.text.language import gettext_noop
@@ -250,7 +250,7 @@ def _inputs_alone(
 ) -> Iterator[InputAlone]:
     """Measure the input alone with its own setting, then with 1, 2, 4 … threads or processes,
     up to a rank's share of the cores or the first count that is fast enough."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     config = with_dali_settings(config, cores)
     setting: Setting = "dali_threads" if config.input == "dali" else "dataloader_workers"
     own, most = getattr(config, setting), max(1, cores // config.devices)

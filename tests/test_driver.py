@@ -447,7 +447,6 @@ def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, ex
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("options", [[], ["--ipc"]], ids=["shared", "own"])
 def test_shared_memory_with_other_containers_is_kept(tmp_path, options):
     segment = Path(f"/dev/shm/torch_{2**30}_{tmp_path.name}")
@@ -466,6 +465,7 @@ def test_shared_memory_with_other_containers_is_kept(tmp_path, options):
         segment.unlink(missing_ok=True)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_worker_started_after_the_driver_died_exits(tmp_path):
     code = "import sys; from perfkit.system.scratch import register; from pathlib import Path\n"
     code += "register(Path(sys.argv[1])); print('begun')"

@@ -20,6 +20,7 @@ from perfkit.system.environment import (
     cpu_vendor,
     package_source,
     suite_source,
+    usable_cores,
 )
 
 
@@ -106,6 +107,37 @@ def test_measuring_code_changes_the_identity(package):
         path.write_text(f"{path.read_text()}\nADDED = 1\n")
         digests.add(suite_source())
     assert len(digests) == 1 + len(MEASURING)
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "cores"),
+    [
+        ("0::/", {"cpu.max": "250000 100000"}, 2),
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/", {}, 8),
+        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
+        (
+            "4:cpu,cpuacct:/docker/1",
+            {"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"},
+            4,
+        ),
+        (
+            "4:cpu,cpuacct:/",
+            {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
+            8,
+        ),
+    ],
+)
+def test_a_cpu_quota_of_a_control_group_limits_the_usable_cores(
+    tmp_path, monkeypatch, line, files, cores
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {*range(8)})
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in (files | {"proc/self/cgroup": f"3:cpuset:/else\n{line}"}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert usable_cores(tmp_path) == cores
 
 
 def test_a_cpu_without_a_vendor_has_an_empty_one(monkeypatch):

@@ -20,7 +20,7 @@ from perfkit.frameworks import FRAMEWORKS
 from perfkit.frameworks.base import NodeRank, visible_variable
 from perfkit.results.schema import Failure, NodeSeen
 from perfkit.results.store import rank_file, steady_file
-from perfkit.system.environment import cpu_vendor
+from perfkit.system.environment import cpu_vendor, usable_cores
 from perfkit.system.scratch import Scratch
 from perfkit.system.software import search_path
 
@@ -131,7 +131,7 @@ def with_dali_settings(config: Config, cores: int) -> Config:
 
 def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
     """This process's environment with the workers' variables."""
-    settings = cpu_settings(config, cpu_vendor(), len(os.sched_getaffinity(0)))
+    settings = cpu_settings(config, cpu_vendor(), usable_cores())
     if config.accelerated:
         # The launcher matches labels against this list without stripping blanks.
         labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
@@ -223,7 +223,7 @@ class LocalWorkers(WorkerGroup):
         self.killed_before = killed_for_memory()
         work = {
             "task": task,
-            "config": with_dali_settings(config, len(os.sched_getaffinity(0))).model_dump(),
+            "config": with_dali_settings(config, usable_cores()).model_dump(),
             "protocol": protocol.model_dump(),
             "raw_folder": str(raw_folder.resolve()),
         }

@@ -1,7 +1,6 @@
 """Writes the page of a measurement, comparison or audit, or all pages of an outputs folder with
 their index, results.csv and results.json."""
 
-import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -33,6 +32,7 @@ from perfkit.results.store import (
     make_folder,
     write_atomically,
 )
+from perfkit.system.environment import usable_cores
 from perfkit.system.scratch import end_with_parent
 from perfkit.text import format
 from perfkit.text.language import LANGUAGES, file_name, gettext, in_language
@@ -55,7 +55,7 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     jobs = _jobs(outputs)
     # Pages link to pages that are written later, such as the summary.
     planned = [folder for _kind, folder in jobs] + [outputs / name for name in SUMMARY_PAGES]
-    workers = len(os.sched_getaffinity(0))
+    workers = usable_cores()
     broken: list[str] = []
     checked = Checked(outputs)
     found = (planned, diagnosed(outputs))

@@ -1,6 +1,5 @@
 """Checks of a configuration: contradictions, unsupported features, unmet requirements."""
 
-import os
 import sys
 import tempfile
 from collections.abc import Collection, Iterator
@@ -16,7 +15,7 @@ from perfkit.models import MODELS
 from perfkit.request import hosts, not_available
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import Reading
-from perfkit.system.environment import read_facts
+from perfkit.system.environment import read_facts, usable_cores
 from perfkit.system.software import PACKAGES, InterpreterError, Software, read_software
 
 WORKER = ("numpy", "pydantic", "threadpoolctl")
@@ -145,7 +144,7 @@ def _lacking(config: Config, gpus: int) -> Iterator[str]:
             f"gpus: {requested}; visible on this machine: {shown}. "
             "To run on the CPU: -p device cpu, without gpus"
         )
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if config.processes > cores:
         yield f"processes: {config.processes} requested, but there are only {cores} cores"
     try:

@@ -82,6 +82,33 @@ def cpu_vendor() -> str:
         return ""
 
 
+def usable_cores(root: Path = Path("/")) -> int:
+    """Cores that this process may use at once: those it is bound to, or fewer if its control
+    group or a parent has a CPU quota, as a container with a limit has."""
+    limits = [float(len(os.sched_getaffinity(0)))]
+    for line in _lines(root / "proc/self/cgroup"):
+        _hierarchy, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top, parts = root / "sys/fs/cgroup" / ("cpu" if controllers else ""), group.split("/")
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+        for depth in range(1, len(parts) + 1):
+            folder = top.joinpath(*parts[1:depth])
+            words = " ".join(line for name in files for line in _lines(folder / name)).split()
+            # Without a quota, the first word is `max` or -1.
+            if len(words) == 2 and words[0].isdigit():
+                limits.append(int(words[0]) / int(words[1]))
+    return max(1, int(min(limits)))
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; none if it can't be read."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
 def suite_source() -> str:
     """Digest of the code that affects a number, without comments and docstrings."""
     files = [path for code in MEASURING for path in PACKAGE.glob(code)]
@@ -173,7 +200,7 @@ _git = partial(_output, "git", f"--git-dir={ROOT / '.git'}", f"--work-tree={ROOT
 
 MACHINE: dict[str, Callable[[], Value]] = {
     "cpu": _cpu,
-    "cpu_cores": lambda: f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
+    "cpu_cores": lambda: f"{usable_cores()} usable of {os.cpu_count()}",
     "cpu_features": lambda: [f for f in CPU_FEATURES if f in _cpuinfo("flags").split()],
     "memory": lambda: f"{round(psutil.virtual_memory().total / 2**30)} GiB",
     "virtual_machine": lambda: "yes" if "hypervisor" in _cpuinfo("flags").split() else "no",

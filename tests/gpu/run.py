@@ -41,6 +41,7 @@ try:
     from perfkit.request.resolve import resolve
     from perfkit.results.store import write_atomically
     from perfkit.system import gpus
+    from perfkit.system.environment import usable_cores
     from perfkit.system.software import find_version
 except ModuleNotFoundError as error:
     sys.exit(f"{error}: docs/backends.md lists what the GPU check needs")
@@ -100,7 +101,7 @@ class Machine:
         if why := self.lacks(name):
             raise NotCheckedError(why)
         config = resolve({"model": "resnet50"} | self.values(**changes))
-        config = with_dali_settings(config, len(os.sched_getaffinity(0)))
+        config = with_dali_settings(config, usable_cores())
         given: dict[str, Any] = {"name": task}
         if task == "device_facts":
             given |= LARGE[self.device]
