@@ -1,11 +1,16 @@
 """GPU queries and telemetry with a fake NVML, because this machine has no GPU."""
 
 import os
+import re
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 
+from perfkit.config import Protocol
+from perfkit.driver.measure import measure
+from perfkit.request import RequestError
+from perfkit.request.plan import plan
 from perfkit.request.resolve import resolve
 from perfkit.results.store import read_events
 from perfkit.system import gpus
@@ -37,6 +42,7 @@ def nvml(monkeypatch):
         "affinity": {*range(1, 8)},
         "nvmlDeviceGetCount": lambda: 3,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
         "nvmlDeviceGetName": lambda handle: f"GPU {handle}",
         "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
         "nvmlDeviceGetClockInfo": lambda handle, _clock: 1400 + handle,
@@ -93,6 +99,61 @@ def test_names_and_labels_follow_the_visible_devices(nvml, monkeypatch):
     assert gpus.visible_names() == ["GPU 2, 80 GiB", "GPU 0, 80 GiB"]
     assert (gpus.visible_gpus(), gpus.driver_cuda()) == (["2", "0"], "12.4")
     assert nvml["open"] is False
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, []),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, []),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, None),
+    ],
+)
+def test_a_failing_driver_is_not_taken_for_a_machine_without_gpus(nvml, code, found):
+    nvml["nvmlInit"] = failing(code)
+    if found is not None:
+        assert gpus.visible_gpus() == found
+        return
+    reason = "NVIDIA's driver fails (NVML: RM has detected an NVML/RM version mismatch.)"
+    with pytest.raises(OSError, match=re.escape(reason)):
+        gpus.visible_gpus()
+    refusal = f"gpus: {reason}; to run on the CPU: -p device cpu"
+    for given in ({}, {"gpus": 8}, {"device": "gpu"}):
+        with pytest.raises(RequestError) as refused:
+            plan("resnet50", {"input": "synthetic"} | given)
+        assert refusal in refused.value.problems
+        assert not any("visible on this machine" in p for p in refused.value.problems)
+    for given in ({"device": "cpu"}, {"gpus": 0}):
+        assert plan("resnet50", {"input": "synthetic"} | given).config.device == "cpu"
+    with pytest.raises(RequestError, match="gpus: NVIDIA's driver fails"):
+        measure(resolve(FIXED | {"device": "gpu", "gpus": 1}), Protocol.named("quick"))
+
+
+def test_a_lost_gpu_is_not_left_out(nvml):
+    get = nvml["nvmlDeviceGetHandleByIndex"]
+    lost = failing(pynvml.NVML_ERROR_GPU_IS_LOST, lambda index: index == 2, get)
+    nvml["nvmlDeviceGetHandleByIndex"] = lost
+    with pytest.raises(OSError, match="GPU is lost"):
+        gpus.visible_gpus()
+
+
+def test_a_mig_instance_has_its_own_readings(tmp_path, nvml, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-one")
+    names = {"MIG-one": "H100 MIG 1g.10gb"}
+    nvml["nvmlDeviceGetHandleByUUID"] = lambda label: label
+    nvml["nvmlDeviceGetName"] = lambda handle: names[handle]
+    nvml["nvmlDeviceGetMemoryInfo"] = lambda _: SimpleNamespace(total=10 * GIB, used=GIB)
+    assert gpus.visible_names() == ["H100 MIG 1g.10gb, 10 GiB"]
+    nvml["nvmlDeviceGetClockInfo"] = failing(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    for figure in ("Temperature", "TotalEnergyConsumption", "CurrentClocksThrottleReasons"):
+        nvml[f"nvmlDeviceGet{figure}"] = failing(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    begin, sample = sampled(tmp_path, gpus=1)
+    assert begin["missing"]["gpu_clock"] == "NVML: Invalid Argument"
+    assert begin["missing"]["gpu_energy"] == "NVML: Not Supported"
+    assert sample["memory_used_bytes"] == {"gpu0": GIB} and "clock_mhz" not in sample
+    nvml["nvmlDeviceGetHandleByUUID"] = failing(pynvml.NVML_ERROR_NOT_FOUND)
+    assert gpus.visible_gpus() == ["MIG-one"]
+    assert gpus.run_near(0) == "all cores: NVMLError_NotFound: Not Found"
 
 
 @pytest.mark.parametrize("index", [0, 1])

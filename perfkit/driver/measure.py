@@ -48,7 +48,12 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     it.
     """
     framework = FRAMEWORKS.get(config.framework)
-    devices = framework.visible_devices(config.device, config.interpreter) if framework else []
+    try:
+        devices = (
+            framework.visible_devices(config.device, config.interpreter) if framework else []
+        )
+    except OSError as error:
+        raise RequestError([f"gpus: {error}"]) from None
     if wrong := problems(config, len(devices)):
         raise RequestError(wrong)
     if config.launcher == "manual" and (node := own_index(config.host_list)):

@@ -150,7 +150,7 @@ class Framework:
 
     def visible_devices(self, device: str, interpreter: str = sys.executable) -> list[str]:
         """Return the labels of this type's devices that its processes may use, in order; [] for
-        `cpu`."""
+        `cpu`. Raises OSError if NVIDIA's driver fails."""
         if device == "cpu":
             return []
         if device == "gpu":

@@ -54,7 +54,14 @@ def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check
         wrong.append("gpus: set the number per node; the measuring machine is unknown here")
     framework = FRAMEWORKS.get(str(given.get("framework")), FRAMEWORKS["paddle"])
     python = interpreter_path(str(given.get("python") or ""))
-    gpus = 0 if "machine" in skip_checks else len(framework.visible_devices(kind, python))
+    gpus = 0
+    try:
+        if "machine" not in skip_checks:
+            gpus = len(framework.visible_devices(kind, python))
+    except OSError as error:
+        if device != "cpu" and given.get("gpus") != 0:
+            wrong.append(f"gpus: {error}; to run on the CPU: -p device cpu")
+            gpus = given.get("gpus") or 1
     values = {"model": model} | {n: v for n, v in given.items() if n in Config.model_fields}
     found = len(wrong)
     for name, known in (("model", MODELS), ("framework", FRAMEWORKS)):

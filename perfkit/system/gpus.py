@@ -33,12 +33,15 @@ def session() -> Iterator[None]:
 
 
 def visible_gpus() -> list[str]:
-    """Labels of the GPUs that CUDA_VISIBLE_DEVICES leaves visible; none without a driver."""
+    """Labels of the GPUs that CUDA_VISIBLE_DEVICES leaves visible; none without a driver.
+    Raises OSError if the driver fails."""
     try:
         with session():
-            return [*_visible()]
-    except pynvml.NVMLError:
+            return [*_selected()]
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
         return []
+    except pynvml.NVMLError as error:
+        raise OSError(f"NVIDIA's driver fails (NVML: {error})") from error
 
 
 @session()
@@ -147,7 +150,15 @@ def _throttled(handle: Any) -> list[str]:
 
 
 def _visible() -> dict[str, Any]:
-    """Label -> NVML handle; within a `session`."""
+    """Label -> NVML handle of the GPU or MIG instance; within a `session`."""
+    return {
+        label: pynvml.nvmlDeviceGetHandleByUUID(label) if label.startswith("MIG-") else handle
+        for label, handle in _selected().items()
+    }
+
+
+def _selected() -> dict[str, Any]:
+    """Label -> NVML handle of the GPU, of any GPU for a MIG instance; within a `session`."""
     indices = range(pynvml.nvmlDeviceGetCount())
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
     uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]

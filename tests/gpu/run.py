@@ -346,9 +346,13 @@ def main() -> int:
     about.add_argument("--out", type=Path, default=ROOT / "outputs" / "gpu-check")
     asked = about.parse_args()
     framework = asked.framework or ("torch" if asked.device == "cpu" else chosen_framework())
-    if asked.device == "gpu" and not gpus.visible_gpus():
-        print("skipped: NVML shows no GPU here")
-        return 0
+    try:
+        if asked.device == "gpu" and not gpus.visible_gpus():
+            print("skipped: NVML shows no GPU here")
+            return 0
+    except OSError as error:
+        print(f"failed: {error}")
+        return 1
     if not framework:
         print("skipped: neither Paddle nor PyTorch is installed as a build for GPUs")
         return 0
