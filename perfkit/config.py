@@ -172,7 +172,8 @@ class Config(BaseModel):
     ]
     """tokens per sequence; None: 128, for gpt on a GPU 1024"""
     seed: Annotated[int, Field(ge=0, lt=2**31), About(verified=True)] = 0
-    """random seed of the weights and, with DALI, of the images' order and crops"""
+    """random seed of weights, dropout, synthetic batches and the order of samples; with DALI
+    also of the crops"""
 
     device: Annotated[
         str, Field(pattern=DEVICE), About(unset="auto", words=("cpu", "gpu"), in_log=True)
@@ -230,7 +231,7 @@ class Config(BaseModel):
     """preallocated nvJPEG pinned memory, bytes (GPU)"""
     # Not 0: without worker processes, Paddle's DataLoader hangs after an error.
     dataloader_workers: Annotated[int, Field(ge=1, le=256), BY_DATALOADER] = 4
-    """processes of the framework's DataLoader"""
+    """processes (TensorFlow: threads) of the framework's DataLoader"""
 
     timeout: Annotated[int, Field(ge=1, le=7 * 24 * 3600), replace(RUN, verified=True)] = 1800
     """limit for a repeat, and for the wait for nodes, seconds"""

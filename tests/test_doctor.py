@@ -58,6 +58,7 @@ def test_too_little_shared_memory_is_reported(small, monkeypatch):
     found = checks(**request)["shared memory"]
     assert not found.well
     assert found.seen.startswith(f"64 MiB free, {needed:,} MiB needed; in a container: ")
+    assert "shared memory" not in checks(**request | {"framework": "tensorflow"})
 
 
 def examined(pair, parameters, count, before=()):

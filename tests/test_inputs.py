@@ -1,6 +1,7 @@
 """Sample data, file lists and the three inputs, with the real DALI and DataLoader."""
 
 import hashlib
+import io
 import re
 from importlib import import_module
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import cli
 from loading import load, loaded
+from PIL import Image
 
 from perfkit.inputs import InputError, synthetic
 from perfkit.inputs.data_set import digest, examine
@@ -70,6 +72,7 @@ def test_an_incomplete_sample_folder_has_no_list(tmp_path):
         ("\n", f":1: {EXPECTED}''"),
         ("a.jpeg 0\nb.jpeg cat\n", f":2: {EXPECTED}'b.jpeg cat'"),
         ("a.jpeg 1000\n", f":1: {EXPECTED}'a.jpeg 1000'"),
+        (f"a.jpeg {'9' * 5000}\n", f":1: {EXPECTED}'a.jpeg 9"),
         ("a.jpeg -1\n", f":1: {EXPECTED}'a.jpeg -1'"),
         ("a.jpeg ٣\n", f":1: {EXPECTED}'a.jpeg ٣'"),
         (b"a.jpeg 0\nb\xff.jpeg 0\n", ":2: not UTF-8"),
@@ -102,6 +105,20 @@ def test_missing_and_invalid_images_are_reported_with_their_lines_before_the_sta
     ]
     for line, pattern in zip(str(refused.value).splitlines(), expected, strict=True):
         assert re.fullmatch(rf".*/train_list\.txt{pattern}", line)
+
+
+def test_an_unreadable_folder_and_a_damaged_png_are_bad_input(tmp_path):
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(buffer, "PNG")
+    broken = buffer.getvalue().replace(b"IDAT", b"ID\x00T")
+    data(tmp_path, "a.png 0\n")
+    (tmp_path / "a.png").write_bytes(broken)
+    with pytest.raises(InputError, match=r"train_list\.txt:1: a\.png"):
+        examine(config(tmp_path))
+        Images(config(tmp_path))[0]
+    data(tmp_path, f"{'x' * 300}/a.jpeg 0\n")
+    with pytest.raises(InputError, match="File name too long"):
+        examine(config(tmp_path))
 
 
 def test_the_longest_matching_name_in_a_decoder_message_is_meant(tmp_path):

@@ -1,9 +1,11 @@
 """BERT's sequences: sample text, HDF5 shards, and their distribution over ranks."""
 
 import hashlib
+import os
 import re
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -158,6 +160,10 @@ def test_an_interrupted_shard_is_removed(tmp_path):
     next(making)
     making.close()
     assert list(tmp_path.iterdir()) == []
+    making = sample.make_tokens(tmp_path, 8, 16)
+    next(making)
+    making.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("length", [16, 128, 512])
@@ -189,6 +195,16 @@ def test_shards_are_sorted_by_name_and_other_files_ignored(tmp_path):
     shards = Sequences(config(tmp_path))
     assert [file.name for file in shards.files] == ["a.h5", "b.hdf5", "c.hdf5"]
     assert shards.rows == [2, 3, 4]
+
+
+def test_a_file_name_that_is_not_utf_8_is_read_or_named(tmp_path):
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.hdf5"))
+    write(path, 2)
+    wanted = config(tmp_path)
+    assert examine(wanted).sha256 == digest(wanted)
+    path.write_bytes(b"hello")
+    with pytest.raises(InputError, match=r"caf\\udce9\.hdf5"):
+        examine(wanted)
 
 
 WIDER = np.ones((4, 5), np.int32)

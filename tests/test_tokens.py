@@ -1,5 +1,7 @@
 """GPT-2's token files: sample text, both layouts, and the frameworks' data loaders."""
 
+import resource
+from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
@@ -61,6 +63,19 @@ def test_a_file_with_a_header_is_read(tmp_path):
     write(tmp_path / "corpus_train_000001.bin", [*header(), *range(33)])
     data = examine(config(tmp_path))
     assert len(data) == 2 and data[Row(0, 0)][0].tolist() == [*range(16)]
+
+
+def test_more_files_than_a_process_may_open_are_read(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = len([*Path("/proc/self/fd").iterdir()]) + 40
+    for number in range(count):
+        write(tmp_path / f"x_train_{number:03}.bin", [number] * 17)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, limits[1]))
+    try:
+        data = examine(config(tmp_path))
+        assert [data[Row(n, 0)][0][0] for n in range(count)] == [*range(count)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 SEVENTEEN = np.arange(17, dtype="<u2").tobytes()

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from perfkit.frameworks.base import NodeRank
 from perfkit.frameworks.torch import backend, launch_command
 from perfkit.frameworks.torch.backend import align_gradients, seconds_of_parts
+from perfkit.frameworks.torch.layers import Network
 from perfkit.worker import rank as worker
 
 # torch.compile itself uses deprecated functions of PyTorch.
@@ -197,6 +198,12 @@ def test_out_of_memory_errors_of_every_library_are_recognised(message):
         error = raised.value
     assert worker.classify(error)[0] == "out_of_memory"
     assert worker.classify(RuntimeError("CUDNN_STATUS_BAD_PARAM"))[0] == "worker_error"
+
+
+def test_the_loss_of_a_batch_without_a_label_is_zero():
+    nothing = torch.zeros(2, dtype=torch.int64)
+    loss = Network.cross_entropy(None, torch.ones(2, 5), nothing, ignored=0)
+    assert loss.item() == 0.0
 
 
 @pytest.mark.usefixtures("processes")

@@ -3,8 +3,6 @@
 Short runs, with a fixed seed, of the claims in benchmarks/simulations.py.
 """
 
-import os
-
 import numpy as np
 import pytest
 import simulations
@@ -21,6 +19,7 @@ from perfkit.inputs.samples import make_images
 from perfkit.report import measurement as page
 from perfkit.results.store import steady_file
 from perfkit.results.summarize import check_against_raw, summarize
+from perfkit.system.environment import usable_cores
 from perfkit.worker.warmup import CHECK_STEPS, AutoWarmup
 
 RUNS = 20
@@ -158,7 +157,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
     assert max(tested, default=0) <= 7
     slowest = max(rank.window_seconds for rank in repeat.ranks)
     assert repeat.throughput == sum(rank.samples for rank in repeat.ranks) / slowest
-    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    threads = max(1, usable_cores() // 2)
     assert found.result.effective.variables["OMP_NUM_THREADS"] == str(threads)
     assert {warning.code for warning in warnings_of(found.result, [])} >= {"warm_up_limited"}
 

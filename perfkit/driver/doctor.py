@@ -43,7 +43,7 @@ def examine_plan(plan: Plan) -> Iterator[Check]:
     yield _data(config)
     remedy = "free disk space, or choose another folder: -p outputs_dir FOLDER"
     yield _free_space("outputs", resolved_path(config.outputs_dir), FREE_BYTES, remedy)
-    if config.input == "dataloader":
+    if config.input == "dataloader" and not FRAMEWORKS[config.framework].loader_threads:
         # Each process of the loader prepares two batches.
         batches = 2 * config.dataloader_workers * config.devices
         sample_bytes = data_set_class(config).sample_bytes(config.sample_size)

@@ -122,6 +122,8 @@ class Framework:
     `tuning`: settings for full speed on a GPU, which `disable_tuning` leaves at their defaults;
     docs/backends.md describes them.
 
+    `loader_threads`: whether its DataLoader uses threads instead of processes.
+
     `versions`: fact of the environment -> sources of its version; the framework's own first.
 
     `other_devices(interpreter)`: type -> number of this machine's devices other than CPUs and
@@ -141,6 +143,7 @@ class Framework:
     log_pattern: str = ""
     cpu_settings: Callable[[str, int], dict[str, str]] = lambda _vendor, _threads: {}
     tuning: tuple[str, ...] = ()
+    loader_threads: bool = False
     gpu_layouts: Mapping[str, str] = field(default_factory=dict)
     other_devices: Callable[[str], Mapping[str, int]] = lambda _interpreter: {}
 
@@ -343,6 +346,8 @@ class Trainer(ABC):
         predicted = self.array(logits.argmax(-1)).ravel()
         labels = self.array(batch[self.network.inputs]).ravel()
         counted = labels != MODELS[self.config.model].ignored_label
+        if not counted.any():
+            raise ValueError("no row of this batch has a label")
         return float(loss), float((predicted == labels)[counted].mean())
 
     @abstractmethod

@@ -17,6 +17,10 @@ PROBLEMS_SHOWN = 5
 class InputError(ValueError):
     """The training data is invalid; the message names the file and the line or dataset."""
 
+    def __init__(self, message: str) -> None:
+        # A file's name need not be UTF-8, but the message is stored as JSON.
+        super().__init__(message.encode(errors="backslashreplace").decode())
+
 
 def raise_if_any(problems: list[str]) -> None:
     """Raise InputError with the first PROBLEMS_SHOWN problems, if any."""

@@ -25,7 +25,8 @@ HEADERS_READ = 10_000
 MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 """Mean and standard deviation of ImageNet (RGB, 0 to 255), as in published ResNet-50 suites."""
-UNREADABLE = (OSError, Image.DecompressionBombError)
+UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+"""Errors of Pillow for damaged files."""
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_ATTEMPTS = 10
@@ -58,7 +59,8 @@ class Images:
         problems = []
         for number, text in enumerate(lines, 1):
             path, _, label = text.rpartition(" ")
-            if path.strip() and label.isascii() and label.isdigit() and int(label) < CLASSES:
+            is_label = label.isascii() and label.isdigit() and len(label) < 10
+            if path.strip() and is_label and int(label) < CLASSES:
                 self.paths.append(path)
                 self.labels.append(int(label))
             else:
@@ -93,8 +95,12 @@ class Images:
 
         @cache
         def names(folder: str) -> set[str]:
-            exists = (root / folder).is_dir()
-            return {entry.name for entry in os.scandir(root / folder)} if exists else set()
+            try:
+                return {entry.name for entry in os.scandir(root / folder)}
+            except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: NUL
+                return set()
+            except OSError as error:
+                raise InputError(f"{root / folder}: {error.strerror}") from error
 
         for number, path in enumerate(self.paths, 1):
             folder, name = os.path.split(path)

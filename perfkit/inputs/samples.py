@@ -94,8 +94,11 @@ def whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    yield partial
-    partial.replace(path)
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _write(folder: Path, number: int) -> int:

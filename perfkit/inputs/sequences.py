@@ -67,7 +67,8 @@ class Shards:
         for path in cls.find(folder):
             with path.open("rb") as file:
                 head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
-            total.update(f"{path.name} {path.stat().st_size} {head}\n".encode())
+            line = f"{path.name} {path.stat().st_size} {head}\n"
+            total.update(line.encode(errors="surrogateescape"))
         return total.hexdigest()
 
     def check(self) -> None:
@@ -123,9 +124,10 @@ def stretch(rows_of_shards: list[int], seed: int, part: int, parts: int) -> Iter
         for shard in order.tolist():
             rows = rows_of_shards[shard]
             if begin < rows and end > 0:
-                shuffled = np.random.default_rng((seed, epoch, shard)).permutation(rows)
-                for row in shuffled[max(begin, 0) : end].tolist():
-                    yield Row(shard, row)
+                random = np.random.default_rng((seed, epoch, shard))
+                # A copy, since a slice would keep the order of the whole shard in memory.
+                for row in random.permutation(rows)[max(begin, 0) : end].copy():
+                    yield Row(shard, int(row))
             begin, end = begin - rows, end - rows
 
 
@@ -241,7 +243,7 @@ class Tokens(Shards):
 
     def __init__(self, config: Config) -> None:
         self.length = config.sample_size
-        self.arrays: list[np.ndarray] = []
+        self.current: tuple[int, np.ndarray] | None = None
         super().__init__(config)
 
     def count_rows(self, shard: int) -> int:
@@ -249,7 +251,6 @@ class Tokens(Shards):
         if len(tokens) <= self.length:
             expected = f"expected at least {self.length + 1} tokens (sequence_length + 1)"
             raise InputError(f"{self.files[shard]}: {expected}, found {len(tokens)}")
-        self.arrays.append(tokens)
         return (len(tokens) - 1) // self.length
 
     def check_rows(self, shard: int) -> None:
@@ -259,8 +260,11 @@ class Tokens(Shards):
     def __getitem__(self, index: Row) -> tuple[np.ndarray, np.ndarray]:
         """Return ids and labels, int64 of `length` tokens each. Raises InputError if an id is
         outside the vocabulary."""
+        # One file at a time: a map keeps its file open, and a data set may have thousands.
+        if self.current is None or self.current[0] != index.shard:
+            self.current = index.shard, read_tokens(self.files[index.shard])
         begin = index.row * self.length
-        block = self.arrays[index.shard][begin : begin + self.length + 1].astype(np.int64)
+        block = self.current[1][begin : begin + self.length + 1].astype(np.int64)
         if block.max() >= gpt.VOCABULARY:
             raise InputError(
                 f"{self.files[index.shard]}: expected tokens 0 to {gpt.VOCABULARY - 1}, "

@@ -251,8 +251,8 @@ def check_effective(config: Config, effective: dict[str, Any]) -> None:
 
 
 NO_MEMORY = (
-    "out of memory|resourceexhausted|bad_alloc|unable to allocate|can(?:no|')t allocate memory"
-    "|status_alloc_failed|oom when allocating"
+    "out of memory|resourceexhausted|bad_alloc|(unable|failed) to allocate"
+    "|can(not|'t) allocate|allocation failed|oom when allocating|status_alloc_failed"
 )
 FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
     ("loss_not_finite", LossNotFiniteError, ""),

@@ -19,4 +19,5 @@ FRAMEWORK = Framework(
     execution="dynamic",
     versions={"tensorflow": ("tensorflow", "tensorflow-cpu"), "keras": ("keras",)},
     cpu_settings=lambda _vendor, threads: {"TF_NUM_INTRAOP_THREADS": str(threads)},
+    loader_threads=True,
 )

@@ -116,5 +116,9 @@ class Network(Layers, nn.Module):
     def cross_entropy(
         self, logits: Tensor, labels: Tensor, ignored: int | None = None
     ) -> Tensor:
-        index = -100 if ignored is None else ignored
-        return functional.cross_entropy(logits, labels.flatten(), ignore_index=index)
+        labels = labels.flatten()
+        if ignored is None:
+            return functional.cross_entropy(logits, labels)
+        # PyTorch's mean over no rows would be NaN.
+        total = functional.cross_entropy(logits, labels, ignore_index=ignored, reduction="sum")
+        return total / (labels != ignored).sum().clamp(min=1)
