@@ -108,6 +108,8 @@ def test_a_series_joins_worker_environments_and_names_their_changes(tmp_path):
         ([100] * 8 + [94] * 2, True, False),
         ([100] * 8 + [94] * 3, False, True),
         ([100] * 8 + [94] * 4 + [100] * 4, False, False),
+        ([100] * 6 + [90, 92], True, False),
+        ([100] * 6 + [90] * 2 + [92], False, True),
         ([100] * 8 + [106], False, False),
         ([100] * 9, False, False),
     ],

@@ -78,8 +78,14 @@ class Series(Stored):
     regressed: bool
 
     def fall(self, threshold: float) -> Change | None:
-        """Return the last change of level if it was a drop by more than `threshold`."""
-        return next((c for c in self.changes[-1:] if c.ratio < 1 - threshold), None)
+        """Return the newest drop that has not recovered: the newest level is lower than the
+        level before it by more than `threshold`."""
+        level = 1.0
+        for change in reversed(self.changes):
+            level *= change.ratio
+            if level < 1 - threshold:
+                return change
+        return None
 
     @property
     def levels(self) -> Iterator[tuple[int, int]]:
@@ -138,8 +144,7 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
     declared = [index for index, changed in enumerate(changes) if changed]
     found = segment(throughputs, declared, level)
     newest = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
-    recent = [last for last in found.change_points[-1:] if last.start >= len(rows) - RECENT]
-    return Series(
+    series = Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
@@ -151,8 +156,11 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
         test_level=found.test_level,
         scatter_share=found.scatter,
         newest=Newest(**estimated(newest), verdict=verdict(newest, PREDECESSOR_LEVEL)),
-        regressed=any(point.ratio.value < 1 - threshold for point in recent),
+        regressed=False,
     )
+    fall = series.fall(threshold)
+    regressed = fall is not None and fall.start >= len(rows) - RECENT
+    return series.model_copy(update={"regressed": regressed})
 
 
 def _point(row: dict[str, Any], changes: Differences) -> Point:
