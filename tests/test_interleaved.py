@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from html import unescape
+from operator import getitem
 from types import SimpleNamespace
 
 import fake_trainer
@@ -20,7 +22,12 @@ from made import keep, measured
 from test_driver import faked
 
 import perfkit
-from perfkit.comparison.interleaved import Live, judge_interleaved, plan_interleaved
+from perfkit.comparison.interleaved import (
+    Live,
+    disagreements,
+    judge_interleaved,
+    plan_interleaved,
+)
 from perfkit.comparison.keys import allowed
 from perfkit.comparison.stored import (
     FILE,
@@ -478,12 +485,29 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     assert "1.191" in page(tmp_path) and f'href="../../{base}/report.html"' in page(tmp_path)
 
 
+def changed(folder, paths, value):
+    """Replace the values at these paths of the stored comparison."""
+    content = json.loads((folder / FILE).read_text())
+    for *path, last in paths:
+        reduce(getitem, path, content)[last] = value
+    (folder / FILE).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (["level"], 1.5, "level"),
+        (["pairs", 0, "ratio"], 2.0, "do not follow from the turns"),
+        (["pairs", 0, "verdict"], "slower", "do not follow from the turns"),
+        (["pairs", 0, "regressed"], True, "do not follow from the turns"),
+        (["pairs", 0, "a", "value"], 99.0, "not of the base and another variant"),
+        (["regressed"], True, "does not follow from the pairs"),
+    ],
+)
 def test_a_self_contradictory_comparison_is_named_and_left_out(
-    comparison, tmp_path, without_summary
+    comparison, tmp_path, without_summary, path, value, why
 ):
-    content, why = json.loads((comparison / FILE).read_text()), "do not follow from the turns"
-    content["pairs"][0]["ratio"] = 2.0
-    (comparison / FILE).write_text(json.dumps(content))
+    changed(comparison, [path], value)
     with pytest.raises(ResultError, match=why):
         read_comparison(comparison)
     (comparison / "report.html").write_text("the page of before")
@@ -491,6 +515,12 @@ def test_a_self_contradictory_comparison_is_named_and_left_out(
     assert why in page(tmp_path) and 'href="../../index.html"' in page(tmp_path)
     assert len(left_out) == 1 and why in left_out[0]
     assert why in unescape((tmp_path / "index.html").read_text())
+
+
+def test_a_throughput_other_than_its_results_is_named(comparison, tmp_path):
+    changed(comparison, [["pairs", 0, "b", "value"], ["variants", 1, "number", "value"]], 99.0)
+    (problem,) = disagreements(found := read_comparison(comparison), tmp_path)
+    assert problem == f"{found.variants[1].id}: its throughput has changed"
 
 
 def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_summary):

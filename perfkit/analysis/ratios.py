@@ -62,6 +62,13 @@ def verdict(ratio: Estimate, level: float) -> Verdict:
     return "slower" if ratio.high < 1 else "no difference"
 
 
+def judgement(ratio: Estimate, level: float, threshold: float) -> dict[str, Any]:
+    """Return the fields of a pair that follow from its ratio."""
+    outcome = verdict(ratio, level)
+    regressed = outcome == "slower" and ratio.value < 1 - threshold
+    return estimated(ratio) | {"verdict": outcome, "regressed": regressed}
+
+
 def ratio_of(
     other: Result, base: Result, level: float = 0.95
 ) -> tuple[Estimate, Method, list[Turn]]:

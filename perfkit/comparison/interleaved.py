@@ -151,6 +151,10 @@ def disagreements(comparison: InterleavedComparison, outputs: Path) -> list[str]
         return problems
     base = comparison.base.id
     every = [repeat for result in results.values() for repeat in result.repeats]
+    for variant in comparison.variants:
+        stored_number, number = variant.number, results[variant.id].throughput
+        if (stored_number and stored_number.value) != (number and number.value):
+            problems.append(f"{variant.id}: its throughput has changed")
     stored = {pair.b.name: pair.turns for pair in comparison.pairs}
     for variant in comparison.variants[1:]:
         now = [] if variant.differs else turns(results[base], results[variant.id], every)

@@ -7,7 +7,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from perfkit.analysis.ratios import Method, Turn, estimated, ratio_of, verdict
+from perfkit.analysis.ratios import Method, Turn, judgement, ratio_of
 from perfkit.analysis.warnings import warnings_about
 from perfkit.comparison.keys import (
     SEEN,
@@ -336,7 +336,7 @@ def judged(pair: Pair, found: PairRatio, level: float, threshold: float) -> Pair
     """Return the result of a pair. Its `differs` is empty beside a published number."""
     a, b, across = pair
     ratio, method, turns = found
-    outcome, keys = verdict(ratio, level), b.keys if a.measurement else a.keys
+    keys = b.keys if a.measurement else a.keys
     differs: Differences = {}
     same_work: SameWork | None = None
     if a.measurement and b.measurement:
@@ -346,13 +346,11 @@ def judged(pair: Pair, found: PairRatio, level: float, threshold: float) -> Pair
         differs = {key: values for key, values in facts.items() if values[0] != values[1]}
         same_work = _same_work(a.measurement, b.measurement)
     return PairResult(
-        **estimated(ratio),
+        **judgement(ratio, level, threshold),
         keys=keys,
         a=a.number,
         b=b.number,
         method=method,
-        verdict=outcome,
-        regressed=outcome == "slower" and ratio.value < 1 - threshold,
         across=across,
         differs=differs,
         same_work=same_work,

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, estimated
+from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, judgement
 from perfkit.comparison.keys import Differences, Value
 from perfkit.comparison.text import as_text
 from perfkit.models.model import Unit
@@ -32,6 +32,7 @@ FOLDER = "comparisons"
 """Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
 TakenAs = Literal["result", "folder", "label", "published table"]
+Level = Annotated[float, Field(ge=0.5, lt=1)]
 
 
 class Named(Stored):
@@ -122,7 +123,7 @@ class Comparison(Stored):
     schema_version: Literal[4] = SCHEMA_VERSION
     a: Named
     b: Named
-    level: float
+    level: Level
     threshold: float
     across: list[str]
     pairs: list[PairResult]
@@ -168,7 +169,7 @@ class InterleavedComparison(Stored):
     model: str
     named: list[str]
     repeats: int
-    level: float
+    level: Level
     threshold: float
     variants: Annotated[list[Variant], Field(min_length=2)]
     pairs: list[PairResult]
@@ -194,13 +195,17 @@ class InterleavedComparison(Stored):
 
     @model_validator(mode="after")
     def _follows_from_its_turns(self) -> Self:
-        ids = [variant.id for variant in self.variants]
+        base, *others = ((variant.id, variant.number) for variant in self.variants)
         for pair in self.pairs:
-            if pair.a.name != ids[0] or pair.b.name not in ids[1:] or not pair.turns:
+            a, b = ((side.name, side) for side in (pair.a, pair.b))
+            if a != base or b not in others or not pair.turns:
                 raise ValueError("a pair is not of the base and another variant")
-            found = estimated(median_estimate(pair.ratios, self.level))
+            ratio = median_estimate(pair.ratios, self.level)
+            found = judgement(ratio, self.level, self.threshold)
             if any(getattr(pair, name) != value for name, value in found.items()):
-                raise ValueError("ratio or interval do not follow from the turns")
+                raise ValueError("ratio, interval or verdict do not follow from the turns")
+        if self.regressed != any(pair.regressed for pair in self.pairs):
+            raise ValueError("regressed does not follow from the pairs")
         return self
 
     def __str__(self) -> str:
