@@ -1,11 +1,15 @@
 """Statistics over repeats: pure functions on floats."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import count
+from itertools import accumulate, count
 from math import comb, exp, log
-from statistics import median, quantiles
+from statistics import NormalDist, median, quantiles
 from typing import NamedTuple
+
+MOST_EXACT, FEW = 20_000, 9
+"""The level of `ratio_interval`, which takes cubic time, is exact for at most so many ratios,
+and for at most so few values on a side."""
 
 
 class Interval(NamedTuple):
@@ -37,11 +41,20 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval | 
     if n < 2:
         return None
     ordered = sorted(values)
-    achieved = {
-        k: 1 - 2 * sum(comb(n, i) for i in range(k)) / 2**n for k in range(1, n // 2 + 1)
-    }
-    k = max((k for k in achieved if achieved[k] >= level), default=1)
-    return Interval(ordered[k - 1], ordered[n - k], achieved[k])
+    k, achieved = _largest((comb(n, i) for i in range(n // 2)), 2**n, level)
+    return Interval(ordered[k - 1], ordered[n - k], achieved)
+
+
+def _largest(ways: Iterable[int], total: int, level: float) -> tuple[int, float]:
+    """Return the largest k with 1 - 2 P(X < k) >= `level`, at least 1, and its level. Of
+    `total` outcomes, `ways` have X = 0, 1, …"""
+    k, achieved = 0, 0.0
+    for below in accumulate(ways):
+        reached = 1 - 2 * below / total
+        if k and reached < level:
+            break
+        k, achieved = k + 1, reached
+    return k, achieved
 
 
 def median_estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
@@ -125,8 +138,9 @@ def ratio_interval(
     [D(k), D(mn + 1 - k)]: the factors that a Mann-Whitney test does not reject. Its level is
     1 - 2 P(U < k), exact for any continuous distributions that differ by a factor alone
     (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and
-    4.3); k is the largest that achieves `level`. If even the smallest and the largest ratio
-    fall short of `level`, they are returned with the level they achieve.
+    4.3); k is the largest that achieves `level`. For more than MOST_EXACT ratios of more than
+    FEW values each, the level is that of the normal approximation. If even the smallest and the
+    largest ratio fall short of `level`, they are returned with the level they achieve.
     """
     logarithms = [log(one) for one in base]
     ordered = sorted(log(one) - other for one in values for other in logarithms)
@@ -137,13 +151,11 @@ def ratio_interval(
 @cache
 def _rank(m: int, n: int, level: float) -> tuple[int, float]:
     """Return the largest k with 1 - 2 P(U < k) >= `level`, at least 1, and its level."""
-    total, below, k, achieved = comb(m + n, m), 0, 0, 0.0
-    for ways in mann_whitney_counts(m, n):
-        below += ways
-        if k and 1 - 2 * below / total < level:
-            break
-        k, achieved = k + 1, 1 - 2 * below / total
-    return k, achieved
+    if m * n <= MOST_EXACT or min(m, n) <= FEW:
+        return _largest(mann_whitney_counts(m, n), comb(m + n, m), level)
+    u = NormalDist(m * n / 2, (m * n * (m + n + 1) / 12) ** 0.5)
+    k = max(1, int(u.inv_cdf((1 - level) / 2) + 0.5))
+    return k, 1 - 2 * u.cdf(k - 0.5)
 
 
 def mann_whitney_counts(m: int, n: int) -> list[int]:

@@ -16,6 +16,7 @@ from made import FACTS, V100, keep, measured, write_all
 from scipy.stats import mannwhitneyu
 
 import perfkit
+from perfkit import statistics
 from perfkit.cli import main
 from perfkit.comparison.keys import HARDWARE, KEYS, format_pair
 from perfkit.comparison.stored import Comparison
@@ -129,6 +130,18 @@ def test_swapping_the_sides_inverts_ratio_and_interval():
 def test_intervals_achieve_the_tabulated_levels(m, n, level):
     found = ratio_interval((BASE * 2)[:m], [*BASE, *times(1.1)][:n])
     assert found.level == pytest.approx(level, abs=5e-5)
+
+
+@pytest.mark.parametrize(("m", "n"), [(10, 10), (10, 100), (40, 40)])
+def test_the_intervals_of_many_repeats_are_nearly_exact(monkeypatch, m, n):
+    # The logarithms of all ratios are 0.001 apart.
+    values, base = [exp(n * k / 1000) for k in range(m)], [exp(k / 1000) for k in range(n)]
+    exact = ratio_interval(values, base)
+    monkeypatch.setattr(statistics, "MOST_EXACT", 0)
+    statistics._rank.cache_clear()
+    found = ratio_interval(values, base)
+    statistics._rank.cache_clear()
+    assert [log(end) for end in found] == pytest.approx([log(end) for end in exact], abs=0.0021)
 
 
 # Short simulations; `benchmarks/simulations.py` runs more.

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from functools import partial
+from itertools import chain
 from random import Random
 
 import pandas as pd
@@ -19,6 +20,7 @@ from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.results.outputs import load
 from perfkit.results.store import read_result
+from perfkit.statistics import ratio_interval
 
 
 def series(levels, seed=0, *, facts=None, labels=None, **parameters):
@@ -59,6 +61,15 @@ def test_several_changes_are_located():
     assert [change.start for change in found.change_points] == [6, 11]
     assert found.change_points[0].ratio.value == pytest.approx(0.9, rel=0.01)
     assert found.test_level == pytest.approx(0.05 / (20 * 19 * 18 / 6))
+
+
+def test_the_repeats_nearest_to_a_change_are_tested():
+    random = Random(2)
+    levels = [100.0] * 8 + [90.0] * 8
+    repeats = [[random.gauss(level, 0.5) for _ in range(20)] for level in levels]
+    (change,) = segment(repeats).change_points
+    before, after = ([*chain(*repeats[k : k + 7])] for k in (1, 8))
+    assert change.start == 8 and change.ratio == ratio_interval(after, before)
 
 
 @pytest.mark.parametrize("repeats", [[[100.0], [100.1], [50.0]], [[100.0] * 7] * 10])

@@ -3,8 +3,8 @@
 Candidates are penalized change points of the measurements' medians (PELT, by the ruptures
 package) and every change of environment that the caller declares. A candidate is accepted if an
 exact Mann-Whitney test separates the repeats before and after it, from up to REACH measurements
-on each side and no further than the neighbouring candidates. The least significant candidate is
-dropped until all others are accepted.
+on each side, of these the nearest MOST_REPEATS repeats, and no further than the neighbouring
+candidates. The least significant candidate is dropped until all others are accepted.
 
 The data decide which measurements are tested. So the level of a single test is the family-wise
 `level` divided by the number of possible tests (Bonferroni): a series of m measurements has
@@ -18,7 +18,7 @@ moving ranges (Shewhart; ISO 7870-2).
 """
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import comb, log, sqrt
 from statistics import median
 from typing import NamedTuple
@@ -32,6 +32,8 @@ LEVEL = 0.05
 FEWEST_MEASUREMENTS = 3
 REACH = 20
 """Most measurements tested on each side of a candidate; more would not improve the test."""
+MOST_REPEATS = 140
+"""Most repeats tested on each side: 7 of each measurement. An exact test takes cubic time."""
 LIMIT = 4.0
 """Standard errors between two levels, from the scatter between measurements. With this limit,
 one in twenty series of 50 measurements has a false change if sessions scatter as much as
@@ -84,7 +86,7 @@ def segment(
         changes.remove(worst)
     found = []
     for start in changes:
-        before, after = map(_joined, _sides(throughputs, changes, start))
+        before, after = _repeats(*_sides(throughputs, changes, start))
         found.append(ChangePoint(start, ratio_interval(after, before), p_values[start]))
     return Segmentation(found, test_level, scatter)
 
@@ -116,8 +118,11 @@ def _p_value(before: Repeats, after: Repeats, scatter: float) -> float:
     shift = log(median(map(median, after)) / median(map(median, before)))
     if abs(shift) <= LIMIT * error:
         return 1.0
-    return float(mannwhitneyu(_joined(after), _joined(before), method="exact").pvalue)
+    first, second = _repeats(before, after)
+    return float(mannwhitneyu(second, first, method="exact").pvalue)
 
 
-def _joined(throughputs: Repeats) -> list[float]:
-    return [value for values in throughputs for value in values]
+def _repeats(before: Repeats, after: Repeats) -> tuple[list[float], list[float]]:
+    """Return the repeats nearest to a change, at most MOST_REPEATS before and after it."""
+    first, second = map(list, map(chain.from_iterable, (before, after)))
+    return first[-MOST_REPEATS:], second[:MOST_REPEATS]
