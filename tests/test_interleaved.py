@@ -376,6 +376,7 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
         (45, 3),  # a round late
         (86400, 3),  # one measurement after the other
         (10, 1),  # a single round has no order
+        (5, 3),  # at the same time
     ],
 )
 def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later, n):

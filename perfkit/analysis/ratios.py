@@ -81,16 +81,17 @@ def ratio_of(
 
 
 def _are_interleaved(base: Result, other: Result) -> bool:
-    """Return whether the complete repeats alternate: those of round k began before any of round
-    k + 1, and both measurements have at least two rounds."""
-    rounds: dict[int, list[float]] = {}
-    for repeat in (*base.complete_repeats, *other.complete_repeats):
-        if not repeat.began:
+    """Return whether the complete repeats alternate: each ended before the next began, those of
+    round k before any of round k + 1, and both measurements have at least two rounds."""
+    repeats = [*base.complete_repeats, *other.complete_repeats]
+    if not all(repeat.began for repeat in repeats):
+        return False
+    repeats.sort(key=_began)
+    for earlier, later in pairwise(repeats):
+        ended = _began(earlier) + (earlier.wall_seconds or 0.0)
+        if later.index < earlier.index or ended > _began(later) + SET_BACK_SECONDS:
             return False
-        rounds.setdefault(repeat.index, []).append(_began(repeat))
-    pairs = [times for times in rounds.values() if len(times) == 2]
-    in_order = pairwise(times for _index, times in sorted(rounds.items()))
-    return len(pairs) > 1 and all(max(times) < min(later) for times, later in in_order)
+    return len(turns(base, other, [])) > 1
 
 
 def turns(base: Result, other: Result, every: Sequence[Repeat]) -> list[Turn]:
