@@ -319,12 +319,25 @@ def test_different_units_are_never_compared(sides):
     assert re.search(r"in images/s, [^ ]* in sequences/s", message)
 
 
-def test_a_failed_measurement_is_rejected_with_its_failure_code(sides):
+def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     failure = Failed("worker_error", {"detail": "Traceback:\n  no room"})
-    failed = measured([]).model_copy(update={"failure": failure})
-    message = refused(*sides([measured(BASE)], [failed]))
-    assert "has no number: worker_error: Traceback: no room" in message
-    assert "B resnet50-fp32-1x1-b32-0-" in message
+    failed, base = measured([]).model_copy(update={"failure": failure}), measured(BASE)
+    done = command(*sides([base], [failed]))
+    message = words(done.stdout)
+    assert done.exit_code == 1 and "B resnet50-fp32-1x1-b32-0-" in message
+    assert "has no number: worker_error: Traceback: no room; A has the number" in message
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (measured([]), measured(BASE)),
+        (measured(BASE), measured([]).model_copy(update={"failure": None})),
+        (measured(BASE), measured([], batch_size=4)),
+    ],
+)
+def test_a_single_measurement_without_a_number_is_rejected(sides, a, b):
+    assert "has no number: " in refused(*sides([a], [b]))
 
 
 def test_a_new_failure_is_a_regression(compare):

@@ -205,7 +205,8 @@ def compared(
     """Compare the pairs of A and B whose keys that should agree differ only in `across`.
 
     A published number is compared with every measurement in its place, a measurement with a
-    single one. Raises ComparisonError if a measurement has several partners, or none has any.
+    single one. Raises ComparisonError if a measurement has several partners, or if none has any
+    and no measurement of B failed where A has a number.
     """
     if a.cells and b.cells:
         raise ComparisonError(["A and B are both published; one of them must be measured"])
@@ -221,16 +222,16 @@ def compared(
     failed = [_unmeasured("A", side, alone_b, across) for side in failed_a]
     failed += [_unmeasured("B", side, alone_a, across) for side in failed_b]
     problems = [*islice(_wrong(pairs), SHOWN), *([] if table else _ambiguous(pairs))]
-    if not pairs:
+    lost = any(side.side == "B" and side.partner and side.failure for side in failed)
+    if not (pairs or lost):
         problems = [
             f"{side.side} {side.name} has no number: {why_no_number(side.failure)}"
             for side in failed[:SHOWN]
         ]
         problems += _refusal(near or every, not near) if every else []
-    if problems or not pairs:
+    if problems or not (pairs or lost):
         raise ComparisonError(problems)
     results = [judged(pair, _ratio(pair, level), level, threshold) for pair in pairs]
-    lost = any(side.side == "B" and side.partner and side.failure for side in failed)
     return Comparison(
         a=a.named,
         b=b.named,
