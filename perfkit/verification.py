@@ -42,7 +42,7 @@ from perfkit.request.plan import plan, typed
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import NonNegative, Reading, Result, Stored
 from perfkit.results.store import ResultError, make_folder, read_as, write_atomically
-from perfkit.text.format import number, stored_value
+from perfkit.text.format import FRAMEWORK_NAMES, number, stored_value
 from perfkit.text.language import gettext as _
 from perfkit.text.language import gettext_noop
 from perfkit.text.terminal import tabulated, wrapped
@@ -103,7 +103,7 @@ class Side(Stored):
     layout: Literal["NCHW", "NHWC"] | None
 
     def __str__(self) -> str:
-        name = f"{FRAMEWORKS[self.framework].name} {self.version}"
+        name = f"{FRAMEWORK_NAMES[self.framework]} {self.version}"
         return ", ".join(filter(None, [name, self.execution, self.layout]))
 
 
@@ -479,7 +479,7 @@ def _named(config: Config) -> str:
     usual = resolve(config.model_dump(include={"model", "framework"}))
     settings = {config.execution: usual.execution, config.layout: usual.layout}
     differing = [str(value) for value, default in settings.items() if value != default]
-    return ":".join([config.framework, *differing])
+    return ":".join([config.framework, *differing, *filter(None, [config.python])])
 
 
 def rows(against: Against, steps: int) -> list[list[str]]:

@@ -393,6 +393,11 @@ def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path
         assert verification_of(tmp_path, in_paddle, changed) is None
 
 
+def test_a_verification_may_name_a_framework_that_can_only_be_imported():
+    side = Side(framework="oneflow", version="0.9", execution="static", layout=None)
+    assert str(side) == "OneFlow 0.9, static"
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -437,6 +442,9 @@ def test_the_verify_command_matches_the_measured_configurations():
         "perfkit verify resnet50 --frameworks torch:static:NCHW,paddle -p image_size 96"
     )
     assert command(in_paddle) == "perfkit verify resnet50"
+    elsewhere = in_torch.model_copy(update={"python": ".venv-old/bin/python"})
+    named = "paddle,torch:.venv-old/bin/python"
+    assert command(in_paddle, elsewhere) == f"perfkit verify resnet50 --frameworks {named}"
     lamb = {"model": "bert", "optimizer": "lamb", "batch_size": 2, "execution": "dynamic"}
     assert command(resolve(lamb)) == ""
 
