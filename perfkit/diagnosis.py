@@ -8,6 +8,7 @@ stores and reports the verdict.
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -157,11 +158,12 @@ def cost_in_turn(synthetic: float, alone: float) -> float:
 def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
     """Return the smallest of DEPTHS with which training waits for at most WAITING of its time,
     None if there is none. A step takes `step_seconds`; batches are prepared one after another
-    in these `intervals`."""
+    in these `intervals`, which recur until every queue has been filled several times."""
     for depth in DEPTHS:
         ready = waited = now = 0.0
         taken = [0.0] * depth
-        for k, interval in enumerate(intervals):
+        batches = max(len(intervals), 8 * depth)
+        for k, interval in enumerate(islice(cycle(intervals), batches)):
             # A batch is started when there is room for it.
             ready = max(ready, taken[k % depth]) + interval
             if k >= depth:
@@ -249,14 +251,14 @@ def _inputs_alone(
     say: Callable[[str], None],
 ) -> Iterator[InputAlone]:
     """Measure the input alone with its own setting, then with 1, 2, 4 … threads or processes,
-    up to a rank's share of the cores or the first count that is fast enough."""
+    and a rank's share of the cores, up to the first count that is fast enough."""
     cores = usable_cores()
     config = with_dali_settings(config, cores)
     setting: Setting = "dali_threads" if config.input == "dali" else "dataloader_workers"
     own, most = getattr(config, setting), max(1, cores // config.devices)
     # A batch in the unit of the throughput.
     batch = config.batch_size * units_per_sample(config)
-    for count in dict.fromkeys([own, *(2**k for k in range(most.bit_length()))]):
+    for count in dict.fromkeys([own, *(2**k for k in range(most.bit_length())), most]):
         say(f"The input alone, {setting} {count}")
         changed = config.model_copy(update={setting: count})
         ranks = [

@@ -14,6 +14,7 @@ from perfkit.diagnosis import (
     Diagnosis,
     InputAlone,
     StepParts,
+    _inputs_alone,
     diagnose,
     diagnosis_lines,
     needed_depth,
@@ -52,10 +53,20 @@ STALLS = ([0.5] * 20 + [4.0]) * 5
 
 
 @pytest.mark.parametrize(
-    ("intervals", "depth"), [([0.5] * 100, 1), (STALLS, 4), ([1.1] * 200, None)]
+    ("intervals", "depth"),
+    [([0.5] * 100, 1), (STALLS, 4), ([1.1] * 200, None), ([1.1] * 12, None)],
 )
 def test_a_queue_depth_covers_stalls_but_not_a_slow_input(intervals, depth):
     assert needed_depth(intervals, 1.0) == depth
+
+
+def test_all_cores_are_tried_if_fewer_are_too_slow(tmp_path, monkeypatch):
+    read = [[{"event": "input", "intervals": [1.0] * 12}]]
+    monkeypatch.setattr("perfkit.diagnosis.perform", lambda *_: read)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: range(6))
+    result = measured([1.0], dali_threads=2)
+    found = _inputs_alone(result.config, result.protocol, 1e6, tmp_path, print)
+    assert [alone.count for alone in found] == [2, 1, 4, 6]
 
 
 def alone(count, rate):
