@@ -285,8 +285,8 @@ def is_warmed_up(
 def without_recurring(steps: "NDArray[Any]", pass_steps: float | None) -> "NDArray[Any]":
     """Return `steps` divided by the pattern that recurs in each pass, such as a stall at its
     beginning: the median of all passes at the same position. Unchanged for fewer than
-    FEWEST_PASSES."""
-    if not pass_steps or len(steps) < FEWEST_PASSES * pass_steps:
+    FEWEST_PASSES, and for passes of a single step."""
+    if not pass_steps or pass_steps <= 1 or len(steps) < FEWEST_PASSES * pass_steps:
         return steps
     numbers = np.arange(len(steps))
     places, passes = (numbers % pass_steps).astype(int), (numbers // pass_steps).astype(int)
