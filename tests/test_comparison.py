@@ -370,7 +370,7 @@ def test_partial_measurements_are_compared_and_named(compare):
     partial = measured(times(1.1)).model_copy(update={"status": "partial"})
     protocol = partial.protocol.model_copy(update={"repeats": 7})
     found = compare([measured(BASE)], [partial.model_copy(update={"protocol": protocol})])
-    assert found.pairs[0].verdict == "faster"
+    assert found.pairs[0].verdict == "faster" and "incomplete" in found.pairs[0].b.warnings
     assert "B is partial: 5 of 7 repeats" in str(found)
     assert "does not cover drift of the machine between A and B" in words(found)
 

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 import perfkit
 from perfkit import report
-from perfkit.analysis.warnings import warnings_about
+from perfkit.analysis.warnings import check
 from perfkit.config import ROOT
 from perfkit.report import site
 from perfkit.report.measurement import write_measurement
@@ -37,7 +37,6 @@ from perfkit.results.schema import Reading, Result
 from perfkit.results.store import Measurement
 from perfkit.text.format import command
 from perfkit.text.language import LANGUAGES, file_name
-from perfkit.text.messages import worst_first
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
 AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
@@ -264,7 +263,7 @@ def test_the_index_lists_the_warnings_of_each_page(tmp_path):
     without_page = stored(tmp_path / "without-page")
     for measurement in (slow, good, failed):
         write_measurement(measurement)
-    codes = worst_first(warning.code for warning in warnings_about(slow))
+    codes = [warning.code for warning in check(slow).warnings]
     assert "warm_up_longer" in codes, "what only the raw steps tell"
     assert warned(write_index(tmp_path).read_text()) == {
         slow.folder.name: (f"▲ caution {codes[0]} +{len(codes) - 1}", ", ".join(codes)),

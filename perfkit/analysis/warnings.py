@@ -113,16 +113,6 @@ def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Messa
     return found
 
 
-def warnings_about(measurement: Measurement) -> list[Message]:
-    """Return all warnings about a measurement. If its raw steps can't be read, that is a
-    warning, and the others follow from the result alone."""
-    result = measurement.result
-    steps, profiles, _problem = _profiled(measurement)
-    unread = steps.empty and result.complete_repeats and not result.imported
-    found = [Message("raw_steps_unreadable", {})] if unread else []
-    return [*warnings_of(result, profiles), *found]
-
-
 class Checks(NamedTuple):
     """Checks of a measurement against its raw files. If these can't be read, `steps` is empty
     and `problem` says why. `profiles` are the complete repeats'; `warnings` are sorted worst
@@ -144,7 +134,8 @@ def check(measurement: Measurement) -> Checks:
     differ = check_against_raw(measurement)
     if differ:
         found.append(Message("raw_files_differ", {"reasons": differ}))
-    if problem:
+    unread = steps.empty and result.complete_repeats and not result.imported
+    if problem or unread:
         found.append(Message("raw_steps_unreadable", {}))
     if result.status != "complete":
         done = {"complete": len(result.complete_repeats), "planned": result.protocol.repeats}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from perfkit.analysis.ratios import Method, Turn, judgement, ratio_of
-from perfkit.analysis.warnings import warnings_about
+from perfkit.analysis.warnings import check
 from perfkit.comparison.keys import (
     SEEN,
     Differences,
@@ -160,7 +160,7 @@ class Side:
             status=result.status,
             created=result.created,
             label=result.config.label,
-            warnings=[warning.code for warning in warnings_about(self.measurement)],
+            warnings=[warning.code for warning in check(self.measurement).warnings],
         )
 
 
