@@ -241,6 +241,17 @@ def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
     assert kept and f", {left} repeats" in dry_run(file)
 
 
+@pytest.mark.slow
+def test_a_sweep_imports_no_module_from_its_folder(sweep, sweep_file, tmp_path, fake_trainer):
+    folder = tmp_path / "outputs" / "sweeps" / "small"
+    folder.mkdir(parents=True)
+    for name in ("psutil", "snakemake", "perfkit", "papermill", "resource"):
+        (folder / f"{name}.py").write_text(f"raise SystemExit('{name} from elsewhere')\n")
+    done = sweep(sweep_file({}, **FAKE))
+    assert done.returncode == 0, done.stderr
+    assert {m["status"] for m in results(tmp_path / "outputs").values()} == {"complete"}
+
+
 @pytest.mark.parametrize("table", ["fleetx-resnet50", "perf-bert", "gpt2", "quick"])
 def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     table, monkeypatch, tmp_path

@@ -215,6 +215,8 @@ class Engine:
             # The plugin assumes no shared file system, and transfers files through this folder.
             command += ["--default-storage-prefix", str(self.folder)]
         environment = {n: v for n, v in os.environ.items() if n != "SNAKEMAKE_PROFILE"}
+        # The working directory may be from elsewhere: no module is imported from it.
+        environment["PYTHONSAFEPATH"] = "1"
         with Scratch() as scratch:
             settings = (scratch.folder, environment, grace, self.log)
             process = start_supervised(command, *settings, cwd=self.folder, pass_fds=[lock])
