@@ -459,6 +459,13 @@ def run_command(model: str, values: dict[str, Any]) -> list[str]:
     return ["perfkit", "run", model, *options]
 
 
+def absolute(values: dict[str, Any]) -> dict[str, Any]:
+    """These parameters with absolute paths, for a command in any folder or container."""
+    paths = {name: values.get(name) for name in select(is_path=True)}
+    given = {n: p for n, p in paths.items() if isinstance(p, str) and p and not URL.match(p)}
+    return values | {name: interpreter_path(path) for name, path in given.items()}
+
+
 def parameter_values(config: Config, protocol: Protocol) -> dict[str, Any]:
     """The values of all notebook parameters, by name."""
     values = config.model_dump() | protocol.model_dump() | {"protocol": protocol.name}

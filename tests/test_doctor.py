@@ -20,7 +20,8 @@ def checks(model="resnet50", **given):
     return {c.subject: c for c in examine_plan(perfkit.plan(model, given))}
 
 
-def test_a_healthy_machine_passes(small):
+def test_a_healthy_machine_passes(small, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     done = cli("doctor", *as_options(small(input="dali")))
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -31,6 +32,8 @@ def test_a_healthy_machine_passes(small):
     verdict, command = lines[-1].split(": ")
     assert verdict == "Ready. To measure"
     assert command.startswith("perfkit run resnet50 -p device cpu -p batch_size 2 ")
+    # A quoted ~ would be no home folder.
+    assert f"-p outputs_dir {tmp_path}/outputs" in command
 
 
 def test_an_invalid_request_exits_with_2():

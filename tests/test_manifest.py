@@ -5,6 +5,7 @@ import pytest
 import yaml
 from conftest import cli
 
+from perfkit.config import ROOT
 from perfkit.driver.manifest import NAME_LENGTH
 from perfkit.request.plan import plan
 
@@ -99,7 +100,7 @@ def test_long_labels_give_valid_host_names():
         (["resnet50", *TWO, "-p", "hosts", "a,b"], "hosts: set by the Job"),
         (["resnet50", "-p", "nodes", "2"], "gpus: set the number per node"),
         (["resnet50", *TWO[:-3]], "data_dir: set the folder of the data, below /shared"),
-        (["resnet50", *TWO, "-p", "outputs_dir", "out"], "outputs_dir: 'out' is not below"),
+        (["resnet50", *TWO, "-p", "outputs_dir", "/o"], "outputs_dir: '/o' is not below"),
         (["resnet50", *TWO, "--mount", "shared"], "--mount: 'shared' must begin with"),
         (["resnet50", *TWO, "-p", "batchsize", "2"], "did you mean 'batch_size'?"),
     ],
@@ -109,6 +110,16 @@ def test_an_invalid_manifest_request_is_rejected(words, expected):
     assert done.exit_code == 2
     assert expected in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("folder", [ROOT, "/home/ann"])
+def test_paths_below_the_checkout_and_the_home_folder_are_absolute(folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    mount, data, python = (f"{folder}{path}" for path in ("", "/images", "/own/bin/python"))
+    words = ["-p", "python", python, "--mount", mount]
+    job = objects("resnet50", *TWO[:-1], data, *words)["Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert {data, python, f"{mount}/outputs"} <= {*container["command"]}
 
 
 def test_a_manifest_creates_no_local_folder(tmp_path):

@@ -435,6 +435,11 @@ def test_an_invalid_profile_is_rejected_with_the_allowed_names(tmp_path):
     expected = (
         r"allowed: kubernetes, local, slurm, or a folder with a config\.yaml; did you mean"
     )
+def test_the_command_of_a_job_works_in_every_folder(sweep_file):
+    (job,) = read_jobs(sweep_file({}, **FAKE, data_dir="own"), {}, "local")
+    assert f"-p data_dir {ROOT / 'own'} " in job.command
+
+
     with pytest.raises(SweepError, match=f"{expected} 'slurm'"):
         Profile.named("slrum")
 

@@ -9,7 +9,7 @@ import click
 
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, source_of
-from perfkit.config import portable, run_command, typed_path
+from perfkit.config import absolute, portable, run_command, typed_path
 from perfkit.models import MODELS
 from perfkit.request import RequestError
 from perfkit.request.plan import plan
@@ -166,7 +166,7 @@ def doctor(model: str, values: options.Values) -> None:
         failed += [check.subject] if check.well is False else []
     if failed:
         options.fail(f"Not ready: resolve {', '.join(dict.fromkeys(failed))}.", 1)
-    click.echo(f"Ready. To measure: {shlex.join(run_command(model, values))}")
+    click.echo(f"Ready. To measure: {shlex.join(run_command(model, absolute(values)))}")
 
 
 @options.command()
