@@ -37,7 +37,7 @@ from perfkit.request.checks import read_environment
 from perfkit.results.schema import Repeat
 from perfkit.sweep import engine, jobs
 from perfkit.sweep.engine import Profile
-from perfkit.sweep.jobs import read_jobs
+from perfkit.sweep.jobs import for_snakemake, read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
 from perfkit.system.environment import LIBRARY_VARIABLES
 
@@ -276,6 +276,12 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     assert cli("sweep", file).exit_code == 2
 
 
+def test_a_dry_run_lists_configurations_whose_interpreter_is_missing(sweep_file):
+    planned = dry_run(sweep_file({"python": [None, "absent"]}, **FAKE))
+    assert "refused here (1)" in planned and "run, 3 repeats" in planned
+    assert "python: absent: is not a Python interpreter" in planned
+
+
 def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "LOCK_SECONDS", 0.3)
     asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, "local")
@@ -387,6 +393,26 @@ def test_a_command_line_parameter_overrides_the_file(sweep_file, tmp_path):
         read_jobs(file, {"sead": 4}, "local")
 
 
+@pytest.mark.parametrize(
+    ("model", "more"), [("bert", ["--sequence-length", "64"]), ("gpt", [])]
+)
+def test_sample_data_has_the_sequence_length_of_the_jobs(model, more, tmp_path):
+    (file := tmp_path / "small.yaml").write_text(f"notebook: {model}\n")
+    given = {"device": "cpu", "sequence_length": 64}
+    content = for_snakemake(read_jobs(file, given, "local"), makes_samples=True)
+    assert [*content["samples"].values()] == [["--for", model, *more]]
+
+
+def test_several_sequence_lengths_need_own_data(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text("notebook: bert\nmatrix: {sequence_length: [64, 32]}\n")
+    with pytest.raises(SweepError, match="sequence_length: sample data has one length"):
+        read_jobs(file, {"device": "cpu"}, "local")
+    assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, "slurm")) == 2
+    file.write_text(file.read_text().replace("bert", "gpt"))
+    assert len(read_jobs(file, {"device": "cpu"}, "local")) == 2
+
+
 def test_each_configuration_gets_one_host_per_node(sweep_file):
     hosts = "127.0.0.1,127.0.0.2,127.0.0.3"
     file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts=hosts)
@@ -407,6 +433,11 @@ def test_a_remote_job_uses_the_requested_gpus(sweep_file):
     (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, "slurm")
     assert (job.plan.config.device, job.plan.config.topology) == ("gpu", "1x8")
     assert job.plan.protocol.name == "quick"
+
+
+def test_the_command_of_a_job_works_in_every_folder(sweep_file):
+    (job,) = read_jobs(sweep_file({}, **FAKE, data_dir="own"), {}, "local")
+    assert f"-p data_dir {ROOT / 'own'} " in job.command
 
 
 def test_a_snakemake_startup_error_is_reported(sweep, sweep_file, tmp_path):
@@ -435,11 +466,6 @@ def test_an_invalid_profile_is_rejected_with_the_allowed_names(tmp_path):
     expected = (
         r"allowed: kubernetes, local, slurm, or a folder with a config\.yaml; did you mean"
     )
-def test_the_command_of_a_job_works_in_every_folder(sweep_file):
-    (job,) = read_jobs(sweep_file({}, **FAKE, data_dir="own"), {}, "local")
-    assert f"-p data_dir {ROOT / 'own'} " in job.command
-
-
     with pytest.raises(SweepError, match=f"{expected} 'slurm'"):
         Profile.named("slrum")
 

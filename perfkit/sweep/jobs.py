@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from perfkit.request.plan import Plan, plan
 from perfkit.results.schema import Reading, Result
 from perfkit.results.store import Measurement, ResultError, Store, folders
 from perfkit.sweep.matrix import GIVEN, Problem, SweepError, read_sweep
+from perfkit.system.software import InterpreterError
 
 NAME_LENGTH = 60
 LAUNCHERS = {"local": ("local", "srun", "mpirun"), "slurm": ("local", "srun")}
@@ -52,6 +54,14 @@ class Job:
         if self.parameters.get("data_dir") or self.plan.config.input == "synthetic":
             return None
         return self.plan.config.data_folder / SAMPLE_DATA[MODELS[self.model].data].file
+
+    @property
+    def sample_options(self) -> list[str]:
+        """The options with which `perfkit samples` makes that file."""
+        options = ["--for", self.model]
+        if MODELS[self.model].data == "shards":
+            options += ["--sequence-length", str(self.plan.config.sequence_length)]
+        return options
 
 
 def read_jobs(
@@ -85,6 +95,9 @@ def read_jobs(
             problems.append(Problem(max(lines.values()), problem))
     if len(outputs) > 1:
         problems.append(Problem(1, "outputs_dir: must be the same in all configurations"))
+    if len({str(job.sample_options) for job in jobs.values() if job.sample_file}) > 1:
+        problem = "sequence_length: sample data has one length; set data_dir"
+        problems.append(Problem(1, problem))
     if problems:
         counts = Counter(sorted(problems, key=lambda problem: problem.line))
         raise SweepError(
@@ -147,7 +160,10 @@ def measured(
             latest[_work(found.result)] = found
     matched = {}
     for job in jobs:
-        own = None if remote else _read(folder := _folder(job), written(folder))
+        own = None
+        # A dry run also lists jobs whose interpreter is missing.
+        with suppress(InterpreterError):
+            own = None if remote else _read(folder := _folder(job), written(folder))
         is_complete = own and own.result.status == "complete"
         if found := own if is_complete else latest.get(_work(job.plan), own):
             matched[job.name] = found
@@ -190,7 +206,7 @@ def for_snakemake(jobs: list[Job], *, makes_samples: bool) -> dict[str, Any]:
     """The content of jobs.json, which workflow/Snakefile reads."""
     samples = {j.name: str(j.sample_file) for j in jobs if makes_samples and j.sample_file}
     return {
-        "samples": {samples[job.name]: job.model for job in jobs if job.name in samples},
+        "samples": {samples[j.name]: j.sample_options for j in jobs if j.name in samples},
         "jobs": [
             {
                 "name": job.name,
