@@ -37,7 +37,8 @@ peers: $(PEERS:%=.venv-%/peer)
 
 ## gpu: check this machine's GPU and perfkit on it (up to eight minutes; installs nothing)
 gpu:
-	@$(or $(wildcard $(BIN)/python),$(PYTHON)) tests/gpu/run.py
+	@$(if $(filter-out base,$(CONDA_DEFAULT_ENV)),python,$(or \
+		$(wildcard $(BIN)/python),$(PYTHON))) tests/gpu/run.py
 
 ## lab: open JupyterLab on the checkout (localhost only, with a token)
 lab: .venv/lab
@@ -77,13 +78,13 @@ constraints: .venv/bin/pip
 		sed '/^perfkit==/d; s/+.*//'; } > .venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
 
+## clean: remove .venv and the environments of make peers
 clean:
-	rm -rf .venv $(PEERS:%=.venv-%) data
-	find outputs -mindepth 1 -maxdepth 1 ! -name examples -exec rm -rf {} +
+	rm -rf .venv $(PEERS:%=.venv-%)
 
 .venv/bin/pip:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "perfkit needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+		{ echo "Paddle needs Python 3.11 to 3.13: make PYTHON=python3.11 …"; exit 2; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 		echo "No venv module: apt-get install python3-venv"; exit 2; }
 
@@ -96,6 +97,8 @@ clean:
 
 # Only what workers import.
 .venv-%/peer: environments/%.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+		{ echo "$< needs Python 3.11: make PYTHON=python3.11 …"; exit 2; }
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/pip install -qq --requirement $<
 	@touch $@

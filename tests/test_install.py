@@ -13,10 +13,11 @@ from packaging.utils import canonicalize_name
 from perfkit.config import ROOT
 
 
-def would_run(target):
+def would_run(target, *settings, **variables):
     """Return the commands of a make target on a fresh machine."""
-    command = ["make", "--dry-run", "--always-make", target]
-    output = subprocess.check_output(command, cwd=ROOT, text=True)
+    command = ["make", "--dry-run", "--always-make", target, *settings]
+    environment = os.environ | variables
+    output = subprocess.check_output(command, cwd=ROOT, text=True, env=environment)
     return output.replace("\\\n", " ").splitlines()
 
 
@@ -26,8 +27,42 @@ def test_the_lab_listens_only_locally_and_requires_its_token():
     assert "token" not in lab and "password" not in lab
 
 
-def pinned():
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+@pytest.mark.parametrize(
+    ("target", "program", "versions"),
+    [(".venv/bin/pip", "Paddle", "3.11 to 3.13"), (".venv-mxnet/peer", "mxnet.txt", "3.11")],
+)
+def test_an_unsuitable_python_is_refused_before_an_environment_is_made(
+    target, program, versions, tmp_path
+):
+    python = tmp_path / "python3.14"
+    python.write_text(f'''#!/bin/sh
+        exec {sys.executable} -c "import sys; sys.version_info = (3, 14, 0, 'final', 0); $2"''')
+    python.chmod(0o700)
+    for name in ("Makefile", "environments"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    command = ["make", f"PYTHON={python}", target]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{program} needs Python {versions}: make PYTHON=python3.11 …" in done.stdout
+    assert not [*tmp_path.glob(".venv*")]
+
+
+def test_make_clean_removes_only_environments():
+    (clean,) = would_run("clean")
+    command, option, *removed = clean.split()
+    assert (command, option) == ("rm", "-rf")
+    assert {name.partition("-")[0] for name in removed} == {".venv"}
+
+
+@pytest.mark.parametrize("active", ["", "base", "perfkit"])
+def test_make_gpu_uses_an_activated_conda_environment(active):
+    own = Path(sys.executable).parent
+    (check,) = would_run("gpu", f"BIN={own}", CONDA_DEFAULT_ENV=active)
+    assert check.split()[0] == ("python" if active == "perfkit" else f"{own}/python")
+
+
+def pinned(file="constraints.txt"):
+    lines = (ROOT / file).read_text().splitlines()
     pairs = (line.split("==") for line in lines if not line.startswith("#"))
     return {canonicalize_name(name): version for name, version in pairs}
 
@@ -48,6 +83,29 @@ def required(extras):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lists = [project["optional-dependencies"][extra] for extra in extras]
     return map(Requirement, chain(project["dependencies"], *lists))
+def test_constraints_txt_has_every_dependency():
+    extras = ("cpu", "torch", "jax", "tensorflow", "lab", "slurm", "kubernetes", "test")
+    # PyTorch's wheel from PyPI also requires CUDA's libraries, which are not pinned.
+    versions, seen, wanted = pinned(), {("torch", "")}, [*required(extras)]
+    for requirement in wanted:
+        name = canonicalize_name(requirement.name)
+        assert name in versions
+        for extra in {"", *requirement.extras}:
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                found = map(Requirement, requires(name) or ())
+                wanted += [
+                    r for r in found if not r.marker or r.marker.evaluate({"extra": extra})
+                ]
+
+
+@pytest.mark.parametrize("peer", ["paddle2", "mxnet", "torch-old"])
+def test_a_peers_environment_has_what_workers_and_their_dataloader_import(peer):
+    modules = (*WORKER, *OF_INPUT["dataloader"])
+    needed = {PIP_NAMES.get(module, module) for module in modules}
+    assert needed <= pinned(f"environments/{peer}.txt").keys()
+
+
 
 
 @pytest.mark.parametrize(
