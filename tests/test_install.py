@@ -1,9 +1,13 @@
 """What make and conda install, and where the lab listens."""
 
+import os
 import re
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import requires
 from itertools import chain
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from perfkit.config import ROOT
+from perfkit.request.checks import OF_INPUT, PIP_NAMES, WORKER
 
 
 def would_run(target, *settings, **variables):
@@ -78,11 +83,6 @@ def test_make_installs_only_the_versions_in_constraints_txt(target):
             assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)]), wanted
 
 
-def required(extras):
-    """Return the requirements of pyproject.toml with these extras."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lists = [project["optional-dependencies"][extra] for extra in extras]
-    return map(Requirement, chain(project["dependencies"], *lists))
 def test_constraints_txt_has_every_dependency():
     extras = ("cpu", "torch", "jax", "tensorflow", "lab", "slurm", "kubernetes", "test")
     # PyTorch's wheel from PyPI also requires CUDA's libraries, which are not pinned.
@@ -106,6 +106,11 @@ def test_a_peers_environment_has_what_workers_and_their_dataloader_import(peer):
     assert needed <= pinned(f"environments/{peer}.txt").keys()
 
 
+def required(extras):
+    """Return the requirements of pyproject.toml with these extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["optional-dependencies"][extra] for extra in extras]
+    return map(Requirement, chain(project["dependencies"], *lists))
 
 
 @pytest.mark.parametrize(
@@ -127,3 +132,9 @@ def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
         (dali,) = (wanted for wanted in required([extra]) if "nvidia-dali" in wanted.name)
         assert dali.specifier.contains("2.2.0")
         assert not dali.specifier.contains("2.3.0")
+
+
+def test_the_cuda_12_extra_excludes_pytorch_for_cuda_13():
+    (torch,) = (wanted for wanted in required(["torch-cu12"]) if wanted.name == "torch")
+    assert torch.specifier.contains("2.10.0")
+    assert not torch.specifier.contains("2.11.0")
