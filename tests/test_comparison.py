@@ -524,6 +524,17 @@ def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
     assert max(map(len, lines)) <= 80
 
 
+def test_the_text_has_its_table_without_colours_in_a_kernel_and_ci(compare, monkeypatch):
+    sizes = [[measured(times(f), batch_size=size) for size in (4, 128)] for f in (1.0, 1.1)]
+    found = compare(*sizes)
+    expected = str(found)
+    assert len(found.pairs) == 2
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    kernel = type("ZMQInteractiveShell", (), {})
+    monkeypatch.setattr("builtins.get_ipython", kernel, raising=False)
+    assert str(found) == expected
+
+
 def test_a_command_is_never_broken():
     assert {*VERBS} == {*main.commands}
     command = "perfkit verify resnet50 --frameworks paddle,torch" + " -p image_size 32" * 3

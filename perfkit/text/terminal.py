@@ -58,7 +58,8 @@ def tabulated(
     for row in rows:
         table.add_row(*map(Text, row))
     written = StringIO()
-    Console(file=written, width=WIDTH, highlight=False).print(table)
+    # Else FORCE_COLOR would add colours, and a kernel would display the table itself.
+    Console(file=written, width=WIDTH, force_terminal=False, force_jupyter=False).print(table)
     return [line.rstrip() for line in written.getvalue().splitlines()]
 
 
