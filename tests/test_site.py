@@ -232,7 +232,7 @@ def test_untrusted_text_is_escaped_in_every_field_of_a_result(tmp_path):
     broken.mkdir()
     (broken / "result.json").write_text("{")
     write_site(tmp_path, print)
-    assert len(pages(tmp_path)) == 10
+    assert len(pages(tmp_path)) == 12
     for page in pages(tmp_path):
         text = page.read_text()
         own_scripts = 2 if page.name.startswith("index.") else 1
@@ -314,7 +314,6 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
     for name, text in texts.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "result.json").write_text(text)
-    (tmp_path / "cut" / "report.html").write_text("as it was")
     written = site.write_measurement
 
     def stumble(measurement):

@@ -287,10 +287,9 @@ def write_page(
 
 
 def write_unreadable(folder: Path, outputs: Path, reason: str) -> None:
-    """Replace existing pages of a result that can no longer be read by the reason."""
+    """Write the reason why a result can't be read as its page, to which other pages link."""
     for code in language.LANGUAGES:
-        if (folder / file_name("report", code)).exists():
-            with language.in_language(code):
-                title = _("This result can't be read")
-                shown = Markup("<h1>%s</h1>\n<p>%s</p>") % (title, reason)
-                write_page(folder, shown, outputs=outputs, title=title)
+        with language.in_language(code):
+            title = _("This result can't be read")
+            shown = Markup("<h1>%s</h1>\n<p>%s</p>") % (title, reason)
+            write_page(folder, shown, outputs=outputs, title=title)
