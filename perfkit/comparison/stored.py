@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, judgement
 from perfkit.comparison.keys import Differences, Value
 from perfkit.comparison.text import as_text
+from perfkit.config import ModelName
 from perfkit.models.model import Unit
 from perfkit.results.schema import Failure, Stored
 from perfkit.results.store import (
@@ -166,7 +167,7 @@ class InterleavedComparison(Stored):
     schema_version: Literal[4] = SCHEMA_VERSION
     created: str
     command: str
-    model: str
+    model: ModelName
     named: list[str]
     repeats: int
     level: Level
