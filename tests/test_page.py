@@ -235,6 +235,30 @@ def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
         write_measurement(measurement)
 
 
+MARKDOWN = {
+    "## Speed & memory <1 GB": ">Speed &amp; memory &lt;1 GB</h2>",
+    "First `a < b && c`.": "<p>First <code>a &lt; b &amp;&amp; c</code>.</p>",
+    "> quoted": "<blockquote>\n<p>quoted</p>\n</blockquote>",
+    "See [raw](repeats/1/rank0.jsonl).": 'See <a href="repeats/1/rank0.jsonl">raw</a>.',
+    "## Part\n[there](#Part)": '<h2 id="Part">Part<',
+    "A <b onclick=x>bold</b> word<script>x</script>.": "<p>A <b>bold</b> word.</p>",
+    "[a](java&#115;cript:x) <a href=' JavaScript:x'>b</a>": "<p><a>a</a> <a>b</a></p>",
+    "An <img src=x onerror=alert(1) alt=x>.": '<p>An <img src="x" alt="x">.</p>',
+    "So<scr<script></script>ipt>alert(1)</script>": "<p>So&lt;script&gt;alert(1)</p>",
+    "## <script>alert(1)</script>": ">&lt;script&gt;alert(1)&lt;/script&gt;</h2>",
+}
+"""Markdown of a user's cells -> part of the page."""
+
+
+def test_markdown_of_users_is_shown_as_written_without_scripts(tmp_path):
+    measurement, executed = stored(tmp_path / "m"), tmp_path / "executed.ipynb"
+    cells = [*map(nbformat.v4.new_markdown_cell, MARKDOWN)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), executed)
+    write_measurement(measurement, executed=executed)
+    text = measurement.page_file.read_text()
+    assert [shown for shown in MARKDOWN.values() if shown not in text] == []
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
