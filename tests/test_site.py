@@ -605,7 +605,7 @@ def test_pages_fit_every_width_in_light_and_dark(outputs, open_page, page, langu
     body = "getComputedStyle(document.body)"
     page = page.replace("with-steps", with_steps(outputs).name)
     tab = open_page(outputs / file_name(page, language))
-    for scheme, width in product(("light", "dark"), (390, 800, 1440)):
+    for scheme, width in product(("light", "dark"), (390, 800, 1130, 1440)):
         tab.emulate_media(color_scheme=scheme)
         tab.set_viewport_size({"width": width, "height": 800})
         assert not tab.evaluate(sideways), (scheme, width)
