@@ -22,6 +22,7 @@ from made import keep, measured
 from test_driver import faked
 
 import perfkit
+from perfkit import report
 from perfkit.comparison.interleaved import (
     Live,
     disagreements,
@@ -492,6 +493,16 @@ def changed(folder, paths, value):
     for *path, last in paths:
         reduce(getitem, path, content)[last] = value
     (folder / FILE).write_text(json.dumps(content))
+
+
+def test_settings_agree_only_if_they_do_in_every_pair(tmp_path):
+    sides = [made(tmp_path, [10.0]), made(tmp_path, [10.0], "b", 10)]
+    sides.append(made(tmp_path, [10.0], "c", 20, seed=1, accumulate=2))
+    found = judged(*sides, variants=SEEDS | {"accumulate=2": {"accumulate": 2}})
+    write_comparison(tmp_path / "comparisons" / "three", found)
+    text = report.comparison_pairs(tmp_path / "comparisons" / "three").html
+    settings = re.findall("<code>(.*?)</code>", text.partition("Settings that agree")[2])
+    assert "model" in settings and not {"seed", "accumulate"} & {*settings}
 
 
 @pytest.mark.parametrize(
