@@ -208,6 +208,11 @@ def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
     assert "N = 123,568,128 weights of matrix products" in text and "T = 1024 tokens" in text
 
 
+def test_the_method_on_a_gpu_is_told_in_separate_sentences(tmp_path):
+    text = report.method(keep(tmp_path / "m", measured([1.0], device="gpu", gpus=1))).html
+    assert "<li>" in text and not re.search(r"\w\.[A-Z]", text)
+
+
 def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
     measurement = stored(tmp_path / "outputs" / "m")
     executed = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4)
