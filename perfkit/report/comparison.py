@@ -81,7 +81,7 @@ _history = partial(render, "history")
 def history_overview(summary: Summary) -> Section:
     """The series that regressed, and a table of all series: newest throughput, ratio to the
     previous measurement, last change of level."""
-    return _history("overview", summary.history, RECENT)
+    return _history("overview", summary.history, RECENT, words)
 
 
 def history_series(summary: Summary) -> Section:
@@ -92,7 +92,8 @@ def history_series(summary: Summary) -> Section:
         points = folded(_("All measurements"), _history("points", series, summary.outputs))
         section += _history("series", series) + picture(chart(series), series.name)
         section += _history("changes", series, summary.outputs) + points
-    return section + _history("more", len(ordered) - MOST_CHARTS)
+    rest = len(ordered) - MOST_CHARTS
+    return section + render("summary", "more", rest, _("in the table above"))
 
 
 def chart(series: Series) -> Figure:
