@@ -1,17 +1,20 @@
 """The summary: rows and tables, the leading framework, and the charts."""
 
 import re
+import shutil
 from itertools import pairwise
 
 import nbformat
 import pandas as pd
 import pytest
+import seaborn
 from bs4 import BeautifulSoup
 from filelock import FileLock
 from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 from test_diagnosis import made as diagnosis
 
+import perfkit
 from perfkit.comparison.interleaved import Live, judge_interleaved
 from perfkit.comparison.stored import write_comparison
 from perfkit.config import ROOT
@@ -549,6 +552,16 @@ def test_the_explore_notebook_without_measurements_names_the_command(monkeypatch
     (source,) = [cell.source for cell in cells if "perfkit.load(" in cell.source]
     with pytest.raises(AssertionError, match="perfkit run resnet50"):
         exec(source, {"outputs_dir": "outputs"})
+
+
+def test_the_explore_notebook_says_that_there_are_no_raw_steps(tmp_path, capsys):
+    outputs = write_all(tmp_path, measured([1.0]))
+    one = perfkit.load(outputs).assign(panel="", name="")
+    shutil.rmtree(outputs / one["folder"][0] / "repeats")
+    cells = nbformat.read(ROOT / "notebooks" / "explore.ipynb", 4).cells
+    (source,) = [cell.source for cell in cells if "load_steps(" in cell.source]
+    exec(source, {"perfkit": perfkit, "seaborn": seaborn, "chosen": one, "folder": outputs})
+    assert capsys.readouterr().out == "No raw steps: imported, or not on this machine\n"
 
 
 # All sections.
