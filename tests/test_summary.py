@@ -250,6 +250,7 @@ def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
     ("change", "words"),
     [
         ({"facts": {"cpu": "Xeon"}}, "Xeon"),
+        ({"device": "npu", "gpus": 1}, "NPU · "),
         ({"facts": {"driver": "550"}}, "driver 550"),
         ({"facts": {"memory": "8 GiB"}}, "memory 8 GiB"),
         ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),

@@ -113,6 +113,8 @@ def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
                 named = f"{names[key]} {values}" if key in names else ""
                 words[key] = named or column_value(key, values)
         caption = [words.pop(key) for key in (device, *names, "imported") if key in words]
+        if row["device"] not in ("cpu", "gpu"):
+            caption.insert(0, row["device"].upper())
         caption.append(_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % row)
         yield " · ".join(caption), " · ".join(words.values()), rows
 
