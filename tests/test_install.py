@@ -20,7 +20,7 @@ from perfkit.request.checks import OF_INPUT, PIP_NAMES, WORKER
 
 def would_run(target, *settings, **variables):
     """Return the commands of a make target on a fresh machine."""
-    command = ["make", "--dry-run", "--always-make", target, *settings]
+    command = ["make", "--no-print-directory", "--dry-run", "--always-make", target, *settings]
     environment = os.environ | variables
     output = subprocess.check_output(command, cwd=ROOT, text=True, env=environment)
     return output.replace("\\\n", " ").splitlines()
