@@ -150,7 +150,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
 
     monkeypatch.setattr("perfkit.analysis.steady.is_warmed_up", is_warmed_up)
     found = measure(
-        input="synthetic", processes=2, warmup_steps="auto", warmup_limit=7, measured_steps=60
+        input="synthetic", processes=2, warmup_steps="auto", warmup_limit=7, measured_steps=20
     )
     (repeat,) = found.result.complete_repeats
     assert (repeat.warmup.steps, repeat.warmup.ended_by) == (7, "steps")
