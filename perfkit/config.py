@@ -36,17 +36,17 @@ LocalFolder = Annotated[str, Field(min_length=1), AfterValidator(_local)]
 
 def resolved_path(path: str) -> Path:
     """A parameter's path as an absolute path without links; relative paths start at ROOT."""
-    return Path(os.path.realpath(ROOT / _expanded(path)))
+    return Path(os.path.realpath(ROOT / expanded(path)))
 
 
 def interpreter_path(python: str | None) -> str:
     """The workers' interpreter as an absolute path; links stay, which locate environments."""
-    return str(ROOT / _expanded(python)) if python else sys.executable
+    return str(ROOT / expanded(python)) if python else sys.executable
 
 
 def typed_path(path: str) -> str:
     """Convert a path or URL typed in the working directory to a parameter's value."""
-    return path if URL.match(path) else portable_path(str(_expanded(path).absolute()))
+    return path if URL.match(path) else portable_path(str(expanded(path).absolute()))
 
 
 def portable_path(path: str) -> str:
@@ -57,7 +57,7 @@ def portable_path(path: str) -> str:
     return short if same else path
 
 
-def _expanded(path: str) -> Path:
+def expanded(path: str) -> Path:
     """Expand `~`; `~name` of an unknown user is kept."""
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
@@ -65,7 +65,7 @@ def _expanded(path: str) -> Path:
 def portable(text: str) -> str:
     """`text` without user names, for publication: the checkout's path removed, home as `~`."""
     shorter = {f"{ROOT}/": ""}
-    home = _expanded("~")
+    home = expanded("~")
     shorter |= {str(home): "~", str(home.resolve()): "~"}
     for path, short in shorter.items():
         if path != "/":
@@ -459,7 +459,7 @@ def run_command(model: str, values: dict[str, Any]) -> list[str]:
     return ["perfkit", "run", model, *options]
 
 
-def absolute(values: dict[str, Any]) -> dict[str, Any]:
+def with_absolute_paths(values: dict[str, Any]) -> dict[str, Any]:
     """These parameters with absolute paths, for a command in any folder or container."""
     paths = {name: values.get(name) for name in select(is_path=True)}
     given = {n: p for n, p in paths.items() if isinstance(p, str) and p and not URL.match(p)}

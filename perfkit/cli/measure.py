@@ -9,7 +9,7 @@ import click
 
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, source_of
-from perfkit.config import absolute, portable, run_command, typed_path
+from perfkit.config import portable, run_command, typed_path, with_absolute_paths
 from perfkit.models import MODELS
 from perfkit.request import RequestError
 from perfkit.request.plan import plan
@@ -166,7 +166,9 @@ def doctor(model: str, values: options.Values) -> None:
         failed += [check.subject] if check.well is False else []
     if failed:
         options.fail(f"Not ready: resolve {', '.join(dict.fromkeys(failed))}.", 1)
-    click.echo(f"Ready. To measure: {shlex.join(run_command(model, absolute(values)))}")
+    click.echo(
+        f"Ready. To measure: {shlex.join(run_command(model, with_absolute_paths(values)))}"
+    )
 
 
 @options.command()

@@ -1,7 +1,6 @@
 """Reads a model's notebook and runs it through papermill."""
 
 import ast
-import os
 import re
 import signal
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from perfkit.cli.options import TOO_LITTLE_MEMORY
-from perfkit.config import ROOT, portable
+from perfkit.config import ROOT, expanded, portable
 from perfkit.models import MODELS
 from perfkit.request import RequestError
 
@@ -36,9 +35,7 @@ def source_of(model: str) -> Source:
     import nbformat
 
     suite_path = ROOT / "notebooks" / f"{model}.ipynb"
-    # Unlike Path.expanduser, this keeps `~name` of an unknown user.
-    own_path = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111
-    path = suite_path if model in MODELS else own_path
+    path = suite_path if model in MODELS else expanded(model).absolute()
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
         return Source(path, model, {}, {}, own=True)

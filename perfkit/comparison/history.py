@@ -1,7 +1,7 @@
 """Series: the measurements of one configuration over time, versions and labels, with their
 change points."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -52,6 +52,17 @@ class Change(Ratio):
     p_value: float
 
 
+def newest_drop(changes: Sequence[Change], threshold: float) -> Change | None:
+    """Return the newest drop that has not recovered: the newest level is lower than the level
+    before it by more than `threshold`."""
+    level = 1.0
+    for change in reversed(changes):
+        level *= change.ratio
+        if level < 1 - threshold:
+            return change
+    return None
+
+
 class Newest(Ratio):
     """The newest measurement compared with the previous one."""
 
@@ -78,14 +89,8 @@ class Series(Stored):
     regressed: bool
 
     def fall(self, threshold: float) -> Change | None:
-        """Return the newest drop that has not recovered: the newest level is lower than the
-        level before it by more than `threshold`."""
-        level = 1.0
-        for change in reversed(self.changes):
-            level *= change.ratio
-            if level < 1 - threshold:
-                return change
-        return None
+        """Return the newest drop by more than `threshold` that has not recovered."""
+        return newest_drop(self.changes, threshold)
 
     @property
     def levels(self) -> Iterator[tuple[int, int]]:
@@ -144,23 +149,22 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
     declared = [index for index, changed in enumerate(changes) if changed]
     found = segment(throughputs, declared, level)
     newest = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
-    series = Series(
+    changes_of_level = [
+        Change(start=point.start, **estimated(point.ratio), p_value=point.p_value)
+        for point in found.change_points
+    ]
+    drop = newest_drop(changes_of_level, threshold)
+    return Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
         points=[_point(row, changed) for row, changed in zip(rows, changes, strict=True)],
-        changes=[
-            Change(start=point.start, **estimated(point.ratio), p_value=point.p_value)
-            for point in found.change_points
-        ],
+        changes=changes_of_level,
         test_level=found.test_level,
         scatter_share=found.scatter,
         newest=Newest(**estimated(newest), verdict=verdict(newest, PREDECESSOR_LEVEL)),
-        regressed=False,
+        regressed=drop is not None and drop.start >= len(rows) - RECENT,
     )
-    fall = series.fall(threshold)
-    regressed = fall is not None and fall.start >= len(rows) - RECENT
-    return series.model_copy(update={"regressed": regressed})
 
 
 def _point(row: dict[str, Any], changes: Differences) -> Point:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import StrictUndefined, Template
 
-from perfkit.config import Config, absolute, run_command
+from perfkit.config import Config, run_command, with_absolute_paths
 from perfkit.driver.connection import SECRET
 from perfkit.request import RequestError
 from perfkit.request.plan import plan
@@ -54,7 +54,7 @@ def manifest(
     `image` has perfkit installed. The PersistentVolumeClaim `claim`, which all pods can mount
     at once, holds data and results below `mount`. Raises RequestError.
     """
-    values = absolute(values)
+    values = with_absolute_paths(values)
     config = _planned(model, values, mount)
     words = [config.model, config.precision, config.topology, f"b{config.batch_size}"]
     words += [config.label] if config.label else []

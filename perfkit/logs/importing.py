@@ -368,12 +368,10 @@ def _odd_batches(
     clock if it prints no times."""
     wanted = rated_samples(config, imported)
     whose = "all devices" if imported.rate_of == "all" else "a device"
-    for figure in figures:
+    # Rates may count waits apart from the step times or not.
+    for figure in figures if imported.reader != "apart" else ():
         samples = step_samples(figure.rows, by_clock=imported.basis == "clock")
-        # Rates may count waits apart from the step times or not.
-        if samples is None or imported.reader == "apart":
-            continue
-        if abs(samples / wanted - 1) > ODD_BATCH:
+        if samples is not None and abs(samples / wanted - 1) > ODD_BATCH:
             yield (
                 f"batch_size: rate x time in {_file(figure.log)} makes {samples:.4g} samples "
                 f"per step of {whose}; batch_size, accumulate and topology make {wanted}"

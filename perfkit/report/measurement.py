@@ -92,9 +92,6 @@ def _canvas() -> tuple[Figure, Axes]:
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.grid(visible=False, axis="x")
         figure.subplots_adjust(**MARGINS)
-        # Otherwise each drawing measures all tick labels to place these.
-        axes.xaxis.set_label_coords(0.5, -0.12)
-        axes.yaxis.set_label_coords(-0.055, 0.5)
     return figure, axes
 
 

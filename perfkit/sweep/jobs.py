@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import ROOT, absolute, run_command
+from perfkit.config import ROOT, run_command, with_absolute_paths
 from perfkit.driver.measure import measurement_folder
 from perfkit.inputs.samples import SAMPLE_DATA
 from perfkit.models import MODELS
@@ -46,7 +46,7 @@ class Job:
     @property
     def command(self) -> str:
         """The command that measures only this job."""
-        return shlex.join(run_command(self.model, absolute(self.parameters)))
+        return shlex.join(run_command(self.model, with_absolute_paths(self.parameters)))
 
     @property
     def sample_file(self) -> Path | None:
