@@ -25,7 +25,7 @@ from perfkit.statistics import Interval, median, median_interval, share_interval
 TESTS = str(ROOT / "tests")
 SAMPLES = Path(os.environ.get("SAMPLES", ROOT / "data" / "samples"))
 VARIABLES = {"PAIRS": "10", "SIZES": "100 1000 10000", "COUNTS": "20"}
-VARIABLES |= {"MEASUREMENTS": "1000", "PIXELS": "224"}
+VARIABLES |= {"MEASUREMENTS": "100 1000", "PIXELS": "224"}
 """Environment variables that set the length of figures, and their defaults."""
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from measuring import planted
 from runner import PAIRS, TESTS, counts, of_values
 
-from perfkit.results.outputs import SETTLED_NS, Checked
-
 sys.path.insert(0, TESTS)
 import fake_trainer
 from made import write_many
@@ -32,48 +30,49 @@ print(time.perf_counter() - start, peak)
 
 
 def merging():
-    """Time and memory from stored measurements of 7 repeats to the summary's tables: at first,
-    when all raw files are read, and later, when none has changed. The time excludes interpreter
-    start and imports."""
+    """Time and memory from stored measurements of 7 repeats to the summary's tables. The time
+    excludes interpreter start and imports."""
     numbers = []
     for size in SIZES:
         with tempfile.TemporaryDirectory() as outputs:
             write_many(outputs, size, raw=False)
-            time.sleep(SETTLED_NS / 1e9)
-            merged = [_floats(MERGE, outputs) for _run in range(1 + min(PAIRS, 5))]
-            Checked(outputs).file.unlink(missing_ok=True)
-        for when, runs in (("first", merged[:1]), ("unchanged", merged[1:])):
-            seconds, mebibytes = zip(*runs, strict=True)
-            name = f"{size:,} measurements, {when}"
-            numbers.append(of_values(name, seconds, "s"))
-            numbers.append(of_values(f"{name}, memory", mebibytes, "MiB"))
+            merged = [_floats(MERGE, outputs) for _run in range(min(PAIRS, 5))]
+        seconds, mebibytes = zip(*merged, strict=True)
+        name = f"{size:,} measurements"
+        numbers.append(of_values(name, seconds, "s"))
+        numbers.append(of_values(f"{name}, memory", mebibytes, "MiB"))
     return numbers
 
 
 SITE = """
-import pathlib, sys, time
+import pathlib, resource, sys, time
 from perfkit.report.site import write_site
-start, done = time.perf_counter(), []
-write_site(pathlib.Path(sys.argv[1]), lambda _part: done.append(time.perf_counter() - start))
-print(done[int(sys.argv[2]) - 1], time.perf_counter() - start)
+start = time.perf_counter()
+write_site(pathlib.Path(sys.argv[1]), lambda _part: None)
+seconds = time.perf_counter() - start
+whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+peaks = [resource.getrusage(who).ru_maxrss / 1024 for who in whose]
+print(seconds, *peaks)
 """
 
 
 def site():
-    """Time for a site of measurements, each of 7 repeats of 120 steps on 1 to 4 ranks, and for
-    each measurement's page in two languages, with a process per core. Numbers are derived from
-    the raw files again; imports are excluded."""
-    count = MEASUREMENTS[0]
-    with tempfile.TemporaryDirectory() as outputs:
-        write_many(outputs, count)
-        pages, all_of_it = _floats(SITE, outputs, str(count))
-        size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
-        Checked(outputs).file.unlink(missing_ok=True)
-    return [
-        of_values("each measurement's page", [pages / count], "s"),
-        of_values(f"the site of {count:,} measurements", [all_of_it], "s"),
-        of_values("its pages", [size / 2**20], "MiB"),
-    ]
+    """Time and memory for a site of measurements, each of 7 repeats of 120 steps on 1 to 4
+    ranks, with a process per core. Every measurement's numbers are derived from its raw files
+    again. Memory is that of the main process and of its largest child; imports are excluded
+    from the main process's time only."""
+    numbers = []
+    for count in MEASUREMENTS:
+        with tempfile.TemporaryDirectory() as outputs:
+            write_many(outputs, count)
+            seconds, main, child = _floats(SITE, outputs)
+            size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
+        name = f"the site of {count:,} measurements"
+        numbers.append(of_values(name, [seconds], "s"))
+        numbers.append(of_values(f"{name}, main process's memory", [main], "MiB"))
+        numbers.append(of_values(f"{name}, largest child's memory", [child], "MiB"))
+        numbers.append(of_values(f"{name}, its pages", [size / 2**20], "MiB"))
+    return numbers
 
 
 def sweep():

@@ -26,7 +26,6 @@ from perfkit.text.language import file_name
 
 pytest_plugins = ["accelerator.fake", "log_writers", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
-os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "home")
 for variable in ("SLURM_JOB_NUM_NODES", "SLURMD_NODENAME"):  # also within a Slurm allocation
     os.environ.pop(variable, None)
 # Waiting PyTorch and Paddle threads would otherwise spin on cores that parallel tests need.

@@ -19,7 +19,7 @@ from perfkit.comparison.history import history
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.results.outputs import load
-from perfkit.results.store import read_result
+from perfkit.results.store import RESULT, read_result
 from perfkit.statistics import ratio_interval
 
 
@@ -214,6 +214,18 @@ def test_an_unreadable_result_is_named(tmp_path):
     done = run(outputs)
     assert done.exit_code == 0
     assert "left out: broken" in done.stderr and "1 series" in done.stdout
+
+
+def test_a_result_contradicting_its_raw_files_is_not_judged(tmp_path):
+    outputs = write_all(tmp_path / "outputs", *series([100, 100, 100, 90]))
+    newest = max(outputs.iterdir(), key=lambda folder: read_result(folder / RESULT).created)
+    (newest / "repeats" / "1" / "rank0.jsonl").write_text("")
+    done = run(outputs, "--check")
+    assert f"left out: {newest.name}: contradicts its raw files" in done.stderr
+    assert (done.exit_code, "1 series" in done.stdout) == (0, True)
+    summary = Summary.read(outputs, check=True)
+    (only,) = summary.history.series
+    assert (len(only.points), only.regressed) == (3, False)
 
 
 def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path, monkeypatch):

@@ -4,18 +4,17 @@ import errno
 import json
 import os
 import shutil
-import time
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
-import pandas as pd
 import pytest
 from made import FACTS, keep, made_result, measured, stored, write_all
 
 import perfkit
 from perfkit.config import resolved_path
 from perfkit.messages import Message
-from perfkit.results import outputs
 from perfkit.results.schema import Failure, FailureCode
 from perfkit.results.store import (
     MOST_BYTES,
@@ -29,7 +28,6 @@ from perfkit.results.store import (
     write_atomically,
     write_result,
 )
-from perfkit.results.summarize import check_against_raw
 from perfkit.text import messages
 from perfkit.text.messages import sentence
 
@@ -223,14 +221,17 @@ def test_load_skips_unreadable_files_and_names_them(tmp_path):
     assert f"{broken.folder.name}/result.json" in reason
 
 
-def test_load_skips_results_that_contradict_their_raw_files(tmp_path):
+def test_only_a_checking_load_leaves_out_results_that_contradict_their_raw_files(tmp_path):
     good, other, changed = [keep(tmp_path / name, made_result()) for name in "abc"]
     path = changed.result_file
     path.write_text(path.read_text().replace('"cpu_tuning": true', '"cpu_tuning": false'))
     path = other.rank_file(1, 0)
     path.write_text(path.read_text().replace('"data_wait_seconds": 0.0', '"a": 0', 1))
     path.with_name(os.fsdecode(b"\xff.jsonl")).touch()
-    frame = perfkit.load(tmp_path)
+    unchecked = perfkit.load(tmp_path)
+    assert list(unchecked["id"]) == [found.folder.name for found in (good, other, changed)]
+    assert unchecked.attrs["unreadable"] == []
+    frame = perfkit.load(tmp_path, check=True)
     assert list(frame["id"]) == [good.folder.name]
     assert frame.attrs["unreadable"] == [
         f"{other.folder.name}: contradicts its raw files: "
@@ -240,113 +241,28 @@ def test_load_skips_results_that_contradict_their_raw_files(tmp_path):
     ]
 
 
-@pytest.fixture
-def checks(monkeypatch):
-    """The folders' names whose raw files were read, with every check remembered at once."""
-    names = []
+PUBLISH_ONE = """
+import sys
+from perfkit.report import publish
+from perfkit.results.store import Measurement
 
-    def check(measurement):
-        names.append(measurement.folder.name)
-        return check_against_raw(measurement)
-
-    monkeypatch.setattr(outputs, "check_against_raw", check)
-    monkeypatch.setattr(outputs, "SETTLED_NS", -(10**12))
-    return names
-
-
-def test_raw_files_are_read_again_only_after_a_change(tmp_path, checks):
-    kept = [stored(tmp_path / name) for name in "abc"]
-    names = [measurement.folder.name for measurement in kept]
-    first = perfkit.load(tmp_path)
-    assert checks == names
-    pd.testing.assert_frame_equal(perfkit.load(tmp_path), first)
-    assert [*perfkit.load(tmp_path)["repeat_throughputs"]] == [pytest.approx((4.1, 4.2))] * 3
-    assert [m.folder.name for m in outputs.measurements(tmp_path, [])] == names == checks
-    kept[1].telemetry_file(2).write_text("")
-    assert [*perfkit.load(tmp_path)["folder"]] == [names[0], names[2]]
-    assert checks == [*names, names[1]]
-    # The page of the first one found a contradiction, which no time of change shows.
-    seen = outputs.Checked(tmp_path)
-    seen.problems[names[0]] = ["repeat 1: rank0.jsonl: changed since (SHA-256)"]
-    assert [*seen.frame()["folder"]] == [names[2]]
+opened = set()
+def note(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(".jsonl"):
+        opened.add(arguments[0])
+sys.addaudithook(note)
+publish(Measurement.read(sys.argv[1]))
+print(*sorted(opened), sep="\\n")
+"""
 
 
-CHANGES = ["raw", "result", "page", "added", "removed", "replaced", "linked folder"]
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_any_changed_file_of_a_measurement_is_seen(tmp_path, checks, change):
-    """Even if its size and its time of modification are the same."""
-    measurement = stored(tmp_path / "a")
-    perfkit.load(tmp_path)
-    path = measurement.rank_file(1, 0)
-    if change == "result":
-        path = measurement.result_file
-    before, content = path.stat(), path.read_bytes()
-    if change == "added":
-        path.with_name("rank9.jsonl").touch()
-    elif change == "page":
-        measurement.page_file.touch()
-    elif change == "removed":
-        path.unlink()
-    elif change in ("replaced", "linked folder"):
-        moved = path if change == "replaced" else path.parent
-        moved.rename(tmp_path / "moved")
-        moved.symlink_to(tmp_path / "moved")
-    else:
-        path.write_bytes(content.replace(b"4", b"5", 1))
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    frame = perfkit.load(tmp_path)
-    assert frame.empty is (change != "page")
-    assert change != "page" or len(checks) == 1
-
-
-@pytest.mark.parametrize(
-    "cause", ["recent change", "no cache folder", "no home", "edited code", "odd name"]
-)
-def test_what_cannot_be_remembered_is_checked_again(tmp_path, checks, monkeypatch, cause):
-    """The clock of a file system may not tell two changes in short succession apart; code that
-    was edited since its import is not what checks."""
-    folder = stored(tmp_path / "a").folder
-    if cause == "recent change":
-        monkeypatch.setattr(outputs, "SETTLED_NS", 2 * 10**9)
-    elif cause == "no cache folder":
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    elif cause == "no home":
-        monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-        monkeypatch.setenv("HOME", "~")
-    elif cause == "edited code":
-        monkeypatch.setattr(outputs, "code_digest", lambda: "other")
-    else:
-        (folder / "repeats" / os.fsdecode(b"\xff")).touch()
-    for _load in range(2):
-        assert len(perfkit.load(tmp_path)) == 1
-    assert checks == [folder.name] * 2
-
-
-def test_a_damaged_memory_or_that_of_other_code_is_ignored(tmp_path, checks, monkeypatch):
-    stored(tmp_path / "a")
-    first, path = perfkit.load(tmp_path), outputs.Checked(tmp_path).file
-    whole = path.read_bytes()
-    for damaged in (whole.replace(b"4.1", b"9.1"), whole[:-1], b"", b"\xff\n{}", whole[:64]):
-        path.write_bytes(damaged)
-        pd.testing.assert_frame_equal(perfkit.load(tmp_path), first)
-    monkeypatch.setattr(outputs, "CODE", "other")
-    perfkit.load(tmp_path)
-    assert len(checks) == 7
-
-
-def test_memories_are_deleted_after_30_days(tmp_path, checks, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    stored(tmp_path / "a" / "m")
-    perfkit.load(tmp_path / "a")
-    old = outputs.Checked(tmp_path / "a").file
-    for days in (29, 31):
-        os.utime(old, (0, time.time() - days * 86400))
-        stored(tmp_path / "b" / str(days))
-        perfkit.load(tmp_path / "b")
-        assert old.exists() is (days == 29)
+@pytest.mark.usefixtures("processes")
+def test_publishing_one_measurement_reads_no_other_raw_file(tmp_path):
+    one, *_others = [stored(tmp_path / f"m{number}") for number in range(10)]
+    command = [sys.executable, "-c", PUBLISH_ONE, str(one.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(path) for path in one.raw_files()]
+    assert len(json.loads((tmp_path / "results.json").read_text())) == 10
 
 
 def test_load_has_every_parameter_fact_and_throughput(tmp_path):
@@ -434,7 +350,7 @@ def test_only_regular_files_are_read(tmp_path, kind):
     expected = why.get(kind, "a link, which is not followed")
     with pytest.raises(ResultError, match=expected):
         read_result(shown.result_file)
-    frame = perfkit.load(tmp_path)
+    frame = perfkit.load(tmp_path, check=True)
     assert frame.empty
     assert all(expected in reason for reason in frame.attrs["unreadable"])
     assert len(frame.attrs["unreadable"]) == 2

@@ -146,7 +146,7 @@ def test_an_interrupted_site_has_no_empty_page_and_marks_the_old_summary(tmp_pat
     def interrupted(*_found):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(site.Summary, "read", interrupted)
+    monkeypatch.setattr(site.Summary, "of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_site(tmp_path, lambda _part: None)
     assert (folder / "report.zh.html").exists()
@@ -338,6 +338,30 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
     assert "not JSON" in (tmp_path / "cut" / "report.html").read_text()
     text = unescape(unread.page_file.read_text())
     assert "The raw steps can't be read:" in text and "repeats/1/rank0.jsonl:1:" in text
+
+
+@pytest.mark.usefixtures("without_published_charts")
+def test_a_result_contradicting_its_raw_files_is_never_shown_as_fine(tmp_path):
+    """At the top of its page, in the index of the site, and after a later publication."""
+    changed, good = (stored(tmp_path / name) for name in ("changed", "good"))
+    path = changed.rank_file(1, 0)
+    path.write_text(
+        path.read_text().replace('"data_wait_seconds": 0.1', '"data_wait_seconds": 0.2')
+    )
+    write_site(tmp_path, lambda _part: None)
+    page = BeautifulSoup(changed.page_file.read_text(), "html.parser")
+    headline = page.select_one(".tiles")
+    assert "contradicts its raw files" in headline.find_previous("p").get_text()
+    assert "■ 1 warning" in headline.get_text() or "■ 2 warnings" in headline.get_text()
+    index = (tmp_path / "index.html").read_text()
+    assert [*warned(index)] == [good.folder.name]
+    assert f"{changed.folder.name}: contradicts its raw files: repeat 1" in index
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert [record["id"] for record in records] == [good.folder.name]
+    # The tables come from result.json alone, the warning from the page made above.
+    report.publish(good)
+    (shown, *_title) = warned((tmp_path / "index.html").read_text())[changed.folder.name]
+    assert shown.startswith("■ error raw_files_differ")
 
 
 HEADERS = {

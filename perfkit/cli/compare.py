@@ -129,7 +129,7 @@ def history(
 
     frames = []
     for folder in outputs or ["outputs"]:
-        frame = options.load(typed_path(folder) if outputs else folder)
+        frame = options.load_checked(typed_path(folder) if outputs else folder)
         if len(outputs) > 1:
             frame["folder"] = f"{folder.rstrip('/')}/" + frame["folder"]
         frames.append(frame)

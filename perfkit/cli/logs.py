@@ -220,7 +220,7 @@ def _export_series(outputs: Path, folder: Path) -> None:
     from perfkit.logs.export import otava_files
     from perfkit.results.store import make_folder, write_atomically
 
-    found = history(options.load(outputs))
+    found = history(options.load_checked(outputs))
     make_folder(folder)
     for name, text in otava_files(found).items():
         write_atomically(folder / name, text)

@@ -109,14 +109,14 @@ def fail(problem: object, status: int) -> NoReturn:
     raise SystemExit(status)
 
 
-def load(outputs: str | Path) -> "pd.DataFrame":
-    """Return the measurements under `outputs`, and print why files were left out. Raises
-    RequestError if there is no such folder."""
+def load_checked(outputs: str | Path) -> "pd.DataFrame":
+    """Return the measurements under `outputs` that agree with their raw files, and print why
+    others were left out. Raises RequestError if there is no such folder."""
     from perfkit.results.outputs import load
     from perfkit.results.store import ResultError
 
     try:
-        frame = load(outputs)
+        frame = load(outputs, check=True)
     except ResultError as error:
         problem = f"OUTPUTS: {error}; measure first: perfkit run resnet50"
         raise RequestError([problem]) from None

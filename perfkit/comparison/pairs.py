@@ -35,7 +35,7 @@ from perfkit.models.model import Unit
 from perfkit.reference import RUNS, SHAPES, Cell, cells_of, matches, published
 from perfkit.request import RequestError, suggest
 from perfkit.results.frames import row_of, row_order
-from perfkit.results.outputs import measurements
+from perfkit.results.outputs import agreeing, measurements
 from perfkit.results.store import Measurement, ResultError, Store, read_result
 from perfkit.results.summarize import check_against_raw
 from perfkit.statistics import Estimate, median_estimate
@@ -96,7 +96,7 @@ def source(name: str, outputs: str | Path) -> Source:
             raise ComparisonError([f"{file}: contradicts its raw files", *wrong])
         return Source(name, "result", [found])
     if path.is_dir():
-        several = list(measurements(path, left_out))
+        several = list(agreeing(measurements(path, left_out), left_out))
         if not several:
             raise ComparisonError([f"no readable measurement in {path}", *left_out])
         return Source(name, "folder", several, left_out=left_out)
@@ -115,13 +115,16 @@ def _labelled(label: str, outputs: str | Path, before: list[str]) -> Source:
         every = list(measurements(outputs, left_out))
     except ResultError as error:
         raise ComparisonError([*before, f"no label {label!r}: {error}"]) from None
-    found = [measurement for measurement in every if measurement.result.config.label == label]
-    if not found:
+    labelled = [found for found in every if found.result.config.label == label]
+    if not labelled:
         known = sorted({measurement.result.config.label for measurement in every} - {""})
         problem = f"no label {label!r} under {resolved_path(str(outputs))}, which has "
         problem += f"{', '.join(known) or 'none'}{suggest(label, known)}"
         raise ComparisonError([*before, problem, *left_out])
-    return Source(f"{LABEL}{label}", "label", found, left_out=left_out)
+    compared = list(agreeing(labelled, left_out))
+    if not compared:
+        raise ComparisonError([*before, f"no measurement to compare of {label!r}", *left_out])
+    return Source(f"{LABEL}{label}", "label", compared, left_out=left_out)
 
 
 SHOWN = 5

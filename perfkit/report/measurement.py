@@ -196,6 +196,7 @@ def headline(measurement: Measurement) -> Section:
         "headline",
         result,
         warnings=found.warnings,
+        problems=found.disagreements,
         checked=checked_aspects(result, found.profiles),
         diagnosis=diagnosis,
         diagnose=diagnose_command(result),

@@ -2,7 +2,7 @@
 their index, results.csv and results.json."""
 
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +22,7 @@ from perfkit.report.measurement import diagnosed, outcome, read_steps, write_mea
 from perfkit.report.section import Section, markup
 from perfkit.report.summary import Summary, read_all
 from perfkit.results.frames import records
-from perfkit.results.outputs import Checked, load
+from perfkit.results.outputs import contradiction, load
 from perfkit.results.store import (
     NOTEBOOK,
     RESULT,
@@ -57,22 +57,31 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     planned = [folder for _kind, folder in jobs] + [outputs / name for name in SUMMARY_PAGES]
     workers = usable_cores()
     broken: list[str] = []
-    checked = Checked(outputs)
+    contradicting: dict[str, list[str]] = {}
     found = (planned, diagnosed(outputs))
     with ProcessPoolExecutor(workers, initializer=_begin, initargs=found) as pool:
         write_one = partial(_write_one, outputs)
         for reasons, problems in pool.map(write_one, *zip(*jobs, strict=True)):
             broken += reasons
-            checked.problems |= problems
+            contradicting |= problems
             progress(1)
-        frame = checked.frame()
+        frame = _without(load(outputs), contradicting)
         write_tables(outputs, frame)
-        summary = Summary.read(outputs, frame)
+        summary = Summary.of(outputs, frame)
         summary.unreadable.extend(broken)
         for _page in pool.map(partial(write_summary, summary), LANGUAGES):
             progress(1)
     left_out = dict.fromkeys([*summary.unreadable, *_stored(outputs)[1]])
     return write_index(outputs, broken, frame), [*left_out]
+
+
+def _without(frame: pd.DataFrame, contradicting: Mapping[str, list[str]]) -> pd.DataFrame:
+    """Return the frame of `load` without the measurements in the folders of these names, whose
+    raw files have these problems."""
+    agreeing = frame[~frame["folder"].isin([*contradicting])]
+    reasons = [contradiction(name, problems) for name, problems in contradicting.items()]
+    agreeing.attrs["unreadable"] = [*frame.attrs["unreadable"], *reasons]
+    return agreeing
 
 
 def _begin(planned: list[Path], diagnosed: dict[str, list[str]]) -> None:
@@ -95,15 +104,16 @@ def _jobs(outputs: Path) -> list[tuple[str, Path]]:
 
 def _write_one(
     outputs: Path, kind: str, folder: Path
-) -> tuple[list[str], dict[str, list[str] | None]]:
+) -> tuple[list[str], dict[str, list[str]]]:
     """Write the page of the result in `folder`; if the result can't be read, the page gives the
-    reason. Return other reasons for a missing page, and for a measurement, by folder name, its
-    disagreements with the raw files."""
+    reason. Return other reasons for a missing page, and for a measurement that contradicts its
+    raw files, by folder name, how."""
     try:
         if kind == "measurement":
             measurement = Measurement.read(folder)
             write_measurement(measurement)
-            return [], {folder.name: read_steps(measurement).checks.disagreements}
+            problems = read_steps(measurement).checks.disagreements
+            return [], {folder.name: problems} if problems else {}
         for language in LANGUAGES:
             _write(kind, folder, language)
     except ResultError as error:

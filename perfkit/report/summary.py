@@ -60,11 +60,16 @@ class Summary:
     unreadable: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, outputs: str | Path, known: pd.DataFrame | None = None) -> "Summary":
-        """Read all results under `outputs`; `known` replaces reading the measurements. Relative
-        paths start at the checkout. Raises ResultError if the folder does not exist."""
+    def read(cls, outputs: str | Path, *, check: bool = False) -> "Summary":
+        """Read all results under `outputs`, and with `check` all raw files: results that
+        contradict these are left out. Relative paths start at the checkout. Raises ResultError
+        if the folder does not exist."""
+        return cls.of(outputs, load(outputs, check=check))
+
+    @classmethod
+    def of(cls, outputs: str | Path, frame: pd.DataFrame) -> "Summary":
+        """Read the other results under `outputs`; `frame` has the measurements."""
         place = config.resolved_path(str(outputs))
-        frame = load(outputs) if known is None else known
         unreadable = [*frame.attrs["unreadable"]]
         folders = stored.comparison_folders(place)
         comparisons = read_all(folders, stored.read_comparison, place, unreadable)
