@@ -21,7 +21,6 @@ from pathlib import Path
 import perfkit
 from perfkit.comparison.history import history
 from perfkit.config import ROOT
-from perfkit.logs.export import EXPORTERS, export
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_index, write_tables
 from perfkit.results.frames import load_steps
@@ -96,10 +95,8 @@ def judge(folder, base, chance):
         refusable(lambda pair=pair: str(perfkit.compare(*pair, across=["cpu"])))
     measurement = refusable(lambda: Measurement.read(folder))
     refusable(lambda: load_steps(folder))
-    if measurement:
-        refusable(lambda: export(measurement, chance.choice([*EXPORTERS])))
-        if chance.random() < PAGES_SHARE:
-            write_measurement(measurement)
+    if measurement and chance.random() < PAGES_SHARE:
+        write_measurement(measurement)
 
 
 def refusable(call):

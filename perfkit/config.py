@@ -87,7 +87,7 @@ class About:
     name in comparisons, if different; `follows`: the parameter along with which it may differ.
     `only`: parameter, `sample` of the model or `accelerated` -> the values with which it has an
     effect. `in_log`: whether importing a log requires it. `verified`: whether `perfkit verify`
-    accepts it. `private`: whether exports omit it. `is_path`: whether it is a path.
+    accepts it. `is_path`: whether it is a path.
     """
 
     unset: str | None = None
@@ -99,7 +99,6 @@ class About:
     only: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     in_log: bool = False
     verified: bool = False
-    private: bool = False
     is_path: bool = False
 
     def is_for(self, name: str, value: Any) -> bool:
@@ -191,7 +190,7 @@ class Config(BaseModel):
     hosts: Annotated[
         str | None,
         Field(pattern=HOSTS),
-        About(compared="show", private=True, only={"launcher": ("mpirun", "manual")}),
+        About(compared="show", only={"launcher": ("mpirun", "manual")}),
     ] = None
     """nodes' names or addresses, comma-separated, the driver's first; for mpirun and manual"""
     port: Annotated[int | None, Field(ge=1024, le=65534), RUN] = None

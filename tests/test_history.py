@@ -7,10 +7,8 @@ from functools import partial
 from itertools import chain
 from random import Random
 
-import pandas as pd
 import pytest
 import simulations
-import yaml
 from conftest import cli
 from made import forget_repeats, measured, write_all
 
@@ -156,20 +154,6 @@ def test_check_exits_with_1_for_a_regression(tmp_path):
     assert "REGRESSED" in checked.output and "1 series, 1 regressed" in checked.output
     assert max(map(len, checked.output.splitlines())) <= 80
     assert run(outputs, "--check", "--threshold", "10").exit_code == 0
-
-
-def test_series_are_exported_for_apache_otava(tmp_path):
-    results = *series([100] * 4), *series([50] * 3, model="vgg16")
-    outputs = write_all(tmp_path / "outputs", *results)
-    done = cli("export", outputs, "--as", "otava")
-    assert done.exit_code == 0, done.output
-    folder = outputs / "history" / "otava"
-    tests = yaml.safe_load((folder / "otava.yaml").read_text())["tests"]
-    assert len(tests) == 2
-    for test in tests.values():
-        frame = pd.read_csv(folder / test["file"], parse_dates=[test["time_column"]])
-        assert {*test["attributes"], "throughput"} < {*frame.columns}
-        assert frame["time"].is_monotonic_increasing and len(frame) in (3, 4)
 
 
 def test_a_folder_without_series_says_what_is_needed(tmp_path):

@@ -3,7 +3,7 @@
 measure.py   run, sweep, doctor, samples, manifest, report
 notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history, verify, diagnose
-logs.py      audit, import, export
+logs.py      audit, import
 options.py   shared options and output
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from perfkit.cli.compare import compare, diagnose, history, verify
-from perfkit.cli.logs import audit, export, import_
+from perfkit.cli.logs import audit, import_
 from perfkit.cli.measure import doctor, manifest, report, run, samples, sweep
 from perfkit.cli.options import TOO_LITTLE_MEMORY, exit_statuses, fail, separated
 from perfkit.config import portable
@@ -96,6 +96,6 @@ def main() -> None:
     """Reproducible reports on deep-learning training throughput."""
 
 
-COMMANDS = [run, sweep, report, compare, history, verify, diagnose, audit, import_, export]
+COMMANDS = [run, sweep, report, compare, history, verify, diagnose, audit, import_]
 for command in [*COMMANDS, doctor, samples, manifest]:
     main.add_command(command)

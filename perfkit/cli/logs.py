@@ -1,4 +1,4 @@
-"""`perfkit audit`, `import` and `export`."""
+"""`perfkit audit` and `import`."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perfkit.cli import options
-from perfkit.config import LABEL, portable, resolved_path, typed_path
+from perfkit.config import LABEL, portable
 from perfkit.request import RequestError
 
 if TYPE_CHECKING:
@@ -163,65 +163,3 @@ def import_(
     steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
     click.echo(f"{number_words(result)}; {steps}", err=True)
     click.echo(measurement.page_file)
-
-
-@options.command(failure="measurements left out")
-@click.argument(
-    "measurements",
-    default="outputs",
-    metavar="[MEASUREMENT|FOLDER]",
-    callback=options.from_here,
-)
-@click.option(
-    "--as",
-    "form",
-    required=True,
-    type=click.Choice(["dllogger", "mlperf", "optimum", "otava"]),
-    help="Format of the files.",
-)
-@click.option("--to", metavar="FOLDER", help="Folder of the files.")
-def export(measurements: Path, form: str, to: str | None) -> None:
-    """Write measurements in the formats of other tools.
-
-    MEASUREMENT is the folder of a measurement, FOLDER a folder of measurements. Writes the raw
-    steps of each complete repeat to a file in the measurement's subfolder `exported`. otava:
-    writes a CSV per series and otava.yaml to FOLDER/history/otava, for Apache Otava:
-    OTAVA_CONFIG=otava.yaml otava analyze TEST.
-    """
-    from perfkit.logs.export import FOLDER, export
-    from perfkit.results.store import Measurement, ResultError, Store, folders
-
-    target = resolved_path(typed_path(to)) if to else None
-    if form == "otava":
-        _export_series(measurements, target or measurements / "history" / "otava")
-        return
-    single = Store(measurements).result_file.is_file()
-    found = [measurements] if single else list(folders(measurements))
-    if not found:
-        raise RequestError([f"{measurements}: contains no measurement"])
-    files, left_out = 0, 0
-    for folder in found:
-        try:
-            files += len(export(Measurement.read(folder), form, target))
-        except ResultError as error:
-            options.print_error(f"left out: {error}")
-            left_out += 1
-    place = target or (measurements / FOLDER if single else measurements / "*" / FOLDER)
-    count = len(found) - left_out
-    repeats, of = f"{files} repeat{'s' * (files != 1)}", f"measurement{'s' * (count != 1)}"
-    summary = f"{repeats} of {count} {of} as {form}"
-    click.echo(f"{summary}: {place}")
-    raise SystemExit(1 if left_out else 0)
-
-
-def _export_series(outputs: Path, folder: Path) -> None:
-    """Write all series under `outputs` for Apache Otava."""
-    from perfkit.comparison.history import history
-    from perfkit.logs.export import otava_files
-    from perfkit.results.store import make_folder, write_atomically
-
-    found = history(options.load_checked(outputs))
-    make_folder(folder)
-    for name, text in otava_files(found).items():
-        write_atomically(folder / name, text)
-    click.echo(f"{len(found.series)} series as otava: {folder}")

@@ -1,4 +1,4 @@
-"""Logs of other suites: read, audit, import; and export of measurements for other tools.
+"""Logs of other suites: read, audit, import.
 
 log.py           a log: windows of steps from its prints, facts, reported figures
 formats.py       formats, defined in formats.toml or on the command line
@@ -13,5 +13,4 @@ audit.py         the stored form of an audit
 auditing.py      files to an audit
 wording.py       sentences, words for figures, an audit for a terminal by audit.txt.j2
 importing.py     logs to a measurement
-export.py        measurements to other tools' formats, series to Apache Otava's
 """

@@ -41,12 +41,7 @@ class ConfigPattern(NamedTuple):
 
 def _patterns(where: str) -> Iterator[ConfigPattern]:
     """Return the patterns of facts.toml for a text, or for the name or the path of a file."""
-    exported, entries = _DATA["exported"], [*_DATA[where]]
-    for kind in ("number", "text") if where == "text" else ():
-        for name in exported[kind]:
-            pattern = exported["pattern"].replace("NAME", name)
-            entries.append({"fact": name, "kind": kind, "patterns": [pattern]})
-    for entry in entries:
+    for entry in _DATA[where]:
         for text in entry["patterns"]:
             # A leading \b disables the literal-prefix search of `re`, which makes a search ten
             # times slower.
@@ -66,8 +61,6 @@ def _value(kind: str, text: str) -> Value | None:
             return int(text) if text.isdecimal() else None
         case "count":
             return sum(bool(part.strip()) for part in text.split(","))
-        case "text":
-            return text
         case "gpu":
             # GeForce RTX 2080 Ti becomes 2080TI.
             return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
