@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import nbformat
+import nh3
 from click import unstyle
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -41,15 +42,27 @@ from perfkit.text.language import file_name
 from perfkit.text.language import gettext as _
 from perfkit.text.language import gettext_noop as later
 
-TAGS = (
-    "a abbr b blockquote br caption code dd details div dl dt em h1 h2 h3 h4 hr i li ol p pre "
-    "small span strong sub summary sup table tbody td th thead tr ul"
-)
-"""HTML elements allowed in outputs of a user's cells."""
-ATTRIBUTES = {"a": ["href"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan"]}
+TAGS = {
+    *("a", "abbr", "b", "blockquote", "br", "caption", "code", "dd", "details", "div", "dl"),
+    *("dt", "em", "h1", "h2", "h3", "h4", "hr", "i", "img", "li", "ol", "p", "pre", "small"),
+    *("span", "strong", "sub", "summary", "sup", "table", "tbody", "td", "th", "thead", "tr"),
+    "ul",
+}
+"""HTML elements allowed in text and outputs of a user's cells."""
+ATTRIBUTES = {
+    "*": {"class", "id"},
+    "a": {"href"},
+    "img": {"alt", "src"},
+    "td": {"colspan", "rowspan"},
+    "th": {"colspan", "rowspan"},
+}
+"""Attributes allowed in these elements."""
+SCHEMES = {"http", "https", "mailto", "data"}
+"""Schemes allowed in addresses; the page's policy keeps images to `data`."""
+SHOWN_TYPES = {"text/html", "text/plain", "image/png"}
+"""Types of a user's output that pages show."""
 ALIGNED = re.compile(f'(<t[dh]) style="(?:{LEFT}|({RIGHT}))"')
 """A table cell with the inline style that it needs in a notebook, without a style sheet."""
-UNSEEN = re.compile(r"<(style|script)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 OWN = "perfkit_own"
 """Metadata key that marks a stored notebook as the user's."""
 HEAD_LENGTH = 4096
@@ -88,19 +101,21 @@ DIAGNOSED: dict[str, list[str]] = {}
 for each page would take longer than the page."""
 
 
+def sanitized(html: str) -> str:
+    """Return a user's HTML without scripts, styles, and elements, attributes and addresses that
+    are not allowed."""
+    return nh3.clean(
+        html, tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES, link_rel=None
+    )
+
+
 def markdown2html(source: str) -> str:
     """Convert Markdown of a user's cell and sanitize the result: sanitizing the source would
-    escape its quotations and code. The imports take longer than both."""
-    from bleach import clean
+    escape its quotations and code."""
+    # The import takes longer than the conversion, and most pages have no such cell.
     from nbconvert.filters import markdown2html
 
-    return clean(
-        UNSEEN.sub("", str(markdown2html(source))),
-        tags={*TAGS.split(), "img"},
-        attributes=ATTRIBUTES | {"*": ["alt", "class", "id", "src"]},
-        protocols={"http", "https", "mailto", "data"},
-        strip=True,
-    )
+    return sanitized(str(markdown2html(source)))
 
 
 TEMPLATES.filters |= {"markdown2html": markdown2html, "strip_ansi": unstyle}
@@ -201,20 +216,22 @@ def source_notebook(folder: Path, name: str) -> NotebookNode:
         notebook = nbformat.reads(text, as_version=4)
     except (OSError, ValueError, nbformat.ValidationError):
         return suite
-    from nbconvert.preprocessors.sanitize import SanitizeHTML
-
-    sanitizer = SanitizeHTML(strip=True, tags=TAGS.split(), attributes=ATTRIBUTES)
     known = {cell.source for cell in suite.cells if "show" in _tags(cell)}
     for cell in notebook.cells:
         if cell.source not in known:
             cell.metadata["tags"] = [tag for tag in _tags(cell) if tag != "show"]
         for output in cell.get("outputs", []):
-            if html := output.get("data", {}).get("text/html"):
-                # The sanitizer would remove these elements but leave their content.
-                output.data["text/html"] = UNSEEN.sub("", html)
-        if cell.cell_type == "code":
-            sanitizer.sanitize_code_outputs(cell.outputs)
+            if "data" in output:
+                output.data = _sanitized_data(output.data)
     return notebook
+
+
+def _sanitized_data(data: NotebookNode) -> NotebookNode:
+    """Return the data of a user's output in the types that pages show, its HTML sanitized."""
+    shown = NotebookNode({name: data[name] for name in data if name in SHOWN_TYPES})
+    if "text/html" in shown:
+        shown["text/html"] = sanitized(shown["text/html"])
+    return shown
 
 
 def _tags(cell: NotebookNode) -> list[str]:
