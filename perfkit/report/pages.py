@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import quote
 
 import nbformat
-import nh3
 from click import unstyle
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -104,6 +103,9 @@ for each page would take longer than the page."""
 def sanitized(html: str) -> str:
     """Return a user's HTML without scripts, styles, and elements, attributes and addresses that
     are not allowed."""
+    # Most pages have no user's cells and need no sanitizer.
+    import nh3
+
     return nh3.clean(
         html, tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES, link_rel=None
     )
