@@ -106,9 +106,7 @@ def sanitized(html: str) -> str:
     # Most pages have no user's cells and need no sanitizer.
     import nh3
 
-    return nh3.clean(
-        html, tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES, link_rel=None
-    )
+    return nh3.clean(html, tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES, link_rel=None)
 
 
 def markdown2html(source: str) -> str:
