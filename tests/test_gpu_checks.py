@@ -219,7 +219,7 @@ def test_without_a_gpu_the_checks_are_skipped_with_a_reason():
     assert (done.returncode, done.stdout) == (0, "skipped: NVML shows no GPU here\n")
 
 
-IMPORTED = "annotated_types filelock h5py numpy PIL psutil pydantic pydantic_core pynvml tqdm"
+IMPORTED = "annotated_types filelock h5py numpy PIL psutil pydantic pydantic_core pynvml rich"
 IMPORTED += " typing_extensions typing_inspection"
 """Packages that a GPU machine has with PyTorch and torchvision, or that are copied to it."""
 

@@ -1,7 +1,5 @@
 """Interleaved comparisons: measured, resumed, evaluated, stored and shown."""
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -38,7 +36,6 @@ from perfkit.comparison.stored import (
     read_comparison,
     write_comparison,
 )
-from perfkit.driver.progress import Progress
 from perfkit.report.site import write_site
 from perfkit.results.schema import Peak
 from perfkit.results.store import Measurement, ResultError
@@ -561,87 +558,3 @@ def test_a_comparison_that_is_a_pipe_is_not_waited_for(tmp_path):
     folder.mkdir(parents=True)
     os.mkfifo(folder / "comparison.json")
     assert [*comparisons_of(tmp_path, "an-id")] == []
-
-
-# Progress.
-
-
-def test_time_left_is_estimated_from_all_variants_steps(clock):
-    with clock.start(Progress(3, 10, "images/s", variants=["a", "b"])) as progress:
-        progress.show(1, 0, None)
-        assert clock.left == "--:--"
-        clock.now = 10.0
-        progress.show(1, 5, 2.0)
-        assert clock.left == "01:50"
-        progress.variant = "b"
-        clock.now = 60.0
-        progress.show(1, 10, 2.0, last=True)
-        assert clock.left == "02:00"
-    assert clock.terminal.getvalue().rstrip("\n").endswith("02:00 left")
-    assert "b repeat 1/3 step 10/10 2 images/s |" in clock.terminal.getvalue()
-
-
-def test_progress_follows_the_reversed_order_of_even_rounds(clock):
-    with clock.start(Progress(2, 10, "images/s", variants=["a", "b", "c"])) as progress:
-        done = []
-        for repeat, order in ((1, "abc"), (2, "cba")):
-            for variant in order:
-                progress.variant = variant
-                progress.show(repeat, 10, 2.0, last=True)
-                done.append(progress.bar.n)
-    assert done == [10, 20, 30, 40, 50, 60]
-
-
-def test_the_rate_of_an_earlier_repeat_is_marked_until_the_window_begins(clock):
-    with clock.start(Progress(2, 10, "images/s")) as progress:
-        progress.show(1, 10, 2.0, last=True)
-        for step, throughput, rate in ((0, None, "last 2"), (3, None, "last 2"), (9, 3.0, "3")):
-            progress.show(2, step, throughput, last=True)
-            assert progress.bar.desc.endswith(f" {rate} images/s")
-
-
-def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(clock):
-    for repeats, budget, left in ((100, 60, "00:40"), (11, None, "00:20")):
-        with clock.start(Progress(repeats, 10, "images/s", budget=budget)) as progress:
-            progress.show(11, 0, None)
-            clock.now = 20.0
-            progress.show(11, 5, None)
-            assert clock.left == left
-
-
-def test_a_kernel_shows_a_state_once(clock):
-    with clock.start(Progress(2, 10, "images/s")) as progress:
-        progress.in_kernel = True
-        for clock.now, step in ((10, 0), (20, 0), (30, 1), (30.5, 2), (40, 2), (50, 2)):
-            progress.show(1, step, None)
-        progress.show(1, 10, None, last=True)
-        shown = re.findall(r"\rrepeat 1/2 (.*?) -", clock.terminal.getvalue())
-        assert shown == ["starting", "step 1/10", "step 2/10", "step 10/10"]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Starts a progress bar on a terminal with the time `now`; `left` is its time left."""
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    class Clock:
-        terminal = Terminal()
-
-        @contextlib.contextmanager
-        def start(self, progress):
-            self.now = 0.0
-            monkeypatch.setattr("sys.stderr", self.terminal)
-            with progress:
-                self.bar = progress.bar
-                self.bar.start_t = self.bar.last_print_t = 0.0
-                self.bar._time = lambda: self.now
-                yield progress
-
-        @property
-        def left(self):
-            return self.bar.format_dict["left"]
-
-    return Clock()

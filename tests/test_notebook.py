@@ -38,6 +38,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 import reference
 
 NOTEBOOK = ROOT / "notebooks" / "resnet50.ipynb"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 FUSED = re.compile(r"\d\.\d{2,}\.\d")
 """Two numbers without a separator, as in 6.9235.858."""
 
@@ -149,7 +150,7 @@ def in_terminal(command, environment, stdout=None):
         printed = process.stdout.read() if stdout else ""
     os.close(reader)
     assert process.returncode == 0, text
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
     return printed, [line.rpartition("\r")[2] for line in lines if line.strip()]
 
 
@@ -172,7 +173,7 @@ def test_perfkit_run_prints_throughput_interval_warnings_and_page(ran):
     measurement = measured(outputs)
     assert printed.strip() == str(measurement.folder / "report.html")
     (progress,) = (line for line in lines if line.startswith("repeat 5/5 step 3/3"))
-    assert re.search(r"images/s \|#+\| 00:00 left$", progress)
+    assert re.search(r"images/s ━+ 00:00 left$", progress)
     value, _page = outcome_line(measurement)
     (shown,) = (place for place, line in enumerate(lines) if line.startswith(value))
     words = rf"{value}, median of n=5; 93.75 % interval [\d.,]+ to [\d.,]+"

@@ -74,6 +74,7 @@ def audit(
       perfkit audit train.log --claim 10984.436
       perfkit audit logs/ --published paddle-resnet50-report --label paddle
     """
+    from perfkit.driver.progress import Bar
     from perfkit.logs.auditing import audit as audited
     from perfkit.logs.auditing import files_of
     from perfkit.logs.wording import audit_text
@@ -83,8 +84,7 @@ def audit(
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
     given, words = _format(regex, semantics), ["perfkit", *context.find_root().obj]
     sizes = {path: path.stat().st_size for path in files_of(paths)}
-    shown = options.progress_file()
-    with click.progressbar(length=sum(sizes.values()), label="Logs", file=shown) as bar:
+    with Bar("Logs", sum(sizes.values())) as bar:
         found = audited(
             [*sizes],
             tables=tables,
@@ -93,7 +93,7 @@ def audit(
             label=label or "",
             command=printable(portable(shlex.join(words))),
             given=given,
-            progress=lambda path: bar.update(sizes[path]),
+            progress=lambda path: bar.advance(sizes[path]),
         )
     options.print_result(found, file, audit_text(found))
     if label:

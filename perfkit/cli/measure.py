@@ -194,6 +194,7 @@ def samples(
     for gpt, a token file, both of text that is part of Python and changes with its release.
     FOLDER defaults to data/samples, data/sequences (bert) or data/tokens (gpt).
     """
+    from perfkit.driver.progress import Bar
     from perfkit.inputs import InputError
     from perfkit.inputs.data_set import data_set, digest
     from perfkit.inputs.samples import SAMPLE_DATA
@@ -211,9 +212,12 @@ def samples(
     found = f"{count} {facts.sample}s"
     found += f" of {size} tokens" if facts.sample == "sequence" else ""
     if not digest(config):
-        making, shown = data.make(path, count, size), options.progress_file()
-        with click.progressbar(making, count, "Sample data", file=shown) as bar:
-            found += f", {sum(bar) / 1e6:.1f} MB"
+        megabytes = 0.0
+        with Bar("Sample data", count) as bar:
+            for sample_bytes in data.make(path, count, size):
+                megabytes += sample_bytes / 1e6
+                bar.advance(1)
+        found += f", {megabytes:.1f} MB"
         found += f", from {data.source}" if data.source else ""
         click.echo(f"{portable(str(path))}: {found}")
         return
@@ -252,13 +256,13 @@ def manifest(model: str, values: options.Values, image: str, claim: str, mount: 
 @click.argument("outputs", default="outputs", callback=options.from_here)
 def report(outputs: Path) -> None:
     """Rewrite all pages under OUTPUTS from stored results."""
+    from perfkit.driver.progress import Bar
     from perfkit.report.site import parts, write_site
 
     if not outputs.is_dir():
         raise RequestError([f"OUTPUTS: {outputs} is not a folder; measure first: make report"])
-    shown = options.progress_file()
-    with click.progressbar(length=parts(outputs), label="Pages", file=shown) as bar:
-        index, left_out = write_site(outputs, bar.update)
+    with Bar("Pages", parts(outputs)) as bar:
+        index, left_out = write_site(outputs, bar.advance)
     for reason in left_out:
         options.print_error(f"left out: {reason}")
     click.echo(index)

@@ -89,7 +89,7 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from perfkit.driver.progress import terminal_or_log
+    from perfkit.driver.progress import KernelOutput
     from perfkit.results.store import read_file, write_atomically
 
     # Papermill would follow a link.
@@ -110,18 +110,18 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
     try:
         # Papermill takes paths for format strings.
         paths = (re.sub(r"[{}]", r"\g<0>\g<0>", str(path)) for path in (notebook, executed))
-        papermill.execute_notebook(
-            *paths,
-            values,
-            language="python",
-            progress_bar=False,
-            # Shows the kernel's progress; the notebook keeps only its last state.
-            stdout_file=terminal_or_log(),
-            coalesce_streams=True,
-            on_cell_execute=handle_interrupts,
-            # Without it the kernel gets another SIGINT at its end, and prints a stack trace.
-            shutdown_kernel="immediate",
-        )
+        with KernelOutput() as kernel_output:
+            papermill.execute_notebook(
+                *paths,
+                values,
+                language="python",
+                progress_bar=False,
+                stdout_file=kernel_output,
+                coalesce_streams=True,
+                on_cell_execute=handle_interrupts,
+                # Else the kernel gets another SIGINT at its end, and prints a stack trace.
+                shutdown_kernel="immediate",
+            )
     except NoSuchKernel as error:
         return "RequestError", f"{notebook}: its kernel {error.name!r} is not installed here"
     except (

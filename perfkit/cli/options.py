@@ -1,12 +1,10 @@
 """Options, arguments and output shared by several commands."""
 
 import os
-import sys
 import textwrap
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -123,12 +121,6 @@ def load_checked(outputs: str | Path) -> "pd.DataFrame":
     for reason in frame.attrs["unreadable"]:
         print_error(f"left out: {reason}")
     return frame
-
-
-def progress_file() -> TextIO:
-    """Return the file for a progress bar: stderr, or none if that is no terminal, where click
-    would print the bar's label alone."""
-    return sys.stderr if sys.stderr.isatty() else StringIO()
 
 
 def print_step(text: str) -> None:

@@ -1,0 +1,239 @@
+"""The line that shows a measurement's progress: what it says, and where it is written."""
+
+import errno
+import io
+import os
+import re
+import sys
+import threading
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+from perfkit.driver import progress
+from perfkit.driver.progress import LOG_SECONDS, Bar, KernelOutput, Progress, Row
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def open_terminal(monkeypatch, clock):
+    """Makes standard error a terminal of 80 columns and returns it. The test calls it, because
+    pytest replaces the streams again between a fixture and its test."""
+
+    def opened(columns=80, stream=Terminal):
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns))
+        terminal = stream()
+        monkeypatch.setattr("sys.stderr", terminal)
+        return terminal
+
+    return opened
+
+
+@pytest.fixture
+def open_log(open_terminal):
+    """Makes standard error a file and returns it."""
+    return lambda: open_terminal(stream=io.StringIO)
+
+
+@pytest.fixture
+def open_notebook(monkeypatch, clock):
+    """Makes this process a kernel and returns its standard output, with \f where it clears the
+    output."""
+
+    def opened():
+        output = io.StringIO()
+        monkeypatch.setattr("IPython.display.clear_output", lambda wait: output.write("\f"))
+        monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=None))
+        monkeypatch.setattr("sys.stdout", output)
+        return output
+
+    return opened
+
+
+def lines(written):
+    """The states of a line, without escape sequences and with one space between words."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
+    return [" ".join(line.split()) for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+def test_time_left_is_estimated_from_all_variants_steps(clock, open_terminal):
+    terminal = open_terminal()
+    with Progress(3, 10, "images/s", variants=["a", "b"]) as shown:
+        shown.show(1, 0, None)
+        assert shown.row.time_left == "--:--"
+        clock.now = 10.0
+        shown.show(1, 5, 2.0)
+        assert shown.row.time_left == "01:50"
+        shown.variant = "b"
+        clock.now = 60.0
+        shown.show(1, 10, 2.0, last=True)
+        assert shown.row.time_left == "02:00"
+    last = lines(terminal)[-1]
+    assert re.fullmatch(r"b repeat 1/3 step 10/10 2 images/s ━+╸?╺?━+ 02:00 left", last)
+
+
+def test_progress_follows_the_reversed_order_of_even_rounds(open_terminal):
+    open_terminal()
+    with Progress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
+        shares = []
+        for repeat, order in ((1, "abc"), (2, "cba")):
+            for variant in order:
+                shown.variant = variant
+                shown.show(repeat, 10, 2.0, last=True)
+                shares.append(shown.share)
+    assert shares == [n / 6 for n in range(1, 7)]
+
+
+def test_the_bar_never_runs_backwards_when_a_variant_makes_no_more_repeats(open_terminal):
+    open_terminal()
+    with Progress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
+        for repeat, variant, step in ((1, "a", 10), (1, "b", 10), (1, "c", 10), (2, "c", 10)):
+            shown.variant = variant
+            shown.show(repeat, step, 2.0)
+        shown.variant = "b"
+        shown.show(2, 9, 2.0)
+        before = shown.share
+        shown.variants.remove("b")
+        shown.variant = "a"
+        shown.show(2, 0, 2.0)
+        assert shown.share == before > 0.75
+        shown.show(2, 10, 2.0)
+        assert shown.share == 1
+
+
+def test_the_rate_of_an_earlier_repeat_is_marked_until_the_window_begins(open_terminal):
+    open_terminal()
+    with Progress(2, 10, "images/s") as shown:
+        shown.show(1, 10, 2.0, last=True)
+        for step, throughput, rate in ((0, None, "last 2"), (3, None, "last 2"), (9, 3.0, "3")):
+            shown.show(2, step, throughput, last=True)
+            assert shown.row.text.endswith(f" {rate} images/s")
+
+
+@pytest.mark.parametrize(
+    ("repeats", "budget", "left"), [(100, 60, "00:40"), (11, None, "00:20")]
+)
+def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(
+    clock, open_terminal, repeats, budget, left
+):
+    open_terminal()
+    with Progress(repeats, 10, "images/s", budget=budget) as shown:
+        shown.show(11, 0, None)
+        clock.now = 20.0
+        shown.show(11, 5, None)
+        assert shown.row.time_left == left
+
+
+def test_hours_are_shown_only_if_there_are_any():
+    assert Row("", 0.5, 3599.4).time_left == "59:59"
+    assert Row("", 0.5, 3600).time_left == "1:00:00"
+
+
+def test_a_notebook_shows_a_state_once_and_the_last_one(clock, open_notebook):
+    notebook = open_notebook()
+    with Progress(2, 10, "images/s") as shown:
+        for clock.now, step in ((10, 0), (20, 0), (30, 1), (30.5, 2), (40, 2), (50, 2)):
+            shown.show(1, step, None)
+        shown.show(1, 10, None, last=True)
+    states = re.findall(r"\f\rrepeat 1/2 (.*?) -", notebook.getvalue())
+    assert states == ["starting", "step 1/10", "step 2/10", "step 10/10"]
+
+
+def test_a_log_gets_a_line_every_15_s_and_later_at_5_percent_of_the_time(clock, open_log):
+    log = open_log()
+    written_at = []
+    with Progress(1, 10_000, "images/s") as shown:
+        for second in range(2000):
+            clock.now = float(second)
+            before = log.getvalue()
+            shown.show(1, second + 1, 2.0, last=second < 10)
+            if log.getvalue() != before:
+                written_at.append(second)
+    assert written_at[:3] == [LOG_SECONDS, 2 * LOG_SECONDS, 3 * LOG_SECONDS]
+    pauses = [later - earlier for earlier, later in pairwise(written_at)]
+    assert pauses[-1] == pytest.approx(written_at[-1] / 20, abs=2)
+    assert all(len(line) < 80 for line in log.getvalue().splitlines())
+    assert "\x1b" not in log.getvalue() and "\r" not in log.getvalue()
+
+
+def test_colours_forced_by_a_ci_do_not_make_its_log_a_terminal(open_log, monkeypatch):
+    log = open_log()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Progress(1, 10, "images/s") as shown:
+        shown.show(1, 10, 2.0, last=True)
+    assert log.getvalue() == ""
+
+
+def test_the_kernels_states_are_shown_here_and_its_other_output_is_printed(open_terminal):
+    terminal = open_terminal()
+    with KernelOutput() as output:
+        output.write("a user's text\n\rrepeat 1/2 step 1/10 ━━╺━━ 00:10 left\n")
+        output.write("and [b]another[/b]\n")
+    shown = lines(terminal)
+    assert "a user's text" in shown and "and [b]another[/b]" in shown
+    assert shown[-1] == "repeat 1/2 step 1/10 ━━╺━━ 00:10 left"
+
+
+def test_a_line_is_one_row_of_a_narrow_terminal(open_terminal):
+    terminal = open_terminal(columns=40)
+    with Progress(2, 10, "images/s", variants=["a-variant-with-a-long-name"]) as shown:
+        shown.show(1, 5, 1234.5, last=True)
+    assert all(len(line) <= 40 for line in lines(terminal))
+    assert lines(terminal)[-1].endswith("left")
+
+
+def test_no_thread_runs_beside_the_measurement(open_terminal):
+    open_terminal()
+    before = threading.active_count()
+    with Progress(2, 10, "images/s") as shown:
+        shown.show(1, 5, 2.0, last=True)
+        assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("closed_at", ["start", "show", "stop"])
+def test_a_terminal_that_is_closed_ends_nothing(open_terminal, monkeypatch, closed_at):
+    terminal = open_terminal()
+
+    def close():
+        def refuse(_text):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(terminal, "write", refuse)
+
+    if closed_at == "start":
+        close()
+    with Progress(1, 10, "images/s") as shown:
+        if closed_at == "show":
+            close()
+        shown.show(1, 5, 2.0, last=True)
+        close()
+    assert sys.stderr is terminal
+
+
+def test_a_bar_of_files_shows_its_end(clock, open_terminal):
+    terminal = open_terminal()
+    with Bar("Pages", 4) as bar:
+        for _page in range(4):
+            clock.now += 0.1
+            bar.advance(1)
+    assert re.fullmatch(r"Pages ━+ 00:00 left", lines(terminal)[-1])
