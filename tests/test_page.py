@@ -4,12 +4,14 @@ import re
 import shlex
 
 import nbformat
+import pandas as pd
 import pytest
 from made import keep, made_result, measured, rank_events, stored, with_raw_files
 
 from perfkit import report
 from perfkit.config import ROOT, Protocol
 from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement
+from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.request.plan import plan, typed
 from perfkit.results.schema import Failure, Peak, Rank, Reading, Repeat
 from perfkit.text import format
@@ -45,6 +47,35 @@ def test_the_page_has_every_notebook_section_and_no_dead_link(published):
     links = set(re.findall(r'href="([^"#]+)"', text))
     assert {"repeats/1/rank0.jsonl", "notebook.ipynb"} < links
     assert [link for link in links if not (published.folder / link).exists()] == []
+
+
+def many_steps(ranks):
+    """Return the steps of two repeats of 5 steps, the first 2 of which are warm-up."""
+    step = {"data_wait_seconds": 0.1, "samples": 4, "loss": None}
+    return pd.DataFrame(
+        step
+        | {"repeat": k, "rank": rank, "step": n, "seconds": k + rank + n, "measured": n > 2}
+        for k in (1, 2)
+        for rank in range(ranks)
+        for n in range(1, 6)
+    )
+
+
+def test_the_overlaid_chart_has_each_repeats_slowest_rank_and_their_median():
+    (axes,) = overlaid(many_steps(ranks=2), "blue").axes
+    assert [line.get_ydata()[0] for line in axes.lines] == [3.0, 4.0, 3.5]
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == ["a repeat", "median of the repeats", "data wait", "warm-up"]
+    assert axes.get_ylim()[0] == 0 and axes.get_xlim() == (0.5, 5.5)
+
+
+@pytest.mark.parametrize(("ranks", "drawn"), [(2, [2.0, 3.0]), (9, [2.0, 10.0])])
+def test_each_repeat_has_a_row_on_the_same_scale_and_few_lines(ranks, drawn):
+    rows = each_repeat(many_steps(ranks), "blue").axes
+    assert [axes.get_ylabel() for axes in rows] == ["1", "2"]
+    assert [line.get_ydata()[0] for line in rows[0].lines] == drawn
+    (scale,) = {axes.get_ylim() for axes in rows}
+    assert scale == (0, pytest.approx(1.1 * (2 + ranks - 1 + 5)))
 
 
 def test_the_stored_notebook_displays_in_any_viewer(published):

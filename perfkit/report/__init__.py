@@ -3,7 +3,8 @@
 section.py      text, tables and figures as outputs of a notebook cell
 style.py        style of the charts
 pages.py        HTML pages from notebooks
-measurement.py  sections of a measurement's page, with the charts of its raw steps
+measurement.py  sections of a measurement's page
+step_charts.py  charts of its raw steps
 comparison.py   sections of the pages of interleaved comparisons and of the history
 audit.py        sections of an audit's page
 summary.py      sections of the summary

@@ -3,13 +3,13 @@ ResultError for a folder without a comparison."""
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfkit.comparison import text as words
-from perfkit.comparison.history import RECENT, Series
+from perfkit.comparison.history import RECENT, Point, Series
 from perfkit.comparison.interleaved import disagreements
 from perfkit.comparison.keys import contrasted
 from perfkit.comparison.stored import InterleavedComparison, read_comparison
@@ -99,7 +99,6 @@ def history_series(summary: Summary) -> Section:
 def chart(series: Series) -> Figure:
     """Chart of a series in chronological order: throughputs with intervals, a line per level
     with its ratio to the previous level, a dotted line at changes of the environment."""
-    count, colour = len(series.points), COLOURS[series.framework]
     points = pd.DataFrame(
         {
             "x": x,
@@ -111,35 +110,51 @@ def chart(series: Series) -> Figure:
         }
         for x, point in enumerate(series.points)
     )
-    names = [point.created[:10] for point in series.points]
-    if len({*names}) < count:
-        # Dates alone are ambiguous: several measurements were made on the same day.
-        names = [plain(point.label) or minute(point.created) for point in series.points]
     with new_figure(8, 3.2) as (figure, (axes,)):
         estimates(axes, points, "x", "throughput", series.framework)
         for x, point in enumerate(series.points):
-            facts = [name for name in point.changes if name != "label"]
-            if facts:
-                axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
-                _before, after = contrasted(facts[0], *point.changes[facts[0]], width=16)
-                text = f"{plain(facts[0])} {format.shortened(after, 18)}"
-                look: dict[str, Any] = {"color": INK, "rotation": 90, "size": 7}
-                axes.text(x - 0.45, 0.02, text, transform=axes.get_xaxis_transform(), **look)
-        values = points["throughput"]
-        for first, last in series.levels:
-            level = values[first : last + 1].median()
-            axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
-        # The axis does not start at 0: a change of a few percent must be visible. The least
-        # margin keeps noise from filling the chart.
-        low, high, middle = axes.dataLim.y0, axes.dataLim.y1, values.median()
-        margin = max(0.25 * (high - low), LEAST_HEIGHT * middle)
-        axes.set_ylim(low - margin, high + margin)
-        above: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
-        for change in series.changes:
-            text, at = f"× {number(change.ratio, 3)}", (change.start, values[change.start])
-            axes.annotate(text, at, (0, 14), **above)
+            _mark_change(axes, x, point)
+        _draw_levels(axes, series, points["throughput"])
+        count, names = len(points), _point_names(series)
         ticks = range(0, count, -(-count // MOST_TICKS))
         axes.set_xticks(ticks, [names[x] for x in ticks], rotation=20)
         axes.set(ylabel=series.unit, xlim=(-0.7, count - 0.3))
         axes.grid(visible=False, axis="x")
     return figure
+
+
+def _point_names(series: Series) -> list[str]:
+    """Return the dates of the measurements; their labels or times if a date occurs twice."""
+    dates = [point.created[:10] for point in series.points]
+    if len({*dates}) == len(dates):
+        return dates
+    return [plain(point.label) or minute(point.created) for point in series.points]
+
+
+def _mark_change(axes: Axes, x: int, point: Point) -> None:
+    """Draw a dotted line, with the first change, before a measurement whose environment
+    changed."""
+    facts = [name for name in point.changes if name != "label"]
+    if not facts:
+        return
+    axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
+    _before, after = contrasted(facts[0], *point.changes[facts[0]], width=16)
+    text = f"{plain(facts[0])} {format.shortened(after, 18)}"
+    at_bottom = axes.get_xaxis_transform()
+    axes.text(x - 0.45, 0.02, text, transform=at_bottom, color=INK, rotation=90, size=7)
+
+
+def _draw_levels(axes: Axes, series: Series, throughputs: "pd.Series[float]") -> None:
+    """Draw a line at each level's median, and name each change's ratio. The axis does not start
+    at 0: a change of a few percent must be visible. The least margin keeps noise from filling
+    the chart."""
+    colour = COLOURS[series.framework]
+    for first, last in series.levels:
+        level = throughputs[first : last + 1].median()
+        axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
+    low, high = axes.dataLim.y0, axes.dataLim.y1
+    margin = max(0.25 * (high - low), LEAST_HEIGHT * throughputs.median())
+    axes.set_ylim(low - margin, high + margin)
+    for change in series.changes:
+        text, at = f"× {number(change.ratio, 3)}", (change.start, throughputs[change.start])
+        axes.annotate(text, at, (0, 14), textcoords="offset points", ha="center")

@@ -2,20 +2,11 @@
 
 import shlex
 from contextlib import suppress
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import pandas as pd
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Affine2D
 
 from perfkit import config, verification
 from perfkit.analysis.steady import FEWEST_STEPS, published_throughput
@@ -27,7 +18,8 @@ from perfkit.diagnosis import FILE as DIAGNOSIS
 from perfkit.logs.wording import sentence as found_in_log
 from perfkit.models import MODELS
 from perfkit.report import pages, style
-from perfkit.report.section import Section, folded, markup, picture
+from perfkit.report.section import Section, folded, markup
+from perfkit.report.step_charts import step_charts
 from perfkit.request.plan import Plan
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import Result
@@ -37,14 +29,7 @@ from perfkit.text import format
 from perfkit.text.format import FRAMEWORK_NAMES
 from perfkit.text.language import LANGUAGES, in_language, ngettext
 from perfkit.text.language import gettext as _
-from perfkit.text.language import gettext_noop as later
 from perfkit.text.messages import coded
-
-MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
-"""Margins of a chart. Computing them would take longer than drawing the chart."""
-MOST_RANKS = 8
-"""With more ranks, only the fastest and the slowest rank are drawn."""
-SHADE: dict[str, Any] = {"color": style.FAINT, "alpha": 0.2, "linewidth": 0}
 
 
 class Steps(NamedTuple):
@@ -69,108 +54,7 @@ def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
     if found.steps.empty:
         return Steps(Section(), found)
     colour = style.COLOURS[FRAMEWORK_NAMES[measurement.result.config.framework]]
-    alt = later("Time of each step, all repeats overlaid")
-    charts = picture(partial(_overlaid, found.steps, colour), alt)
-    # A single line is in the first chart already.
-    if len(found.steps[["repeat", "rank"]].drop_duplicates()) > 1:
-        alt = later("Time of each step, one repeat below another, on one scale")
-        each = picture(partial(_each, found.steps, colour), alt)
-        charts += folded(later("Each repeat"), each)
-    return Steps(charts, found)
-
-
-def _warmups(steps: pd.DataFrame) -> "pd.Series[int]":
-    """Last warm-up step of each repeat that has a warm-up."""
-    return steps[~steps["measured"]].groupby("repeat")["step"].max()
-
-
-@cache
-def _canvas() -> tuple[Figure, Axes]:
-    """The figure of `_overlaid`: new axes for each chart would take as long as its drawing."""
-    with style.new_figure(9, 2.7, layout=None) as (figure, (axes,)):
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(3))
-        axes.grid(visible=False, axis="x")
-        figure.subplots_adjust(**MARGINS)
-    return figure, axes
-
-
-def _overlaid(steps: pd.DataFrame, colour: str) -> Figure:
-    """Chart of all repeats overlaid: the slowest rank's seconds by step, and their median. The
-    shade of a step grows with the share of repeats that have it in their warm-up."""
-    slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
-    seconds, waits = slowest["seconds"].unstack(), slowest["data_wait_seconds"].unstack()
-    x = seconds.index.to_numpy()
-    lines = [np.column_stack([x, seconds[repeat]]) for repeat in seconds]
-    look: dict[str, Any] = {"colors": style.FAINT, "linewidths": 0.7}
-    figure, axes = _canvas()
-    for artist in [*axes.collections, *axes.lines, *axes.patches, *axes.texts]:
-        artist.remove()
-    axes.add_collection(LineCollection(lines, **look))
-    axes.plot(x, seconds.median(axis=1), color=colour)
-    wait: dict[str, Any] = {"color": style.WAIT, "linewidth": 0}
-    axes.fill_between(x, waits.median(axis=1), **wait)
-    warmups = _warmups(steps).value_counts(normalize=True)
-    for warmup, share in warmups.items():
-        shade = SHADE | {"alpha": SHADE["alpha"] * share}
-        axes.axvspan(x[0] - 0.5, warmup + 0.5, **shade)
-    axes.set(xlim=(x[0] - 0.5, x[-1] + 0.5), xlabel=later("step"))
-    axes.set_ylabel(later("step time (s)"))
-    style.from_zero(axes, float(steps["seconds"].max()))
-    _name(axes, 0.41, later("a repeat"), color=style.FAINT, linewidth=0.7)
-    _name(axes, 0.53, later("median of the repeats"), color=colour)
-    _name(axes, 0.77, later("data wait"), color=style.WAIT, linewidth=6)
-    if not warmups.empty:
-        _name(axes, 0.9, later("warm-up"), **SHADE | {"linewidth": 6})
-    return figure
-
-
-def _name(axes: Axes, x: float, name: str, **look: Any) -> None:
-    """Write an entry of a legend above the axes. matplotlib's legend would take a third of the
-    chart's time."""
-    look |= {"solid_capstyle": "butt", "transform": axes.transAxes, "clip_on": False}
-    axes.add_line(Line2D([x - 0.035, x - 0.01], [1.08, 1.08], **look))
-    axes.text(x, 1.05, name, transform=axes.transAxes)
-
-
-def _each(steps: pd.DataFrame, colour: str) -> Figure:
-    """Chart with a row per repeat, on one scale: a line per rank (with many ranks, only the
-    fastest and the slowest), data wait, shaded warm-up. Drawn without axes, which would be
-    slow for the thousands of charts of a site."""
-    if steps["rank"].nunique() > MOST_RANKS:
-        by_step = steps.groupby(["repeat", "step"], as_index=False)
-        steps = pd.concat([by_step.max(), by_step.min().assign(rank=-1)])
-    first, last, highest = steps["step"].min(), steps["step"].max(), steps["seconds"].max()
-    repeats = sorted(steps["repeat"].unique(), reverse=True)
-    lines, waits = [], []
-    columns = ["step", "seconds", "data_wait_seconds"]
-    for (repeat, _rank), group in steps.groupby(["repeat", "rank"])[columns]:
-        row = repeats.index(repeat)
-        x, seconds, wait = group.to_numpy().T
-        lines.append(np.column_stack([x, row + 0.9 * seconds / highest]))
-        bottom = [(x[-1], row), (x[0], row)]
-        waits.append([*zip(x, row + 0.9 * wait / highest, strict=True), *bottom])
-    rows = [[(first, row), (last, row)] for row in range(len(repeats))]
-    figure = Figure(figsize=(9, 0.5 * (len(repeats) + 1)))
-    # From steps and rows to shares of the figure; the labels are in its margins.
-    scale = Affine2D().translate(-first, 0.6)
-    scale.scale(0.86 / max(last - first, 1), 1 / (len(repeats) + 1)).translate(0.07, 0)
-    place: dict[str, Any] = {"transform": scale + figure.transFigure}
-    for repeat, warmup in _warmups(steps).items():
-        corner, width = (first, repeats.index(repeat)), max(warmup + 0.5 - first, 0)
-        figure.add_artist(Rectangle(corner, width, height=1, **SHADE, **place))
-    figure.add_artist(LineCollection(rows, colors="#d8dee4", linewidths=0.8, **place))
-    figure.add_artist(PolyCollection(waits, facecolors=style.WAIT, **place))
-    figure.add_artist(LineCollection(lines, colors=colour, linewidths=0.8, **place))
-    for row, repeat in enumerate(repeats):
-        figure.text(0.055, scale.transform((0, row))[1], str(repeat), ha="right")
-    figure.text(0.005, 0.99, later("repeat"), va="top")
-    figure.text(0.935, scale.transform((0, len(repeats) - 0.1))[1], f"{highest:.3g} s")
-    figure.text(0.935, scale.transform((0, len(repeats) - 1))[1], "0 s")
-    figure.text(0.07, 0.02, str(first))
-    figure.text(0.5, 0.02, later("step"), ha="center")
-    figure.text(0.93, 0.02, str(last), ha="right")
-    return figure
+    return Steps(step_charts(found.steps, colour), found)
 
 
 _text = partial(pages.render, "measurement")

@@ -14,12 +14,12 @@ from perfkit.reference import NO_BASE, RUNS, SHAPES, cells_of, labels, published
 from perfkit.reference.matches import PARAMETER, match
 from perfkit.report.pages import render
 from perfkit.report.section import Section, folded, picture
-from perfkit.report.style import COLOURS, IDEAL, estimates, from_zero, lines, new_figure
+from perfkit.report.style import COLOURS, IDEAL, MARKERS, from_zero, lines, new_figure
 from perfkit.results.frames import records, topology_size
 from perfkit.text.format import number
 from perfkit.text.language import gettext as _
 
-VALUES = ("throughput", "throughput_low", "throughput_high", "repeat_throughputs")
+VALUES = ("throughput_low", "throughput", "throughput_high")
 LEAD = 1.01
 """Least ratio to the second framework at which a framework counts as the fastest."""
 _text = partial(render, "published")
@@ -110,20 +110,44 @@ def frameworks(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 7}
     for cell in cells.to_dict("records"):
         axes.annotate(cell["marks"], (cell["x"], cell["y"]), (-6, -3), **place)
-        for row in [found.row for found in cell["matches"] if found.ratio and found.is_like]:
-            values = {key: [np.array(row[key], float) / cell["gpus"]] for key in VALUES}
-            point = {"name": cell["name"], "y": cell["y"] + 0.35 / len(names)} | values
-            label = _("%(framework)s, measured") % {"framework": cell["name"]}
-            estimates(axes, pd.DataFrame(point), "y", "throughput", label, "x")
+        _draw_matches(axes, cell, cell["y"] + 0.35 / len(names))
     lines(axes, cells, "name", _("framework"), x="x", y="y", linestyle="none")
     axes.set_yticks(range(len(rows)), [fill(row, 26) for row in rows])
     unit = _("%(unit)s per GPU") % {"unit": cells["unit"].iloc[0]}
     axes.set(xlabel=unit, ylabel="", ylim=(len(rows) - 0.5, -0.5))
     from_zero(axes, axes.dataLim.x1, "x")
+    return _leaders(cells)
+
+
+def _draw_matches(axes: Axes, cell: dict[str, Any], y: float) -> None:
+    """Draw the measurements that match a published number: medians per GPU with intervals, as
+    hollow markers, and repeats."""
+    name = cell["name"]
+    label = _("%(framework)s, measured") % {"framework": name}
+    look: dict[str, Any] = {
+        "color": COLOURS[name],
+        "marker": MARKERS[name],
+        "markerfacecolor": "white",
+    }
+    for found in cell["matches"]:
+        if not (found.ratio and found.is_like):
+            continue
+        low, middle, high = (found.row[column] or np.nan for column in VALUES)
+        ends = np.array([[middle - low], [high - middle]]) / cell["gpus"]
+        is_first = label not in axes.get_legend_handles_labels()[1]
+        look["label"] = label if is_first else None
+        axes.errorbar([middle / cell["gpus"]], [y], xerr=ends, capsize=3, **look)
+        repeats = np.array(found.row["repeat_throughputs"]) / cell["gpus"]
+        axes.scatter(repeats, [y] * len(repeats), s=5, alpha=0.5, color=COLOURS[name])
+
+
+def _leaders(cells: pd.DataFrame) -> str:
+    """Return a sentence on the number of rows in which each framework is the fastest."""
     same = cells[cells["batch_per_gpu"] == cells["row_batch"]]
     speeds = same.pivot_table("x", "row", "name", "max").dropna(thresh=2)
-    close = speeds.ge(speeds.max(axis=1) / LEAD, axis=0)
-    counts = close[close.sum(axis=1) == 1].sum().sort_values(ascending=False, kind="stable")
+    is_close = speeds.ge(speeds.max(axis="columns") / LEAD, axis="index")
+    is_alone = is_close.sum(axis="columns") == 1
+    counts = is_close[is_alone].sum().sort_values(ascending=False, kind="stable")
     leaders = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
     words = _("Fastest by over 1 %% at the same batch size, in rows: %(leaders)s")
     return words % {"leaders": leaders or _("none")}

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -96,14 +95,7 @@ class Picture:
         stream = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with chart_style():
-            figure = self.figure
-            if engine := figure.get_layout_engine():
-                # Otherwise savefig draws the figure once more, for its layout.
-                figure.set_dpi(72)
-                FigureCanvasSVG(figure)
-                engine.execute(figure)
-                figure.set_layout_engine(None)
-            figure.savefig(stream, format="svg", metadata=nothing)
+            self.figure.savefig(stream, format="svg", metadata=nothing)
         text = stream.getvalue()
         # Comments repeat foreign text, unescaped.
         text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)

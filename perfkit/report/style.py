@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import distribution
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.style
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -35,6 +37,7 @@ MARKERS = {name: marker for name, (_colour, marker) in LOOKS.items()}
 SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """Light to dark, for ordered lines."""
 STYLE = Path(__file__).parent / "chart.mplstyle"
+LayoutName = Literal["constrained", "compressed", "tight"]
 HEADROOM = 1.1
 """Top of an axis relative to the highest value."""
 
@@ -63,13 +66,18 @@ def chart_style() -> AbstractContextManager[None]:
 
 @contextmanager
 def new_figure(
-    width: float, height: float, columns: int = 1, rows: int = 1, layout: Any = "constrained"
+    width: float,
+    height: float,
+    columns: int = 1,
+    rows: int = 1,
+    layout: LayoutName | None = "constrained",
+    **grid: Any,
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     """Yield an empty figure of `width` x `height` inches and its axes, row by row, in the
-    suite's style. `layout` is matplotlib's."""
+    suite's style. `layout` is matplotlib's; `grid` has arguments of Figure.subplots."""
     with chart_style():
         figure = Figure(figsize=(width, height), layout=layout)
-        yield figure, [*figure.subplots(rows, columns, squeeze=False).flat]
+        yield figure, [*figure.subplots(rows, columns, squeeze=False, **grid).flat]
 
 
 def from_zero(axes: Axes, highest: float, axis: str = "y") -> None:
@@ -79,31 +87,37 @@ def from_zero(axes: Axes, highest: float, axis: str = "y") -> None:
 
 def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figure:
     """Return a chart of ratios of interleaved comparisons on a logarithmic axis with a line at
-    1: a dot per pair of repeats, the first at the top, the median with its interval, and at the
-    right both with the verdict. A row is a name, a variant, and its pair with the base."""
+    1. A row is a name, a variant, and its pair with the base."""
     with new_figure(8, 0.7 + 0.5 * len(rows)) as (figure, (axes,)):
         for y, (_name, variant, pair) in enumerate(rows):
             framework = FRAMEWORK_NAMES.get(str(variant.values.get("framework")), "")
             colour, marker = LOOKS.get(framework, (ACCENT, "o"))
-            n, sure = len(pair.ratios), "–"
-            if n > 1:
-                sure = interval(*pair.interval)
-                span = (y - 0.25, y + 0.25)
-                axes.fill_betweenx(span, *pair.interval, color=colour, alpha=0.25)
-            axes.plot(pair.ratio, y, "|", color=colour, markersize=16, markeredgewidth=2.5)
-            heights = [y + (k + 0.5) / n * 0.4 - 0.2 for k in range(n)]
-            axes.plot(pair.ratios, heights, marker, color=colour, markersize=3.5)
-            words = f"{number(pair.ratio)}  ({sure})\n{gettext(VERDICTS[pair.verdict])}"
-            axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center")
+            _draw_ratio(axes, y, pair, colour, marker)
         axes.axvline(1, color=INK, linewidth=1)
         axes.set(xscale="log", xlabel=label, ylim=(len(rows) - 0.4, -0.6))
-        axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
+        axes.set_yticks(range(len(rows)), [name for name, _variant, _pair in rows])
         axes.grid(visible=False, axis="y")
         low, high = axes.get_xlim()
-        close, far = MaxNLocator(6, steps=[1, 2, 5, 10]), LogLocator(subs=(1, 2, 5))
-        axes.xaxis.set_major_locator(close if high < 4 * low else far)
-        axes.xaxis.set(major_formatter="{x:g}", minor_locator=NullLocator())
+        is_narrow = high < 4 * low
+        ticks = MaxNLocator(6, steps=[1, 2, 5, 10]) if is_narrow else LogLocator(subs=(1, 2, 5))
+        axes.xaxis.set(
+            major_locator=ticks, major_formatter="{x:g}", minor_locator=NullLocator()
+        )
     return figure
+
+
+def _draw_ratio(axes: Axes, y: int, pair: PairResult, colour: str, marker: str) -> None:
+    """Draw a row of a forest plot: a dot per pair of repeats, the first at the top, the median
+    with its interval, and at the right both with the verdict."""
+    sure = "–"
+    if len(pair.ratios) > 1:
+        sure = interval(*pair.interval)
+        axes.fill_betweenx((y - 0.25, y + 0.25), *pair.interval, color=colour, alpha=0.25)
+    axes.plot(pair.ratio, y, "|", color=colour, markersize=16, markeredgewidth=2.5)
+    heights = np.linspace(y - 0.2, y + 0.2, 2 * len(pair.ratios) + 1)[1::2]
+    axes.plot(pair.ratios, heights, marker, color=colour, markersize=3.5)
+    words = f"{number(pair.ratio)}  ({sure})\n{gettext(VERDICTS[pair.verdict])}"
+    axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center")
 
 
 def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) -> None:
@@ -112,32 +126,29 @@ def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) 
     seaborn.lineplot, at least x and y. The legend is at the right."""
     import seaborn
 
-    names = list(points[hue].astype(str).unique())
-    looks: dict[str, Any] = {"palette": COLOURS, "markers": MARKERS}
+    points = points.astype({hue: str})
+    names = list(points[hue].unique())
+    palette, markers = COLOURS, MARKERS
     if not {*names} <= {*COLOURS}:
-        looks["palette"] = seaborn.blend_palette(SHADES, len(names))
-        looks["markers"] = (list(MARKERS.values()) * len(names))[: len(names)]
-    looks |= {"hue": hue, "style": hue, "dashes": False, "estimator": None}
-    seaborn.lineplot(points.astype({hue: str}), ax=axes, **looks, **look)
+        palette = dict(zip(names, seaborn.blend_palette(SHADES, len(names)), strict=True))
+        markers = dict(zip(names, cycle(MARKERS.values()), strict=False))
+    look |= {"hue": hue, "palette": palette, "style": hue, "markers": markers}
+    seaborn.lineplot(points, **look, dashes=False, estimator=None, ax=axes)
     axes.legend(title=legend, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def estimates(
-    axes: Axes, points: pd.DataFrame, place: str, value: str, label: str, axis: str = "y"
-) -> None:
-    """Draw a framework's values with intervals and repeats along the axis: the columns `value`,
-    `value`_low, `value`_high and repeat_`value`s over `place`. If the label is not the
-    framework's `name`, markers are hollow, joined by dotted lines along y only."""
-    name, other = points["name"].iloc[0], "x" if axis == "y" else "y"
-    middle, *ends = points[[value, f"{value}_low", f"{value}_high"]].astype(float).to_numpy().T
-    known = axes.get_legend_handles_labels()[1]
+def estimates(axes: Axes, points: pd.DataFrame, x: str, y: str, label: str) -> None:
+    """Draw a framework's values of the column `y` over `x`, with their intervals (`y`_low,
+    `y`_high) and repeats (repeat_`y`s). If the label is not the framework's `name`, markers are
+    hollow, joined by dotted lines."""
+    name = points["name"].iloc[0]
+    columns = points[[f"{y}_low", y, f"{y}_high"]].astype(float)
+    low, middle, high = columns.to_numpy().T
+    # The median ratio always lies in its interval, the ratio of medians nearly always.
+    ends = [(middle - low).clip(0), (high - middle).clip(0)]
     look: dict[str, Any] = {"color": COLOURS[name], "marker": MARKERS[name], "capsize": 3}
     if label != name:
-        look |= {"markerfacecolor": "white", "linestyle": ":" if axis == "y" else "none"}
-    # The median ratio always lies in its interval, the ratio of medians nearly always.
-    bars = [(middle - ends[0]).clip(0), (ends[1] - middle).clip(0)]
-    at = {other: points[place], axis: middle, f"{axis}err": bars}
-    axes.errorbar(**at, label=None if label in known else label, **look)
-    dots = points.explode(f"repeat_{value}s")
-    at = {other: dots[place], axis: dots[f"repeat_{value}s"]}
-    axes.scatter(**at, s=5, alpha=0.5, color=COLOURS[name])
+        look |= {"markerfacecolor": "white", "linestyle": ":"}
+    axes.errorbar(points[x], middle, yerr=ends, label=label, **look)
+    repeats = points.explode(f"repeat_{y}s")
+    axes.scatter(repeats[x], repeats[f"repeat_{y}s"], s=5, alpha=0.5, color=COLOURS[name])

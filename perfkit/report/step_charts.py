@@ -1,0 +1,111 @@
+"""Charts of a measurement's raw steps. Their texts are translated when they are shown, so that
+a chart is drawn once for all languages."""
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from perfkit.report.section import Section, folded, picture
+from perfkit.report.style import FAINT, WAIT, from_zero, new_figure
+from perfkit.text.language import gettext_noop as later
+
+MOST_RANKS = 8
+"""With more ranks, only the fastest and the slowest rank are drawn."""
+MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
+"""Margins as shares of the figure: computing them would take longer than drawing."""
+ROW_HEIGHT, AROUND = 0.55, 0.8
+"""Inches of a repeat's row, and of the margins above and below all rows."""
+
+
+def step_charts(steps: pd.DataFrame, colour: str) -> Section:
+    """Return the charts of a measurement's steps, as `perfkit.load_steps` gives them."""
+    charts = picture(
+        partial(overlaid, steps, colour), later("Time of each step, all repeats overlaid")
+    )
+    lines = steps[["repeat", "rank"]].drop_duplicates()
+    if len(lines) > 1:
+        # A single line is in the first chart already.
+        rows = picture(
+            partial(each_repeat, steps, colour),
+            later("Time of each step, one repeat below another, on one scale"),
+        )
+        charts += folded(later("Each repeat"), rows)
+    return charts
+
+
+def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
+    """Draw all repeats overlaid: the slowest rank's time of each step, the median of the
+    repeats, and the median wait for data."""
+    slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
+    seconds = slowest["seconds"].unstack("repeat")
+    wait = slowest["data_wait_seconds"].groupby("step").median()
+    with new_figure(9, 2.7, layout=None, gridspec_kw=MARGINS) as (figure, (axes,)):
+        repeats = axes.plot(seconds.index, seconds, color=FAINT, linewidth=0.7)
+        repeats[0].set_label(later("a repeat"))
+        median = seconds.median(axis="columns")
+        axes.plot(median.index, median, color=colour, label=later("median of the repeats"))
+        axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, label=later("data wait"))
+        spans = _shade_warm_up(axes, steps)
+        for span in spans[:1]:
+            span.set_label(later("warm-up"))
+        _scale(axes, steps)
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.set_ylabel(later("step time (s)"))
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
+    return figure
+
+
+def each_repeat(steps: pd.DataFrame, colour: str) -> Figure:
+    """Draw a row for each repeat, on common axes: a line for each rank, and the longest wait
+    for data."""
+    if steps["rank"].nunique() > MOST_RANKS:
+        steps = _fastest_and_slowest(steps)
+    repeats = list(steps.groupby("repeat"))
+    height = ROW_HEIGHT * len(repeats) + AROUND
+    margins = MARGINS | {"top": 1 - 0.25 / height, "bottom": 0.5 / height, "hspace": 0.25}
+    grid: dict[str, Any] = {"sharex": True, "sharey": True, "gridspec_kw": margins}
+    with new_figure(9, height, rows=len(repeats), layout=None, **grid) as (figure, rows):
+        for axes, (repeat, of_repeat) in zip(rows, repeats, strict=True):
+            seconds = of_repeat.pivot(index="step", columns="rank", values="seconds")
+            axes.plot(seconds.index, seconds, color=colour, linewidth=0.8)
+            wait = of_repeat.groupby("step")["data_wait_seconds"].max()
+            axes.fill_between(wait.index, wait, color=WAIT, linewidth=0)
+            _shade_warm_up(axes, of_repeat)
+            axes.set_ylabel(str(repeat), rotation=0, labelpad=12)
+            axes.grid(visible=False, axis="x")
+        _scale(rows[-1], steps)
+        rows[-1].yaxis.set_major_locator(MaxNLocator(2))
+        figure.text(0.005, 0.99, later("repeat"), va="top")
+        figure.text(0.07, 0.99, later("step time (s)"), va="top")
+    return figure
+
+
+def _fastest_and_slowest(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return two ranks for each repeat: the least and the greatest values of each step."""
+    by_step = steps.groupby(["repeat", "step"], as_index=False)
+    return pd.concat([by_step.min().assign(rank=0), by_step.max().assign(rank=1)])
+
+
+def _shade_warm_up(axes: Axes, steps: pd.DataFrame) -> list[Rectangle]:
+    """Shade the warm-up and return its shades: a step is the darker the more repeats have it in
+    their warm-up."""
+    first = steps["step"].min()
+    lasts = steps[~steps["measured"]].groupby("repeat")["step"].max()
+    shares = lasts.value_counts(normalize=True)
+    return [
+        axes.axvspan(first - 0.5, last + 0.5, color=FAINT, alpha=0.2 * share, linewidth=0)
+        for last, share in shares.items()
+    ]
+
+
+def _scale(axes: Axes, steps: pd.DataFrame) -> None:
+    """Show all steps, and times from 0."""
+    axes.set(xlim=(steps["step"].min() - 0.5, steps["step"].max() + 0.5), xlabel=later("step"))
+    from_zero(axes, float(steps["seconds"].max()))
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
