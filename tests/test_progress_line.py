@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfkit.driver import progress
-from perfkit.driver.progress import LOG_SECONDS, Bar, KernelOutput, Progress, Row
+from perfkit.driver.live import KernelOutput
+from perfkit.driver.progress import LOG_SECONDS, Bar, Progress, Row
 
 
 class Clock:

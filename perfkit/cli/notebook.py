@@ -89,7 +89,7 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from perfkit.driver.progress import KernelOutput
+    from perfkit.driver.live import KernelOutput
     from perfkit.results.store import read_file, write_atomically
 
     # Papermill would follow a link.

@@ -3,7 +3,8 @@
 measure.py     plans and runs the repeats of a measurement and stores its result
 repeat.py      runs one repeat, or another task of workers
 failures.py    finds why workers exited early
-progress.py    progress bar
+progress.py    progress as one line: its text, and lines in a log
+live.py        the line with a bar on a terminal or in a notebook
 doctor.py      checks before a measurement
 workers.py     launchers and worker groups; the workers of one node
 supervisor.py  runs one command and leaves no process behind

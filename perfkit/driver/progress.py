@@ -1,30 +1,21 @@
-"""Progress as one line, which is replaced on a terminal and in the output of a notebook's cell,
-and written now and then to a log.
+"""Progress of a measurement, or of other work, as one line: what it says, and how often. In a
+log it is a new line now and then; on a terminal and in a notebook, live.py draws it.
 
-Nothing here starts a thread or a timer: a line is written only while the caller reports a
-state, so that nothing runs beside a measured window.
+Nothing starts a thread or a timer: a line is written only while the caller reports a state, so
+that nothing runs beside a measured window.
 """
 
+import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from io import StringIO
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
-WIDTH = 79
-"""Columns of a line in a notebook or a log."""
-TERMINAL_SECONDS = 0.5
-NOTEBOOK_SECONDS = 1
 LOG_SECONDS = 15
-"""Shortest time between two lines, by where they are written."""
+"""Seconds between two lines in a log, or 5 % of the time so far if that is more."""
 
 
 def round_order(variants: Sequence[Any], repeat: int) -> Sequence[Any]:
@@ -49,30 +40,13 @@ class Row(NamedTuple):
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
 
-    def __rich__(self) -> Table | Text:
-        text = Text(self.text, no_wrap=True, overflow="ellipsis")
-        if self.share is None:
-            return text
-        grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
-        grid.add_column()
-        grid.add_column(ratio=1)
-        grid.add_column(no_wrap=True)
-        bar = ProgressBar(total=1, completed=self.share)
-        grid.add_row(text, bar, Text(f"{self.time_left} left"))
-        return grid
-
     def __str__(self) -> str:
         if self.share is None:
             return self.text
-        written = StringIO()
-        console = Console(
-            file=written, width=WIDTH, force_terminal=False, force_jupyter=False, no_color=True
-        )
-        console.print(self)
-        return written.getvalue().rstrip()
+        return f"{self.text}, {self.share:.0%}, {self.time_left} left"
 
 
-class Display:
+class Display(ABC):
     """Shows the states of some work, but waits between two of them."""
 
     def __init__(self) -> None:
@@ -83,7 +57,7 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        return None
 
     def show(self, state: Row, *, at_once: bool = False) -> None:
         """Show `state` if the last one has been shown long enough, or `at_once`."""
@@ -94,66 +68,17 @@ class Display:
             with suppress(OSError):
                 self.write(state)
 
+    @abstractmethod
     def shortest_pause(self, elapsed: float) -> float:
         """The seconds between two states after `elapsed` seconds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, state: Row) -> None:
-        raise NotImplementedError
+        """Replace what is shown by `state`, or add it to a log."""
 
+    @abstractmethod
     def print(self, text: str) -> None:
         """Print other text, which stays."""
-        raise NotImplementedError
-
-
-class TerminalDisplay(Display):
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self.live = Live(console=console, auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        with suppress(OSError):
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self.live.stop()
-
-    def shortest_pause(self, elapsed: float) -> float:
-        return TERMINAL_SECONDS
-
-    def write(self, state: Row) -> None:
-        self.live.update(state, refresh=True)
-
-    def print(self, text: str) -> None:
-        self.live.console.print(Text(text), end="", soft_wrap=True)
-
-
-class NotebookDisplay(Display):
-    """Replaces the output of the cell, so that the stored notebook keeps only the last line.
-    Papermill's log has all of them: none twice, and fewer in a long measurement."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: tuple[str, float | None] | None = None
-
-    def show(self, state: Row, *, at_once: bool = False) -> None:
-        # Not the time left, which changes each time.
-        if (state.text, state.share) != self.shown:
-            super().show(state, at_once=at_once)
-
-    def shortest_pause(self, elapsed: float) -> float:
-        return max(NOTEBOOK_SECONDS, elapsed / 100)
-
-    def write(self, state: Row) -> None:
-        from IPython.display import clear_output
-
-        self.shown = (state.text, state.share)
-        clear_output(wait=True)
-        # Standard output, because notebooks render standard error as a warning. The carriage
-        # return tells KernelOutput that this is no other text.
-        print(f"\r{state}", flush=True)
 
 
 class LogDisplay(Display):
@@ -180,38 +105,15 @@ def display() -> Display:
     """Return the display for where this process writes."""
     ipython = sys.modules.get("IPython")
     if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
+        from perfkit.driver.live import NotebookDisplay
+
         return NotebookDisplay()
-    # Not the console's own test, which takes FORCE_COLOR in a CI for a terminal.
-    if sys.stderr.isatty():
-        console = Console(stderr=True, force_jupyter=False, highlight=False)
-        if not console.is_dumb_terminal:
-            return TerminalDisplay(console)
+    # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
+    if sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+        from perfkit.driver.live import TerminalDisplay
+
+        return TerminalDisplay()
     return LogDisplay()
-
-
-class KernelOutput:
-    """A file for the standard output of a notebook's kernel: shows the states of a
-    NotebookDisplay in this process's display, and prints other text."""
-
-    def __enter__(self) -> Self:
-        self.display = display()
-        self.display.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.display.__exit__()
-
-    def write(self, text: str) -> None:
-        printed, mark, state = text.rpartition("\r")
-        if not mark:
-            printed, state = text, ""
-        if printed.strip():
-            self.display.print(printed)
-        if state.strip():
-            self.display.show(Row(state.strip()), at_once=True)
-
-    def flush(self) -> None:
-        pass
 
 
 class Bar:
