@@ -24,6 +24,8 @@ from perfkit.config import ROOT
 from perfkit.inputs.samples import make_images
 from perfkit.text.language import file_name
 
+# Has its own pytest.ini, for machines without the packages of these tests: make gpu.
+collect_ignore = ["gpu"]
 pytest_plugins = ["accelerator.fake", "log_writers", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 for variable in ("SLURM_JOB_NUM_NODES", "SLURMD_NODENAME"):  # also within a Slurm allocation

@@ -1,0 +1,34 @@
+"""The checks of `make gpu` on the fake accelerator, which is no GPU: that they run and can
+pass. Those of times need a GPU."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from accelerator.fake import environment
+
+from perfkit.config import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+CHECKS = ("nvml_names", "is_complete_steady", "precision_is_as_asked", "an_overflow")
+CHECKS += ("losses_of_a_precision",)
+SECONDS = 500
+
+
+def test_the_gpu_checks_run_on_the_fake_accelerator(plugin):
+    words = ["-c", "tests/gpu/pytest.ini", "--confcutdir", "tests/gpu", "tests/gpu", "--small"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "-k", " or ".join(CHECKS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        cwd=ROOT,
+        env=os.environ | environment(plugin, "gpu"),
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    for name in CHECKS:
+        assert re.search(rf"{name}.* PASSED", done.stdout), done.stdout

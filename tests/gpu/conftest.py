@@ -1,0 +1,130 @@
+"""Fixtures of the GPU checks: which framework, and its answers from processes of their own.
+
+A check needs pytest, NumPy, psutil, pydantic, nvidia-ml-py and one framework; one that needs
+more is skipped with the name of what is missing.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.config import ROOT
+from perfkit.driver.workers import with_dali_settings, worker_environment
+from perfkit.frameworks import FRAMEWORKS
+from perfkit.frameworks.base import NodeRank
+from perfkit.request.resolve import resolve
+from perfkit.system import gpus
+from perfkit.system.environment import usable_cores
+from perfkit.system.software import find_version
+
+DEVICE = Path(__file__).with_name("device.py")
+SECONDS = 240
+"""Limit for an answer: some compile, or fill the GPU's memory."""
+FULL = {"batch_size": 64}
+SMALL = {"batch_size": 8, "image_size": 64}
+MODULES_OF_A_MEASUREMENT = ("filelock", "h5py", "PIL", "threadpoolctl")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--small", action="store_true", help="narrow models, for a device that is no GPU"
+    )
+
+
+def pytest_report_teststatus(report):
+    """Show what a check has seen in its line."""
+    seen = dict(report.user_properties).get("seen")
+    if report.when == "call" and report.passed and seen:
+        return "passed", ".", f"PASSED: {seen}"
+    return None
+
+
+@pytest.fixture
+def say(record_property):
+    """Adds what the check has seen to its line."""
+    return lambda text: record_property("seen", text)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def visible_gpus():
+    """The labels of the visible GPUs."""
+    labels = gpus.visible_gpus()
+    if not labels:
+        pytest.skip("NVML shows no GPU here")
+    return labels
+
+
+@pytest.fixture(scope="session", params=["paddle", "torch"])
+def framework(request, visible_gpus):
+    """The name of each framework that is installed as a build for GPUs."""
+    facts = FRAMEWORKS[request.param]
+    if not facts.version:
+        pytest.skip(f"{facts.name} is not installed")
+    if not find_version(*facts.versions["cuda"]):
+        pytest.skip(f"{facts.name} {facts.version} is no build for GPUs")
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def small(request):
+    return request.config.getoption("--small")
+
+
+@pytest.fixture(scope="session")
+def values(framework, small):
+    """Parameters of one GPU with these changes."""
+
+    def merged(**changes):
+        given = {"framework": framework, "device": "gpu", "gpus": 1, "input": "synthetic"}
+        sizes = dict(SMALL if small else FULL)
+        if changes.get("model") == "bert":
+            sizes.pop("image_size", None)
+        return given | sizes | changes
+
+    return merged
+
+
+@pytest.fixture(scope="session")
+def ask(values, small):
+    """Calls a function of device.py in a process of its own, so that neither its crash nor its
+    settings reach other checks; asks once for each configuration."""
+    answers = {}
+
+    def answered(function, **changes):
+        key = json.dumps([function, changes], sort_keys=True)
+        if key not in answers:
+            config = resolve({"model": "resnet50"} | values(**changes))
+            config = with_dali_settings(config, usable_cores())
+            environment = worker_environment(config, NodeRank())
+            paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
+            question = [function, config.model_dump_json(), json.dumps(small)]
+            done = subprocess.run(
+                [sys.executable, DEVICE, *question],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SECONDS,
+                env=environment | {"PYTHONPATH": ":".join(filter(None, paths))},
+            )
+            assert done.returncode == 0, done.stderr[-2000:]
+            answers[key] = json.loads(done.stdout.splitlines()[-1])
+        return answers[key]
+
+    return answered
+
+
+@pytest.fixture
+def measure(values, tmp_path):
+    """Measures ResNet-50 with these changes, as `perfkit run` does, and returns the result."""
+    for module in MODULES_OF_A_MEASUREMENT:
+        pytest.importorskip(module, reason=f"a measurement needs {module}")
+
+    def measured(**changes):
+        planned = perfkit.plan("resnet50", values(outputs_dir=str(tmp_path), **changes))
+        return perfkit.measure(planned.config, planned.protocol).result
+
+    return measured
