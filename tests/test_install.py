@@ -10,9 +10,9 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from ruamel.yaml import YAML
 
 from perfkit.config import ROOT
 from perfkit.request.checks import OF_INPUT, PIP_NAMES, WORKER
@@ -118,7 +118,7 @@ def required(extras):
     [("environment.yml", 12, "gpu-cu12"), ("environment-cu11.yml", 11, "gpu-cu11")],
 )
 def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
-    dependencies = yaml.safe_load((ROOT / file).read_text())["dependencies"]
+    dependencies = YAML(typ="safe").load(ROOT / file)["dependencies"]
     (pip,) = (entry["pip"] for entry in dependencies if isinstance(entry, dict))
     assert f"--editable .[{extra},lab]" in pip
     indexes = [line for line in pip if line.startswith("--extra-index-url")]

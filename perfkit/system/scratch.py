@@ -4,6 +4,9 @@ if their processes are killed.
 The driver and its supervisor hold a lock on the folder, which the kernel releases when both
 have ended. Each driver at its start and each supervisor at its end removes the folders without
 a lock, with the processes and the shared memory of the workers registered in them.
+
+It is flock's own lock and not one of filelock, as everywhere else: two owners share it, and
+workers test it, whose interpreters may lack filelock.
 """
 
 import ctypes
