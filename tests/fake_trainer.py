@@ -1,8 +1,8 @@
 """A fake trainer of known run time that replaces launcher and framework.
 
 The worker, with its raw file, loop and failures, is perfkit's own. `planted(seconds)` returns a
-sitecustomize.py that makes every notebook kernel, those forked by a sweep included, start this
-file instead: a repeat takes `seconds` from the start of the process to its last event.
+sitecustomize.py that makes every notebook kernel start this file instead: a repeat takes
+`seconds` from the start of the process to its last event.
 """
 
 import json
@@ -21,7 +21,7 @@ from perfkit.worker import rank as worker
 
 PLANTED = """
 import sys
-if any(word in " ".join(sys.orig_argv) for word in ("ipykernel_launcher", "forkserver")):
+if "ipykernel_launcher" in sys.orig_argv:
     sys.path.append({folder!r})
     import fake_trainer
 

@@ -7,7 +7,7 @@ import json
 def finished_repeats(outputs):
     """Map the raw files of finished repeats to digest and modification time in ns.
 
-    Raises ValueError if a result, a notebook or a jobs.json is truncated.
+    Raises ValueError if a result or a notebook is truncated.
     """
     found = {}
     for path in outputs.glob("*/result.json"):
@@ -16,7 +16,6 @@ def finished_repeats(outputs):
                 for raw in (path.parent / "repeats" / str(repeat["index"])).iterdir():
                     digest = hashlib.sha256(raw.read_bytes()).hexdigest()
                     found[str(raw)] = (digest, raw.stat().st_mtime_ns)
-    for path in [*outputs.rglob("*.ipynb"), *outputs.glob("sweeps/*/jobs.json")]:
-        if not path.name.startswith("."):
-            json.loads(path.read_text())
+    for path in outputs.glob("*/notebook.ipynb"):
+        json.loads(path.read_text())
     return found

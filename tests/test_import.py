@@ -21,8 +21,8 @@ from perfkit.logs.wording import sentence
 from perfkit.request import RequestError
 from perfkit.request.plan import Plan, plan
 from perfkit.results.summarize import check_against_raw
-from perfkit.sweep import jobs
 from perfkit.sweep.jobs import Job
+from perfkit.sweep.status import StoredResults
 from perfkit.text.language import in_language
 
 
@@ -459,12 +459,12 @@ def test_an_unsupported_framework_is_imported_but_not_measured(log, imported):
 
 def test_a_sweep_does_not_reuse_imported_measurements(log, imported, tmp_path):
     result = imported(log(), framework="paddle").result
-    job = Job("one", "", "resnet50", {}, Plan(result.config, result.protocol))
+    job = Job("", "resnet50", {}, Plan(result.config, result.protocol))
     outputs = tmp_path / "outputs"
-    assert jobs.measured([job], outputs, remote=True, began=None) == {}
+    assert StoredResults(outputs, on_slurm=True).of(job) is None
     own = result.model_copy(update={"imported": None})
     write_all(outputs, own)
-    assert [*jobs.measured([job], outputs, remote=True, began=None)] == ["one"]
+    assert StoredResults(outputs, on_slurm=True).of(job).result.config == own.config
 
 
 def test_import_reports_the_steps_and_overridden_facts(log, tmp_path):

@@ -84,7 +84,7 @@ def test_make_installs_only_the_versions_in_constraints_txt(target):
 
 
 def test_constraints_txt_has_every_dependency():
-    extras = ("cpu", "torch", "jax", "tensorflow", "lab", "slurm", "kubernetes", "test")
+    extras = ("cpu", "torch", "jax", "tensorflow", "lab", "test")
     # PyTorch's wheel from PyPI also requires CUDA's libraries, which are not pinned.
     versions, seen, wanted = pinned(), {("torch", "")}, [*required(extras)]
     for requirement in wanted:

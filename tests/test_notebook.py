@@ -212,7 +212,7 @@ def test_ctrl_c_keeps_finished_repeats_and_leaves_no_traceback_or_process(
         # Signal the whole process group, as a terminal does.
         os.killpg(process.pid, signal.SIGINT)
         output = process.communicate(timeout=60)[0]
-    assert process.returncode == 1
+    assert process.returncode == 130
     measuring, interrupted, page = output.splitlines()
     assert measuring.startswith("Measuring ")
     assert interrupted.startswith("Interrupted; finished repeats are kept")

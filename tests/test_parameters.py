@@ -135,7 +135,7 @@ def sweep_file(tmp_path):
 
 def test_a_wrong_value_is_the_only_error_of_a_local_sweep(sweep_file):
     with pytest.raises(SweepError) as refused:
-        read_jobs(sweep_file("matrix: {batch_size: [0]}\n"), {}, "local")
+        read_jobs(sweep_file("matrix: {batch_size: [0]}\n"), {})
     (problem,) = refused.value.problems
     assert "batch_size: 0 is out of range" in problem
 
@@ -235,7 +235,7 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
 )
 def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, message):
     with pytest.raises(SweepError) as refused:
-        read_jobs(sweep_file(text), {}, "slurm")
+        read_jobs(sweep_file(text), {}, on_slurm=True)
     assert re.search(r"sweep\.yaml(:\d+)?: ", str(refused.value))
     assert message in str(refused.value)
 
@@ -252,7 +252,7 @@ def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, mess
 )
 def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, message):
     with pytest.raises(SweepError, match=rf"sweep\.yaml(:\d+)?: .*{message.replace('?', '.')}"):
-        read_jobs(sweep_file("", notebook), {}, "slurm")
+        read_jobs(sweep_file("", notebook), {}, on_slurm=True)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, messa
 )
 def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file, notebook, text, places):
     with pytest.raises(SweepError) as refused:
-        read_jobs(sweep_file(text, notebook), {}, "slurm")
+        read_jobs(sweep_file(text, notebook), {}, on_slurm=True)
     assert [":".join(p.split(":", 3)[1:3]) for p in refused.value.problems] == places
 
 
@@ -295,7 +295,7 @@ def test_a_missing_binary_or_irregular_file_is_rejected_by_name(tmp_path):
     [("fleetx-resnet50", 8), ("fleetx-vgg16", 8), ("paddle-resnet50-report", 2)],
 )
 def test_published_tables_keep_the_dali_settings_of_their_source(table, prefetch):
-    for job in read_jobs(ROOT / "parameters" / f"{table}.yaml", {}, "slurm"):
+    for job in read_jobs(ROOT / "parameters" / f"{table}.yaml", {}, on_slurm=True):
         config = job.plan.config
         assert (config.dali_threads, config.dali_prefetch) == (4, prefetch)
         assert config.dali_decoder == "image_random_crop"
@@ -304,9 +304,9 @@ def test_published_tables_keep_the_dali_settings_of_their_source(table, prefetch
 @pytest.mark.parametrize(
     "folder", ["http://x/y", "s3://bucket", "/proc/1/x", "/sys/x", "a\\0b"]
 )
-@pytest.mark.parametrize("executor", ["local", "slurm"])
-def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file, folder, executor):
-    """This also holds for remote executors, whose folders cannot be checked."""
+@pytest.mark.parametrize("on_slurm", [False, True])
+def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file, folder, on_slurm):
+    """This also holds for Slurm, whose folders cannot be checked."""
     where = f'device: cpu, input: synthetic, outputs_dir: "{folder}"'
     with pytest.raises(SweepError, match=r":2: outputs_dir: .*not a folder for files"):
-        read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, executor)
+        read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, on_slurm=on_slurm)

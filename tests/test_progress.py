@@ -8,7 +8,6 @@ from rich.console import Console
 
 from perfkit.request.plan import Plan
 from perfkit.results.store import Measurement
-from perfkit.sweep.engine import JobStatus
 from perfkit.sweep.jobs import Job
 from perfkit.sweep.progress import (
     NOTEBOOK_SECONDS,
@@ -18,6 +17,7 @@ from perfkit.sweep.progress import (
     repeats_left,
     seconds_left,
 )
+from perfkit.sweep.status import JobStatus
 
 RESULT = measured([40.0, 50.0, 60.0], protocol="quick")
 REPEAT_SECONDS = 9.5
@@ -25,8 +25,9 @@ REPEAT_SECONDS = 9.5
 
 
 def status(name, state, measurement=None, reason="", result=RESULT):
-    plan = Plan(result.config, result.protocol)
-    job = Job(name, f"batch_size {name}", "resnet50", {"batch_size": name}, plan)
+    config = result.config.model_copy(update={"label": name})
+    plan = Plan(config, result.protocol)
+    job = Job(f"batch_size {name}", "resnet50", {"batch_size": name}, plan)
     return JobStatus(job, state, measurement, reason)
 
 

@@ -146,7 +146,7 @@ def test_a_sweep_matrix_may_list_environments(new_environment, tmp_path):
         "notebook: resnet50\nparameters: {device: cpu, input: synthetic}\n"
         f"matrix: {{python: [null, {new_environment()}]}}\n"
     )
-    own, other = (job.plan.config.interpreter for job in read_jobs(file, {}, "local"))
+    own, other = (job.plan.config.interpreter for job in read_jobs(file, {}))
     assert (own, other) == (sys.executable, str(tmp_path / "other" / "bin" / "python"))
 
 

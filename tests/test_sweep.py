@@ -1,44 +1,35 @@
-"""Sweeps: parameters files run by Snakemake and papermill, resumed after failures."""
+"""Sweeps: parameters files run here and on Slurm, resumed after failures."""
 
-import fcntl
 import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
-import kubernetes_validate
 import psutil
 import pytest
-from clusters import (
-    slurm_cluster,
-    slurm_missing,
-    ssh_between,
-    ssh_missing,
-    two_namespaces,
-    wait_for,
-)
+from clusters import slurm_cluster, slurm_missing, wait_for
 from conftest import SMALL, cli
 from fake_trainer import planted
+from filelock import FileLock
 from kept import finished_repeats
-from kubernetes_api import kubernetes_api
 from made import keep, made_result
 from PIL import Image
 
-import perfkit
 from perfkit.config import ROOT
+from perfkit.driver.measure import measurement_folder
+from perfkit.inputs.data_set import digest
 from perfkit.request.checks import read_environment
-from perfkit.results.schema import Repeat
-from perfkit.sweep import engine, jobs
-from perfkit.sweep.engine import Profile
-from perfkit.sweep.jobs import for_snakemake, read_jobs
+from perfkit.results.schema import InputData, Repeat
+from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
+from perfkit.sweep.run import run_sweep, statuses_before
+from perfkit.sweep.status import StoredResults
 from perfkit.system.environment import LIBRARY_VARIABLES
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
@@ -85,7 +76,6 @@ def sweep(processes):
 
 
 def dry_run(file):
-    jobs._environment.cache_clear()
     done = cli("sweep", file, "--dry-run")
     assert done.exit_code == 0, done.stderr
     return done.stdout
@@ -155,7 +145,7 @@ def test_a_failed_configuration_is_reported_with_its_command_and_retried(
 def test_a_changed_matrix_runs_only_new_configurations(
     sweep, sweep_file, tmp_path, fake_trainer, monkeypatch
 ):
-    """The user's OMP_NUM_THREADS overrides Snakemake's."""
+    """It measures with the user's OMP_NUM_THREADS."""
     # Remove what imports of other tests have set in this process.
     for name in [name for name in os.environ if name.startswith(LIBRARY_VARIABLES)]:
         monkeypatch.delenv(name)
@@ -230,9 +220,12 @@ def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
         time.sleep(0.1)
         assert process.poll() is None, process.communicate()
     children = psutil.Process(process.pid).children(recursive=True)
+    began = time.monotonic()
     process.send_signal(signal.SIGINT)
     _out, output = process.communicate(timeout=30)
-    assert process.returncode == 1
+    seconds = time.monotonic() - began
+    assert process.returncode == 130
+    assert seconds < 1.5
     assert "the same command continues" in output
     assert psutil.wait_procs(children, 10)[1] == []
     wait_for(lambda: not worker_processes(), 10)
@@ -243,11 +236,11 @@ def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
 
 @pytest.mark.slow
 def test_a_sweep_imports_no_module_from_its_folder(sweep, sweep_file, tmp_path, fake_trainer):
-    folder = tmp_path / "outputs" / "sweeps" / "small"
+    folder = tmp_path / "outputs" / "sweeps"
     folder.mkdir(parents=True)
-    for name in ("psutil", "snakemake", "perfkit", "papermill", "resource"):
+    for name in ("psutil", "filelock", "perfkit", "papermill", "resource"):
         (folder / f"{name}.py").write_text(f"raise SystemExit('{name} from elsewhere')\n")
-    done = sweep(sweep_file({}, **FAKE))
+    done = sweep(sweep_file({}, **FAKE), cwd=folder)
     assert done.returncode == 0, done.stderr
     assert {m["status"] for m in results(tmp_path / "outputs").values()} == {"complete"}
 
@@ -263,9 +256,9 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     assert done.exit_code == 0, done.stderr
     if table == "quick":
         assert done.stdout.count("run, 5 repeats") == count
-        assert "refused" not in done.stdout
+        assert "skipped" not in done.stdout
         return
-    assert len(re.findall(r"refused here \(\d(?:, \d)?\)", done.stdout)) == count
+    assert len(re.findall(r"skipped \(\d(?:, \d)?\)", done.stdout)) == count
     assert "result" not in done.stdout.splitlines()[0]
     assert done.stdout.count("gpus: 8 requested") == 1
     assert max(map(len, done.stdout.partition("can't run")[2].splitlines())) <= 80
@@ -273,109 +266,143 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     text = " ".join(done.stdout.split())
     assert "gpus: 8 requested; visible on this machine: 0 GPUs" in text
     assert "launcher: srun needs a Slurm allocation" in text
-    assert cli("sweep", file).exit_code == 2
+    refused = cli("sweep", file, "-p", f"outputs_dir={tmp_path}")
+    assert refused.exit_code == 2
+    assert "nothing can run here: gpus: 8 requested" in " ".join(refused.stderr.split())
 
 
 def test_a_dry_run_lists_configurations_whose_interpreter_is_missing(sweep_file):
     planned = dry_run(sweep_file({"python": [None, "absent"]}, **FAKE))
-    assert "refused here (1)" in planned and "run, 3 repeats" in planned
+    assert "skipped (1)" in planned and "run, 3 repeats" in planned
     assert "python: absent: is not a Python interpreter" in planned
 
 
-def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "LOCK_SECONDS", 0.3)
-    asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, "local")
-    outputs, output = tmp_path / "outputs", []
+@pytest.mark.slow
+def test_what_cannot_run_here_is_skipped_with_its_reason(
+    sweep, sweep_file, tmp_path, fake_trainer, monkeypatch
+):
+    """A sweep with skipped configurations exits with 1: not all of the file is measured."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    file = sweep_file(
+        {"device": ["cpu", "gpu"], "nodes": [1, 4], "python": [None, "absent"]}, **FAKE
+    )
+    planned = dry_run(file)
+    assert "1 of 8 would run" in planned and "7 of 8 can't run on this machine:" in planned
+    done = sweep(file)
+    assert done.returncode == 1, done.stderr
+    assert "7 of 8 can't run here and were skipped:" in done.stderr
+    text = " ".join(done.stderr.split())
+    assert "launcher: srun needs a Slurm allocation" in text
+    assert "gpus: device=gpu needs at least 1" in text
+    assert "python: absent: is not a Python interpreter" in text
+    assert "device gpu, nodes 4, python absent" in text
+    (result,) = results(tmp_path / "outputs").values()
+    assert (result["status"], result["config"]["device"]) == ("complete", "cpu")
+    words = ["-p", "device", "cpu", "-p", "nodes", "1", "-p", "python", "None"]
+    assert sweep(file, *words).returncode == 0
+
+
+def test_a_finished_job_stays_finished_when_its_data_has_been_moved_away(
+    samples, sweep_file, tmp_path
+):
+    data = tmp_path / "data"
+    data.symlink_to(samples)
+    file = sweep_file({"batch_size": [1, 2]}, data_dir=str(data))
+    keep_measured(read_jobs(file, {})[0])
+    data.unlink()
+    states = [status.state for status in statuses_before(read_jobs(file, {}), on_slurm=False)]
+    assert states == ["kept", "skipped"]
+    assert "batch_size 1   kept" in dry_run(file)
+    # Other data is another measurement.
+    data.mkdir()
+    (data / "train_list.txt").write_text("train/other.jpeg 0\n")
+    states = [status.state for status in statuses_before(read_jobs(file, {}), on_slurm=False)]
+    assert states == ["waiting", "waiting"]
+
+
+def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path):
+    asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {})
+    outputs = tmp_path / "outputs"
     outputs.mkdir()
-    with (outputs / ".sweep.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(SweepError, match="another sweep is running in"):
-            engine.Engine("small", asked, Profile.named("local")).run(print, output.append)
-    assert output == [f"Waiting for another sweep of {outputs}, or its remaining processes …"]
+    another = pytest.raises(SweepError, match="another sweep is running in")
+    with FileLock(outputs / ".sweep.lock"), another:
+        run_sweep(asked, print, print)
     assert results(outputs) == {}
 
 
 def test_a_lock_that_is_a_link_is_not_followed(sweep_file, tmp_path):
-    asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {}, "local")
+    asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {})
     (tmp_path / "outputs").mkdir()
     (tmp_path / "mine").write_text("kept")
     (tmp_path / "outputs" / ".sweep.lock").symlink_to(tmp_path / "mine")
     with pytest.raises(OSError, match=r"sweep\.lock"):
-        engine.Engine("small", asked, Profile.named("local")).run(print, print)
+        run_sweep(asked, print, print)
     assert (tmp_path / "mine").read_text() == "kept"
 
 
-@pytest.mark.parametrize("name", [".", ".."])
-def test_a_file_whose_name_is_no_folder_is_rejected(sweep_file, name):
-    done = cli("sweep", sweep_file({}, name), "--dry-run")
-    assert done.exit_code == 2
-    assert "rename the file" in done.stderr
+def keep_measured(job, folder=None, **changes):
+    """Store a complete measurement of the job, by default that of this machine."""
+    config, protocol = job.plan.config, job.plan.protocol
+    environment = read_environment("paddle", config.data_folder)
+    throughput = float(config.global_batch)
+    numbers = {"status": "complete", "throughput": throughput, "steps_per_second": 1.0}
+    repeats = [Repeat(index=k, **numbers) for k in range(1, protocol.repeats + 1)]
+    stored = {"config": config, "protocol": protocol, "repeats": repeats}
+    if data_sha256 := digest(config):
+        stored["input_data"] = InputData(samples=24, sha256=data_sha256)
+    own = measurement_folder(config, protocol, environment)
+    if not folder:
+        stored["environment"] = environment
+    keep(folder or own, made_result(**stored | changes))
 
 
-@pytest.mark.usefixtures("without_summary")
-def test_a_job_measured_by_changed_code_is_done(sweep_file, tmp_path, monkeypatch):
-    """Its result has another id than the incomplete result of an earlier call. Of the earlier
-    files, only this sweep's and those of killed writers are removed."""
-    jobs._environment.cache_clear()
-    (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {}, "local")
-    started = engine.Engine("small", [job], Profile.named("local"))
+def test_a_job_measured_by_changed_code_is_done(sweep_file, tmp_path):
+    """Its result has another id than the incomplete result of an earlier call."""
+    (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {})
+    keep_measured(job, status="partial", repeats=[])
+    stored = StoredResults(tmp_path / "outputs")
+    (waiting,) = statuses_before([job], on_slurm=False)
+    assert (waiting.state, waiting.measurement.result.status) == ("waiting", "partial")
+    since = time.time_ns()
+    time.sleep(0.02)
+    keep_measured(job, tmp_path / "outputs" / "new")
+    assert stored.refresh()
+    done = stored.after_run(job, since)
+    assert (done.state, done.measurement.folder.name[:4]) == ("done", "new-")
+    # It was measured before this sweep, by code that no longer exists.
+    later = stored.after_run(job, time.time_ns())
+    assert (later.state, later.measurement.result.status) == ("failed", "partial")
+
+
+def test_a_sweep_removes_the_partial_files_of_killed_writers_only(sweep_file, tmp_path):
     outputs = tmp_path / "outputs"
-    request = {"config": job.plan.config, "protocol": job.plan.protocol}
-    numbers = {"status": "complete", "throughput": 2.0, "steps_per_second": 1.0}
-    repeats = [Repeat(index=k, **numbers) for k in (1, 2)]
-    own = {"environment": read_environment("paddle", job.plan.config.data_folder)}
-    keep(jobs._folder(job), made_result(**request | own, status="partial", repeats=repeats[:1]))
-    assert started.statuses()[0].measurement
-    (started.folder / ".snakemake" / "incomplete").mkdir(parents=True)
-    names = (f"{job.name}.log", f"{job.name}.ended", f".{job.name}.ipynb", "other.log")
     old, new = outputs / ".index.html.old.partial", outputs / "some" / ".result.json.x.partial"
-    new.parent.mkdir()
-    for path in (old, new, *(started.folder / name for name in names)):
+    new.parent.mkdir(parents=True)
+    for path in (old, new):
         path.touch()
     os.utime(old, (time.time() - 4000,) * 2)
-
-    def snakemake(*_command, cwd, **_options):
-        left = {path.name for path in cwd.iterdir()}
-        assert left == {"jobs.json", "Snakefile", "other.log"}
-        keep(outputs / "new", made_result(**request, repeats=repeats))
-        return SimpleNamespace(poll=lambda: 0, returncode=0)
-
-    monkeypatch.setattr(engine, "start_supervised", snakemake)
-    monkeypatch.setattr(engine, "close", lambda *_: None)
-    (status,) = started.run(lambda _statuses: None, print)
-    assert (status.state, status.measurement.folder.name[:4]) == ("done", "new-")
+    job, *_ = read_jobs(sweep_file({}, **FAKE), {})
+    with pytest.raises(SweepError, match="nothing can run here: no GPU"):
+        run_sweep([replace(job, missing=("no GPU",))], print, print)
     assert (old.exists(), new.exists()) == (False, True)
 
 
-BOTH_MPIRUN = {"nodes": 2, "launcher": "mpirun", "hosts": "a,b"}
-
-
 @pytest.mark.parametrize(
-    ("profile", "matrix", "parameters", "expected"),
+    ("matrix", "parameters", "expected"),
     [
-        ("local", {"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
-        ("local", {"batch_size": [0], "input": ["x"]}, {}, ["batch_size: 0 is", "input: 'x'"]),
-        ("local", {}, {"gpus": 3, "device": "gpu"}, ["gpus: 3 requested; visible"]),
-        ("local", {"seed": [1, 2]}, {"tf32": True}, ["no effect with device=cpu", "(2 conf"]),
-        ("local", {"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
-        ("local", {"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
-        ("local", {"timeout": [10, 20]}, {}, ["the same configuration twice"]),
-        ("local", {}, {"launcher": "manual", "nodes": 2}, ["hosts: launcher=manual"]),
-        ("local", {"nodes": [1, 2, 4]}, {}, ["launcher: srun needs a Slurm allocation"]),
-        ("slurm", {}, {"device": "auto"}, ["gpus: set the number per node"]),
-        ("slurm", {}, BOTH_MPIRUN, ["mpirun is not available", "allowed: local, srun"]),
-        (
-            "kubernetes",
-            {},
-            {"nodes": 2},
-            ["srun is not available in a sweep", "allowed: local"],
-        ),
+        ({"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
+        ({"batch_size": [0], "input": ["x"]}, {}, ["batch_size: 0 is", "input: 'x'"]),
+        ({}, {"gpus": 3, "device": "gpu"}, ["nothing can run here: gpus: 3 requested"]),
+        ({"seed": [1, 2]}, {"tf32": True}, ["no effect with device=cpu", "(2 conf"]),
+        ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
+        ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
+        ({"timeout": [10, 20]}, {}, ["the same configuration twice"]),
     ],
 )
 def test_a_sweep_with_any_invalid_configuration_is_rejected(
-    sweep_file, tmp_path, profile, matrix, parameters, expected
+    sweep_file, tmp_path, matrix, parameters, expected
 ):
-    done = cli("sweep", sweep_file(matrix, **parameters), "--profile", profile)
+    done = cli("sweep", sweep_file(matrix, **parameters))
     assert done.exit_code == 2
     assert "The sweep was refused; nothing was started." in done.stderr
     stderr = " ".join(done.stderr.split())
@@ -383,14 +410,47 @@ def test_a_sweep_with_any_invalid_configuration_is_rejected(
     assert results(tmp_path / "outputs") == {}
 
 
-def test_a_command_line_parameter_overrides_the_file(sweep_file, tmp_path):
+def test_a_slurm_sweep_needs_the_number_of_gpus(sweep_file):
+    done = cli("sweep", sweep_file({}, device="auto"), "--slurm")
+    assert done.exit_code == 2
+    assert "gpus: set the number per node" in done.stderr
+
+
+def test_options_of_sbatch_need_slurm(sweep_file):
+    done = cli("sweep", sweep_file({}), "--sbatch", "--partition gpu")
+    assert done.exit_code == 2
+    assert "--sbatch is only for --slurm" in done.stderr
+
+
+@pytest.mark.usefixtures("processes")
+def test_without_slurm_on_this_machine_nothing_starts(sweep_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = cli("sweep", sweep_file({}), "--slurm")
+    assert done.exit_code == 2
+    assert "--slurm: squeue is not installed on this machine" in done.stderr
+
+
+def test_a_command_line_parameter_overrides_the_file(sweep_file):
     file = sweep_file({"batch_size": [1]}, seed=3)
-    (job,) = read_jobs(file, {"seed": 5}, "local")
+    (job,) = read_jobs(file, {"seed": 5})
     assert job.plan.config.seed == 5
-    with pytest.raises(SweepError, match="batch_size is given here and by -p"):
-        read_jobs(file, {"batch_size": 4}, "local")
     with pytest.raises(SweepError, match="-p: sead: no such parameter; did you mean 'seed'"):
-        read_jobs(file, {"sead": 4}, "local")
+        read_jobs(file, {"sead": 4})
+
+
+def test_a_command_line_parameter_of_the_matrix_selects_from_it(sweep_file):
+    file = sweep_file(
+        {"batch_size": [1, 2], "seed": [3, 4]}, exclude=[{"batch_size": 2, "seed": 4}]
+    )
+    chosen = read_jobs(file, {"batch_size": 1})
+    assert [job.parameters["seed"] for job in chosen] == [3, 4]
+    assert {job.parameters["batch_size"] for job in chosen} == {1}
+    with pytest.raises(
+        SweepError, match="-p: batch_size: 8 is not in the matrix; allowed: 1, 2"
+    ):
+        read_jobs(file, {"batch_size": 8})
+    with pytest.raises(SweepError, match="no configuration is left"):
+        read_jobs(file, {"batch_size": 2, "seed": 4})
 
 
 @pytest.mark.parametrize(
@@ -399,75 +459,53 @@ def test_a_command_line_parameter_overrides_the_file(sweep_file, tmp_path):
 def test_sample_data_has_the_sequence_length_of_the_jobs(model, more, tmp_path):
     (file := tmp_path / "small.yaml").write_text(f"notebook: {model}\n")
     given = {"device": "cpu", "sequence_length": 64}
-    content = for_snakemake(read_jobs(file, given, "local"), makes_samples=True)
-    assert [*content["samples"].values()] == [["--for", model, *more]]
+    (job,) = read_jobs(file, given)
+    assert job.sample_options == ["--for", model, *more]
 
 
 def test_several_sequence_lengths_need_own_data(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text("notebook: bert\nmatrix: {sequence_length: [64, 32]}\n")
     with pytest.raises(SweepError, match="sequence_length: sample data has one length"):
-        read_jobs(file, {"device": "cpu"}, "local")
-    assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, "slurm")) == 2
+        read_jobs(file, {"device": "cpu"})
+    assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, on_slurm=True)) == 2
     file.write_text(file.read_text().replace("bert", "gpt"))
-    assert len(read_jobs(file, {"device": "cpu"}, "local")) == 2
+    assert len(read_jobs(file, {"device": "cpu"})) == 2
 
 
-def test_each_configuration_gets_one_host_per_node(sweep_file):
-    hosts = "127.0.0.1,127.0.0.2,127.0.0.3"
-    file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", hosts=hosts)
-    single, double = read_jobs(file, {}, "local")
-    assert (single.plan.config.launcher, single.plan.config.hosts) == ("local", None)
-    assert (double.plan.config.launcher, double.plan.config.hosts) == ("mpirun", hosts[:19])
+def test_a_digest_belongs_to_the_work_and_its_outputs(sweep_file, tmp_path):
+    """It is the same in every file and call; the name of a Slurm job has it."""
+    grid = sweep_file({"label": ["a", "b"], "seed": [1, 2]})
+    jobs = read_jobs(grid, {}, on_slurm=True)
+    assert len({job.digest for job in jobs}) == 4
+    (alone,) = read_jobs(sweep_file({}, "alone", label="b", seed=2), {}, on_slurm=True)
+    assert alone.digest == jobs[-1].digest
+    elsewhere = {"outputs_dir": str(tmp_path / "elsewhere")}
+    assert read_jobs(grid, elsewhere, on_slurm=True)[-1].digest != alone.digest
+    allowed = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+    assert all(set(job.log.name) <= allowed for job in jobs)
 
 
-def test_job_names_are_safe_unique_and_reproducible(sweep_file):
-    file = sweep_file({"label": ["a", "b"], "nodes": [1, 2], "seed": list(range(20))})
-    names = [job.name for job in read_jobs(file, {}, "slurm")]
-    assert len(set(names)) == 80
-    assert names == [job.name for job in read_jobs(file, {}, "slurm")]
-    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.") for name in names)
-
-
-def test_a_remote_job_uses_the_requested_gpus(sweep_file):
-    (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, "slurm")
+def test_a_slurm_job_uses_the_requested_gpus(sweep_file):
+    (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, on_slurm=True)
     assert (job.plan.config.device, job.plan.config.topology) == ("gpu", "1x8")
     assert job.plan.protocol.name == "quick"
 
 
 def test_the_command_of_a_job_works_in_every_folder(sweep_file):
-    (job,) = read_jobs(sweep_file({}, **FAKE, data_dir="own"), {}, "local")
+    (job,) = read_jobs(sweep_file({}, **FAKE, data_dir="own"), {})
     assert f"-p data_dir {ROOT / 'own'} " in job.command
-
-
-def test_a_snakemake_startup_error_is_reported(sweep, sweep_file, tmp_path):
-    (tmp_path / "config.yaml").write_text("executor: local\nno-such-option: 1\n")
-    done = sweep(sweep_file({"batch_size": [1]}, **FAKE), "--profile", tmp_path)
-    assert done.returncode == 2
-    assert "Snakemake exited before starting a job:" in done.stderr
-    assert "no-such-option" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["quick.yaml", "quick", "quik.yaml"])
 def test_a_missing_file_suggests_the_bundled_one(tmp_path, name):
     with pytest.raises(SweepError, match=r"did you mean .*parameters/quick\.yaml"):
-        read_jobs(tmp_path / name, {}, "local")
+        read_jobs(tmp_path / name, {})
 
 
 def test_a_missing_file_with_another_name_has_no_suggestion(tmp_path):
     with pytest.raises(SweepError, match=r"my\.yaml: No such file or directory$"):
-        read_jobs(tmp_path / "my.yaml", {}, "local")
-
-
-def test_an_invalid_profile_is_rejected_with_the_allowed_names(tmp_path):
-    (tmp_path / "config.yaml").write_text("executor: [")
-    with pytest.raises(SweepError, match=r"config\.yaml:1: not YAML"):
-        Profile.named(str(tmp_path))
-    expected = (
-        r"allowed: kubernetes, local, slurm, or a folder with a config\.yaml; did you mean"
-    )
-    with pytest.raises(SweepError, match=f"{expected} 'slurm'"):
-        Profile.named("slrum")
+        read_jobs(tmp_path / "my.yaml", {})
 
 
 @pytest.mark.slow
@@ -487,7 +525,8 @@ def test_slurm_runs_single_and_multi_node_jobs_and_reports_a_failure(
         data_dir=str(own),
     )
     with slurm_cluster(4) as cluster:
-        done = sweep(file, "--profile", "slurm", env=os.environ | cluster.environment)
+        words = ["--slurm", "--sbatch", "--partition all --time 30"]
+        done = sweep(file, *words, env=os.environ | cluster.environment)
     assert done.returncode == 1, done.stderr
     found = {
         (r["config"]["nodes"], r["config"]["input"]): r["status"]
@@ -505,7 +544,7 @@ def test_slurm_runs_single_and_multi_node_jobs_and_reports_a_failure(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_slurm_jobs_end_with_an_interrupted_or_killed_sweep(
+def test_slurm_jobs_are_cancelled_on_an_interrupt_and_adopted_after_a_kill(
     sweep, sweep_file, tmp_path, monkeypatch, fake_trainer
 ):
     if reason := slurm_missing():
@@ -513,7 +552,7 @@ def test_slurm_jobs_end_with_an_interrupted_or_killed_sweep(
     monkeypatch.delenv("TMPDIR", raising=False)
     outputs = tmp_path / "outputs"
     file = sweep_file({"batch_size": [1, 2]}, **FAKE | {"repeats": 12})
-    command = [*COMMAND, str(file), "--profile", "slurm"]
+    command = [*COMMAND, str(file), "--slurm"]
     with slurm_cluster(2) as cluster:
         environment = os.environ | cluster.environment
 
@@ -527,63 +566,40 @@ def test_slurm_jobs_end_with_an_interrupted_or_killed_sweep(
                 assert process.poll() is None
             return process
 
+        def queue():
+            return cluster.output("squeue", "--noheader", "--format", "%i %j").splitlines()
+
         signal.signal(signal.SIGINT, signal.default_int_handler)
         process = start_until_a_repeat_is_finished()
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 1
+        assert process.wait(60) == 130
         cluster.wait_idle()
         process = start_until_a_repeat_is_finished()
+        submitted = queue()
+        assert len(submitted) == 2
         process.kill()
         process.wait()
         kept = finished_repeats(outputs)
-        done = sweep(file, "--profile", "slurm", env=environment)
-    assert done.returncode == 0, done.stderr
+        again = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: len(finished_repeats(outputs)) > len(kept))
+        assert {*queue()} <= {*submitted}
+        _out, output = again.communicate(timeout=170)
+        assert queue() == []
+    assert again.returncode == 0, output
     assert kept.items() <= finished_repeats(outputs).items()
     assert {r["status"] for r in results(outputs).values()} == {"complete"}
 
 
 @pytest.mark.slow
-def test_kubernetes_gets_a_valid_working_job_per_configuration(
-    sweep, sweep_file, tmp_path, fake_trainer
-):
-    if not shutil.which("rsync"):
-        pytest.skip("not installed: rsync")
-    file = sweep_file({"batch_size": [1, 2]}, **FAKE)
-    api = tmp_path / "api"
-    api.mkdir()
-    with kubernetes_api(api) as (environment, submitted):
-        done = sweep(file, "--profile", "kubernetes", env=os.environ | environment)
-    assert done.returncode == 0, done.stderr
-    assert {r["status"] for r in results(tmp_path / "outputs").values()} == {"complete"}
-    assert len(submitted) == 2
-    for job in submitted:
-        whole = {"apiVersion": "batch/v1", "kind": "Job"} | job
-        kubernetes_validate.validate(whole, "1.31", strict=True)
-        (container,) = job["spec"]["template"]["spec"]["containers"]
-        assert container["resources"]["limits"]["cpu"] == "8000m"
-        assert {"name": "perfkit", "mountPath": "/perfkit"} in container["volumeMounts"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.usefixtures("processes")
-def test_mpirun_over_ssh_runs_two_host_configurations(sweep_file, tmp_path):
-    if reason := ssh_missing():
+def test_a_job_that_slurm_refuses_starts_nothing(sweep, sweep_file, tmp_path, monkeypatch):
+    if reason := slurm_missing():
         pytest.skip(reason)
-    file = sweep_file({"nodes": [1, 2]}, launcher="mpirun", input="synthetic")
-    with two_namespaces() as namespaces, ssh_between(namespaces) as environment:
-        first, second = namespaces.nodes
-        words = [*COMMAND, str(file), "-p", "hosts", f"{first.address},{second.address}"]
-        done = subprocess.run(
-            first.command(words),
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    frame = perfkit.load(tmp_path / "outputs")
-    assert dict(zip(frame["nodes"], frame["status"], strict=True)) == {
-        1: "complete",
-        2: "complete",
-    }
+    monkeypatch.delenv("TMPDIR", raising=False)
+    file = sweep_file({"nodes": [1, 2]}, **FAKE)
+    with slurm_cluster(1) as cluster:
+        words = ["--slurm", "--sbatch", "--partition absent"]
+        done = sweep(file, *words, env=os.environ | cluster.environment)
+        assert cluster.output("squeue", "--noheader") == ""
+    assert done.returncode == 2, done.stderr
+    assert "invalid partition specified: absent" in " ".join(done.stderr.split())
+    assert results(tmp_path / "outputs") == {}

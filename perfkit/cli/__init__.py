@@ -5,6 +5,7 @@ notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history, verify, diagnose
 logs.py      audit, import
 options.py   shared options and output
+__main__.py  the command by `python -m perfkit.cli`
 """
 
 import errno
@@ -18,7 +19,14 @@ import click
 from perfkit.cli.compare import compare, diagnose, history, verify
 from perfkit.cli.logs import audit, import_
 from perfkit.cli.measure import doctor, manifest, report, run, samples, sweep
-from perfkit.cli.options import TOO_LITTLE_MEMORY, exit_statuses, fail, separated
+from perfkit.cli.options import (
+    INTERRUPTED,
+    STOPPED,
+    TOO_LITTLE_MEMORY,
+    exit_statuses,
+    fail,
+    separated,
+)
 from perfkit.config import portable
 from perfkit.request import RequestError
 
@@ -69,6 +77,8 @@ class Commands(click.Group):
             if not isinstance(error, TaskError):
                 raise
             fail(error, 1)
+        except KeyboardInterrupt:
+            fail(STOPPED, INTERRUPTED)
         except MemoryError:
             fail(TOO_LITTLE_MEMORY, 1)
         except OSError as error:

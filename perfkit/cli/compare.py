@@ -100,7 +100,7 @@ def _compare_live(
         measure_interleaved(found, lambda text: click.echo(text, err=True))
     except KeyboardInterrupt:
         publish_comparison(found.folder)
-        options.fail(options.STOPPED, 1)
+        options.fail(options.STOPPED, options.INTERRUPTED)
     comparison = read_comparison(found.folder)
     publish_comparison(found.folder)
     options.print_result(comparison, file)

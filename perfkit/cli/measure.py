@@ -84,18 +84,19 @@ def run(model: str, values: options.Values) -> None:
 
 def _end_with(error: str, message: str) -> None:
     """Exit with the status of the notebook's error; return if there is none."""
+    statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
     if error:
-        options.fail(message, 2 if error == RequestError.__name__ else 1)
+        options.fail(message, statuses.get(error, 1))
 
 
-@options.command()
+@options.command(failure="a configuration failed or was skipped")
 @click.argument("file", type=click.Path(path_type=Path))
 @options.PARAMETERS
+@click.option("--slurm", is_flag=True, help="Run each configuration as a Slurm job.")
 @click.option(
-    "--profile",
-    default="local",
-    metavar="NAME",
-    help="Where jobs run: local, slurm, kubernetes, or the folder of your own profile.",
+    "--sbatch",
+    metavar="OPTIONS",
+    help="With --slurm, options of sbatch in one word: '--partition gpu --time 60'.",
 )
 @click.option(
     "-n",
@@ -103,41 +104,42 @@ def _end_with(error: str, message: str) -> None:
     is_flag=True,
     help="List configurations, the total time if known, and what can't run here.",
 )
-def sweep(file: Path, values: options.Values, profile: str, dry_run: bool) -> None:
+def sweep(
+    file: Path, values: options.Values, slurm: bool, sbatch: str | None, dry_run: bool
+) -> None:
     """Measure every configuration in FILE.
 
-    FILE is in parameters/, or your own (docs/clusters.md). -p sets parameters of all
-    configurations, such as -p data_dir /data/imagenet. Finished measurements are kept: after an
-    interruption or a kill, the same command continues. A failed configuration does
-    not end the sweep; its command is printed. outputs/index.html is kept up to date.
+    FILE is in parameters/, or your own (docs/clusters.md). -p sets a parameter of all
+    configurations, such as -p data_dir /data/imagenet; of the matrix it selects the
+    configurations with this value. Finished measurements are kept: after an interruption or a
+    kill, the same command continues. A failed configuration does not end the sweep; its command
+    is printed. What can't run on this machine is skipped, with the reason. outputs/index.html
+    is kept up to date.
     """
     from rich.console import Console
 
     from perfkit.sweep import progress
-    from perfkit.sweep.engine import Engine, Profile
     from perfkit.sweep.jobs import read_jobs
+    from perfkit.sweep.run import run_sweep, statuses_before
 
-    console = Console(stderr=True, highlight=False)
-    where = Profile.named(profile)
-    jobs = read_jobs(file, values, where.executor, listing=dry_run)
-    engine = Engine(file.stem, jobs, where)
-    in_turn = not where.remote
+    if sbatch and not slurm:
+        raise click.UsageError("--sbatch is only for --slurm")
+    jobs = read_jobs(file, values, on_slurm=slurm)
     if dry_run:
         # Lines of a file or a pipe are not wrapped.
         wide = None if sys.stdout.isatty() else 1000
-        table = progress.planned(engine.statuses(), in_turn=in_turn)
+        table = progress.planned(statuses_before(jobs, on_slurm=slurm), in_turn=not slurm)
         Console(highlight=False, width=wide).print(table)
         return
-    try:
-        with progress.Progress(console, file.stem, in_turn=in_turn) as shown:
-            statuses = engine.run(shown.show, shown.notify)
-    except KeyboardInterrupt:
-        options.fail(options.STOPPED, 1)
-    failed = any(status.state == "failed" for status in statuses)
-    if failed:
-        progress.print_failures(console, statuses)
-    click.echo(engine.outputs / "index.html")
-    raise SystemExit(1 if failed else 0)
+    console = Console(stderr=True, highlight=False)
+    sbatch_options = shlex.split(sbatch or "") if slurm else None
+    with progress.Progress(console, file.stem, in_turn=not slurm) as shown:
+        statuses = run_sweep(jobs, shown.show, shown.notify, sbatch_options)
+    progress.print_skipped(console, statuses)
+    progress.print_failures(console, statuses)
+    click.echo(jobs[0].outputs / "index.html")
+    is_measured = all(status.state in ("done", "kept") for status in statuses)
+    raise SystemExit(0 if is_measured else 1)
 
 
 @options.command(failure="failed check")

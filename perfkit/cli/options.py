@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STOPPED = "Interrupted; the same command continues."
+INTERRUPTED = 130
+"""Exit status of an interrupted command."""
 TOO_LITTLE_MEMORY = "out_of_memory: the memory limit of perfkit is too low (ulimit -v)"
 """Replaces Python's MemoryError, which has no text."""
 
@@ -45,7 +47,7 @@ def from_here(context: click.Context, option: click.Parameter, value: str) -> Pa
 
 
 def exit_statuses(failure: str = "failure") -> str:
-    return f"Exit status: 0 success; 1 {failure}; 2 invalid request."
+    return f"Exit status: 0 success; 1 {failure}; 2 invalid request; 130 interrupted."
 
 
 def command(name: str | None = None, **statuses: str) -> Callable[..., Any]:

@@ -27,8 +27,7 @@ def _planned(model: str, values: dict[str, Any], mount: str) -> Config:
         if name in values
     ]
     if values.get("nodes", 1) == 1:
-        advice = "for one node: perfkit sweep --profile kubernetes"
-        problems.append(f"nodes: set to 2 or more; {advice}")
+        problems.append("nodes: set to 2 or more")
     if not Path(mount).is_absolute():
         problems.append(f"--mount: {mount!r} must begin with a slash")
     problems += [

@@ -3,8 +3,7 @@
 `python -m perfkit.driver.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that
 the driver holds open: when the driver ends, even by kill -9, the pipe closes. COMMAND then gets
 SIGTERM and is killed after GRACE seconds, in which srun and mpirun end their remote processes.
-With `--interrupt` before COMMAND it gets SIGINT instead: only then does Snakemake cancel its
-jobs. As a subreaper, the supervisor becomes the parent of orphaned descendants, including those
+As a subreaper, the supervisor becomes the parent of orphaned descendants, including those
 in sessions of their own, such as a launcher's workers, and so finds all of them. Finally it
 removes all scratch folders without a driver, also SCRATCH if its driver has ended. Linux only.
 """
@@ -26,12 +25,7 @@ POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0
 
 
-def supervise(
-    scratch: Path,
-    grace_seconds: float,
-    command: list[str],
-    ending: signal.Signals = signal.SIGTERM,
-) -> int:
+def supervise(scratch: Path, grace_seconds: float, command: list[str]) -> int:
     """Run `command` until it exits or standard input closes, and return its exit status."""
     descriptor = lock(scratch)
     adopt_orphans()
@@ -46,7 +40,7 @@ def supervise(
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if grace_seconds and process.poll() is None:
-            process.send_signal(ending)
+            process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace_seconds)
         kill_descendants()
@@ -87,8 +81,4 @@ def kill_descendants() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch, grace, *words = sys.argv[1:]
-    ending = signal.SIGTERM
-    if words[0] == "--interrupt":
-        ending = signal.SIGINT
-        del words[0]
-    sys.exit(supervise(Path(scratch), float(grace), words, ending) & 0xFF)
+    sys.exit(supervise(Path(scratch), float(grace), words) & 0xFF)

@@ -46,7 +46,7 @@ def software_for(config: Config) -> Software:
     return read_software(config.interpreter, framework.versions, modules)
 
 
-Check = Literal["machine", "data"]
+Check = Literal["machine", "requirements", "data"]
 PIP_NAMES = {
     "paddle": "paddlepaddle",
     "nvidia.dali": "nvidia-dali-cuda120",
@@ -59,11 +59,12 @@ PIP_NAMES = {
 def problems(config: Config, gpus: int, skip_checks: Collection[Check] = ()) -> list[str]:
     """Return all reasons why this machine, with `gpus` visible devices of the training type,
     can't measure this configuration. `skip_checks`: `machine` if another machine measures, and
-    this one must not be accessed; `data` if the data does not exist yet."""
+    this one must not be accessed; `requirements` if this machine need not meet them; `data` if
+    the data does not exist yet."""
     if config.framework not in FRAMEWORKS:
         return [not_available("framework", config.framework, tuple(FRAMEWORKS))]
     found = [*_contradictions(config)]
-    if "machine" not in skip_checks:
+    if not {"machine", "requirements"} & {*skip_checks}:
         found += [*_lacking(config, gpus), *hosts.problems(config), *_unwritable(config)]
     if "data" not in skip_checks:
         found += _without_data(config)

@@ -36,8 +36,8 @@ def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check
 
     `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
     with a plain literal counts as a parameter, so that misspelt names are noticed. Skip checks
-    of this `machine` if another one measures, or of the `data`. Raises RequestError with all
-    problems.
+    of this `machine` if another one measures, of its `requirements`, or of the `data`. Raises
+    RequestError with all problems.
     """
     given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
     wrong = [
@@ -60,8 +60,9 @@ def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check
             gpus = len(framework.visible_devices(kind, python))
     except OSError as error:
         if device != "cpu" and given.get("gpus") != 0:
-            wrong.append(f"gpus: {error}; to run on the CPU: -p device cpu")
             gpus = given.get("gpus") or 1
+            if "requirements" not in skip_checks:
+                wrong.append(f"gpus: {error}; to run on the CPU: -p device cpu")
     values = {"model": model} | {n: v for n, v in given.items() if n in Config.model_fields}
     found = len(wrong)
     for name, known in (("model", MODELS), ("framework", FRAMEWORKS)):

@@ -1,42 +1,38 @@
-"""Jobs: configurations validated together, named, and matched with stored measurements."""
+"""Jobs: the configurations of a parameters file, validated together."""
 
 import hashlib
 import json
-import math
 import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import ROOT, run_command, with_absolute_paths
-from perfkit.driver.measure import measurement_folder
+from perfkit.config import resolved_path, run_command, with_absolute_paths
 from perfkit.inputs.samples import SAMPLE_DATA
 from perfkit.models import MODELS
 from perfkit.request import RequestError
-from perfkit.request.checks import Check, read_environment
+from perfkit.request.checks import Check
 from perfkit.request.plan import Plan, plan
-from perfkit.results.schema import Reading, Result
-from perfkit.results.store import Measurement, ResultError, Store, folders
-from perfkit.sweep.matrix import GIVEN, Problem, SweepError, read_sweep
-from perfkit.system.software import InterpreterError
+from perfkit.results.schema import Result
+from perfkit.sweep.matrix import GIVEN, Configuration, Problem, SweepError, read_sweep
 
-NAME_LENGTH = 60
-LAUNCHERS = {"local": ("local", "srun", "mpirun"), "slurm": ("local", "srun")}
-"""Launchers that a sweep's jobs can use, by Snakemake executor; others: only `local`."""
-REMOTE: set[Check] = {"machine", "data"}
-"""Checks of this machine, which remote jobs skip."""
+LABEL_LENGTH = 60
+SLURM_LAUNCHERS = ("local", "srun")
+"""Launchers of nodes that work within a Slurm job."""
+ELSEWHERE: set[Check] = {"machine", "data"}
+"""Checks of this machine, which are skipped if another one measures."""
+VALIDITY_ONLY: set[Check] = {"requirements", "data"}
+"""Checks to skip in order to see whether any machine could measure the configuration."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A configuration of a sweep; `missing` names what this machine lacks for it."""
+    """A configuration of a sweep. `label` names the parameters in which it differs from the
+    others, `missing` what this machine lacks for it."""
 
-    name: str
     label: str
     model: str
     parameters: dict[str, Any]
@@ -44,9 +40,30 @@ class Job:
     missing: tuple[str, ...] = ()
 
     @property
+    def words(self) -> list[str]:
+        """The words after `perfkit` of the command that measures only this job."""
+        return run_command(self.model, with_absolute_paths(self.parameters))[1:]
+
+    @property
     def command(self) -> str:
-        """The command that measures only this job."""
-        return shlex.join(run_command(self.model, with_absolute_paths(self.parameters)))
+        """That command, for a shell in any folder."""
+        return shlex.join(["perfkit", *self.words])
+
+    @property
+    def outputs(self) -> Path:
+        return resolved_path(self.plan.config.outputs_dir)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the work and the place of its results, equal in every call and file."""
+        text = f"{work(self.plan)} {self.outputs}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def log(self) -> Path:
+        """The file with the output of the job's processes."""
+        label = re.sub(r"[^A-Za-z0-9.-]+", "_", f"{self.model}-{self.label}")
+        return self.outputs / "sweeps" / f"{label[:LABEL_LENGTH]}-{self.digest}.log"
 
     @property
     def sample_file(self) -> Path | None:
@@ -64,34 +81,36 @@ class Job:
         return options
 
 
-def read_jobs(
-    path: Path, given: Mapping[str, Any], executor: str, *, listing: bool = False
-) -> list[Job]:
-    """Return the jobs of a parameters file for Snakemake's `executor`, with the parameters
-    `given` for all of them. Raises SweepError with all problems. With `listing`, requirements
-    that this machine does not meet are no problems, but set `missing` of a job."""
+def work(source: Plan | Result) -> str:
+    """A key that is equal for the same configuration and protocol."""
+    return json.dumps([source.config.identity, source.protocol.model_dump()])
+
+
+def read_jobs(path: Path, given: Mapping[str, Any], *, on_slurm: bool = False) -> list[Job]:
+    """Return the jobs of a parameters file, with the parameters `given` for all of them.
+
+    What this machine lacks for a job is in its `missing`. On Slurm, the measuring machine is
+    unknown, and nothing is missing. Raises SweepError with all other problems.
+    """
     configurations, problems = read_sweep(path, given)
-    requests = [_with_own_hosts(c.parameters) for c in configurations]
-    names = dict.fromkeys(name for parameters in requests for name in parameters)
-    varied = [n for n in names if len({repr(p.get(n)) for p in requests}) > 1]
     is_valid_file = not problems
+    configurations = [_with_hosts_for_its_nodes(each) for each in configurations]
+    varied = _varied([each.parameters for each in configurations])
     jobs: dict[str, Job] = {}
-    outputs: set[str] = set()
-    for (model, _parameters, lines), parameters in zip(configurations, requests, strict=True):
-        found, lacking = _planned(model, parameters, executor)
-        if not found or (lacking and not listing):
-            problems += [Problem(lines.get(p.partition(":")[0], 1), p) for p in lacking]
+    outputs: set[Path] = set()
+    for configuration in configurations:
+        lines = configuration.lines
+        try:
+            job = _job(configuration, varied, on_slurm=on_slurm)
+        except RequestError as error:
+            for problem in error.problems:
+                parameter = problem.partition(":")[0]
+                problems.append(Problem(lines.get(parameter, 1), problem))
             continue
-        outputs.add(found.config.outputs_dir)
-        own = {name: parameters[name] for name in varied if name in parameters}
-        label = ", ".join(f"{name} {value}" for name, value in own.items()) or model
-        words = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join([model, *map(str, own.values())]))
-        request = json.dumps([model, parameters], sort_keys=True).encode()
-        name = f"{words[:NAME_LENGTH]}-{hashlib.sha256(request).hexdigest()[:8]}"
-        job = Job(name, label, model, parameters, found, tuple(lacking))
-        same = jobs.setdefault(_work(found), job)
+        outputs.add(job.outputs)
+        same = jobs.setdefault(work(job.plan), job)
         if same is not job and is_valid_file:
-            problem = f"the same configuration twice: {same.label}; and {label}"
+            problem = f"the same configuration twice: {same.label}; and {job.label}"
             problems.append(Problem(max(lines.values()), problem))
     if len(outputs) > 1:
         problems.append(Problem(1, "outputs_dir: must be the same in all configurations"))
@@ -99,123 +118,56 @@ def read_jobs(
         problem = "sequence_length: sample data has one length; set data_dir"
         problems.append(Problem(1, problem))
     if problems:
-        counts = Counter(sorted(problems, key=lambda problem: problem.line))
-        raise SweepError(
-            [
-                f"{'-p' if line == GIVEN else f'{path}:{line}'}: {message}"
-                + f" ({count} configurations)" * (count > 1)
-                for (line, message), count in counts.items()
-            ]
-        )
+        raise SweepError(_in_line_order(path, problems))
     return [*jobs.values()]
 
 
-def _planned(
-    model: str, parameters: dict[str, Any], executor: str
-) -> tuple[Plan | None, list[str]]:
-    """The plan of a configuration, None if impossible, and why this executor can't run it."""
-    lacking: list[str] = []
-    # Missing sample data will be generated.
-    local: set[Check] = set() if parameters.get("data_dir") else {"data"}
-    for skipped in (local, REMOTE) if executor == "local" else (REMOTE,):
-        try:
-            found = plan(model, parameters, skipped)
-            break
-        except RequestError as error:
-            # The second plan checks less, and its other problems follow from that.
-            lacking = lacking or error.problems
-    else:
-        return None, lacking
-    launcher, allowed = found.config.launcher, LAUNCHERS.get(executor, ("local",))
-    if launcher not in allowed:
-        problem = f"launcher: {launcher} is not available in a sweep with this profile"
-        lacking.append(f"{problem}; allowed: {', '.join(allowed)} (docs/clusters.md)")
-    return found, lacking
+def _varied(requests: list[dict[str, Any]]) -> list[str]:
+    """Names of the parameters that differ between configurations."""
+    names = dict.fromkeys(name for parameters in requests for name in parameters)
+    return [n for n in names if len({repr(p.get(n)) for p in requests}) > 1]
 
 
-def _with_own_hosts(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Limit `hosts` to the configuration's nodes; a single node runs on this machine."""
+def _in_line_order(path: Path, problems: Iterable[Problem]) -> list[str]:
+    """The problems as sentences, each once, with the number of configurations that have it."""
+    counts = Counter(sorted(problems, key=lambda problem: problem.line))
+    sentences = []
+    for problem, count in counts.items():
+        place = "-p" if problem.line == GIVEN else f"{path}:{problem.line}"
+        concerned = f" ({count} configurations)" if count > 1 else ""
+        sentences.append(f"{place}: {problem.message}{concerned}")
+    return sentences
+
+
+def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> Job:
+    """The job of a configuration. Raises RequestError if no machine could measure it."""
+    model, parameters = configuration.model, configuration.parameters
+    own = {name: parameters[name] for name in varied if name in parameters}
+    label = ", ".join(f"{name} {value}" for name, value in own.items()) or model
+    if on_slurm:
+        planned = plan(model, parameters, ELSEWHERE)
+        if planned.config.launcher not in SLURM_LAUNCHERS:
+            allowed = ", ".join(SLURM_LAUNCHERS)
+            problem = f"launcher: {planned.config.launcher} is not for a sweep on Slurm"
+            raise RequestError([f"{problem}; allowed: {allowed}"])
+        return Job(label, model, parameters, planned)
+    # Missing sample data will be made.
+    not_checked: set[Check] = set() if parameters.get("data_dir") else {"data"}
+    try:
+        return Job(label, model, parameters, plan(model, parameters, not_checked))
+    except RequestError as error:
+        planned = plan(model, parameters, VALIDITY_ONLY)
+        return Job(label, model, parameters, planned, tuple(error.problems))
+
+
+def _with_hosts_for_its_nodes(configuration: Configuration) -> Configuration:
+    """Limit `hosts` to the configuration's nodes; a single node is this machine."""
+    parameters = configuration.parameters
     nodes, hosts = parameters.get("nodes", 1), parameters.get("hosts")
-    if parameters.get("launcher") != "mpirun" or not hosts or not isinstance(nodes, int):
-        return parameters
+    if parameters.get("launcher") != "ssh" or not hosts or not isinstance(nodes, int):
+        return configuration
     if nodes == 1:
-        return {n: v for n, v in parameters.items() if n not in ("hosts", "launcher")}
-    return parameters | {"hosts": ",".join(str(hosts).split(",")[:nodes])}
-
-
-def measured(
-    jobs: Iterable[Job], outputs: Path, *, remote: bool, began: int | None
-) -> dict[str, Measurement]:
-    """Return the stored measurement of each job under `outputs`, by job name, complete or not.
-
-    A local job's has the id of its configuration with the current environment and data. Unless
-    it is complete, the latest measurement of the configuration counts that was written since
-    the sweep `began` (nanoseconds): code or packages may have changed since. The environment of
-    `remote` jobs is unknown: the latest of all counts. Imported ones never count."""
-    since = 0 if remote else began or math.inf
-    latest: dict[str, Measurement] = {}
-    for folder in sorted(folders(outputs), key=written):
-        found = _read(folder, written(folder)) if written(folder) >= since else None
-        if found and not found.result.imported:
-            latest[_work(found.result)] = found
-    matched = {}
-    for job in jobs:
-        own = None
-        # A dry run also lists jobs whose interpreter is missing.
-        with suppress(InterpreterError):
-            own = None if remote else _read(folder := _folder(job), written(folder))
-        is_complete = own and own.result.status == "complete"
-        if found := own if is_complete else latest.get(_work(job.plan), own):
-            matched[job.name] = found
-    return matched
-
-
-def _folder(job: Job) -> Path:
-    config = job.plan.config
-    environment = _environment(config.framework, config.data_folder, config.interpreter)
-    return measurement_folder(config, job.plan.protocol, environment)
-
-
-def _work(source: Plan | Result) -> str:
-    """A key that is equal for the same configuration and protocol."""
-    return json.dumps([source.config.identity, source.protocol.model_dump()])
-
-
-def written(folder: Path) -> int:
-    """When the folder's result was last written, nanoseconds; 0 without a result."""
-    try:
-        return Store(folder).result_file.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-@cache
-def _environment(framework: str, data_folder: Path, interpreter: str) -> dict[str, Reading]:
-    return read_environment(framework, data_folder, interpreter)
-
-
-@cache
-def _read(folder: Path, _changed: int) -> Measurement | None:
-    try:
-        return Measurement.read(folder)
-    except ResultError:
-        return None
-
-
-def for_snakemake(jobs: list[Job], *, makes_samples: bool) -> dict[str, Any]:
-    """The content of jobs.json, which workflow/Snakefile reads."""
-    samples = {j.name: str(j.sample_file) for j in jobs if makes_samples and j.sample_file}
-    return {
-        "samples": {samples[j.name]: j.sample_options for j in jobs if j.name in samples},
-        "jobs": [
-            {
-                "name": job.name,
-                "notebook": str(ROOT / "notebooks" / f"{job.model}.ipynb"),
-                "parameters": job.parameters,
-                "samples": [samples[job.name]] if job.name in samples else [],
-                "nodes": job.plan.config.nodes,
-                "gpus": job.plan.config.gpus if job.plan.config.accelerated else 0,
-            }
-            for job in jobs
-        ],
-    }
+        parameters = {n: v for n, v in parameters.items() if n not in ("hosts", "launcher")}
+    else:
+        parameters = parameters | {"hosts": ",".join(str(hosts).split(",")[:nodes])}
+    return configuration._replace(parameters=parameters)

@@ -132,9 +132,9 @@ def read_sweep(
     """Return the configurations of the parameters file `path`, and its errors. `plan` checks
     model and values.
 
-    `given` parameters apply to all configurations and override `parameters` of the file. With
-    errors, configurations may be missing, or lack invalid values. Raises SweepError if the file
-    can't be read.
+    `given` parameters apply to all configurations: one of the matrix selects the combinations
+    with its value, any other overrides `parameters` of the file. With errors, configurations
+    may be missing, or lack invalid values. Raises SweepError if the file can't be read.
     """
     file = _File(load_yaml(Path(path)))
     file.correct_sections()
@@ -212,11 +212,25 @@ class _File:
         fixed = self.entry(sweep.parameters, "parameters")
         if sweep.protocol is not None:
             fixed = self.joined(fixed, self.setting("protocol", sweep.protocol, "protocol"))
-        fixed |= {name: Setting(value, GIVEN) for name, value in given.items()}
-        cells = [self.joined(fixed, cell) for cell in self.combinations(sweep)]
+        chosen = {name: value for name, value in given.items() if name in sweep.matrix}
+        for name, value in given.items():
+            if name not in chosen:
+                fixed[name] = Setting(value, GIVEN)
+        cells = [self.joined(fixed, cell) for cell in self.selected(sweep, chosen)]
         if not cells and not self.problems:
             self.refuse(("matrix",), "no configuration is left")
         return cells
+
+    def selected(self, sweep: Sweep, chosen: dict[str, Any]) -> list[Cell]:
+        """The combinations with the chosen values of the matrix's parameters."""
+        cells = self.combinations(sweep)
+        for name, value in chosen.items():
+            values = [cell[name].value for cell in cells if name in cell]
+            if values and value not in values:
+                allowed = ", ".join(str(each) for each in dict.fromkeys(values))
+                problem = f"{name}: {value!r} is not in the matrix; allowed: {allowed}"
+                self.add(Problem(GIVEN, problem))
+        return [cell for cell in cells if _agrees(chosen, cell)]
 
     def combinations(self, sweep: Sweep) -> list[Cell]:
         """The cells of the matrix, after `exclude` and `include`."""

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.config import portable
-from perfkit.sweep.engine import JobStatus, State
+from perfkit.sweep.status import JobStatus, State
 from perfkit.text.format import interval, number
 from perfkit.text.terminal import wrapped
 
-ENDED: tuple[State, ...] = ("done", "kept", "failed")
+MEASURED: tuple[State, ...] = ("done", "kept", "failed")
+ENDED: tuple[State, ...] = (*MEASURED, "skipped")
 NOTEBOOK_SECONDS = 5.0
 """Approximate time of a notebook besides its repeats (docs/figures.md)."""
 
@@ -42,8 +43,8 @@ class Progress:
 
     def show(self, statuses: list[JobStatus]) -> None:
         for status in statuses:
-            if status.state in ENDED and status.job.name not in self.printed:
-                self.printed.add(status.job.name)
+            if status.state in MEASURED and status.job.digest not in self.printed:
+                self.printed.add(status.job.digest)
                 count = f"{len(self.printed)}/{len(statuses)}"
                 self.notify(f"{count} {status.state:7} {status.job.label}: {_result(status)}")
         line = headline(self.name, statuses, in_turn=self.in_turn)
@@ -72,45 +73,64 @@ def headline(name: str, statuses: list[JobStatus], *, in_turn: bool) -> str:
 def print_failures(console: Console, statuses: list[JobStatus]) -> None:
     """Print the command to run each failed job again, on a line of its own."""
     failed = [status for status in statuses if status.state == "failed"]
-    console.print(f"{len(failed)} of {len(statuses)} failed. To run a single job again:")
+    if failed:
+        console.print(f"{len(failed)} of {len(statuses)} failed. To run a single job again:")
     for status in failed:
         console.print(Text(f"  {status.job.command}"), soft_wrap=True)
 
 
+def print_skipped(console: Console, statuses: list[JobStatus]) -> None:
+    """Print what can't run here: each reason, and the configurations that it concerns."""
+    skipped = [status for status in statuses if status.state == "skipped"]
+    if skipped:
+        console.print(f"{len(skipped)} of {len(statuses)} can't run here and were skipped:")
+    labels: dict[str, list[str]] = defaultdict(list)
+    for status in skipped:
+        for reason in status.job.missing:
+            labels[reason].append(status.job.label)
+    for reason, concerned in labels.items():
+        console.print(Text(wrapped(reason, "  ")), soft_wrap=True)
+        for label in concerned:
+            console.print(Text(f"      {label}"), soft_wrap=True)
+
+
 def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
     """List what is done, what would run and how long, and what can't run here and why."""
-    pending = [status for status in statuses if status.state != "kept"]
-    runnable = [status for status in pending if not status.job.missing]
-    refused = [status for status in pending if status.job.missing]
-    reasons = list(dict.fromkeys(why for status in refused for why in status.job.missing))
+    runnable = [status for status in statuses if status.state == "waiting"]
+    skipped = [status for status in statuses if status.state == "skipped"]
+    reasons = list(dict.fromkeys(why for status in skipped for why in status.job.missing))
     results = [_result(status) for status in statuses]
     columns = ["configuration", "would be", *(["result"] if any(results) else [])]
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in columns:
-        shown.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold")
     for status, result in zip(statuses, results, strict=True):
-        verb = "run again" if status.state == "failed" else "run"
-        state = f"{verb}, {repeats_words(status)}"
-        if status.state == "kept":
-            state = "kept"
-        elif status.job.missing:
-            numbers = (str(reasons.index(why) + 1) for why in status.job.missing)
-            state = f"refused here ({', '.join(numbers)})"
-        shown.add_row(*[Text(status.job.label), Text(state), Text(result)][: len(columns)])
+        row = [status.job.label, _intention(status, reasons), result]
+        table.add_row(*[Text(cell) for cell in row[: len(columns)]])
     lines = [f"{len(runnable)} of {len(statuses)} would run"]
     if seconds := seconds_left(runnable, statuses):
         lines[0] += f", about {duration(seconds)}{'' if in_turn else ' in total'}"
     files = {s.job.sample_file for s in runnable if s.job.sample_file}
     if made := sorted(portable(str(file)) for file in files if not file.exists()):
         lines.append(f"sample data would be generated: {', '.join(made)}")
-    if refused:
-        lines.append(f"{len(refused)} of {len(statuses)} can't run on this machine:")
+    if skipped:
+        lines.append(f"{len(skipped)} of {len(statuses)} can't run on this machine:")
         lines += [wrapped(f"({k}) {reason}", "  ") for k, reason in enumerate(reasons, 1)]
-    return Group(shown, *map(Text, lines))
+    return Group(table, *map(Text, lines))
+
+
+def _intention(status: JobStatus, reasons: list[str]) -> str:
+    """What a sweep would do with a job; `reasons` are numbered from 1."""
+    if status.state == "kept":
+        return "kept"
+    if status.state == "skipped":
+        numbers = [str(reasons.index(reason) + 1) for reason in status.job.missing]
+        return f"skipped ({', '.join(numbers)})"
+    return f"{'run again' if status.reason else 'run'}, {repeats_words(status)}"
 
 
 def _result(status: JobStatus) -> str:
-    if status.state == "failed":
+    if status.reason:
         return status.reason
     stored = status.measurement.result.throughput if status.measurement else None
     if not stored:

@@ -1,0 +1,97 @@
+"""Runs a whole sweep: one at a time in an outputs folder, sample data, jobs, site."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from perfkit.config import portable
+from perfkit.report.site import write_site
+from perfkit.results.store import PARTIAL, make_folder, read_file
+from perfkit.sweep.jobs import Job
+from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
+from perfkit.sweep.matrix import SweepError
+from perfkit.sweep.slurm import run_on_slurm
+from perfkit.sweep.status import JobStatus, StoredResults
+
+STALE_SECONDS = 3600.0
+"""No write of a file takes this long."""
+
+
+def statuses_before(jobs: list[Job], *, on_slurm: bool) -> list[JobStatus]:
+    """The statuses of the jobs before any of them runs."""
+    stored = StoredResults(jobs[0].outputs, on_slurm=on_slurm)
+    return [stored.before_run(job) for job in jobs]
+
+
+def run_sweep(
+    jobs: list[Job],
+    show: Show,
+    notify: Callable[[str], None],
+    sbatch_options: list[str] | None = None,
+) -> list[JobStatus]:
+    """Run the unmeasured jobs, show their progress, write the site, and return the statuses.
+
+    They run on this machine; with `sbatch_options`, each in a Slurm job with these options.
+    Raises SweepError if another sweep is running in the outputs folder, if nothing can run, or
+    if Slurm refuses the first job.
+    """
+    outputs = jobs[0].outputs
+    make_folder(outputs / "sweeps")
+    with _only_sweep(outputs):
+        _remove_partial_files(outputs)
+        stored = StoredResults(outputs, on_slurm=sbatch_options is not None)
+        statuses = [stored.before_run(job) for job in jobs]
+        if all(status.state == "skipped" for status in statuses):
+            reasons = dict.fromkeys(reason for job in jobs for reason in job.missing)
+            raise SweepError([f"nothing can run here: {reason}" for reason in reasons])
+        _make_samples([s.job for s in statuses if s.state == "waiting"], notify)
+        if sbatch_options is None:
+            statuses = run_here(statuses, stored, show)
+        else:
+            statuses = run_on_slurm(statuses, stored, sbatch_options, show, notify)
+        for reason in write_site(outputs, lambda _part: None)[1]:
+            notify(f"left out: {reason}")
+        return statuses
+
+
+@contextmanager
+def _only_sweep(outputs: Path) -> Iterator[None]:
+    """Hold the lock of the outputs folder, which ends with this process however it ends. Raises
+    SweepError if another sweep holds it, and OSError if it is a link."""
+    lock = FileLock(outputs / ".sweep.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        folder = portable(str(outputs))
+        problem = f"another sweep is running in {folder}; wait for its end"
+        raise SweepError([problem]) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_partial_files(outputs: Path) -> None:
+    """Remove what killed writers left under `outputs`, as far as possible."""
+    with contextlib.suppress(OSError):
+        for path in outputs.rglob(f".*{PARTIAL}"):
+            if time.time() - path.lstat().st_mtime > STALE_SECONDS:
+                path.unlink()
+
+
+def _make_samples(jobs: list[Job], notify: Callable[[str], None]) -> None:
+    """Make the sample data of these jobs that doesn't exist. Raises SweepError."""
+    missing = {job.sample_file: job for job in jobs if job.sample_file}
+    for file, job in missing.items():
+        if not file.exists():
+            notify(f"Creating sample data: {portable(str(file.parent))}")
+            log = job.outputs / "sweeps" / "samples.log"
+            log.unlink(missing_ok=True)
+            command = perfkit_command(["samples", *job.sample_options])
+            if run_supervised(command, log, lambda: None):
+                reason = " ".join(read_file(log).decode(errors="replace").split())
+                raise SweepError([f"sample data: {portable(reason)}"])

@@ -1,0 +1,224 @@
+"""Runs each job of a sweep as a Slurm job, by Slurm's own commands; accounting is not needed.
+
+The name of a Slurm job has the digest of the sweep's job. A sweep that follows a killed one
+finds the Slurm jobs by their names, and follows them instead of submitting them again.
+"""
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from perfkit.config import ROOT
+from perfkit.sweep.jobs import Job
+from perfkit.sweep.local import Show, new_log, perfkit_command
+from perfkit.sweep.matrix import SweepError
+from perfkit.sweep.status import JobStatus, StoredResults
+from perfkit.system.scratch import end_with_parent
+
+POLL_SECONDS = 2.0
+LATENCY_SECONDS = 10.0
+"""Time in which a shared folder shows what the node of an ended job has written."""
+LEAVING = ("COMPLETING", "CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT")
+"""States of a Slurm job that has ended or been cancelled, but is still listed."""
+
+
+class SlurmError(Exception):
+    """A command of Slurm failed; the message is its own."""
+
+
+class QueuedJob(NamedTuple):
+    """A job in Slurm's queue."""
+
+    number: str
+    state: str
+
+
+class Followed(NamedTuple):
+    """A Slurm job of this sweep: when it was submitted (nanoseconds, 0 by an earlier call), and
+    when it was first missing in the queue (monotonic seconds)."""
+
+    since: int
+    missing_at: float | None = None
+
+
+def run_on_slurm(
+    statuses: list[JobStatus],
+    stored: StoredResults,
+    sbatch_options: list[str],
+    show: Show,
+    notify: Callable[[str], None],
+) -> list[JobStatus]:
+    """Submit the waiting jobs, follow them to their end, and return the statuses. On an
+    interrupt or an error, the remaining Slurm jobs are cancelled. Raises SweepError if Slurm
+    refuses the first job."""
+    sweep = SlurmSweep(statuses, stored, sbatch_options, notify)
+    show(statuses)
+    try:
+        while sweep.open_jobs():
+            sweep.advance()
+            show(sweep.statuses())
+            if sweep.open_jobs():
+                time.sleep(POLL_SECONDS)
+    finally:
+        sweep.cancel()
+    return sweep.statuses()
+
+
+class SlurmSweep:
+    """The state of each job of a sweep on Slurm."""
+
+    def __init__(
+        self,
+        statuses: list[JobStatus],
+        stored: StoredResults,
+        sbatch_options: list[str],
+        notify: Callable[[str], None],
+    ) -> None:
+        self.by_name = {slurm_name(status.job): status for status in statuses}
+        self.stored = stored
+        self.sbatch_options = sbatch_options
+        self.notify = notify
+        self.followed: dict[str, Followed] = {}
+        self.is_full = False
+        """Whether Slurm accepts no further job before one has ended."""
+        self.has_submitted = False
+        self.is_silent = False
+        """Whether Slurm did not answer the last time."""
+
+    def statuses(self) -> list[JobStatus]:
+        return [*self.by_name.values()]
+
+    def open_jobs(self) -> list[str]:
+        """Names of the jobs that wait or run."""
+        states = ("waiting", "running")
+        return [name for name, status in self.by_name.items() if status.state in states]
+
+    def advance(self) -> None:
+        """Submit what can be submitted, and update the statuses."""
+        try:
+            queue = queued_jobs()
+        except SlurmError as error:
+            if not self.followed:
+                raise SweepError([f"--slurm: {error}"]) from None
+            if not self.is_silent:
+                self.notify(f"Slurm does not answer, its jobs continue: {error}")
+            self.is_silent = True
+            return
+        self.is_silent = False
+        self.stored.refresh()
+        for name in self.open_jobs():
+            queued = queue.get(name)
+            if name in self.followed:
+                self._follow(name, queued)
+            elif queued and queued.state not in LEAVING:
+                # Submitted by an earlier call, which was killed.
+                self.followed[name] = Followed(since=0)
+                self._follow(name, queued)
+        for name in self.open_jobs():
+            if name not in self.followed and name not in queue and not self.is_full:
+                self._submit(name)
+
+    def _follow(self, name: str, queued: QueuedJob | None) -> None:
+        """Update the status of a job that has been submitted."""
+        job, followed = self.by_name[name].job, self.followed[name]
+        if queued:
+            status = self.stored.while_running(job, followed.since)
+            is_pending = queued.state == "PENDING"
+            self.by_name[name] = replace(status, state="waiting") if is_pending else status
+            return
+        ended = self.stored.after_run(job, followed.since)
+        missing_at = followed.missing_at or time.monotonic()
+        if ended.state == "done" or time.monotonic() - missing_at > LATENCY_SECONDS:
+            self.by_name[name] = ended
+            del self.followed[name]
+            self.is_full = False
+        else:
+            self.followed[name] = followed._replace(missing_at=missing_at)
+
+    def _submit(self, name: str) -> None:
+        """Submit a job, unless another sweep has done so. Raises SweepError if Slurm refuses
+        the first one."""
+        job = self.by_name[name].job
+        try:
+            if name in queued_jobs():
+                return
+            since = new_log(job)
+            submit(job, self.sbatch_options)
+        except SlurmError as error:
+            if self.followed:
+                self.is_full = True
+            elif self.has_submitted:
+                self.by_name[name] = JobStatus(job, "failed", reason=str(error))
+            else:
+                raise SweepError([f"--slurm: {error}"]) from None
+        else:
+            self.has_submitted = True
+            self.followed[name] = Followed(since)
+
+    def cancel(self) -> None:
+        """Cancel the Slurm jobs that are still open."""
+        names = self.open_jobs()
+        if not names:
+            return
+        try:
+            queue = queued_jobs()
+            numbers = [queue[name].number for name in names if name in queue]
+            if numbers:
+                _output("scancel", *numbers)
+        except SlurmError as error:
+            self.notify(f"The Slurm jobs were not cancelled: {error}")
+
+
+def slurm_name(job: Job) -> str:
+    return f"perfkit-{job.digest}"
+
+
+def queued_jobs() -> dict[str, QueuedJob]:
+    """This user's jobs in Slurm's queue, by name. Raises SlurmError."""
+    user = str(os.getuid())
+    lines = _output("squeue", "--noheader", "--user", user, "--format", "%i %T %j")
+    jobs = {}
+    for line in lines.splitlines():
+        number, state, name = line.split(maxsplit=2)
+        jobs[name] = QueuedJob(number, state)
+    return jobs
+
+
+def submit(job: Job, sbatch_options: list[str]) -> None:
+    """Submit a job on whole nodes; the options given by the user come last, so that they
+    override ours. Raises SlurmError."""
+    config = job.plan.config
+    # % starts a replacement in the file's name.
+    log = str(job.log).replace("%", "%%")
+    words = ["sbatch", "--parsable", "--job-name", slurm_name(job)]
+    words += ["--nodes", str(config.nodes), "--exclusive", "--mem", "0", "--no-requeue"]
+    words += ["--gres", f"gpu:{config.gpus}"] if config.accelerated else []
+    words += ["--chdir", str(ROOT), "--output", log]
+    # The notebook runs in the batch step, which has the whole first node, and starts the steps
+    # on the others.
+    command = shlex.join(perfkit_command(job.words))
+    _output(*words, *sbatch_options, "--wrap", f"exec {command}")
+
+
+def _output(*words: str) -> str:
+    """The output of a command of Slurm, which ends with this process. Raises SlurmError."""
+    try:
+        done = subprocess.run(
+            words,
+            check=True,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            # This process has one thread.
+            preexec_fn=end_with_parent,
+        )
+    except FileNotFoundError:
+        raise SlurmError(f"{words[0]} is not installed on this machine") from None
+    except subprocess.CalledProcessError as error:
+        message = " ".join(error.stderr.split()) or f"exit status {error.returncode}"
+        raise SlurmError(f"{words[0]}: {message}") from None
+    return done.stdout

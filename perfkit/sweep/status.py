@@ -1,0 +1,174 @@
+"""The state of each job, from the stored measurements."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from rich.text import Text
+
+from perfkit.config import Config, portable
+from perfkit.inputs.data_set import digest
+from perfkit.request.checks import read_environment
+from perfkit.results.schema import Reading, measurement_id
+from perfkit.results.store import Measurement, ResultError, Store, folders, read_file
+from perfkit.sweep.jobs import Job, work
+from perfkit.system.software import InterpreterError
+from perfkit.text.messages import coded
+
+DATA_DISK = "data_disk"
+"""The fact of the environment that depends on the data set's place."""
+REASON_LENGTH = 300
+REASON_LINES = 8
+NEVER = 2**63
+"""Later than any file was written, nanoseconds."""
+
+State = Literal["waiting", "running", "kept", "done", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """The state of a job, its measurement and the reason for its failure.
+
+    `kept`: measured by an earlier call; `skipped`: this machine can't run it.
+    """
+
+    job: Job
+    state: State
+    measurement: Measurement | None = None
+    reason: str = ""
+
+
+class Stored(NamedTuple):
+    """A stored measurement, when its result was last written (nanoseconds), and its `work`."""
+
+    measurement: Measurement
+    written: int
+    work: str
+
+
+class StoredResults:
+    """The measurements under an outputs folder that belong to jobs of a sweep.
+
+    The measurement of a job on this machine is that of the current environment and data. The
+    environment of a Slurm job is unknown: its newest measurement counts.
+    """
+
+    def __init__(self, outputs: Path, *, on_slurm: bool = False) -> None:
+        self.outputs = outputs
+        self.on_slurm = on_slurm
+        self.by_folder: dict[Path, Stored | None] = {}
+        self.environments: dict[tuple[str, Path, str], dict[str, Reading]] = {}
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read the results that were written since the last call. Return whether there are
+        any."""
+        before, self.by_folder = self.by_folder, {}
+        for folder in folders(self.outputs):
+            stored = before.get(folder)
+            if not stored or stored.written != written(folder):
+                stored = _read(folder)
+            self.by_folder[folder] = stored
+        return self.by_folder != before
+
+    def same_work(self, job: Job) -> list[Stored]:
+        """The measurements of the job's configuration in any environment, newest first."""
+        wanted = work(job.plan)
+        same = [each for each in self.by_folder.values() if each and each.work == wanted]
+        return sorted(same, key=lambda stored: stored.written, reverse=True)
+
+    def of(self, job: Job, since: int = NEVER) -> Measurement | None:
+        """The job's measurement, complete or not. If there is no complete one, the newest that
+        was written `since` then (nanoseconds) counts, even with another environment: code or
+        packages may have changed while the sweep was running."""
+        same = self.same_work(job)
+        if self.on_slurm:
+            return same[0].measurement if same else None
+        own = next((each.measurement for each in same if self._continues(job, each)), None)
+        if own and own.result.status == "complete":
+            return own
+        if same and same[0].written >= since:
+            return same[0].measurement
+        return own
+
+    def _continues(self, job: Job, stored: Stored) -> bool:
+        """Whether the job would continue this measurement on this machine as it is now."""
+        config, result = job.plan.config, stored.measurement.result
+        try:
+            environment = self._environment(config)
+        except InterpreterError:
+            return False
+        data_sha256 = digest(config)
+        if data_sha256 is None and result.input_data:
+            # The data set has been moved away since.
+            data_sha256 = result.input_data.sha256
+            disk = result.environment.get(DATA_DISK, environment[DATA_DISK])
+            environment = environment | {DATA_DISK: disk}
+        identifier = measurement_id(config, job.plan.protocol, environment, data_sha256)
+        return identifier == result.id
+
+    def _environment(self, config: Config) -> dict[str, Reading]:
+        """The environment at the first call. Raises InterpreterError."""
+        key = config.framework, config.data_folder, config.interpreter
+        if key not in self.environments:
+            self.environments[key] = read_environment(*key)
+        return self.environments[key]
+
+    def before_run(self, job: Job) -> JobStatus:
+        """The state of a job that this call has not run."""
+        measurement = self.of(job)
+        if measurement and measurement.result.status == "complete":
+            return JobStatus(job, "kept", measurement)
+        if job.missing:
+            return JobStatus(job, "skipped", measurement)
+        failure = measurement.result.failure if measurement else None
+        reason = _on_one_line(coded(failure)) if failure else ""
+        return JobStatus(job, "waiting", measurement, reason)
+
+    def while_running(self, job: Job, since: int) -> JobStatus:
+        return JobStatus(job, "running", self.of(job, since))
+
+    def after_run(self, job: Job, since: int) -> JobStatus:
+        """The state of a job whose processes have ended; they ran `since` then."""
+        measurement = self.of(job, since)
+        if measurement and measurement.result.status == "complete":
+            return JobStatus(job, "done", measurement)
+        failure = None
+        if measurement and written(measurement.folder) >= since:
+            failure = measurement.result.failure
+        reason = coded(failure) if failure else _last_lines(job.log)
+        return JobStatus(job, "failed", measurement, _on_one_line(reason))
+
+
+def written(folder: Path) -> int:
+    """When the folder's result was last written, nanoseconds; 0 without a result."""
+    try:
+        return Store(folder).result_file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _read(folder: Path) -> Stored | None:
+    # A write after this line is read at the next call.
+    when = written(folder)
+    try:
+        measurement = Measurement.read(folder)
+    except ResultError:
+        return None
+    if measurement.result.imported:
+        return None
+    return Stored(measurement, when, work(measurement.result))
+
+
+def _last_lines(log: Path) -> str:
+    """Why a job left no result: the end of its log. Untrusted text."""
+    try:
+        text = Text.from_ansi(read_file(log).decode(errors="replace")).plain
+    except OSError:
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-REASON_LINES:]) or f"it left no result and no message in {log}"
+
+
+def _on_one_line(text: str) -> str:
+    return portable("".join(filter(str.isprintable, text)))[:REASON_LENGTH]
