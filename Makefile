@@ -58,10 +58,11 @@ bench: .venv/cpu
 	$(BIN)/perfkit samples
 	$(BIN)/python benchmarks/figures.py
 
-## kills: kill a sweep of real training with kill -9 and resume it, 50 times (half an hour)
+## kills: kill sweeps of real training with kill -9 and resume them, here and on Slurm (an hour)
 kills: .venv/cpu
 	$(BIN)/perfkit samples
-	$(BIN)/python benchmarks/kills.py
+	$(BIN)/python benchmarks/kills.py 50
+	$(BIN)/python benchmarks/kills.py 20 --slurm
 
 ## docs: write docs/reference/, docs/result.schema.json and the parameters cells from the code
 docs: .venv/cpu
@@ -70,7 +71,7 @@ docs: .venv/cpu
 ## constraints: write the newest versions that pyproject.toml allows into constraints.txt
 constraints: .venv/bin/pip
 	$(BIN)/pip install --quiet --dry-run --ignore-installed --report .venv/newest.json \
-		'.[cpu,torch,jax,tensorflow,lab,slurm,kubernetes,test]'
+		'.[cpu,torch,jax,tensorflow,lab,test]'
 	# Local version parts are dropped: CPU-only builds have one (2.13.0+cpu).
 	{ sed '/^[^#]/d' constraints.txt; $(BIN)/python -c 'import json; \
 		found = [package["metadata"] for package in json.load(open(".venv/newest.json"))["install"]]; \
@@ -110,7 +111,7 @@ clean:
 	@touch $@
 
 .venv/test: .venv/cpu
-	$(INSTALL) '.[cpu,torch,jax,tensorflow,lab,slurm,kubernetes,test]'
+	$(INSTALL) '.[cpu,torch,jax,tensorflow,lab,test]'
 	@touch $@
 
 # For the accessibility tests of pages in Chromium, which are skipped without it.
