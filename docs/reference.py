@@ -174,8 +174,8 @@ def formats_page() -> str:
     documents = "; ".join(dict.fromkeys(document["name"] for document in formats.DOCUMENTS))
     return page(
         "Log formats",
-        "`perfkit audit` and `perfkit import` detect a file's format by its content and take "
-        "the first format found; gzip and xz are unpacked.",
+        "`perfkit audit` detects a file's format by its content and takes the first format "
+        "found; gzip and xz are unpacked.",
         table(head, dict.fromkeys(rows)),
         f"Files that are one JSON object or one table: {documents}.",
         "## Custom formats",
@@ -240,9 +240,6 @@ def parameter_line(name: str) -> str:
     # papermill parses no line with a second equals sign.
     first, *others = meaning(name).replace("=", " ").split("; ")
     allowed = choices(name) if name in Config.model_fields else ()
-    if name == "framework":
-        # The other choices are frameworks of imported logs.
-        allowed, others = tuple(FRAMEWORKS), []
     ending = f" ({' | '.join(allowed)})" if allowed else ""
     starts = [first, first.partition(": ")[0], first.partition(", ")[0]]
     # A start that ends within brackets would be garbled.

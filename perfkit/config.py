@@ -86,8 +86,7 @@ class About:
     measurements must agree in it, may differ and show the difference, or ignore it; `key`: its
     name in comparisons, if different; `follows`: the parameter along with which it may differ.
     `only`: parameter, `sample` of the model or `accelerated` -> the values with which it has an
-    effect. `in_log`: whether importing a log requires it. `verified`: whether `perfkit verify`
-    accepts it. `is_path`: whether it is a path.
+    effect. `verified`: whether `perfkit verify` accepts it. `is_path`: whether it is a path.
     """
 
     unset: str | None = None
@@ -97,7 +96,6 @@ class About:
     key: str = ""
     follows: str = ""
     only: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
-    in_log: bool = False
     verified: bool = False
     is_path: bool = False
 
@@ -118,7 +116,7 @@ BY_DATALOADER = About(only={"input": ("dataloader",)})
 STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 ModelName = Literal["resnet50", "vgg16", "bert", "gpt"]
-FrameworkName = Literal["paddle", "torch", "jax", "tensorflow", "mxnet", "oneflow"]
+FrameworkName = Literal["paddle", "torch", "jax", "tensorflow", "mxnet"]
 Precision = Literal["fp32", "amp", "pure_fp16", "bf16", "auto"]
 Execution = Literal["dynamic", "static"]
 Optimizer = Literal["momentum", "adamw", "lamb"]
@@ -133,34 +131,34 @@ class Config(BaseModel):
     """A configuration: everything that defines the work. Field names are notebook parameters.
 
     Every field is set. None means not applicable (`image_size` of bert), not needed by the
-    launcher (`hosts`), any (`port`) or, in an imported measurement, not stated in the log.
+    launcher (`hosts`) or any (`port`).
     `request.resolve` replaces None and "auto" of a request.
     """
 
     model_config = STRICT
 
-    model: Annotated[ModelName, About(in_log=True)]
+    model: ModelName
     """the model to train"""
-    framework: Annotated[FrameworkName, About(in_log=True)] = "paddle"
-    """training framework; oneflow only in imported logs"""
-    precision: Annotated[Precision, About(in_log=True)] = "fp32"
+    framework: FrameworkName = "paddle"
+    """training framework"""
+    precision: Precision = "fp32"
     """number format of the training: amp is O1 and pure_fp16 O2 with float16, bf16 is O1 with
     bfloat16; auto leaves it to strategy=fleetx-auto"""
     tf32: Annotated[bool, About(only=ON_GPU)] = False
     """allow a GPU's tensor cores to round fp32 factors to TF32"""
-    execution: Annotated[Execution | None, OWN_CHOICE]
+    execution: Annotated[Execution, OWN_CHOICE]
     """how the graph is executed; dynamic (tensorflow: tf.function), or compiled by to_static,
     torch.compile, jit, XLA or hybridize; None: dynamic, static for jax and mxnet"""
     strategy: Annotated[Strategy, OWN_CHOICE] = "none"
     """preset of distributed-training options"""
-    optimizer: Annotated[Optimizer | None, About(verified=True)]
+    optimizer: Annotated[Optimizer, About(verified=True)]
     """optimizer; None: momentum for images, adamw for sequences; lamb: bert only"""
     layout: Annotated[Layout | None, replace(OWN_CHOICE, only=OF_IMAGES)]
     """memory layout of images; None: NHWC for torch, jax, tensorflow, and for paddle on a GPU
     with a precision below fp32, otherwise NCHW"""
-    batch_size: Annotated[int, Field(ge=1, le=65536), About(in_log=True, verified=True)]
+    batch_size: Annotated[int, Field(ge=1, le=65536), About(verified=True)]
     """samples per device and micro-batch; None: a default for model and device"""
-    accumulate: Annotated[int, Field(ge=1, le=65536), About(in_log=True)] = 1
+    accumulate: Annotated[int, Field(ge=1, le=65536)] = 1
     """micro-batches per optimizer step"""
     image_size: Annotated[
         int | None, Field(ge=32, le=1024), About(verified=True, only=OF_IMAGES)
@@ -174,9 +172,7 @@ class Config(BaseModel):
     """random seed of weights, dropout, synthetic batches and the order of samples; with DALI
     also of the crops"""
 
-    device: Annotated[
-        str, Field(pattern=DEVICE), About(unset="auto", words=("cpu", "gpu"), in_log=True)
-    ]
+    device: Annotated[str, Field(pattern=DEVICE), About(unset="auto", words=("cpu", "gpu"))]
     """training device, also npu, xpu or another of Paddle's types; auto: gpu, else cpu"""
     gpus: Annotated[int, Field(ge=0, le=64), About(key="topology", only=ACCELERATED)]
     """GPUs, or devices of another type, per node; None: all visible; without any, the CPU"""
@@ -184,7 +180,7 @@ class Config(BaseModel):
     """worker processes per node on the CPU; None: 1"""
     nodes: Annotated[int, Field(ge=1, le=512), About(key="topology")] = 1
     """number of nodes"""
-    launcher: Annotated[Launcher | None, About(compared="show")]
+    launcher: Annotated[Launcher, About(compared="show")]
     """launcher of the nodes: srun in a Slurm allocation; mpirun on hosts over ssh; manual: run
     the same command on every host; None: local for one node, srun for several"""
     hosts: Annotated[
@@ -204,14 +200,14 @@ class Config(BaseModel):
     ] = None
     """interpreter of the workers; None: the driver's"""
 
-    input: Annotated[Literal["dali", "dataloader", "synthetic"], About(in_log=True)]
+    input: Literal["dali", "dataloader", "synthetic"]
     """source of the batches; None: dali for images, dataloader for sequences"""
     data_dir: Annotated[LocalFolder, About(compared="show", key="input_sha256", is_path=True)]
     """folder of the data set; train/ and train_list.txt, HDF5 shards for bert, token files for
     gpt; None: data/samples, data/sequences for bert, data/tokens for gpt"""
-    dali_threads: Annotated[int | None, Field(ge=0, le=256), BY_DALI]
+    dali_threads: Annotated[int, Field(ge=0, le=256), BY_DALI]
     """DALI's CPU threads per device; 0: by the cores per GPU; None: 4 on a CPU, 0 on a GPU"""
-    dali_prefetch: Annotated[int | None, Field(ge=0, le=64), BY_DALI]
+    dali_prefetch: Annotated[int, Field(ge=0, le=64), BY_DALI]
     """batches that DALI prefetches; 0: by the cores per GPU; None: 2 on a CPU, 0 on a GPU"""
     dali_decoder: Annotated[
         Literal["image", "image_random_crop"], replace(BY_DALI, unset="auto")

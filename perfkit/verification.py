@@ -180,7 +180,7 @@ class Verification(Stored):
         config, fact = result.config, "suite_source"
         source = self.environment[fact].value if fact in self.environment else None
         same = all(getattr(config, name) == getattr(self, name) for name in WORK)
-        if result.imported or not same or source is None or source != result.fact(fact):
+        if not same or source is None or source != result.fact(fact):
             return None
         version = result.fact(FRAMEWORKS[config.framework].facts[0])
         how = (config.framework, config.execution, config.layout, _release(version))

@@ -49,18 +49,20 @@ FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") 
 def made_result(**changes):
     """Return a complete measurement of one repeat on the CPU, with fields changed."""
     given = {"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1}
-    config = resolve(given | {"batch_size": 4, "input": "synthetic"})
+    config = changes.get("config", resolve(given | {"batch_size": 4, "input": "synthetic"}))
     repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
-    repeats = changes.get("repeats", repeats)
-    finished = [repeat for repeat in repeats if repeat.status == "complete"]
+    repeats = changes.pop("repeats", repeats)
     count = max(1, len(repeats)) + (changes.get("status") == "partial")
+    protocol = changes.get("protocol", Protocol.named("quick", repeats=count))
+    repeats = [_with_ranks(repeat, config, protocol) for repeat in repeats]
+    finished = [repeat for repeat in repeats if repeat.status == "complete"]
     values = {
         "schema_version": SCHEMA_VERSION,
         "id": "made",
         "created": "2026-01-01T00:00:00+00:00",
         "status": "complete",
         "config": config,
-        "protocol": Protocol.named("quick", repeats=count),
+        "protocol": protocol,
         "environment": {"gpus": Reading(value=None, missing="none here")},
         "repeats": repeats,
         "throughput": Throughput.of(finished, "images/s") if finished else None,
@@ -167,6 +169,16 @@ def _ranks(config, samples, window, data_wait_share):
     return [Rank(rank=rank, **counts) for rank in range(config.ranks)]
 
 
+def _with_ranks(repeat, config, protocol):
+    """Return the repeat with a window for each rank, if it is complete and has none."""
+    if repeat.ranks or repeat.status != "complete":
+        return repeat
+    steps, share = protocol.measured_steps, repeat.data_wait_share or 0.0
+    seconds = steps / repeat.steps_per_second
+    ranks = _ranks(config, steps * config.samples_per_step, seconds, share)
+    return repeat.model_copy(update={"ranks": ranks})
+
+
 def _effective(config, used, tf32_used):
     return Effective(
         precision=used or config.precision,
@@ -232,8 +244,7 @@ def _derived(folder, result, index, events, telemetry=(), **others):
 def _events(result, repeat):
     """Return the raw events of each rank that give a complete repeat's numbers."""
     count, samples = result.protocol.measured_steps, result.config.samples_per_step
-    window, share = count / repeat.steps_per_second, repeat.data_wait_share or 0.0
-    ranks = repeat.ranks or _ranks(result.config, count * samples, window, share)
+    ranks, share = repeat.ranks, repeat.data_wait_share or 0.0
     steps = range(1, result.steps(repeat) + 1)
     losses = {1: repeat.loss_first or 7.0, steps[-1]: repeat.loss_last or 6.5}
     every = []

@@ -222,6 +222,16 @@ def test_timestamps_of_sequences_need_the_accumulation():
     assert Figures(make_log(rows, facts=facts | {"unit": "images/s"})).shown
 
 
+def test_tokens_are_counted_by_the_sequence_length():
+    facts = FACTS | {"model": "gpt", "batch_size": 4, "sequence_length": 64}
+    figures = by_statistic(make_log(windows(12, seconds=5.0), facts=facts))
+    right = figures["samples/time", "protocol"]
+    assert right.per_device == pytest.approx(4 * 64 / 0.5)
+    assert right.throughput == pytest.approx(8 * 4 * 64 / 0.5)
+    del facts["sequence_length"]
+    assert by_statistic(make_log(windows(12, seconds=5.0), facts=facts)) == {}
+
+
 # Claims.
 
 
@@ -468,7 +478,7 @@ def test_lines_of_single_steps_say_nothing_about_steps_without_a_line():
 def test_a_log_without_rates_and_batch_size_says_so(write):
     done = run(write(SUITES["mmcv"].text(np.full(130, 0.5))))
     assert re.findall(r"^    (\w+):", done.stdout, re.M) == ["no_batch_size", "constant_loss"]
-    assert "one device" not in done.stdout and "-p batch_size NUMBER" in done.stdout
+    assert "one device" not in done.stdout and "train_bs32.log" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
 from perfkit.logs import config_facts, documents, reader
 from perfkit.logs.formats import FORMATS, REPORTED, user_format
-from perfkit.logs.importing import import_logs
 from perfkit.logs.log import LogError
 from perfkit.logs.reader import read_logs
+from perfkit.logs.recompute import Figures
 from perfkit.request import RequestError
-from perfkit.text.format import command
 
 STEP_SECONDS = st.lists(st.floats(0.05, 5.0), min_size=25, max_size=80).map(np.array)
 """Enough steps for prints every 10 steps and for means that begin at step 5."""
@@ -164,15 +163,11 @@ def test_json_lines_with_time_zones_and_split_steps_are_read(read, prefix, zone)
     assert log.windows["reader"].sum() / (140 * 0.125) == pytest.approx(0.2)
 
 
-def test_micro_batches_do_not_double_a_throughput_by_timestamps(write, tmp_path):
-    path = write(convnets())
-    given = {"framework": "torch", "precision": "amp", "nodes": "1", "gpus": "8"}
-    given |= {"device": "gpu", "input": "dali"}
-    result = import_logs([path], given, tmp_path / "out").result
-    assert result.config.accumulate == 2 and result.imported.basis == "clock"
-    assert result.throughput.value == pytest.approx(128 * 8 / 0.125)
-    with pytest.raises(RequestError, match="rate x time"):
-        import_logs([path], given | {"batch_size": "256"}, tmp_path / "out")
+def test_micro_batches_do_not_double_a_throughput_by_timestamps(read):
+    log = read(convnets(), "raport.json")
+    assert log.number("accumulate") == 2
+    found = {(figure.statistic, figure.period): figure for figure in Figures(log).shown}
+    assert found["clock", "protocol"].throughput == pytest.approx(128 * 8 / 0.125)
 
 
 # MLPerf.
@@ -335,17 +330,6 @@ def test_options_of_a_format_need_its_regex(mine):
     assert done.exit_code == 2 and "groups of --format-regex" in done.stderr
 
 
-def test_the_reimport_command_has_the_given_format(mine, tmp_path):
-    known = {"model": "resnet50", "framework": "paddle", "precision": "fp32", "nodes": "1"}
-    known |= {"accumulate": "1", "input": "dali", "device": "gpu"}
-    known |= {"gpus": "1", "batch_size": "26"}
-    measurement = import_logs([mine], known, tmp_path, user_format(REGEX, OPTIONS))
-    assert measurement.result.imported.format == "a custom format"
-    words = command(measurement.result)
-    assert f"--format-regex '{REGEX}' --format-options '{OPTIONS}'" in words
-    assert all(f"-p {name} {value}" in words for name, value in known.items())
-
-
 @pytest.mark.parametrize(
     ("regex", "options", "why"),
     [
@@ -363,14 +347,14 @@ def test_an_invalid_format_is_rejected_with_the_allowed_values(regex, options, w
         user_format(regex, options)
 
 
-def test_unix_timestamps_are_a_clock_and_text_is_rejected(write, tmp_path):
+def test_unix_timestamps_are_a_clock_and_text_is_rejected(write):
     lines = "".join(f"it {k} at {1_700_000_000.5 + k}\n" for k in range(1, 131))
     own = user_format(r"it (?P<step>\d+) at (?P<at>\S+)", "")
     (log,) = read_logs(write(lines), own)
     assert np.diff(log.windows["at"]) == pytest.approx(np.ones(129))
     seconds = user_format(r"it (?P<step>\d+) at (?P<seconds>\S+)", "")
-    with pytest.raises(RequestError, match="'abc'"):
-        import_logs([write(lines + "it 131 at abc\n")], {}, tmp_path, seconds)
+    with pytest.raises(LogError, match="'abc'"):
+        read_logs(write(lines + "it 131 at abc\n"), seconds)
 
 
 def test_a_very_long_first_line_is_no_table_header(read):

@@ -325,8 +325,8 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
     _index, left_out = write_site(tmp_path, print)
     reasons = [
         "cut/result.json: not JSON, perhaps cut off",
-        "old/result.json: schema_version is 1, this perfkit reads 4, written by an",
-        "new/result.json: schema_version is 99, this perfkit reads 4, and is newer",
+        "old/result.json: schema_version is 1, this perfkit reads 5, written by an",
+        "new/result.json: schema_version is 99, this perfkit reads 5, and is newer",
         f"{odd.folder.name}: its page could not be written (TypeError: nobody thought of this)",
         f"{unread.folder.name}: contradicts its raw files",
     ]

@@ -1,6 +1,5 @@
 """A repeat's numbers, derived from the raw events of its ranks."""
 
-import json
 import re
 from html import unescape
 
@@ -164,13 +163,3 @@ def test_an_invalid_telemetry_file_is_named(sampled, old, new, expected):
     change(sampled.telemetry_file(1), old, new)
     (line,) = check_against_raw(sampled)
     assert line.startswith("repeat 1: ") and expected in line
-
-
-def test_a_repeat_without_ranks_is_named(measurement):
-    path = measurement.folder / "result.json"
-    content = json.loads(path.read_text())
-    content["repeats"][0]["ranks"] = []
-    path.write_text(json.dumps(content))
-    assert check_against_raw(type(measurement).read(measurement.folder)) == [
-        "repeat 1: its ranks are not named"
-    ]

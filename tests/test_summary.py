@@ -310,14 +310,6 @@ def test_labels_launchers_and_suite_versions_share_a_row(tmp_path, one, other):
     assert "1 of 2 measurements" in row["Paddle"]
 
 
-def test_imported_measurements_have_separate_tables(tmp_path):
-    frame = read(tmp_path, measured([1.0]), measured([2.0], batch_size=64)).measurements.copy()
-    frame.loc[1, "imported"] = "mlperf"
-    found = tables(sections.fastest(Summary(tmp_path, frame)))
-    assert [len(rows) for _caption, rows in found] == [1, 1]
-    assert "imported from mlperf" in " ".join(caption for caption, _rows in found)
-
-
 def test_cells_show_failed_and_partial_measurements(tmp_path):
     result = measured([10.0, 12.0], batch_size=8)
     late = {"code": "timeout", "params": {"detail": "over 9 s"}}

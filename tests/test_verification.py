@@ -393,11 +393,6 @@ def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path
         assert verification_of(tmp_path, in_paddle, changed) is None
 
 
-def test_a_verification_may_name_a_framework_that_can_only_be_imported():
-    side = Side(framework="oneflow", version="0.9", execution="static", layout=None)
-    assert str(side) == "OneFlow 0.9, static"
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -106,7 +106,7 @@ SAME_WINDOW = 0.02
 
 def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Message]:
     """Return all warnings about a measurement whose repeats have these profiles."""
-    found = [*_about_origin(result), *_about_throughputs(result)]
+    found = list(_about_throughputs(result))
     found += _about_profiles(result, counting(result, profiles))
     abouts = (disturbances, _about_gaps, _about_losses, _about_samples, _about_peaks)
     found += (warning for about in abouts for warning in about(result))
@@ -134,7 +134,7 @@ def check(measurement: Measurement) -> Checks:
     differ = check_against_raw(measurement)
     if differ:
         found.append(Message("raw_files_differ", {"reasons": differ}))
-    unread = steps.empty and result.complete_repeats and not result.imported
+    unread = steps.empty and result.complete_repeats
     if problem or unread:
         found.append(Message("raw_steps_unreadable", {}))
     if result.status != "complete":
@@ -174,14 +174,6 @@ def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[s
     }
 
 
-def _about_origin(result: Result) -> Iterator[Message]:
-    if imported := result.imported:
-        yield Message("imported", {"format": imported.format})
-        kind = (imported.basis, imported.reader)
-        if kind == ("seconds", "apart") and result.data_wait_share is None:
-            yield Message("input_wait_excluded", {})
-
-
 def _about_throughputs(result: Result) -> Iterator[Message]:
     values = result.throughputs
     if len(values) == 1:
@@ -211,13 +203,13 @@ def _about_gaps(result: Result) -> Iterator[Message]:
     """Yield a warning about windows that telemetry missed."""
     gaps = {}
     for repeat in result.complete_repeats:
-        window = max((rank.window_seconds for rank in repeat.ranks), default=0.0)
+        window = max(rank.window_seconds for rank in repeat.ranks)
         samples = repeat.telemetry.samples if repeat.telemetry else 0
         gap = window - samples * SAMPLING_SECONDS
         # Repeats without `began` predate telemetry.
         if repeat.began and gap > max(GAP_SECONDS, GAP_SHARE * window):
             gaps[repeat.index] = gap
-    if gaps and not result.imported:
+    if gaps:
         longest = round(max(gaps.values()))
         yield Message("telemetry_gap", {"repeats": [*gaps], "seconds": longest})
 
@@ -271,8 +263,7 @@ def _about_losses(result: Result) -> Iterator[Message]:
     low, high = untrained_losses(config.model)
     firsts = {r.index: r.loss_first for r in repeats if r.loss_first is not None}
     lasts = {r.index: r.loss_last for r in repeats if r.loss_last is not None}
-    # An import does not know the steps before its window.
-    few = {r.index for r in repeats if not result.imported and result.steps(r) < FEWEST_UPDATES}
+    few = {r.index for r in repeats if result.steps(r) < FEWEST_UPDATES}
     odd = [loss for loss in firsts.values() if not low <= loss <= high]
     # The losses are those of rank 0.
     if odd and not has_few_guesses(config.model, config.samples_per_step):

@@ -3,7 +3,7 @@
 measure.py   run, sweep, doctor, samples, manifest, report
 notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history, verify, diagnose
-logs.py      audit, import
+audit.py     audit
 options.py   shared options and output
 __main__.py  the command by `python -m perfkit.cli`
 """
@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
+from perfkit.cli.audit import audit
 from perfkit.cli.compare import compare, diagnose, history, verify
-from perfkit.cli.logs import audit, import_
 from perfkit.cli.measure import doctor, manifest, report, run, samples, sweep
 from perfkit.cli.options import (
     INTERRUPTED,
@@ -106,6 +106,6 @@ def main() -> None:
     """Reproducible reports on deep-learning training throughput."""
 
 
-COMMANDS = [run, sweep, report, compare, history, verify, diagnose, audit, import_]
+COMMANDS = [run, sweep, report, compare, history, verify, diagnose, audit]
 for command in [*COMMANDS, doctor, samples, manifest]:
     main.add_command(command)

@@ -50,9 +50,9 @@ def exit_statuses(failure: str = "failure") -> str:
     return f"Exit status: 0 success; 1 {failure}; 2 invalid request; 130 interrupted."
 
 
-def command(name: str | None = None, **statuses: str) -> Callable[..., Any]:
+def command(**statuses: str) -> Callable[..., Any]:
     """Return a click command whose help ends with exit statuses; `failure` is that of 1."""
-    return click.command(name, epilog=exit_statuses(**statuses))
+    return click.command(epilog=exit_statuses(**statuses))
 
 
 def percent(
@@ -69,21 +69,16 @@ def percent(
     )
 
 
-def parameters_option(type_of: Callable[[str, str], Any]) -> Callable[..., Any]:
-    """Return the repeatable option `-p NAME VALUE`; its value is a dict, typed by `type_of`."""
-    return click.option(
-        "-p",
-        "values",
-        nargs=2,
-        multiple=True,
-        metavar="NAME VALUE",
-        callback=lambda _context, _option, given: {n: type_of(n, v) for n, v in given},
-        help="Set a parameter, also as NAME=VALUE; repeatable.",
-    )
-
-
 MODEL = click.argument("model", metavar="|".join(MODELS))
-PARAMETERS = parameters_option(typed)
+PARAMETERS = click.option(
+    "-p",
+    "values",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    callback=lambda _context, _option, given: {name: typed(name, text) for name, text in given},
+    help="Set a parameter, also as NAME=VALUE; repeatable.",
+)
 OUTPUTS = click.option(
     "--outputs",
     default="outputs",

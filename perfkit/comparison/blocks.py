@@ -23,7 +23,7 @@ from perfkit.text.format import FRAMEWORK_NAMES, column_value
 from perfkit.text.language import gettext as _
 
 FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
-MACHINE = ["imported", "nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
+MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
 """Columns in which, besides each framework's versions, the measurements of a block agree."""
 SUITE = [f"environment.{fact}" for fact in ("suite", "suite_source", *NOT_IDENTITY)]
 ROW = ["block", "model", "used", "batch_size", "topology", "input", "setup"]
@@ -107,12 +107,12 @@ def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
         device = "environment.gpus" if row["device"] == "gpu" else "environment.cpu"
         names = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
         words = {}
-        for key in dict.fromkeys([device, *names, "imported", *differ]):
+        for key in dict.fromkeys([device, *names, *differ]):
             values = " / ".join(map(str, rows[key].dropna().unique())) if key in rows else ""
             if values:
                 named = f"{names[key]} {values}" if key in names else ""
                 words[key] = named or column_value(key, values)
-        caption = [words.pop(key) for key in (device, *names, "imported") if key in words]
+        caption = [words.pop(key) for key in (device, *names) if key in words]
         if row["device"] not in ("cpu", "gpu"):
             caption.insert(0, row["device"].upper())
         caption.append(_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % row)

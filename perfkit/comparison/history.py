@@ -19,7 +19,7 @@ from perfkit.text.format import column_value, traits
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
-SERIES = [*dict.fromkeys([*SERIES, "input_sha256", "imported"])]
+SERIES = [*dict.fromkeys([*SERIES, "input_sha256"])]
 """Columns in which the measurements of a series agree: work, protocol and hardware."""
 NAME = ["model", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""

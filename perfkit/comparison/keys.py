@@ -33,7 +33,7 @@ PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED
 WORK = tuple(
     name for name in Config.model_fields if name not in (*MAY_DIFFER, *IGNORED, *ALIASES, *SEEN)
 )
-KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ", "imported")
+KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ")
 """Keys in which two measurements must agree, except those given by `--across`."""
 FOLLOWING = {
     "framework": (*select(follows="framework"), "threads"),
@@ -49,15 +49,15 @@ WIDTH = 40
 
 
 def must_agree(measurement: Measurement) -> dict[str, Value]:
-    """Return the values of KEYS, without `input_sha256` if the input has no files and without
-    all that an imported measurement's log does not state."""
+    """Return the values of KEYS, without `input_sha256` if the input has no files."""
     row, used = row_of(measurement), measurement.result.effective
     known = row | {name: row.get(f"environment.{name}") for name in HARDWARE}
     known |= {name: row.get(f"effective.{name}") for name in ("precision", "tf32")}
     known |= {"threads": used and _listed(used.threads), "parameters": used and used.parameters}
-    optional = KEYS if row["imported"] else ("input_sha256",)
     values = {key: known.get(key) for key in KEYS}
-    return {k: value for k, value in values.items() if value is not None or k not in optional}
+    if values["input_sha256"] is None:
+        del values["input_sha256"]
+    return values
 
 
 def may_differ(measurement: Measurement) -> dict[str, Value]:

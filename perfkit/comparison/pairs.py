@@ -366,7 +366,7 @@ def _same_work(*pair: Measurement) -> SameWork | None:
     a, b = (measurement.result for measurement in pair)
     if a.config.framework == b.config.framework:
         return None
-    verify = "" if a.imported or b.imported else command(a.config, b.config)
+    verify = command(a.config, b.config)
     for measurement in pair:
         if found := verification_of(measurement.folder.parent, a, b):
             verification, *sides = found

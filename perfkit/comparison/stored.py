@@ -67,7 +67,7 @@ class Number(Stored):
 
 class SameWork(Stored):
     """Whether A's and B's frameworks are known to do the same work: the time of the
-    verification, and the command to verify it; empty if a measurement is imported."""
+    verification, and the command to verify it."""
 
     state: Literal["verified", "not the same", "not verified"]
     created: str | None = None

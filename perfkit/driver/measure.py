@@ -47,11 +47,9 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     With launcher=manual, hosts after the first serve the first host's measurement and return
     it.
     """
-    framework = FRAMEWORKS.get(config.framework)
+    framework = FRAMEWORKS[config.framework]
     try:
-        devices = (
-            framework.visible_devices(config.device, config.interpreter) if framework else []
-        )
+        devices = framework.visible_devices(config.device, config.interpreter)
     except OSError as error:
         raise RequestError([f"gpus: {error}"]) from None
     if wrong := problems(config, len(devices)):

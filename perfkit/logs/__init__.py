@@ -1,4 +1,4 @@
-"""Logs of other suites: read, audit, import.
+"""Logs of other suites: read and audited.
 
 log.py           a log: windows of steps from its prints, facts, reported figures
 formats.py       formats, defined in formats.toml or on the command line
@@ -12,5 +12,4 @@ dlperf.py        DLPerf's own summary of a folder in its layout
 audit.py         the stored form of an audit
 auditing.py      files to an audit
 wording.py       sentences, words for figures, an audit for a terminal by audit.txt.j2
-importing.py     logs to a measurement
 """

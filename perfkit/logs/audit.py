@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from perfkit.logs.config_facts import Sourced, Value
-from perfkit.results.schema import Finding, Stored
+from perfkit.messages import STORED, Message
+from perfkit.results.schema import Stored
 from perfkit.results.store import make_folder, read_as, write_atomically
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -67,6 +69,16 @@ class Figure(Stored):
     def method(self) -> tuple[Any, ...]:
         """Key of the computation; equal for figures computed the same way."""
         return self.statistic, self.period, self.skipped, self.name
+
+
+@dataclass(frozen=True, config=STORED)
+class Finding(Message):
+    """A finding of an audit, and its place in the logs."""
+
+    file: str = ""
+    """name of the log; empty for several logs"""
+    line: int | None = None
+    """line number; None if it is not a single line"""
 
 
 class AuditedLog(Stored):

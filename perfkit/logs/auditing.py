@@ -7,7 +7,7 @@ from math import inf, nan
 from pathlib import Path
 
 from perfkit.config import portable
-from perfkit.logs.audit import SCHEMA_VERSION, Audit, AuditedLog
+from perfkit.logs.audit import SCHEMA_VERSION, Audit, AuditedLog, Finding
 from perfkit.logs.claims import Audited, check_claim, claims_of_tables
 from perfkit.logs.dlperf import cases
 from perfkit.logs.findings import findings_of, together
@@ -17,7 +17,6 @@ from perfkit.logs.reader import read_logs
 from perfkit.logs.recompute import Figures
 from perfkit.reference import SHAPES, cells_of, published
 from perfkit.request import RequestError, not_available
-from perfkit.results.schema import Finding
 from perfkit.text.terminal import plain
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")

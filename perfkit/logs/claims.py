@@ -11,6 +11,7 @@ from perfkit.logs.audit import (
     Claim,
     Explanation,
     Figure,
+    Finding,
     Stage,
     State,
     WaterfallStage,
@@ -19,7 +20,6 @@ from perfkit.logs.recompute import Figures, half_of
 from perfkit.messages import Message
 from perfkit.reference import Cell
 from perfkit.reference.matches import place_of
-from perfkit.results.schema import Finding
 from perfkit.text.format import FRAMEWORK_NAMES
 
 NEARBY = 1e-3

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from perfkit.analysis.warnings import STANDING, has_few_guesses, untrained_losses
-from perfkit.logs.audit import AuditedLog, Claim, Figure
+from perfkit.logs.audit import AuditedLog, Claim, Figure, Finding
 from perfkit.logs.claims import APART
 from perfkit.logs.log import Columns, Log, some_of
 from perfkit.logs.recompute import END, WARMUP, Figures, inside
 from perfkit.messages import Message
 from perfkit.models import MODELS
-from perfkit.results.schema import Finding
 from perfkit.text.terminal import plain
 
 WAIT = 0.05

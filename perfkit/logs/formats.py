@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,8 +53,8 @@ SEMANTICS = [field.name for field in fields(Semantics)]
 @dataclass(frozen=True)
 class LogFormat:
     """A format of lines. `key` is fixed text in each print, `line` matches a print, `extra` a
-    further line of the same step. `has_steps`: whether prints name steps. `options` are the
-    command-line options that defined the format."""
+    further line of the same step. `has_steps`: whether prints name steps. `is_custom`: whether
+    the command line defined the format."""
 
     name: str
     semantics: Semantics
@@ -64,7 +64,7 @@ class LogFormat:
     framework: str = ""
     unit: str = "samples/s"
     has_steps: bool = True
-    options: Mapping[str, str] = field(default_factory=dict)
+    is_custom: bool = False
 
     def match(self, line: str) -> re.Match[str] | None:
         return self.line.search(line) if self.key in line else None
@@ -155,5 +155,4 @@ def user_format(regex: str, options: str = "") -> LogFormat:
             problems.append("--format-options: add rate_of=device or rate_of=all")
     if problems:
         raise RequestError(problems)
-    typed = {"--format-regex": regex} | ({"--format-options": options} if options else {})
-    return LogFormat("a custom format", semantics, key="", line=pattern, options=typed, **named)
+    return LogFormat("a custom format", semantics, "", pattern, is_custom=True, **named)

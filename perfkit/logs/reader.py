@@ -166,7 +166,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     except (ValueError, ArithmeticError) as error:
         raise LogError(f"unusable numbers: {error}") from error
     prints = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    if form.options and not len(prints["line"]):
+    if form.is_custom and not len(prints["line"]):
         raise LogError("no line matches --format-regex")
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))

@@ -139,19 +139,6 @@ def inside(rows: Columns, period: Period, first: str = "first") -> np.ndarray:
     }[period]
 
 
-@np.errstate(all="ignore")
-def step_samples(rows: Columns, *, by_clock: bool = False) -> float | None:
-    """Return the median samples of a step by a log's own rates and times, or by its clock."""
-    rate, seconds = rows["own_rate"], rows["seconds"] / rows["steps"]
-    if by_clock:
-        clock = rows["passed"] / (rows["last"] - rows["since"] + 1)
-        rate = known_first(rate, rows["rate"])
-        seconds = known_first(np.where(rows["goes_on"], clock, np.nan), seconds)
-    samples = rate * seconds
-    samples = samples[np.isfinite(samples)]
-    return float(np.median(samples)) if len(samples) else None
-
-
 class Rates:
     """Plausible printed rates (`values`) and half a unit of their last digit (`half`)."""
 

@@ -33,7 +33,7 @@ class Match:
     @property
     def is_like(self) -> bool:
         """Whether perfkit measured on the same GPU in the same precision."""
-        return not {"gpu", "precision", "imported"} & self.differs.keys()
+        return not {"gpu", "precision"} & self.differs.keys()
 
     @property
     def ratio(self) -> float | None:
@@ -90,8 +90,6 @@ def differing(cell: Cell, row: Row) -> Differences:
     for key, value in expected.items():
         if None not in (value, used[key]) and str(used[key]) not in str(value).split("/"):
             found[key] = (str(value), str(used[key]))
-    if row["imported"]:
-        found["imported"] = ("", row["imported"])
     warmup, measured, n = row["warmup_steps"], row["measured_steps"], row["n"]
     if n and (cell["statistic"], warmup, measured, n) != PUBLISHED_PROTOCOL:
         words = _("median of %(n)d runs; each the mean of steps %(first)d-%(last)d")
@@ -107,7 +105,6 @@ def difference_words(differs: Mapping[str, tuple[str, str]]) -> list[str]:
         "precision": _("effective precision %(used)s; published: %(published)s"),
         "input": _("input %(used)s; published: %(published)s"),
         "statistic": _("%(used)s; published: %(published)s"),
-        "imported": _("imported from %(used)s"),
     }
     return [
         words.get(key, f"{key} %(used)s") % {"published": published, "used": used}

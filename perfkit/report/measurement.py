@@ -15,7 +15,6 @@ from perfkit.analysis.warnings import Checks, check, checked_aspects
 from perfkit.comparison.stored import comparisons_of
 from perfkit.diagnosis import EVIDENCE, Diagnosis, diagnosis_lines, read_diagnosis
 from perfkit.diagnosis import FILE as DIAGNOSIS
-from perfkit.logs.wording import sentence as found_in_log
 from perfkit.models import MODELS
 from perfkit.report import pages, style
 from perfkit.report.section import Section, folded, markup
@@ -102,7 +101,7 @@ def diagnose_command(result: Result) -> str:
     """Return the command that diagnoses the measurement on the same machine, without parameters
     that follow from others; empty if it can't be diagnosed."""
     c = result.config
-    if result.imported or c.input == "synthetic" or c.nodes > 1:
+    if c.input == "synthetic" or c.nodes > 1:
         return ""
     kept = {"model", "framework", "precision", "gpus"}
     usual = resolve(c.model_dump(include=kept | {"device"})).model_dump()
@@ -155,12 +154,8 @@ def step_times(measurement: Measurement) -> Section:
 def warnings(measurement: Measurement) -> Section:
     """The warnings, worst first, and the checks that were made."""
     result, found = measurement.result, read_steps(measurement).checks
-    in_logs = [
-        (note.code, f"{note.file}{f', {note.line}' if note.line else ''}: {found_in_log(note)}")
-        for note in (result.imported.findings if result.imported else ())
-    ]
     checked = checked_aspects(result, found.profiles)
-    return _text("warnings", result, found.warnings, checked, FEWEST_STEPS, in_logs)
+    return _text("warnings", result, found.warnings, checked, FEWEST_STEPS)
 
 
 def repeats(measurement: Measurement) -> Section:
@@ -199,23 +194,18 @@ def work_equivalence(measurement: Measurement) -> Section:
     """Results of work verification against other frameworks."""
     result, unreadable = measurement.result, list[str]()
     found = verification.comparisons_of(measurement.folder.parent, result, unreadable)
-    verify = "" if result.imported else verification.command(result.config)
+    verify = verification.command(result.config)
     return _text("equivalence", verification.rows, found, verify, unreadable)
 
 
 def parameters(measurement: Measurement) -> Section:
-    """The command that repeats the measurement, and every parameter with its meaning; for an
-    imported measurement, the known values and their sources."""
+    """The command that repeats the measurement, and every parameter with its meaning."""
     result, c = measurement.result, measurement.result.config
-    known = result.parameters | {"model": c.model}
-    known |= {f"environment.{fact}": result.fact(fact) for fact in result.environment}
-    facts = result.imported.facts if result.imported else {}
     return _text(
         "parameters",
         result,
         sampled=c.input != "synthetic" and c.data_dir == MODELS[c.model].data_dir,
-        sources=[(name, str(known[name]), found_in_log(by)) for name, by in facts.items()],
-        values=config.parameter_values(c, result.protocol),
+        values=result.parameters,
         meanings={
             name: known
             for name, known in config.parameters().items()
@@ -242,7 +232,7 @@ def environment(measurement: Measurement) -> Section:
 
 
 def method(measurement: Measurement) -> Section:
-    """How the throughput is measured, or derived from imported logs."""
+    """How the throughput is measured."""
     return _text("method", measurement.result)
 
 
@@ -306,20 +296,16 @@ def write_measurement(
     if executed:
         pages.keep_own_notebook(executed, folder)
     source = pages.source_notebook(folder, result.config.model)
-    values = result.parameters
-    if result.imported:
-        values = {name: value for name, value in values.items() if value is not None}
     codes = " ".join(warning.code for warning in read_steps(measurement).checks.warnings)
     for language in LANGUAGES:
         with in_language(language):
             title = format.title(result)
-            begun = _("Imported %(time)s") if result.imported else _("Started %(time)s")
-            when = begun % {"time": format.minute(result.created)}
+            when = _("Started %(time)s") % {"time": format.minute(result.created)}
             pages.write_notebook(
                 folder,
                 source,
                 {"measurement": measurement},
-                values,
+                result.parameters,
                 title,
                 keep=notebook and language == "en" and pages.OWN not in source.metadata,
                 outputs=folder.parent,

@@ -61,8 +61,6 @@ def problems(config: Config, gpus: int, skip_checks: Collection[Check] = ()) -> 
     can't measure this configuration. `skip_checks`: `machine` if another machine measures, and
     this one must not be accessed; `requirements` if this machine need not meet them; `data` if
     the data does not exist yet."""
-    if config.framework not in FRAMEWORKS:
-        return [not_available("framework", config.framework, tuple(FRAMEWORKS))]
     found = [*_contradictions(config)]
     if not {"machine", "requirements"} & {*skip_checks}:
         found += [*_lacking(config, gpus), *hosts.problems(config), *_unwritable(config)]

@@ -22,7 +22,7 @@ MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
 MEASURED += ["other_load_cores", "energy_joules_per_sample"]
 COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
 COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32"]
-COLUMNS += ["nodes_differ", "input_sha256", "imported"]
+COLUMNS += ["nodes_differ", "input_sha256"]
 """Columns that `load` always has, besides `environment.<fact>` for each fact."""
 STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
 STEP_COLUMNS += ["loss", "measured"]
@@ -67,15 +67,12 @@ def row_of(measurement: Measurement) -> Row:
         "unit": MODELS[config.model].unit,
         "nodes_differ": "; ".join(sorted(differences)) or None,
         "input_sha256": result.input_data.sha256 if result.input_data else None,
-        "imported": result.imported.format if result.imported else None,
     }
     if number:
         low, high = number.interval or (None, None)
         row |= {"throughput": number.value, "throughput_low": low, "throughput_high": high}
         row |= {"interval_level": number.interval_level, "n": number.n}
         row |= {"steps_per_second": number.steps_per_second}
-    if result.imported:
-        row |= {"effective.precision": config.precision, "effective.tf32": row["tf32"]}
     if used:
         row |= {"effective.precision": used.precision, "effective.tf32": used.tf32}
     for name, reading in result.environment.items():

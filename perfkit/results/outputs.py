@@ -22,8 +22,7 @@ def load(outputs: str | Path, *, check: bool = False) -> pd.DataFrame:
     Columns have the names of the parameters, plus `throughput`, `throughput_low` and
     `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
     repeat), effective settings (`effective.…`) and the environment (`environment.…`).
-    `imported` is the format of an imported measurement's logs; its `effective.precision` is as
-    stated by the logs or by hand. An empty cell is NaN in columns of numbers, else None.
+    An empty cell is NaN in columns of numbers, else None.
     Results that can't be read are left out and named in `.attrs["unreadable"]`; with `check`,
     so are results that contradict their raw files, all of which are then read. Raises
     ResultError if there is no such folder.

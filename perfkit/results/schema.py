@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from perfkit.config import PROTOCOL_PARAMETERS, Config, Protocol, parameter_values, select
+from perfkit.config import Config, Protocol, parameter_values, select
 from perfkit.messages import STORED, Message
 from perfkit.models import MODELS, units_per_sample
 from perfkit.models.model import Unit
 from perfkit.statistics import median, median_interval, relative_width
 
-SCHEMA_VERSION: Literal[4] = 4
+SCHEMA_VERSION: Literal[5] = 5
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Status = Literal["complete", "partial", "failed"]
@@ -248,16 +248,16 @@ class Repeat(Stored):
     def check(self, config: Config, protocol: Protocol) -> None:
         """Raise ValueError if the numbers of a complete repeat contradict each other."""
         assert self.throughput and self.steps_per_second
+        if not self.ranks:
+            raise ValueError("a complete repeat has the windows of its ranks")
         units, steps = units_per_sample(config), protocol.measured_steps
-        # Imported logs have no ranks. A window may have fewer samples than requested.
-        seconds, counted = steps / self.steps_per_second, steps * config.global_batch
-        if self.ranks:
-            seconds = max(rank.window_seconds for rank in self.ranks)
-            counted = sum(rank.samples for rank in self.ranks)
+        seconds = max(rank.window_seconds for rank in self.ranks)
+        counted = sum(rank.samples for rank in self.ranks)
         if not isclose(self.steps_per_second * seconds, steps):
             raise ValueError("a repeat's steps_per_second is not that of its ranks")
         if not isclose(self.throughput * seconds, units * counted):
             raise ValueError("a repeat's throughput is not that of its ranks")
+        # A window may have fewer samples than requested.
         if counted > steps * config.global_batch:
             raise ValueError("a repeat has more samples than its steps")
         if self.wall_seconds is not None and self.wall_seconds < seconds:
@@ -375,68 +375,6 @@ class NodeSeen(Stored):
     """facts of the environment that differ from node 0's"""
 
 
-@dataclass(frozen=True, config=STORED)
-class Finding(Message):
-    """A finding of an audit, and its place in the logs."""
-
-    file: str = ""
-    """name of the log; empty for several logs"""
-    line: int | None = None
-    """line number; None if it is not a single line"""
-
-
-class ImportedLog(Stored):
-    """The log behind one repeat."""
-
-    file: str
-    """file name without folders; untrusted text"""
-    sha256: str
-    """digest of the file"""
-    lines: tuple[int, int]
-    """line numbers of the first and the last print in the window"""
-    epoch: int
-    """epoch, as the log counts; steps are counted within it"""
-    run: int
-    """number of the training run in the file, from 0"""
-
-
-class Imported(Stored):
-    """Origin of another suite's measurement, and the meaning of its printed figures as declared
-    by the format."""
-
-    format: str
-    """name of the logs' format"""
-    rate_of: Literal["device", "all"]
-    """devices whose samples a printed rate counts"""
-    rate_unit: str = ""
-    """unit of a printed rate; empty: the model's unit of throughput"""
-    covers: Literal["window", "running", "step"]
-    """steps covered by a print: those since the last print, all since `since` in the epoch, or
-    a single step"""
-    since: int | None = None
-    """for running, the first step"""
-    step: Literal["update", "batch"]
-    """a step of the log: an update, or a micro-batch"""
-    counts_from: int
-    """number of the first step in the log"""
-    reader: Literal["in", "apart"] | None
-    """whether a step's time includes its wait for input; None if unknown"""
-    source: str
-    """reference for this meaning"""
-    basis: Literal["seconds", "own_rate", "clock"]
-    """source of the window's time: printed step times, rates of the steps of each print, or the
-    clock at two prints"""
-    logs: list[ImportedLog]
-    """one per repeat, in order"""
-    facts: dict[str, Message]
-    """parameter, or environment.<fact> -> its source: a line, the file's name, or given by
-    hand, with the log's own value; all other parameters and facts are unknown"""
-    given: dict[str, str]
-    """parameters and --options given by hand, as typed"""
-    findings: list[Finding] = []
-    """findings of an audit of the logs: docs/results.md"""
-
-
 def identity(environment: Mapping[str, Reading]) -> dict[str, Any]:
     """Return the facts that must agree for repeats to belong to one measurement."""
     return {k: v.value for k, v in sorted(environment.items()) if k not in NOT_IDENTITY}
@@ -447,7 +385,6 @@ def identity_digest(
     protocol: Protocol,
     environment: Mapping[str, Reading],
     data_sha256: str | None,
-    imported: Imported | None = None,
 ) -> str:
     """Return the digest at the end of a measurement's id. Parameters that did not exist when a
     stored result was written are not part of it."""
@@ -458,7 +395,6 @@ def identity_digest(
         identity(environment),
         data_sha256,
     ]
-    parts += [imported.model_dump(exclude={"findings"})] if imported else []
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -467,7 +403,6 @@ def measurement_id(
     protocol: Protocol,
     environment: Mapping[str, Reading],
     data_sha256: str | None,
-    imported: Imported | None = None,
 ) -> str:
     """Return the id of a measurement, which is the name of its folder: configuration, protocol,
     label, and a digest of everything that identifies it, so that only repeats of the same
@@ -475,22 +410,22 @@ def measurement_id(
     # Validated again, so that every field is set, as in a stored result.
     config = Config.model_validate(config.model_dump())
     protocol = Protocol.model_validate(protocol.model_dump())
-    digest = identity_digest(config, protocol, environment, data_sha256, imported)
+    digest = identity_digest(config, protocol, environment, data_sha256)
     name = [config.model, config.framework, config.precision, config.topology]
     name += [f"b{config.batch_size}", config.device, config.input]
-    name += ["imported" if imported else protocol.name, config.label, digest]
+    name += [protocol.name, config.label, digest]
     return "-".join(filter(None, name))
 
 
 class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[4]
+    schema_version: Literal[5]
     """readers refuse any other"""
     id: str
     """name of its folder"""
     created: str
-    """when it was started or imported; UTC, ISO 8601"""
+    """when it was started; UTC, ISO 8601"""
     status: Status
     """complete: all repeats of the protocol (with interval_target, as many as that or budget
     require); partial: some, or still running; failed: none"""
@@ -503,7 +438,7 @@ class Result(Stored):
     environment: dict[str, Reading]
     """facts of node 0 by name, including versions of the workers' packages"""
     effective: Effective | None = None
-    """None before a worker has reported it, or if imported"""
+    """None before a worker has reported it"""
     input_data: InputData | None = None
     """None for synthetic input"""
     nodes: list[NodeSeen] = []
@@ -512,8 +447,6 @@ class Result(Stored):
     """in order, including failed repeats"""
     throughput: Throughput | None = None
     """None without a complete repeat"""
-    imported: Imported | None = None
-    """None if perfkit measured it"""
 
     @field_validator("created")
     @classmethod
@@ -533,12 +466,16 @@ class Result(Stored):
     def _follows_from_repeats(self) -> Self:
         if self.status != self.derived_status:
             raise ValueError(f"status: with these repeats it is {self.derived_status}")
-        if bool(self.throughput) != bool(self.complete_repeats):
-            raise ValueError("throughput: there is one if there are complete repeats")
-        for name, value in self.derived_throughput or ():
-            found = getattr(self.throughput, name)
-            floats = isinstance(value, float) and isinstance(found, float)
-            if not (isclose(found, value) if floats else found == value):
+        stored, derived = self.throughput, self.derived_throughput
+        if not stored or not derived:
+            if stored or derived:
+                raise ValueError("throughput: there is one if there are complete repeats")
+            return self
+        # A field that was added since the file was written is not stored.
+        for name in stored.model_fields_set:
+            value, wanted = getattr(stored, name), getattr(derived, name)
+            floats = isinstance(value, float) and isinstance(wanted, float)
+            if not (isclose(value, wanted) if floats else value == wanted):
                 raise ValueError(f"throughput: {name} is not that of the complete repeats")
         return self
 
@@ -560,10 +497,10 @@ class Result(Stored):
         """Whether the id ends in the digest of everything that identifies the measurement. The
         data's digest is unknown until the data are examined."""
         data = self.input_data.sha256 if self.input_data else None
-        if data is None and self.config.input != "synthetic" and not self.imported:
+        if data is None and self.config.input != "synthetic":
             return not self.complete_repeats
-        parts = self.config, self.protocol, self.environment, data, self.imported
-        return self.id.endswith(f"-{identity_digest(*parts)}")
+        digest = identity_digest(self.config, self.protocol, self.environment, data)
+        return self.id.endswith(f"-{digest}")
 
     @property
     def is_fake(self) -> bool:
@@ -575,12 +512,8 @@ class Result(Stored):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The values of all parameters; None for those that an imported log does not state."""
-        values = parameter_values(self.config, self.protocol)
-        if self.imported:
-            known = {*self.imported.facts, *PROTOCOL_PARAMETERS, "label"}
-            values = {name: value if name in known else None for name, value in values.items()}
-        return values
+        """The values of all parameters."""
+        return parameter_values(self.config, self.protocol)
 
     def fact(self, name: str) -> Any:
         """Return a fact of the environment; None if it was not read."""

@@ -31,6 +31,8 @@ MOST_BYTES = 512 * 2**20
 """Largest size of a stored file."""
 MOST_DIGITS = 16
 """Most digits of an integer in a stored file, more than a float has."""
+UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
+"""Types of pydantic's errors about a field that a model or a dataclass lacks."""
 PARTIAL = ".partial"
 """Suffix of a file that is being written."""
 Events = list[dict[str, Any]]
@@ -51,7 +53,6 @@ class Store:
     outputs/<id>/result.json                 the measurement (Result), replaced atomically
     outputs/<id>/repeats/<k>/rank<r>.jsonl   raw events of one rank, appended as they happen
     outputs/<id>/repeats/<k>/telemetry.jsonl telemetry samples during the repeat
-    outputs/<id>/repeats/<k>/windows.jsonl   instead of both: the prints of an imported log
     outputs/<id>/logs/<k>-<name>.log         output of a worker or the launcher
     outputs/<id>/notebook.ipynb, report.html its notebook with outputs, and its page in English
     outputs/<id>/.lock, .reserve             held while measuring; disk space for a last write
@@ -90,9 +91,6 @@ class Store:
 
     def telemetry_file(self, repeat: int) -> Path:
         return self.raw_folder(repeat) / "telemetry.jsonl"
-
-    def windows_file(self, repeat: int) -> Path:
-        return self.raw_folder(repeat) / "windows.jsonl"
 
     def raw_files(self) -> list[Path]:
         """Return all existing raw files in the order of the repeats."""
@@ -167,6 +165,8 @@ def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         fault = str(first.get("ctx", {}).get("error", first["msg"]))
+        if first["type"] in UNKNOWN_FIELD:
+            fault = "unknown field; if a newer perfkit wrote it, update perfkit"
         why = f"{where}: {fault}" if where else fault
     except (UnicodeError, json.JSONDecodeError, RecursionError) as error:
         why = f"not JSON, perhaps cut off ({error})"

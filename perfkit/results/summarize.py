@@ -1,21 +1,14 @@
-"""The numbers of a repeat from the raw events of its ranks or from the prints of an imported
-log, and the check of stored numbers against these.
-
-A window of a log is a JSON object with the columns of `perfkit.logs.log.WINDOW`: the steps that
-a print covers and no earlier print does; None for values that are not printed.
-"""
+"""The numbers of a repeat from the raw events of its ranks, and the check of stored numbers
+against these."""
 
 import os
 from collections.abc import Mapping, Sequence
 from errno import ENOENT
-from itertools import groupby
-from math import fsum
 from pathlib import Path
-from typing import Any, Literal
 
-from perfkit.config import Config, Protocol
+from perfkit.config import Protocol
 from perfkit.models import units_per_sample
-from perfkit.results.schema import Evaluation, Imported, Peak, Rank, Repeat, StepSeconds, Warmup
+from perfkit.results.schema import Evaluation, Peak, Rank, Repeat, StepSeconds, Warmup
 from perfkit.results.store import (
     Events,
     Measurement,
@@ -26,92 +19,6 @@ from perfkit.results.store import (
 )
 from perfkit.results.telemetry import Sample, summarize_telemetry
 from perfkit.statistics import median, summary
-
-Window = dict[str, Any]
-Basis = Literal["seconds", "own_rate", "clock"]
-SAMPLES = ("samples/s", "sequences/s")
-FIELDS = ["line", "rank", "first", "last", "seconds"]
-FIELDS += ["reader", "rate", "own_rate", "loss", "at"]
-"""Columns of perfkit.logs.log.WINDOW that are stored."""
-
-
-def summarize_windows(
-    index: int,
-    config: Config,
-    protocol: Protocol,
-    imported: Imported,
-    windows: Sequence[Window],
-) -> Repeat:
-    """Return the numbers of an imported repeat. If several ranks print, the slowest rank's time
-    counts; silent ranks took as long, since the ranks of a step wait for each other.
-
-    Raises ValueError if the windows do not cover the protocol's steps.
-    """
-    steps = protocol.warmup_steps + 1, protocol.steps
-    seconds, waits = [], []
-    for rank in by_rank(windows):
-        if not (inside := covering(rank, *steps, imported.basis)):
-            raise ValueError(f"no print ends at step {steps[0] - 1}, or none at {steps[1]}")
-        if imported.basis == "clock":
-            seconds.append(inside[-1]["at"] - inside[0]["at"])
-            if seconds[-1] <= 0:
-                raise ValueError("the log's clock does not advance in the window")
-            continue
-        seconds.append(fsum(_seconds(window, config, imported) for window in inside))
-        waits += [window["reader"] for window in inside]
-    share = -1.0 if None in waits or not waits else fsum(waits) / fsum(seconds)
-    samples = protocol.measured_steps * device_samples(config, imported) * config.ranks
-    return Repeat(
-        index=index,
-        status="complete",
-        throughput=samples * units_per_sample(config) / max(seconds),
-        steps_per_second=samples / config.global_batch / max(seconds),
-        # Printed waits and times may contradict each other.
-        data_wait_share=share if 0 <= share <= 1 else None,
-    )
-
-
-def by_rank(windows: Sequence[Window]) -> list[list[Window]]:
-    """Return the windows of each rank that prints."""
-    ordered = sorted(windows, key=lambda window: window["rank"])
-    return [list(group) for _rank, group in groupby(ordered, lambda window: window["rank"])]
-
-
-def covering(windows: Sequence[Window], first: int, last: int, basis: Basis) -> list[Window]:
-    """Return one rank's windows that cover exactly the steps `first` to `last`; by the clock,
-    the prints at the beginning and the end of these steps. Empty if there are none."""
-    if basis == "clock":
-        ends = {w["last"]: w for w in windows if w["at"] is not None}
-        pair = [ends[step] for step in (first - 1, last) if step in ends]
-        return pair if len(pair) == 2 else []
-    inside = [w for w in windows if first <= w["first"] and w["last"] <= last]
-    begins = [first, *(window["last"] + 1 for window in inside)]
-    joined = all(w["first"] == begin for w, begin in zip(inside, begins, strict=False))
-    timed = all(w[basis] is not None and w[basis] > 0 for w in inside)
-    return inside if joined and timed and begins[-1] == last + 1 else []
-
-
-def _seconds(window: Window, config: Config, imported: Imported) -> float:
-    """Return the time that the steps of a window took."""
-    if imported.basis == "seconds":
-        wait = window["reader"] if imported.reader == "apart" else None
-        return float(window["seconds"] + (wait or 0.0))
-    steps = window["last"] - window["first"] + 1
-    return float(steps * rated_samples(config, imported) / window["own_rate"])
-
-
-def device_samples(config: Config, imported: Imported) -> int:
-    """Return the samples of one device in a step, as the log counts steps."""
-    per_update = config.samples_per_step
-    return per_update if imported.step == "update" else per_update // config.accumulate
-
-
-def rated_samples(config: Config, imported: Imported) -> int:
-    """Return the samples or tokens of a step that a printed rate counts."""
-    devices = 1 if imported.rate_of == "device" else config.ranks
-    units = 1 if imported.rate_unit in SAMPLES else units_per_sample(config)
-    return device_samples(config, imported) * devices * units
-
 
 STRAGGLING = 1.1
 NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files"}
@@ -254,13 +161,6 @@ def _derive_again(
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
         return parse_events(raw_files[path.name], path)
 
-    if result.imported:
-        windows = events_in(measurement.windows_file(index))
-        return summarize_windows(
-            index, result.config, result.protocol, result.imported, windows
-        )
-    if not repeat.ranks:
-        raise ResultError("its ranks are not named")
     events = [events_in(measurement.rank_file(index, rank.rank)) for rank in repeat.ranks]
     path = measurement.telemetry_file(index)
     telemetry = events_in(path) if repeat.telemetry or path.name in raw_files else []

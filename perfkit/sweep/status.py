@@ -155,8 +155,6 @@ def _read(folder: Path) -> Stored | None:
         measurement = Measurement.read(folder)
     except ResultError:
         return None
-    if measurement.result.imported:
-        return None
     return Stored(measurement, when, work(measurement.result))
 
 

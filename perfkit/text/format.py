@@ -123,8 +123,6 @@ def shortened(value: Any, longest: int = 40) -> str:
 def column_value(column: str, value: Any) -> str:
     """Return a value of a column of `perfkit.load`, with the column's name where the value
     alone is unclear."""
-    if column == "imported":
-        return _("imported from %(format)s") % {"format": value}
     if column in ("environment.gpus", "environment.cpu"):
         parts = Counter(shortened(part.split(",")[0]) for part in str(value).split("; "))
         single = parts.total() == 1
@@ -157,8 +155,8 @@ def traits(row: Mapping[str, Any]) -> dict[str, str]:
     named = {name: row[name] for name in ("execution", "strategy", "layout", "optimizer")}
     words = {name: str(value) for name, value in named.items() if value not in usual}
     words |= {"tf32": "TF32"} if row["tf32"] else {}
-    count = row["accumulate"] or 1
-    words |= {"accumulate": _("accumulate %(count)d") % {"count": count}} if count > 1 else {}
+    if row["accumulate"] > 1:
+        words["accumulate"] = _("accumulate %(count)d") % {"count": row["accumulate"]}
     model, length = MODELS[row["model"]], row["sequence_length"]
     if row["image_size"] not in (None, model.default_image_size):
         words["image_size"] = f"{row['image_size']} px"
@@ -209,14 +207,7 @@ def framework_version(result: Result) -> str:
 
 def command(result: Result) -> str:
     """Return the command that repeats the measurement with the same settings on any machine."""
-    c = result.config
-    if imported := result.imported:
-        logs = [log.file for log in imported.logs]
-        options: list[str] = []
-        for name, value in imported.given.items():
-            options += [name, value] if name.startswith("--") else ["-p", name, value]
-        return shlex.join(["perfkit", "import", *logs, *options])
-    return shlex.join(config.run_command(c.model, requested(result)))
+    return shlex.join(config.run_command(result.config.model, requested(result)))
 
 
 def requested(result: Result) -> dict[str, Any]:

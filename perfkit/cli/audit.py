@@ -1,4 +1,4 @@
-"""`perfkit audit` and `import`."""
+"""`perfkit audit`."""
 
 import re
 import shlex
@@ -14,22 +14,6 @@ from perfkit.request import RequestError
 if TYPE_CHECKING:
     from perfkit.logs.formats import LogFormat
 
-FORMAT_REGEX = click.option(
-    "--format-regex",
-    "regex",
-    metavar="REGEX",
-    help="Regex of a printed line in another log format, such as '<step> .* <rate> img/s'; "
-    "docs/reference/formats.md lists the groups.",
-)
-FORMAT_OPTIONS = click.option(
-    "--format-options",
-    "semantics",
-    default="",
-    show_default=False,
-    metavar="NAME=VALUE…",
-    help="Meaning of the groups, such as 'rate_of=all covers=window unit=images/s'.",
-)
-
 
 @options.command(failure="claim not reproduced, or no readable file")
 @click.argument(
@@ -44,8 +28,21 @@ FORMAT_OPTIONS = click.option(
 )
 @click.option("--claim", metavar="NUMBER", help="Compare one log with NUMBER, to its digits.")
 @options.percent("--tolerance", 0, "Allowed difference from a claim; 0: equal digits.")
-@FORMAT_REGEX
-@FORMAT_OPTIONS
+@click.option(
+    "--format-regex",
+    "regex",
+    metavar="REGEX",
+    help="Regex of a printed line in another log format, such as '<step> .* <rate> img/s'; "
+    "docs/reference/formats.md lists the groups.",
+)
+@click.option(
+    "--format-options",
+    "semantics",
+    default="",
+    show_default=False,
+    metavar="NAME=VALUE…",
+    help="Meaning of the groups, such as 'rate_of=all covers=window unit=images/s'.",
+)
 @click.option("--label", metavar="NAME", help="Write a page, audits/NAME/report.html.")
 @options.OUTPUTS
 @options.JSON_FILE
@@ -115,51 +112,3 @@ def _format(regex: str | None, semantics: str) -> "LogFormat | None":
     if semantics and not regex:
         raise RequestError(["--format-options: describes the groups of --format-regex"])
     return user_format(regex, semantics) if regex else None
-
-
-@options.command("import")
-@click.argument(
-    "logs",
-    nargs=-1,
-    required=True,
-    metavar="LOG…",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-)
-@options.parameters_option(lambda _name, value: value)
-@FORMAT_REGEX
-@FORMAT_OPTIONS
-@options.OUTPUTS
-def import_(
-    logs: tuple[Path, ...],
-    values: options.Values,
-    regex: str | None,
-    semantics: str,
-    outputs: Path,
-) -> None:
-    """Import LOGs of another suite as a measurement.
-
-    Several logs of one configuration become its repeats. -p sets what the logs do not state:
-    parameters of `perfkit run`, and facts such as environment.gpus "Tesla V100-SXM2-32GB". The
-    throughput covers steps 21 to 120, or the nearest steps that the logs' prints allow;
-    -p warmup_steps and -p measured_steps choose other steps.
-    """
-    from perfkit.logs.importing import import_logs
-    from perfkit.logs.wording import sentence
-    from perfkit.report.measurement import number_words
-    from perfkit.report.site import publish
-    from perfkit.results.store import ResultError
-
-    try:
-        measurement = import_logs(logs, values, outputs, _format(regex, semantics))
-    except ResultError as error:
-        raise RequestError([str(error)]) from None
-    publish(measurement)
-    result, protocol = measurement.result, measurement.result.protocol
-    assert result.imported
-    for name, by in result.imported.facts.items():
-        value = getattr(result.config, name, None)
-        if by.params.get("value", value) != value:
-            click.echo(f"{name}: {value}, {sentence(by)}", err=True)
-    steps = f"steps {protocol.warmup_steps + 1} to {protocol.steps}"
-    click.echo(f"{number_words(result)}; {steps}", err=True)
-    click.echo(measurement.page_file)
