@@ -1,6 +1,7 @@
 """Progress drawn by rich: one line that is replaced, on a terminal or in the output of a
 notebook's cell. Imported only there, since logs need no rich."""
 
+import sys
 from contextlib import suppress
 from io import StringIO
 from typing import Self
@@ -37,11 +38,15 @@ class TerminalDisplay(Display):
     def __init__(self) -> None:
         super().__init__()
         console = Console(stderr=True, force_jupyter=False, force_terminal=True)
-        self.live = Live(console=console, auto_refresh=False)
+        # What is printed meanwhile goes above the line, but never from a pipe to the terminal.
+        redirect_stdout = sys.stdout.isatty()
+        self.live = Live(console=console, auto_refresh=False, redirect_stdout=redirect_stdout)
 
     def __enter__(self) -> Self:
         with suppress(OSError):
             self.live.start()
+            # A process that is killed could not show the cursor again.
+            self.live.console.show_cursor()
         return self
 
     def __exit__(self, *_: object) -> None:
