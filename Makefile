@@ -35,7 +35,7 @@ test-paddle2: .venv-paddle2/test
 ## peers: environments for -p python .venv-NAME/bin/python: other versions and frameworks (6 GB)
 peers: $(PEERS:%=.venv-%/peer)
 
-## gpu: check this machine's GPU and perfkit on it (up to ten minutes; installs nothing)
+## gpu: check this machine's GPU and perfkit on it (installs nothing)
 gpu:
 	@$(if $(filter-out base,$(CONDA_DEFAULT_ENV)),python,$(or \
 		$(wildcard $(BIN)/python),$(PYTHON))) -m pytest -c tests/gpu/pytest.ini \

@@ -179,7 +179,9 @@ def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     assert first == {path: path.read_bytes() for path in outputs.glob("*/repeats/1/*.jsonl")}
 
 
-def test_an_interrupt_stores_finished_repeats_and_exits_with_1(compare, monkeypatch, tmp_path):
+def test_an_interrupt_stores_finished_repeats_and_exits_with_130(
+    compare, monkeypatch, tmp_path
+):
     real = perfkit.driver.measure.run_repeat
 
     def interrupted(launcher, store, index, *rest):
@@ -189,7 +191,7 @@ def test_an_interrupt_stores_finished_repeats_and_exits_with_1(compare, monkeypa
 
     monkeypatch.setattr("perfkit.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")
-    assert done.exit_code == 1 and "the same command continues" in done.stderr
+    assert done.exit_code == 130 and "the same command continues" in done.stderr
     comparison = stored(tmp_path / "outputs")
     assert len(comparison.pairs[0].turns) == 1 and "interrupted" in page(tmp_path / "outputs")
 
