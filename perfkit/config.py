@@ -235,6 +235,12 @@ class Config(BaseModel):
     label: Annotated[str, Field(pattern=LABEL), About(compared="show")] = ""
     """a name of your choice; a new name starts a new measurement"""
 
+    @model_validator(mode="after")
+    def _has_sample_size(self) -> Self:
+        if self.image_size is None and self.sequence_length is None:
+            raise ValueError("image_size, sequence_length: one of them must be set")
+        return self
+
     @property
     def samples_per_step(self) -> int:
         """Samples per optimizer step of one rank."""
@@ -247,8 +253,10 @@ class Config(BaseModel):
 
     @property
     def sample_size(self) -> int:
-        """Height and width of an image, pixels, or tokens of a sequence; 0 if unknown."""
-        return self.image_size or self.sequence_length or 0
+        """Height and width of an image, pixels, or tokens of a sequence."""
+        size = self.image_size or self.sequence_length
+        assert size
+        return size
 
     @property
     def host_list(self) -> list[str]:

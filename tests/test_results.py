@@ -123,6 +123,7 @@ def test_a_throughput_that_is_not_the_median_is_rejected(tmp_path, name, value):
             "throughput is not that of its ranks",
             lambda r: r["repeats"][0]["ranks"][0].update(samples=1),
         ),
+        ("one of them must be set", lambda r: r["config"].update(image_size=None)),
         ("a complete repeat has a", lambda r: r["repeats"][0].update(throughput=None)),
         ("has the windows of its ranks", lambda r: r["repeats"][0].update(ranks=[])),
     ],
@@ -176,6 +177,20 @@ def test_a_field_of_a_newer_perfkit_is_refused_by_name(tmp_path, where, change):
     failure = Failure("timeout", {"detail": "over 9 s"})
     result = made_result(status="partial", failure=failure)
     refused(tmp_path, result, change, f"{re.escape(where)}: {UNKNOWN}")
+
+
+SNAPSHOT = Path(__file__).with_name("snapshots") / "result-5.txt"
+"""Required fields of each model when version 5 began."""
+
+
+def test_no_field_is_required_that_files_of_this_version_may_lack():
+    """A field that was added since needs a default."""
+    schema = Result.model_json_schema()
+    models = {"Result": schema} | schema["$defs"]
+    for line in SNAPSHOT.read_text().splitlines():
+        name, _colon, fields = line.partition(":")
+        added = {*models[name].get("required", ())} - {*fields.split()}
+        assert not added, name
 
 
 def test_a_result_without_the_fields_that_have_a_default_is_read(tmp_path):

@@ -45,7 +45,7 @@ def utilization(result: Result) -> Utilization | None:
     """Return the utilization; None if no repeat has a peak."""
     flops, repeats = training_flops(result.config), result.complete_repeats
     known = [(r.throughput or 0.0, r.peak) for r in repeats if r.peak]
-    if not known or not flops:
+    if not known:
         return None
     return Utilization(
         flops=flops,
@@ -57,9 +57,9 @@ def utilization(result: Result) -> Utilization | None:
 
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
     """Return the model's operations per second over the datasheet's, for all GPUs together."""
-    flops = training_flops(result.config)
-    if not result.throughput or not flops:
+    if not result.throughput:
         return None
+    flops = training_flops(result.config)
     return result.throughput.value * flops / (sheet.flops_per_second * result.config.ranks)
 
 

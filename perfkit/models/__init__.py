@@ -52,16 +52,13 @@ def optimizer_settings(config: Config) -> OptimizerSettings:
 
 
 def units_per_sample(config: Config) -> int:
-    """Return the units of throughput per sample: its tokens for tokens/s (0 if the sequence
-    length is open), otherwise 1."""
+    """Return the units of throughput per sample: its tokens for tokens/s, otherwise 1."""
     return config.sample_size if MODELS[config.model].unit == "tokens/s" else 1
 
 
-def training_flops(config: Config) -> int | None:
+def training_flops(config: Config) -> int:
     """Return the FLOPs of forward and backward pass per sample, or per token for tokens/s (6 N
-    + 12 L d T, see model.Decoder); None if the sample size is open."""
-    if not config.sample_size:
-        return None
+    + 12 L d T, see model.Decoder)."""
     return flops_with_backward(config, multiply_adds(config)) // units_per_sample(config)
 
 
