@@ -121,7 +121,7 @@ Precision = Literal["fp32", "amp", "pure_fp16", "bf16", "auto"]
 Execution = Literal["dynamic", "static"]
 Optimizer = Literal["momentum", "adamw", "lamb"]
 Layout = Literal["NCHW", "NHWC"]
-Launcher = Literal["local", "srun", "mpirun", "manual"]
+Launcher = Literal["local", "srun", "ssh"]
 Strategy = Literal[
     "none", "fleetx-fp32", "fleetx-amp", "fleetx-auto", "fleetx-vgg16-fp32", "fleetx-vgg16-amp"
 ]
@@ -181,16 +181,17 @@ class Config(BaseModel):
     nodes: Annotated[int, Field(ge=1, le=512), About(key="topology")] = 1
     """number of nodes"""
     launcher: Annotated[Launcher, About(compared="show")]
-    """launcher of the nodes: srun in a Slurm allocation; mpirun on hosts over ssh; manual: run
-    the same command on every host; None: local for one node, srun for several"""
+    """launcher of the nodes: srun in a Slurm allocation; ssh to hosts; None: local for one
+    node, srun for several"""
     hosts: Annotated[
         str | None,
         Field(pattern=HOSTS),
-        About(compared="show", only={"launcher": ("mpirun", "manual")}),
+        About(compared="show", only={"launcher": ("ssh",)}),
     ] = None
-    """nodes' names or addresses, comma-separated, the driver's first; for mpirun and manual"""
-    port: Annotated[int | None, Field(ge=1024, le=65534), RUN] = None
-    """TCP port of the driver; workers use the next one; None: any free port, manual: 29400"""
+    """nodes' names or addresses, comma-separated, the driver's first; for ssh"""
+    port: Annotated[int | None, Field(ge=1024, le=65535), RUN] = None
+    """TCP port of the first node at which the workers of several nodes meet; None: any free
+    port"""
     cpu_tuning: Annotated[bool, About(verified=True)] = True
     """set threads and MKL path on a CPU; False: the framework's defaults"""
     disable_tuning: Annotated[str, Field(pattern=NAMES), replace(OWN_CHOICE, only=ON_GPU)] = ""

@@ -1,6 +1,6 @@
 """The command `perfkit`.
 
-measure.py   run, sweep, doctor, samples, manifest, report
+measure.py   run, sweep, doctor, samples, report
 notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history, verify, diagnose
 audit.py     audit
@@ -18,7 +18,7 @@ import click
 
 from perfkit.cli.audit import audit
 from perfkit.cli.compare import compare, diagnose, history, verify
-from perfkit.cli.measure import doctor, manifest, report, run, samples, sweep
+from perfkit.cli.measure import doctor, report, run, samples, sweep
 from perfkit.cli.options import (
     INTERRUPTED,
     STOPPED,
@@ -107,5 +107,5 @@ def main() -> None:
 
 
 COMMANDS = [run, sweep, report, compare, history, verify, diagnose, audit]
-for command in [*COMMANDS, doctor, samples, manifest]:
+for command in [*COMMANDS, doctor, samples]:
     main.add_command(command)

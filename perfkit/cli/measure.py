@@ -1,8 +1,7 @@
-"""`perfkit run`, `sweep`, `doctor`, `samples`, `manifest` and `report`."""
+"""`perfkit run`, `sweep`, `doctor`, `samples` and `report`."""
 
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 
 import click
@@ -32,27 +31,13 @@ def run(model: str, values: options.Values) -> None:
     # Papermill keeps the injected cell of an executed copy only if it is given no value.
     values = source.injected | values
     # Imported only now, so that invalid requests fail fast.
-    from perfkit.driver.connection import shared_secret
     from perfkit.driver.measure import is_complete, measurement_folder
     from perfkit.report.measurement import number_words, warning_words, write_measurement
     from perfkit.request.checks import read_environment
-    from perfkit.request.hosts import own_index
     from perfkit.results.store import Measurement, Store, make_folder
     from perfkit.text.terminal import wrapped
 
     config = planned.config
-    by_hand = config.launcher == "manual"
-    # Ask for the secret here: the kernel has no terminal, and its outputs are stored.
-    if by_hand and (node := own_index(config.host_list)):
-        # The first host measures; this host only runs workers and receives the result.
-        shared_secret(config.host_list, node)
-        click.echo(f"Serving {config.host_list[0]}", err=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            _end_with(*execute(source.path, Path(scratch) / "papermill.ipynb", values))
-        click.echo(
-            f"The result is in {config.outputs_dir}; the raw steps are on the first host"
-        )
-        return
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     folder = measurement_folder(config, planned.protocol, environment)
     store = Store(folder)
@@ -62,8 +47,6 @@ def run(model: str, values: options.Values) -> None:
         click.echo("To measure again, set a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
-        if by_hand:
-            shared_secret(config.host_list, 0)
     executed = store.log_folder / "papermill.ipynb"
     name, message = execute(source.path, executed, values)
     if name != RequestError.__name__ and store.result_file.exists():
@@ -230,28 +213,6 @@ def samples(
     if not same:
         raise RequestError([f"FOLDER: {path} contains another data set; use an empty folder"])
     click.echo(f"{portable(str(path))} already has {found}")
-
-
-@options.command()
-@options.MODEL
-@options.PARAMETERS
-@click.option("--image", required=True, help="Container image with perfkit installed.")
-@click.option("--claim", required=True, help="PersistentVolumeClaim (RWX) of all pods.")
-@click.option("--mount", default="/shared", help="Mount path; results: MOUNT/outputs.")
-def manifest(model: str, values: options.Values, image: str, claim: str, mount: str) -> None:
-    """Print the Kubernetes objects that measure MODEL on several nodes.
-
-    For `kubectl apply -f -`: a Job with a pod per node, a Service, and a Secret for the pods;
-    do not share the output. Requires the parameters nodes, data_dir (below MOUNT, except for
-    synthetic input) and, except on the CPU, gpus.
-    """
-    from perfkit.driver.manifest import manifest as text_of
-
-    name, text = text_of(model, values, image=image, claim=claim, mount=mount)
-    click.echo(text)
-    selector = f"app.kubernetes.io/instance={name}"
-    click.echo(f"Logs: kubectl logs --follow --prefix --selector {selector}", err=True)
-    click.echo(f"Remove: kubectl delete job,service,secret --selector {selector}", err=True)
 
 
 @options.command()

@@ -234,8 +234,6 @@ def _shared_problems(
             f"repeats: {repeats} are too few for a verdict at the {level * 100:g} % level, "
             f"which takes at least {enough}: -p repeats {enough}"
         )
-    if shared.get("launcher") == "manual":
-        yield "launcher: 'manual' is not for --live; use srun or mpirun"
 
 
 def _pair_problems(named: Iterable[tuple[str, Plan]]) -> Iterator[str]:

@@ -8,8 +8,8 @@ live.py        the line with a bar on a terminal or in a notebook
 doctor.py      checks before a measurement
 workers.py     launchers and worker groups; the workers of one node
 supervisor.py  runs one command and leaves no process behind
-connection.py  connections and messages between the driver and the nodes
-node_agent.py  runs workers on a node for the driver
 cluster.py     the driver's side of a measurement on several nodes
-manifest.py    an indexed Kubernetes Job, from manifest.yaml.j2
+node.py        the node program, which runs the workers of another node
+node_files.py  the files through which the driver and the nodes tell each other what they need
+network.py     whether the nodes reach each other
 """

@@ -7,17 +7,14 @@ from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
 from perfkit.driver.cluster import ClusterLauncher
-from perfkit.driver.connection import LostError
 from perfkit.driver.failures import NodeError
-from perfkit.driver.node_agent import join
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import data_set_class, examine
 from perfkit.models import MODELS
-from perfkit.request import RequestError
 from perfkit.request.checks import read_environment
-from perfkit.request.hosts import own_index
 from perfkit.request.plan import Plan
+from perfkit.results.store import make_folder
 from perfkit.text.messages import sentence
 
 MOST_SECONDS = 60
@@ -75,23 +72,21 @@ def _free_space(subject: str, path: Path, needed: int, remedy: str) -> Check:
 
 
 def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
-    """Start the nodes as a measurement would."""
-    hosts = config.host_list
+    """Start the node programs as a measurement would, and let them try to reach each other."""
+    outputs = resolved_path(config.outputs_dir)
     try:
-        if config.launcher == "manual" and (number := own_index(hosts)):
-            join(config, protocol, number)
-            yield Check(True, "nodes", f"this is node {number}; {hosts[0]} prints the findings")
-            return
-        with ClusterLauncher(config, protocol) as launcher:
-            for node in launcher.wait_for_nodes(lambda _text: None):
+        make_folder(outputs)
+        with ClusterLauncher(config, protocol, outputs) as launcher:
+            for node in launcher.wait_for_nodes(lambda _text: None, try_each=True):
                 differs = ", ".join(node.differs) or "nothing"
                 seen = f"connected by interface {node.interface}; differs in {differs}"
                 yield Check(True, node.name, seen)
+            launcher.rendezvous_port()
             problems = launcher.unreachable()
             yield from (Check(False, "network", problem) for problem in problems)
             if not problems:
                 yield Check(True, "network", "all nodes reach each other; ports are free")
-    except (LostError, RequestError) as error:
-        yield Check(False, "nodes", str(error).splitlines()[-1].strip())
+    except OSError as error:
+        yield Check(False, "nodes", str(error))
     except NodeError as error:
         yield Check(False, error.failure.code.replace("_", " "), sentence(error.failure))

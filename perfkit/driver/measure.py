@@ -5,13 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 
 from perfkit.config import Config, Protocol, portable, resolved_path
-from perfkit.driver.cluster import ClusterLauncher
-from perfkit.driver.connection import InvalidMessageError, LostError
+from perfkit.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.driver.failures import NodeError, failure, unwritten
-from perfkit.driver.node_agent import join
 from perfkit.driver.progress import Progress
 from perfkit.driver.repeat import run_repeat
 from perfkit.driver.workers import Launcher
@@ -21,7 +18,6 @@ from perfkit.inputs.data_set import digest, examine
 from perfkit.models import MODELS
 from perfkit.request import RequestError
 from perfkit.request.checks import problems, read_environment
-from perfkit.request.hosts import own_index
 from perfkit.results import store
 from perfkit.results.schema import (
     SCHEMA_VERSION,
@@ -43,9 +39,6 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     process is making the same measurement.
 
     In a notebook, the last line of the progress replaces the output of the cell.
-
-    With launcher=manual, hosts after the first serve the first host's measurement and return
-    it.
     """
     framework = FRAMEWORKS[config.framework]
     try:
@@ -54,8 +47,6 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
         raise RequestError([f"gpus: {error}"]) from None
     if wrong := problems(config, len(devices)):
         raise RequestError(wrong)
-    if config.launcher == "manual" and (node := own_index(config.host_list)):
-        return _serve(config, protocol, node)
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     return resume(config, protocol, environment)
 
@@ -79,28 +70,6 @@ def resume(
         advice = "Wait for it, or use another label: -p label NAME"
         raise RequestError([f"{problem}. {advice}"]) from None
     return Measurement.read(folder)
-
-
-def _serve(config: Config, protocol: Protocol, number: int) -> Measurement:
-    """Serve the first host's measurement as node `number`, and store its result here."""
-    text = join(config, protocol, number)
-    if text is None:
-        raise LostError("the first host exited without a result and shows the reason")
-    try:
-        result = Result.model_validate_json(text)
-    except ValidationError as error:
-        raise InvalidMessageError("bye.result", str(error)[:200]) from error
-    folder = measurement_folder(config, protocol, result.environment)
-    request = (folder.name, config.identity, protocol)
-    if (result.id, result.config.identity, result.protocol) != request:
-        raise InvalidMessageError("bye.result", "differs from the request on this node")
-    earlier = _begin(config, protocol, result.environment, folder)
-    if any(repeat not in result.repeats for repeat in earlier.complete_repeats):
-        raise InvalidMessageError("bye.result", "lacks a repeat that is stored on this node")
-    store.make_folder(folder)
-    # In a folder shared by the nodes, the file already has this text.
-    store.write_atomically(Store(folder).result_file, text)
-    return Measurement(folder, result)
 
 
 def measurement_folder(
@@ -146,7 +115,7 @@ def _measure(
             found = InputData(samples=samples, sha256=data.sha256)
             result = result.model_copy(update={"input_data": found})
         with (
-            (ClusterLauncher if config.nodes > 1 else Launcher)(config, protocol) as launcher,
+            _launcher(config, protocol, folder) as launcher,
             nullcontext(shared) if shared else own as progress,
         ):
             nodes = launcher.wait_for_nodes(progress.show_status)
@@ -154,7 +123,7 @@ def _measure(
             before = [node.differs for node in result.nodes]
             if result.complete_repeats and before != [node.differs for node in nodes]:
                 names = [node.name for node in result.nodes]
-                raise NodeError("nodes_differ", earlier_nodes=names)
+                raise NodeError(failure("nodes_differ", earlier_nodes=names))
             result = result.model_copy(update={"nodes": nodes})
             for index in missing:
                 repeat, effective, interrupted = run_repeat(
@@ -166,7 +135,6 @@ def _measure(
                 update = {"repeats": repeats, "effective": effective or result.effective}
                 result = _concluded(result.model_copy(update=update), repeat.failure)
                 result = _stored(folder, result)
-                launcher.result_json = result.model_dump_json(indent=1)
                 if result.failure or result.ended_by:
                     break
     except InputError as error:
@@ -178,6 +146,14 @@ def _measure(
         raise
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _launcher(config: Config, protocol: Protocol, folder: Path) -> Launcher:
+    """The launcher of a measurement in `folder`, which no other process is measuring."""
+    if config.nodes == 1:
+        return Launcher(config, protocol)
+    remove_abandoned(folder)
+    return ClusterLauncher(config, protocol, folder)
 
 
 def _stored(folder: Path, result: Result) -> Result:

@@ -14,7 +14,14 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfkit.config import Config, Protocol
-from perfkit.driver.failures import cause, failure, finished, furthest_behind, unwritten
+from perfkit.driver.failures import (
+    NodeError,
+    cause,
+    failure,
+    finished,
+    furthest_behind,
+    unwritten,
+)
 from perfkit.driver.progress import Progress
 from perfkit.driver.workers import ExitInfo, Launcher, LocalWorkers, find_supervisor
 from perfkit.models import units_per_sample
@@ -52,7 +59,7 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     if not in_time:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
     if not all(map(finished, events)):
-        failure = cause(events, [None] * config.ranks, exit_info, [0.0] * config.ranks)
+        failure = cause(events, [None] * config.ranks, exit_info)
         raise TaskError(f"{task}: {coded(failure)}")
     return events
 
@@ -66,11 +73,10 @@ WARMUP_TEST_SHARE = 0.05
 
 class RunOutcome(NamedTuple):
     """How the workers of a repeat ran: why the driver ended them, if it did; their wall time;
-    by rank, the seconds since its last event; why their logs could not be stored."""
+    how they exited; why their logs could not be stored."""
 
     ended_by: Literal["timeout", "interrupt"] | None
     seconds: float
-    idle_seconds: list[float]
     exit_info: ExitInfo
     log_error: Failure | None
 
@@ -100,6 +106,8 @@ def run_repeat(
             progress.show(index, launcher.protocol.steps, repeat.throughput, last=True)
     except OSError as error:
         repeat = Repeat(index=index, status="failed", failure=unwritten(error))
+    except NodeError as error:
+        repeat = Repeat(index=index, status="failed", failure=error.failure)
     return repeat.model_copy(update={"began": began}), effective, interrupted
 
 
@@ -110,9 +118,6 @@ def _run_workers(
     raw_folder, job = store.raw_folder(index), f"{store.folder.name}-{index}"
     units = units_per_sample(config) * config.ranks
     began = time.monotonic()
-    ranks = [Follower(store.rank_file(index, rank), protocol) for rank in range(config.ranks)]
-    # Rank 0 is always on this machine, and ranks step together.
-    first = ranks[0]
     warmup = WarmupTest(protocol, samples and samples / config.global_batch)
     ended_by: Literal["timeout", "interrupt"] | None = None
     exited = False
@@ -121,11 +126,12 @@ def _run_workers(
         launcher.start(index, raw_folder, job) as workers,
         Telemetry(store.telemetry_file(index), config) as telemetry,
     ):
+        # Rank 0 is always on this machine, and ranks step together.
+        first = Follower(rank_file(workers.raw_folder, 0), protocol)
         try:
             while not exited:
                 exited = workers.wait(SAMPLING_SECONDS)
-                for rank in ranks:
-                    rank.read_on()
+                first.read_on()
                 if first.pid and not supervisor:
                     supervisor = find_supervisor(first.pid)
                 telemetry.sample(supervisor)
@@ -139,14 +145,12 @@ def _run_workers(
                     break
         except KeyboardInterrupt:
             ended_by = "interrupt"
-        # Before `end`, which takes time.
-        idle_seconds = [time.monotonic() - rank.moved_at for rank in ranks]
         workers.end(dump_stacks=ended_by == "timeout")
         seconds = time.monotonic() - began
         exit_info = workers.exit_info()
         # Before removal of the scratch folder, which may free space on the same disk.
         log_error = _store_logs(exit_info.logs, store, index)
-    return RunOutcome(ended_by, seconds, idle_seconds, exit_info, log_error)
+    return RunOutcome(ended_by, seconds, exit_info, log_error)
 
 
 def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
@@ -204,7 +208,7 @@ def _why_failed(
     if outcome.ended_by == "timeout":
         behind = furthest_behind(events, nodes) if config.ranks > 1 else {}
         return failure("timeout", repeat=index, seconds=config.timeout, **behind)
-    return cause(events, nodes, outcome.exit_info, outcome.idle_seconds)
+    return cause(events, nodes, outcome.exit_info)
 
 
 def _events(path: Path) -> Events:
@@ -265,7 +269,6 @@ class Follower:
         self.step_seconds: list[float] = []
         self.offset = self.pid = self.step = self.samples = 0
         self.seconds = 0.0
-        self.moved_at = time.monotonic()
 
     def read_on(self) -> None:
         """Read the lines written since the last call."""
@@ -277,8 +280,7 @@ class Follower:
                 if not line.endswith(b"\n"):
                     return
                 self.offset += len(line)
-                self.moved_at = time.monotonic()
-                # Other nodes may send invalid lines; the whole file is validated at the end.
+                # The whole file is validated at the end.
                 with contextlib.suppress(ValidationError):
                     self._apply(RankEvent.model_validate_json(line))
 

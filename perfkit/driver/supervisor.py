@@ -1,10 +1,14 @@
 """Runs one command and leaves no process behind, however the command or the driver ends.
 
 `python -m perfkit.driver.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that
-the driver holds open: when the driver ends, even by kill -9, the pipe closes. COMMAND then gets
-SIGTERM and is killed after GRACE seconds, in which srun and mpirun end their remote processes.
-As a subreaper, the supervisor becomes the parent of orphaned descendants, including those
-in sessions of their own, such as a launcher's workers, and so finds all of them. Finally it
+the driver holds open: when the driver ends, even by kill -9, the pipe closes. On another
+machine, ssh or srun holds the pipe, and passes on that it has closed; if the link is cut,
+nobody does, so `--seconds LIMIT` before COMMAND limits its time. SCRATCH is the driver's
+scratch folder, or `-` on another machine. COMMAND gets SIGTERM and is killed after GRACE
+seconds.
+
+As a subreaper, the supervisor becomes the parent of orphaned descendants, including those in
+sessions of their own, such as a launcher's workers, and so finds all of them. Finally it
 removes all scratch folders without a driver, also SCRATCH if its driver has ended. Linux only.
 """
 
@@ -15,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from math import inf
 from pathlib import Path
 
 import psutil
@@ -25,9 +30,13 @@ POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0
 
 
-def supervise(scratch: Path, grace_seconds: float, command: list[str]) -> int:
-    """Run `command` until it exits or standard input closes, and return its exit status."""
-    descriptor = lock(scratch)
+def supervise(
+    scratch: Path | None, grace_seconds: float, command: list[str], seconds: float = inf
+) -> int:
+    """Run `command` until it exits, standard input closes or `seconds` have passed, and return
+    its exit status. `scratch` None: it has no scratch folder."""
+    descriptor = None if scratch is None else lock(scratch)
+    deadline = time.monotonic() + seconds
     adopt_orphans()
     process = subprocess.Popen(
         command,
@@ -36,7 +45,8 @@ def supervise(scratch: Path, grace_seconds: float, command: list[str]) -> int:
     )
     try:
         while process.poll() is None and not _ended(sys.stdin.fileno()):
-            pass
+            if time.monotonic() > deadline:
+                break
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if grace_seconds and process.poll() is None:
@@ -44,7 +54,8 @@ def supervise(scratch: Path, grace_seconds: float, command: list[str]) -> int:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace_seconds)
         kill_descendants()
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
         sweep()
     return process.returncode if process.returncode is not None else -signal.SIGKILL
 
@@ -81,4 +92,9 @@ def kill_descendants() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch, grace, *words = sys.argv[1:]
-    sys.exit(supervise(Path(scratch), float(grace), words) & 0xFF)
+    seconds = inf
+    if words[0] == "--seconds":
+        seconds = float(words[1])
+        del words[:2]
+    folder = None if scratch == "-" else Path(scratch)
+    sys.exit(supervise(folder, float(grace), words, seconds) & 0xFF)

@@ -11,9 +11,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import psutil
+from pydantic import BaseModel, ConfigDict
 
 from perfkit.config import Config, Protocol, portable
 from perfkit.frameworks import FRAMEWORKS
@@ -40,23 +41,38 @@ MEMORY_EVENTS = {
 /proc/self/cgroup (none in version 2). A container has its own group at the root."""
 WATCH_SECONDS = 0.1
 """Interval of checks, long enough not to disturb, short enough to see which exited first."""
+SAME_SECONDS = 1.0
+"""The order of exits seen within this time is unknown."""
 
 
-class ExitInfo(NamedTuple):
-    """How the workers of a repeat exited. `exited_at`: by rank, when its exit was first seen,
-    seconds of this process's monotonic clock; `logs`: text by name, without home and checkout
-    paths; `error`: the failure outside the workers that ended the repeat, if any."""
+class ExitInfo(BaseModel):
+    """How the workers of a repeat exited, on one node or on all nodes together."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
 
     status: int | None
-    exited_at: dict[int, float]
+    """exit status of the framework's launcher; with several nodes, the first that is not 0"""
+    exited_first: list[int] = []
+    """ranks that were the first of their node to exit by themselves, within SAME_SECONDS"""
+    idle_seconds: dict[int, float] = {}
+    """by rank, the seconds between its last event and the end"""
     killed_for_memory: bool
+    """whether the kernel killed a process of the workers' control group for lack of memory"""
     free_bytes: int
+    """free space where the raw events are written"""
     logs: dict[str, str]
+    """text by name, without home and checkout paths"""
     error: Failure | None = None
+    """the failure outside the workers that ended the repeat, if any"""
 
 
 class WorkerGroup(ABC):
     """The workers of one repeat, on one node or several; none outlives the `with` block."""
+
+    raw_folder: Path
+    """Folder in which the ranks of this machine write their raw events."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,9 +100,6 @@ class WorkerGroup(ABC):
 class Launcher:
     """Starts the workers of each repeat on this machine; a context manager."""
 
-    result_json: str | None = None
-    """The result so far, for nodes that also store it."""
-
     def __init__(self, config: Config, protocol: Protocol) -> None:
         self.config = config
         self.protocol = protocol
@@ -106,7 +119,8 @@ class Launcher:
         return None
 
     def start(self, _repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
-        """Start the workers of a repeat; their raw events go to `raw_folder`."""
+        """Start the workers of a repeat, whose raw events are in `raw_folder` once `exit_info`
+        has returned. Raises OSError and NodeError."""
         return LocalWorkers(self.config, self.protocol, raw_folder, job)
 
 
@@ -219,6 +233,9 @@ class LocalWorkers(WorkerGroup):
         self.ranks = self.place.ranks(config.devices)
         self.raw_folder = raw_folder
         self.exited_at: dict[int, float] = {}
+        self.raw_bytes: dict[int, int] = {}
+        self.moved_at = dict.fromkeys(self.ranks, time.monotonic())
+        self.idle_seconds: dict[int, float] = {}
         self.pids: dict[int, int] = {}
         self.killed_before = killed_for_memory()
         work = {
@@ -259,13 +276,19 @@ class LocalWorkers(WorkerGroup):
         steady_file(self.raw_folder).touch()
 
     def _watch(self) -> None:
-        """Note which ranks' processes have exited by themselves."""
+        """Note which ranks write events, and which have exited by themselves."""
         assert self.process.stdin
         if self.process.stdin.closed:
             return
         for rank in self.ranks:
             raw = rank_file(self.raw_folder, rank)
-            if rank not in self.pids and raw.exists():
+            if not raw.exists():
+                continue
+            size = raw.stat().st_size
+            if size != self.raw_bytes.get(rank):
+                self.raw_bytes[rank] = size
+                self.moved_at[rank] = time.monotonic()
+            if rank not in self.pids:
                 first, ended, _rest = raw.read_bytes().partition(b"\n")
                 if ended:
                     self.pids[rank] = json.loads(first)["pid"]
@@ -275,6 +298,9 @@ class LocalWorkers(WorkerGroup):
 
     def end(self, *, dump_stacks: bool = False) -> None:
         self._watch()
+        if not self.idle_seconds:
+            now = time.monotonic()
+            self.idle_seconds = {rank: now - at for rank, at in self.moved_at.items()}
         if dump_stacks:
             for rank in self.pids.keys() - self.exited_at.keys():
                 with contextlib.suppress(ProcessLookupError):
@@ -288,9 +314,12 @@ class LocalWorkers(WorkerGroup):
             pattern = self.log_pattern.format(index=index)
             files[f"rank{rank}"] = sorted(self.scratch.glob(pattern))
         logs = {name: portable("".join(map(shortened, f))) for name, f in files.items() if f}
+        first_exit = min(self.exited_at.values(), default=0.0)
+        first = [r for r, at in self.exited_at.items() if at - first_exit < SAME_SECONDS]
         return ExitInfo(
             status=self.process.returncode,
-            exited_at=self.exited_at,
+            exited_first=first,
+            idle_seconds=self.idle_seconds,
             killed_for_memory=killed_for_memory() > self.killed_before,
             free_bytes=shutil.disk_usage(self.raw_folder).free,
             logs=logs,

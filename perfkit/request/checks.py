@@ -71,7 +71,7 @@ def problems(config: Config, gpus: int, skip_checks: Collection[Check] = ()) -> 
 
 def _contradictions(config: Config) -> Iterator[str]:
     model, framework = MODELS[config.model], FRAMEWORKS[config.framework]
-    launchers = ("local",) if config.nodes == 1 else ("srun", "mpirun", "manual")
+    launchers = ("local",) if config.nodes == 1 else ("srun", "ssh")
     limits: list[tuple[str, tuple[Any, ...], str]] = [
         ("input", model.inputs, config.model),
         ("optimizer", model.optimizers, config.model),

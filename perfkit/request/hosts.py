@@ -1,6 +1,7 @@
 """The machines of a measurement on several nodes, and this machine among them."""
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -20,6 +21,14 @@ def own_addresses() -> dict[str, str]:
     }
 
 
+def route_address(peer: str) -> str:
+    """This machine's address on the route to `peer`. Raises OSError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Connecting a datagram socket sends nothing, but selects the route.
+        probe.connect((peer, 9))
+        return str(probe.getsockname()[0])
+
+
 def own_index(hosts: list[str]) -> int | None:
     """The index of this machine in `hosts`; None if it is not among them."""
     own = own_addresses()
@@ -36,9 +45,14 @@ def own_index(hosts: list[str]) -> int | None:
 
 def problems(config: Config) -> Iterator[str]:
     """Reasons why the nodes of this configuration can't be started from this machine."""
-    if config.nodes > 1 and config.launcher == "srun":
+    launcher = config.launcher
+    if config.nodes == 1 or launcher == "local":
+        return
+    if not shutil.which(str(launcher)):
+        yield f"launcher: {launcher} is not installed on this machine"
+    if launcher == "srun":
         yield from _slurm_problems(config.nodes)
-    elif config.nodes > 1 and config.launcher in ("mpirun", "manual"):
+    else:
         yield from _host_problems(config)
 
 
@@ -47,8 +61,8 @@ def _slurm_problems(nodes: int) -> Iterator[str]:
     if allocated is None:
         yield (
             "launcher: srun needs a Slurm allocation. Run perfkit in a batch script: "
-            f"sbatch --nodes {nodes} --exclusive …; without Slurm: -p launcher mpirun "
-            "(or manual) -p hosts A,B"
+            f"sbatch --nodes {nodes} --exclusive …; without Slurm: -p launcher ssh "
+            "-p hosts A,B"
         )
     elif nodes > int(allocated):
         yield f"nodes: {nodes} requested, but this Slurm allocation has {allocated}"
@@ -60,15 +74,15 @@ def _slurm_problems(nodes: int) -> Iterator[str]:
 
 
 def _host_problems(config: Config) -> Iterator[str]:
-    named, nodes = config.host_list, config.nodes
-    if not len(named) == len(set(named)) == nodes:
+    hosts, nodes = config.host_list, config.nodes
+    if not len(hosts) == len(set(hosts)) == nodes:
         yield (
             f"hosts: launcher={config.launcher} with nodes={nodes} needs {nodes} different "
-            f"hosts, the driver's first: -p hosts A,B; given: {config.hosts or 'none'}"
+            f"hosts, this machine first: -p hosts A,B; given: {config.hosts or 'none'}"
         )
         return
     unknown = {}
-    for host in named:
+    for host in hosts:
         try:
             socket.gethostbyname(host)
         except (OSError, UnicodeError) as error:
@@ -77,7 +91,7 @@ def _host_problems(config: Config) -> Iterator[str]:
     if unknown:
         advice = "check the spelling, DNS and /etc/hosts"
         yield from (f"hosts: {host}: {why}; {advice}" for host, why in unknown.items())
-    elif (index := own_index(named)) is None:
+    elif (index := own_index(hosts)) is None:
         yield f"hosts: this machine is not in {config.hosts}; start perfkit on the first host"
-    elif config.launcher == "mpirun" and index != 0:
-        yield f"hosts: this machine is {named[index]}; list it first, or start on {named[0]}"
+    elif index != 0:
+        yield f"hosts: this machine is {hosts[index]}; list it first, or start on {hosts[0]}"

@@ -7,9 +7,6 @@ from perfkit.config import FIELDS, Config, is_open, portable_path, select
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS
 
-MANUAL_PORT = 29400
-"""Default port of the first node with launcher=manual."""
-
 
 def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
     """Return the configuration of these values, including `model`, on a machine with `gpus`
@@ -49,7 +46,7 @@ def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
         "dali_threads": 0 if device == "gpu" else 4,
         "dali_prefetch": 0 if device == "gpu" else 2,
         "dali_decoder": "image" if device == "gpu" else "image_random_crop",
-        "port": MANUAL_PORT if launcher == "manual" else None,
+        "port": None,
         "input": first("input", model.inputs),
         "data_dir": model.data_dir,
         **given,

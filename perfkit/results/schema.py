@@ -43,7 +43,7 @@ FailureCode = Literal[
     "config_mismatch",
     "node_timeout",
     "node_lost",
-    "node_error",
+    "not_shared",
     "nodes_differ",
     "port_taken",
 ]

@@ -115,14 +115,13 @@ def _peak(events: Sequence[Events]) -> Peak | None:
 def check_against_raw(measurement: Measurement) -> list[str] | None:
     """Return where the result contradicts itself or its raw files: a line if its id does not
     follow from its contents, and one for each complete repeat whose raw files are missing,
-    unreadable, changed, or give other numbers. None if the raw files are elsewhere: with
-    manually started workers, only the first host has them, and a result.json copied without its
-    folder has none."""
+    unreadable, changed, or give other numbers. None if the raw files are elsewhere: a
+    result.json copied without its folder has none."""
     result, problems = measurement.result, []
     if not result.id_is_derived:
         problems.append("id: not that of configuration, protocol, environment and data")
     copied = measurement.folder.name != result.id
-    if (copied or result.config.launcher == "manual") and not measurement.raw_files():
+    if copied and not measurement.raw_files():
         return problems or None
     for repeat in result.complete_repeats:
         try:

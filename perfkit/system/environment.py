@@ -8,6 +8,7 @@ import ast
 import hashlib
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -24,8 +25,12 @@ from perfkit.system.software import PACKAGES, Software
 
 Value = str | int | float | bool | list[str]
 
-LIBRARY_VARIABLES = ("NCCL_", "GLOO_", "FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_")
-"""Prefixes of environment variables that configure the libraries."""
+LIBRARY_VARIABLES = (
+    *("NCCL_", "GLOO_", "UCX_", "FI_", "NVIDIA_", "TORCH_"),
+    *("FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_"),
+)
+"""Prefixes of environment variables that configure the libraries, and so can change a number:
+they are recorded, and passed on to other nodes."""
 CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
 PACKAGE = ROOT / "perfkit"
 MEASURING = (
@@ -180,8 +185,18 @@ def _disk(path: Path) -> str:
 
 
 def _variables() -> list[str]:
-    named = (name for name in sorted(os.environ) if name.startswith(LIBRARY_VARIABLES))
-    return [portable(f"{name}={os.environ[name]}") for name in named]
+    """The variables of the libraries, without those that tell two equal machines apart."""
+    return [
+        portable(f"{name}={value}")
+        for name, value in sorted(os.environ.items())
+        if name.startswith(LIBRARY_VARIABLES) and not names_a_gpu(value)
+    ]
+
+
+def names_a_gpu(value: str) -> bool:
+    """Whether the value of a variable contains the UUID of a GPU, as a container's
+    NVIDIA_VISIBLE_DEVICES does: it names a machine, and is no setting."""
+    return bool(re.search(r"\b(GPU|MIG)-[0-9A-Fa-f]", value))
 
 
 def _output(*command: str) -> str:

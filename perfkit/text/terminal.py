@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 VERBS = (
     *("run", "sweep", "report", "compare", "history", "verify", "diagnose"),
-    *("audit", "doctor", "samples", "manifest"),
+    *("audit", "doctor", "samples"),
 )
 """The commands; the CLI imports this module, not the reverse."""
 COMMAND = re.compile(
