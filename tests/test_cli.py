@@ -13,7 +13,7 @@ from perfkit.cli import main
 from perfkit.config import ROOT
 
 ORDER = ["run", "sweep", "report", "compare", "history", "verify", "diagnose", "audit"]
-ORDER += ["doctor", "samples", "manifest"]
+ORDER += ["doctor", "samples"]
 
 
 def test_help_lists_the_commands_in_order_with_whole_summaries():

@@ -225,7 +225,7 @@ def test_a_rejected_request_creates_no_folder(tmp_path):
     assert not (tmp_path / "outputs").exists()
 
 
-TWO = {"nodes": 2, "launcher": "manual"}
+TWO = {"nodes": 2, "launcher": "ssh"}
 
 
 @pytest.mark.parametrize(
@@ -240,13 +240,13 @@ TWO = {"nodes": 2, "launcher": "manual"}
         ("resnet50", {"tf32": True}, "tf32: no effect with device=cpu"),
         ("resnet50", {"launcher": "srun"}, "'srun' is not for nodes=1; allowed: local"),
         ("resnet50", {"nodes": 2}, "launcher: srun needs a Slurm allocation"),
-        ("resnet50", TWO | {"launcher": "local"}, "allowed: srun, mpirun, manual"),
-        ("resnet50", TWO | {"launcher": "mpirun"}, "needs 2 different hosts"),
+        ("resnet50", TWO | {"launcher": "local"}, "allowed: srun, ssh"),
+        ("resnet50", TWO, "needs 2 different hosts"),
         ("resnet50", TWO | {"hosts": "127.0.0.1,127.0.0.1"}, "needs 2 different hosts"),
         ("resnet50", TWO | {"hosts": "192.0.2.1,192.0.2.2"}, "is not in 192.0.2.1,192.0.2.2"),
         (
             "resnet50",
-            TWO | {"launcher": "mpirun", "hosts": "192.0.2.1,127.0.0.1"},
+            TWO | {"hosts": "192.0.2.1,127.0.0.1"},
             "this machine is 127.0.0.1; list it first, or start on 192.0.2.1",
         ),
         ("resnet50", TWO | {"hosts": "a..b,127.0.0.1"}, "hosts: a..b: not a host name"),
@@ -257,6 +257,7 @@ TWO = {"nodes": 2, "launcher": "manual"}
 )
 def test_contradictory_parameters_are_rejected(model, given, expected, monkeypatch):
     monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.request.hosts.shutil.which", lambda _program: "installed")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(RequestError) as refused:
         plan(model, {"input": "synthetic"} | given)
@@ -314,8 +315,7 @@ def test_resolving_sets_every_applicable_field(model, framework):
     none = {name for name, value in config.model_dump().items() if value is None}
     assert none == {"hosts", "port", "python"} | lacking
     nodes = config.model_dump() | {"nodes": 2, "hosts": "a,b", "port": None}
-    assert resolve(nodes | {"launcher": "manual"}).port == 29400
-    assert resolve(nodes | {"launcher": "mpirun"}).port is None
+    assert resolve(nodes | {"launcher": "ssh"}).port is None
 
 
 RESOLVED = dict.fromkeys(("optimizer", "execution", "input", "data_dir", "launcher"), MODELS)

@@ -301,7 +301,7 @@ def test_different_work_has_a_separate_named_row(tmp_path, change, words):
         ({}, {"label": "monday"}),
         ({}, {"facts": {"suite_commit": "1" * 40, "suite_modified": True}}),
         ({}, {"facts": {"suite_source": "changed"}}),
-        (NODES, NODES | {"launcher": "mpirun", "hosts": "a,b"}),
+        (NODES, NODES | {"launcher": "ssh", "hosts": "a,b"}),
     ],
 )
 def test_labels_launchers_and_suite_versions_share_a_row(tmp_path, one, other):

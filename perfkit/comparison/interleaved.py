@@ -16,8 +16,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from perfkit.analysis.ratios import turns
 from perfkit.analysis.utilization import utilization
 from perfkit.comparison.keys import ALIASES, allowed, differing, format_pair
@@ -30,7 +28,7 @@ from perfkit.comparison.stored import (
     write_comparison,
 )
 from perfkit.config import PROTOCOL_PARAMETERS, portable, resolved_path, select
-from perfkit.driver.measure import measurement_folder, resume
+from perfkit.driver.measure import alone, measurement_folder, resume
 from perfkit.driver.progress import Progress, round_order
 from perfkit.models import MODELS
 from perfkit.request import RequestError
@@ -281,13 +279,8 @@ def measure_interleaved(found: Live, say: Callable[[str], None]) -> None:
     one of the variants, and KeyboardInterrupt; finished repeats are stored.
     """
     make_folder(found.folder)
-    try:
-        with FileLock(found.folder / ".lock", timeout=0):
-            _measure(found, say)
-    except Timeout:
-        raise RequestError(
-            [f"{found.folder.name} is being measured by another process; wait for it to end"]
-        ) from None
+    with alone(found.folder / ".lock", "Wait for it to end"):
+        _measure(found, say)
 
 
 def _measure(found: Live, say: Callable[[str], None]) -> None:

@@ -84,8 +84,8 @@ APPEARING_SECONDS = 10.0
 """Time in which a file of a node that has exited must become visible here."""
 ENDING_SECONDS = STACKS_SECONDS + WORKERS_ENDING_SECONDS + 5.0
 """Exceeds the time in which a node ends its workers and moves their raw files."""
-CLOSING_SECONDS = 12.0
-"""For ssh or srun to exit after its standard input has been closed."""
+CLOSING_SECONDS = 10.0
+"""For ssh or srun, and for what they have started, to end after standard input has closed."""
 
 
 class Program(NamedTuple):
@@ -96,12 +96,14 @@ class Program(NamedTuple):
     log: Path
 
     def close(self) -> None:
-        """Let the node programs end, unless they have ended, and wait for this for a limited
-        time."""
+        """Let the node programs end, if they have not."""
         assert self.process.stdin
         self.process.stdin.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the process up to `seconds`, then kill it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(CLOSING_SECONDS)
+            self.process.wait(seconds)
         self.process.kill()
         self.process.wait()
 
@@ -114,25 +116,27 @@ class NodePrograms:
         self.config = config
         self.folder = folder
         self.exited_at: dict[int, float] = {}
+        self.programs: list[Program] = []
         with contextlib.ExitStack() as opened:
             scratch = opened.enter_context(Scratch()).folder
-            self.programs: list[Program] = []
+            opened.callback(self._close)
             for nodes, command in start_commands(config, task, folder, names):
                 log = scratch / f"{nodes[0]}.log"
-                program = Program(nodes, _start(command, log), log)
-                opened.callback(program.close)
-                self.programs.append(program)
+                self.programs.append(Program(nodes, _start(command, log), log))
             self.opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for program in self.programs:
-            # All at once: each may take seconds to end.
-            assert program.process.stdin
-            program.process.stdin.close()
         self.opened.close()
+
+    def _close(self) -> None:
+        for program in self.programs:
+            program.close()
+        deadline = time.monotonic() + CLOSING_SECONDS
+        for program in self.programs:
+            program.wait(max(0.0, deadline - time.monotonic()))
 
     def without(self, kind: str) -> tuple[list[int], list[int]]:
         """Return the nodes without a file of this kind: those from which it may still come, and

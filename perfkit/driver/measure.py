@@ -1,6 +1,8 @@
 """Runs the missing repeats of a measurement and stores its result. Imports no framework."""
 
-from contextlib import nullcontext
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +31,9 @@ from perfkit.results.schema import (
 )
 from perfkit.results.store import Measurement, ResultError, Store
 from perfkit.results.summarize import check_against_raw
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of a lock on a file system that has none, as NFS without its lock service."""
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
@@ -62,14 +67,33 @@ def resume(
     may be 0; `shared`: the progress of several measurements."""
     folder = measurement_folder(config, protocol, environment)
     store.make_folder(folder)
+    with alone(Store(folder).lock_file, "Wait for it, or use another label: -p label NAME"):
+        _measure(config, protocol, environment, folder, until, shared)
+    return Measurement.read(folder)
+
+
+@contextmanager
+def alone(lock_file: Path, advice: str) -> Iterator[None]:
+    """Hold the lock of a measurement or a comparison. Raises RequestError if another process
+    holds it, with `advice`, or if the file system has no locks; OSError."""
+    folder = lock_file.parent
+    # Without locks, filelock would leave a file that outlives a kill.
+    lock = FileLock(lock_file, timeout=0, fallback_to_soft=False)
     try:
-        with FileLock(Store(folder).lock_file, timeout=0):
-            _measure(config, protocol, environment, folder, until, shared)
+        lock.acquire()
     except Timeout:
         problem = f"{folder.name} is being measured by another process right now"
-        advice = "Wait for it, or use another label: -p label NAME"
         raise RequestError([f"{problem}. {advice}"]) from None
-    return Measurement.read(folder)
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in NO_LOCKS:
+            raise
+        problem = f"outputs_dir: the file system of {portable(str(folder))} has no file locks"
+        advice = "choose a folder on another one (for Lustre: mounted with -o flock)"
+        raise RequestError([f"{problem} ({error}); {advice}: -p outputs_dir FOLDER"]) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def measurement_folder(

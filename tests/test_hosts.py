@@ -1,0 +1,334 @@
+"""Node programs started through a stand-in for ssh that runs the command on this machine: their
+command lines, files, refusals and ends. test_nodes.py has the real ssh and Slurm."""
+
+import errno
+import fcntl
+import os
+import shlex
+import signal
+import socket
+from pathlib import Path
+
+import fake_trainer
+import psutil
+import pytest
+from clusters import wait_for
+
+import perfkit
+from perfkit.config import ROOT, Protocol
+from perfkit.driver import cluster
+from perfkit.driver.cluster import ClusterLauncher, start_commands
+from perfkit.driver.failures import NodeError
+from perfkit.driver.node_files import PREFIX
+from perfkit.request import RequestError
+from perfkit.request.hosts import own_index
+from perfkit.request.resolve import resolve
+from perfkit.text.messages import sentence
+
+NODE = """
+import sys
+if "perfkit.driver.node" in sys.orig_argv:
+    sys.path.append({tests!r})
+    import fake_trainer
+
+    fake_trainer.plant({seconds!r})
+    {fault}
+"""
+UNWRITTEN = """
+    import os
+    import perfkit.driver.node_files as files
+
+    def fail(*_):
+        raise OSError({number}, os.strerror({number}))
+
+    files.move_raw_files = fail"""
+HERE = 'for command; do :; done\nexec sh -c "$command"\n'
+"""Lines of a shell script that run its last argument, ssh's command, on this machine."""
+NAME = "node 1 (localhost)"
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """Replaces ssh by a script of these lines, and framework and launcher by a fake trainer;
+    `fault` runs in each node program."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+    def replaced(lines=HERE, seconds=1.0, fault="pass"):
+        script = folder / "ssh"
+        script.write_text(f"#!/bin/sh\n{lines}")
+        script.chmod(0o755)
+        node = NODE.format(tests=str(Path(__file__).parent), seconds=seconds, fault=fault)
+        (folder / "sitecustomize.py").write_text(node)
+        monkeypatch.setenv("PYTHONPATH", f"{folder}:{ROOT}")
+        command = fake_trainer.launcher_command(seconds)
+        monkeypatch.setattr("perfkit.driver.workers.launcher_command", command)
+
+    return replaced
+
+
+@pytest.fixture
+def two_nodes(small):
+    """Parameters of a measurement on this machine and, through ssh, on this machine."""
+
+    def parameters(**changes):
+        hosts = {"nodes": 2, "launcher": "ssh", "hosts": "127.0.0.1,localhost"}
+        return small(input="synthetic", **hosts | changes)
+
+    return parameters
+
+
+@pytest.fixture
+def failure_of(two_nodes):
+    """Measures on two nodes; returns the failure's code and sentence, and the measurement."""
+
+    def measured(**changes):
+        plan = perfkit.plan("resnet50", two_nodes(**changes))
+        measurement = perfkit.measure(plan.config, plan.protocol)
+        failure = measurement.result.failure
+        return failure.code, sentence(failure), measurement
+
+    return measured
+
+
+def config(**changes):
+    values = {"model": "resnet50", "nodes": 3, "hosts": "a,b,c", "timeout": 100}
+    return resolve(values | {"device": "cpu", "processes": 1, "launcher": "ssh"} | changes)
+
+
+def test_ssh_runs_a_supervised_node_program_on_each_other_host(monkeypatch):
+    monkeypatch.setattr("os.environ", {"UCX_TLS": "rc,cuda copy", "HOME": "/root"})
+    commands = start_commands(config(), "repeat", Path("/shared/run 1"), [])
+    assert [nodes for nodes, _command in commands] == [[1], [2]]
+    command = commands[1][1]
+    assert command[0] == "ssh" and command[-3:-1] == ["c", "--"]
+    assert {"BatchMode=yes", "ServerAliveInterval=5"} <= {*command}
+    python = ["-m", "perfkit.driver.supervisor", "-", "0", "--seconds", "160.0"]
+    words = shlex.split(command[-1])
+    assert words[:2] == ["env", "UCX_TLS=rc,cuda copy"]
+    assert words[3:9] == python
+    assert words[-4:] == ["perfkit.driver.node", "repeat", "/shared/run 1", "2"]
+
+
+def test_ssh_passes_on_what_configures_libraries_but_no_name_of_a_gpu(monkeypatch):
+    passed = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "TORCH_NCCL_ASYNC": "1"}
+    passed |= {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "/p"}
+    kept = {"NVIDIA_VISIBLE_DEVICES": "GPU-1ab2", "SECRET": "x", "CUDA_VISIBLE_DEVICES_": "1"}
+    monkeypatch.setattr("os.environ", passed | kept)
+    expected = sorted(f"{name}={value}" for name, value in passed.items())
+    assert cluster.exported_variables() == expected
+    monkeypatch.setattr("os.environ", {"CUDA_VISIBLE_DEVICES": "MIG-0f3a,MIG-12"})
+    assert cluster.exported_variables() == []
+
+
+@pytest.mark.parametrize(
+    ("names", "where"),
+    [([], ["--relative", "1"]), (["a", "b", "c"], ["--nodelist", "b,c"])],
+)
+@pytest.mark.parametrize(
+    ("variables", "gres"), [({}, []), ({"SLURM_JOB_GPUS": "0,1"}, ["--gres", "gpu:2"])]
+)
+def test_srun_starts_one_task_on_each_other_node(names, where, variables, gres, monkeypatch):
+    monkeypatch.setattr("os.environ", variables)
+    on_gpus = {"device": "gpu", "gpus": 2, "launcher": "srun", "hosts": None}
+    ((nodes, command),) = start_commands(config(**on_gpus), "facts", Path("/run"), names)
+    assert nodes == [1, 2]
+    begin = (
+        "srun --ntasks-per-node 1 --overlap --cpu-bind none --export ALL --nodes 2 --ntasks 2"
+    )
+    expected = [*begin.split(), *where, *gres]
+    assert command[: len(expected)] == expected
+    assert command[-3:] == ["perfkit.driver.node", "facts", "/run"]
+    on_cpus = config(launcher="srun", hosts=None)
+    assert "--gres" not in start_commands(on_cpus, "facts", Path("/run"), [])[0][1]
+
+
+def test_a_host_name_may_resolve_to_a_loopback_address(monkeypatch):
+    addresses = {"there": "192.0.2.1", "here": "127.0.1.1"}
+    monkeypatch.setattr("perfkit.request.hosts.socket.gethostbyname", addresses.__getitem__)
+    monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
+    assert own_index(["there", "here"]) == 1
+    assert own_index(["there"]) is None
+
+
+@pytest.mark.usefixtures("processes")
+def test_two_nodes_measure_and_leave_only_the_result(ssh, two_nodes, worker_processes):
+    ssh()
+    plan = perfkit.plan("resnet50", two_nodes(repeats=2))
+    measurement = perfkit.measure(plan.config, plan.protocol)
+    assert measurement.result.status == "complete", measurement.result.failure
+    first, second = measurement.result.repeats
+    assert [rank.rank for rank in first.ranks] == [0, 1]
+    assert first.nodes == second.nodes == ["node 0 (127.0.0.1)", NAME]
+    assert [node.interface for node in measurement.result.nodes] == ["lo", "lo"]
+    raw = {path.name for path in measurement.raw_folder(2).iterdir()}
+    assert raw == {"rank0.jsonl", "rank1.jsonl", "telemetry.jsonl"}
+    logs = {path.name for path in measurement.log_files()}
+    assert {"1-launcher-node0.log", "1-launcher-node1.log"} <= logs
+    assert not [*measurement.folder.glob(f"{PREFIX}*")]
+    assert not worker_processes()
+
+
+@pytest.mark.usefixtures("processes")
+def test_raw_files_lie_on_their_node_until_its_workers_have_ended(ssh, two_nodes, monkeypatch):
+    ssh(seconds=3.0)
+    shared = []
+    waited = cluster.ClusterWorkers.wait
+
+    def wait(workers, seconds):
+        ended = waited(workers, seconds)
+        names = {path.name for path in workers.folder.iterdir()}
+        if not any(name.startswith("ended-") for name in names):
+            shared.append(names | {path.name for path in workers.target.iterdir()})
+        return ended
+
+    monkeypatch.setattr(cluster.ClusterWorkers, "wait", wait)
+    plan = perfkit.plan("resnet50", two_nodes())
+    assert perfkit.measure(plan.config, plan.protocol).result.status == "complete"
+    assert shared
+    assert all(names == {"job.json", "telemetry.jsonl"} for names in shared)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_node_that_does_not_see_the_folder_is_named(ssh, failure_of, tmp_path):
+    elsewhere = f'command=$(echo "$command" | sed "s#{tmp_path}/outputs#/elsewhere#")\n'
+    ssh(HERE.replace("exec", f"{elsewhere}exec"))
+    code, text, _measurement = failure_of()
+    assert code == "not_shared"
+    assert text.startswith(f"{NAME} did not find {tmp_path}/outputs")
+    assert "outputs_dir must be a folder that all nodes share" in text
+    assert "does not see /elsewhere" in text
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_node_whose_file_never_appears_here_does_not_share_the_folder(
+    ssh, failure_of, monkeypatch
+):
+    monkeypatch.setattr(cluster, "APPEARING_SECONDS", 0.5)
+    ssh("exit 0\n")
+    code, text, _measurement = failure_of()
+    assert code == "not_shared" and text.startswith(f"{NAME} did not find ")
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_host_that_ssh_does_not_reach_is_named_with_the_output_of_ssh(ssh, failure_of):
+    ssh("echo 'ssh: connect to host b port 22: No route to host' >&2\nexit 255\n")
+    assert failure_of()[:2] == (
+        "node_lost",
+        f"{NAME}: ssh ended with status 255; output: ssh: connect to host b port 22: "
+        "No route to host",
+    )
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_node_that_does_not_start_is_named_at_the_timeout(ssh, failure_of):
+    ssh("exec sleep 1000\n")
+    assert failure_of(timeout=1)[:2] == ("node_timeout", f"{NAME} did not start within 1 s")
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (
+            "import perfkit.system.environment as e; e.package_source = lambda: 'other'",
+            f"perfkit differs from perfkit on {NAME}; make them alike",
+        ),
+        (
+            "import perfkit.driver.node_files as n; n.digest = lambda _config: 'other'",
+            f"data: None on node 0 (127.0.0.1), 'other' on {NAME}; make them alike",
+        ),
+        (
+            "import perfkit.driver.node_files as n; n.read_facts = lambda *_: int('none')",
+            f"{NAME}: ValueError: invalid literal for int() with base 10: 'none'",
+        ),
+    ],
+    ids=["perfkit", "data", "unreadable"],
+)
+@pytest.mark.usefixtures("processes")
+def test_nodes_that_differ_are_refused_before_any_training(ssh, two_nodes, fault, expected):
+    ssh(fault=fault)
+    plan = perfkit.plan("resnet50", two_nodes())
+    result = perfkit.measure(plan.config, plan.protocol).result
+    assert (result.failure.code, sentence(result.failure)) == ("nodes_differ", expected)
+    assert result.repeats == []
+
+
+@pytest.mark.usefixtures("processes")
+def test_other_differences_between_nodes_are_stored(ssh, two_nodes):
+    ssh(fault="import perfkit.driver.node_files as n; n.identity = lambda _: {'cpu': 'other'}")
+    plan = perfkit.plan("resnet50", two_nodes())
+    result = perfkit.measure(plan.config, plan.protocol).result
+    assert result.status == "complete", result.failure
+    assert [node.differs for node in result.nodes] == [{}, {"cpu": "other"}]
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_lines_of_a_killed_node_are_lost_and_this_is_said(
+    ssh, failure_of, worker_processes, monkeypatch
+):
+    ssh(seconds=60.0)
+    started = cluster.ClusterWorkers.wait
+
+    def wait(workers, seconds):
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if str(workers.folder) in words and "perfkit.driver.supervisor" not in words:
+                process.send_signal(signal.SIGKILL)
+        return started(workers, seconds)
+
+    monkeypatch.setattr(cluster.ClusterWorkers, "wait", wait)
+    code, text, measurement = failure_of()
+    assert code == "node_lost"
+    assert text.startswith(f"{NAME}: ssh ended with status ")
+    assert "; the raw lines of its ranks are lost" in text
+    assert not [*measurement.folder.glob(f"{PREFIX}*")]
+    wait_for(lambda: not worker_processes(), 20)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "disk_full"), (errno.EIO, "io_error")]
+)
+@pytest.mark.usefixtures("processes")
+def test_a_node_that_can_not_write_into_the_shared_folder_has_its_own_code(
+    ssh, failure_of, number, code
+):
+    ssh(fault=UNWRITTEN.format(number=number))
+    found, text, _measurement = failure_of()
+    assert found == code
+    assert os.strerror(number) in text
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_taken_rendezvous_port_has_its_own_code(ssh, failure_of):
+    ssh()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, text, measurement = failure_of(port=port)
+    assert code == "port_taken"
+    assert text.startswith(f"port {port} of 127.0.0.1 can't be used: ")
+    assert measurement.result.repeats[0].status == "failed"
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_file_system_without_locks_is_refused_with_a_remedy(small, monkeypatch):
+    def flock(_file, _operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    plan = perfkit.plan("resnet50", small(input="synthetic"))
+    with pytest.raises(RequestError, match=r"has no file locks .*-p outputs_dir FOLDER"):
+        perfkit.measure(plan.config, plan.protocol)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_driver_without_an_outputs_folder_has_its_own_code(tmp_path):
+    with pytest.raises(NodeError) as error:
+        ClusterLauncher(config(), Protocol.named("quick"), tmp_path / "absent")
+    assert error.value.failure.code == "io_error"
+
+
+def test_the_shared_folder_of_a_killed_driver_is_removed(tmp_path):
+    (tmp_path / f"{PREFIX}old" / "facts").mkdir(parents=True)
+    cluster.remove_abandoned(tmp_path)
+    assert not [*tmp_path.iterdir()]
