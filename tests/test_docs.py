@@ -4,10 +4,12 @@ import re
 import shlex
 from typing import Annotated
 
+import kubernetes_validate
 import pytest
 import reference
 from papermill.cli import papermill
 from pydantic import TypeAdapter
+from ruamel.yaml import YAML
 
 import perfkit
 from perfkit.cli import main
@@ -17,11 +19,12 @@ from perfkit.diagnosis import Diagnosis
 from perfkit.logs.audit import Audit
 from perfkit.logs.wording import SENTENCES
 from perfkit.models import MODELS
-from perfkit.request.plan import typed
+from perfkit.request.plan import plan, typed
 from perfkit.results.schema import Result
 from perfkit.verification import Verification
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+CLUSTERS = ROOT / "docs" / "clusters.md"
 TEXTS = {path: path.read_text() for path in PAGES}
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROSE = {path: re.sub(r"^```.*?^```", "", TEXTS[path], flags=re.M | re.S) for path in PAGES}
@@ -112,3 +115,23 @@ def test_links_paths_modules_and_tests_exist(page):
         assert hasattr(__import__(module, fromlist=[name]), name), f"{module}.{name}"
     for file, test in re.findall(r"(test_\w+\.py)(?:::(test_\w+))?", TEXTS[page]):
         assert f"\ndef {test}" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+
+
+@pytest.mark.parametrize("version", ["1.27", "1.31"])
+def test_the_kubernetes_job_is_valid_and_measures_one_node(version):
+    (block,) = re.findall(r"^```yaml\n(apiVersion.*?)^```", TEXTS[CLUSTERS], re.M | re.S)
+    job = YAML(typ="safe").load(block)
+    kubernetes_validate.validate(job, version, strict=True)
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    command = shlex.split(container["args"][0])
+    values = dict(zip(command[4::3], command[5::3], strict=True))
+    values |= {name: typed(name, value) for name, value in values.items()}
+    values["label"] = "node-0"
+    config = plan("resnet50", values, skip_checks=("machine", "data")).config
+    assert command[:3] == ["perfkit", "run", "resnet50"]
+    assert config.topology == "1x8"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": config.gpus}
+    memory = {"name": "memory", "emptyDir": {"medium": "Memory"}}
+    assert memory in pod["volumes"]
+    assert {"name": "memory", "mountPath": "/dev/shm"} in container["volumeMounts"]

@@ -154,3 +154,11 @@ def test_of_several_mounts_at_one_place_the_last_is_the_disk(tmp_path, monkeypat
     mounts = [SimpleNamespace(mountpoint="/", fstype=kind) for kind in ("autofs", "nfs4")]
     monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
     assert read_environment("paddle", tmp_path)["data_disk"].value.startswith("nfs4 ")
+
+
+def test_no_variable_that_names_a_gpu_is_recorded(monkeypatch):
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "GPU-1ab2c3d4-0000")
+    monkeypatch.setenv("UCX_TLS", "rc,cuda_copy")
+    variables = MACHINE["variables"]()
+    assert "UCX_TLS=rc,cuda_copy" in variables
+    assert not any("GPU-" in variable for variable in variables)

@@ -281,7 +281,7 @@ def test_the_lines_of_a_killed_node_are_lost_and_this_is_said(
     code, text, measurement = failure_of()
     assert code == "node_lost"
     assert text.startswith(f"{NAME}: ssh ended with status ")
-    assert "; the raw lines of its ranks are lost" in text
+    assert "; the raw steps there are lost" in text
     assert not [*measurement.folder.glob(f"{PREFIX}*")]
     wait_for(lambda: not worker_processes(), 20)
 

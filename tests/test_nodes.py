@@ -29,10 +29,6 @@ from clusters import (
 )
 from conftest import MODULES, SMALL
 from made import forget_repeats, measured
-from test_driver import AT_BATCHES, DRIVER, faked, started_steps, wait_for
-
-import perfkit
-from perfkit.driver.cluster import ClusterLauncher, NodeError
 from perfkit.driver.connection import (
     MESSAGE_BYTES,
     Hello,
@@ -41,6 +37,10 @@ from perfkit.driver.connection import (
     connect,
     shared_secret,
 )
+from test_driver import AT_BATCHES, DRIVER, faked, started_steps, wait_for
+
+import perfkit
+from perfkit.driver.cluster import ClusterLauncher, NodeError
 from perfkit.driver.measure import measurement_folder
 from perfkit.request.hosts import own_index
 from perfkit.results.frames import load_steps

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from perfkit.config import Config, Protocol, portable
-from perfkit.driver.failures import NodeError, failure, unwritten
+from perfkit.driver.failures import NodeError, failure, is_full, unwritten
 from perfkit.driver.network import try_each_other
 from perfkit.driver.node_files import (
     END,
@@ -84,8 +84,9 @@ APPEARING_SECONDS = 10.0
 """Time in which a file of a node that has exited must become visible here."""
 ENDING_SECONDS = STACKS_SECONDS + WORKERS_ENDING_SECONDS + 5.0
 """Exceeds the time in which a node ends its workers and moves their raw files."""
-CLOSING_SECONDS = 10.0
-"""For ssh or srun, and for what they have started, to end after standard input has closed."""
+CLOSING_SECONDS = 3.0
+"""For ssh or srun, and for what they have started, to end after standard input has closed. If
+they are killed then, the supervisors end the rest."""
 
 
 class Program(NamedTuple):
@@ -478,21 +479,30 @@ class ClusterWorkers(WorkerGroup):
 
     def _combined(self, nodes: list[ExitInfo]) -> ExitInfo:
         """How the workers of all nodes exited, as one."""
-        free_bytes = [shutil.disk_usage(self.target).free, *(n.free_bytes for n in nodes)]
         logs = {"nodes": self.programs.log} if self.programs.log else {}
+        exited_first: list[int] = []
+        idle_seconds: dict[int, float] = {}
         for node in nodes:
             logs |= node.logs
-        lost = None
-        if self.lost:
-            lost = self.programs.failure(
-                self.lost, self.launcher.names(self.lost), running=True
-            )
+            exited_first += node.exited_first
+            idle_seconds |= node.idle_seconds
         return ExitInfo(
             status=next((node.status for node in nodes if node.status), nodes[0].status),
-            exited_first=[rank for node in nodes for rank in node.exited_first],
-            idle_seconds={r: s for node in nodes for r, s in node.idle_seconds.items()},
+            exited_first=exited_first,
+            idle_seconds=idle_seconds,
             killed_for_memory=any(node.killed_for_memory for node in nodes),
-            free_bytes=min(free_bytes),
+            free_bytes=shutil.disk_usage(self.target).free,
             logs=logs,
-            error=lost,
+            error=self._error({0: nodes[0], **self.ended}),
         )
+
+    def _error(self, nodes: dict[int, ExitInfo]) -> Failure | None:
+        """The failure of a node that is lost, or whose own disk is full."""
+        if self.lost:
+            names = self.launcher.names(self.lost)
+            return self.programs.failure(self.lost, names, running=True)
+        for node, ended in nodes.items():
+            if is_full(ended.free_bytes):
+                name = self.launcher.node_name(node)
+                return failure("disk_full", refused_by=name, scratch_bytes=ended.free_bytes)
+        return None

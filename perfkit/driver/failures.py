@@ -47,6 +47,11 @@ def unwritten(error: OSError) -> Failure:
     return failure(code, detail=str(error))
 
 
+def is_full(free_bytes: int) -> bool:
+    """Whether a disk with this free space has no room for another block."""
+    return free_bytes < os.sysconf("SC_PAGE_SIZE")
+
+
 def finished(events: Events) -> bool:
     """Whether a rank has completed its task."""
     return bool(events) and events[-1]["event"] == "end"
@@ -81,7 +86,7 @@ def _outside_the_ranks(exit_info: ExitInfo) -> Failure | None:
     """The failure of a node, a disk or the memory, if any."""
     if exit_info.error:
         return exit_info.error
-    if exit_info.free_bytes < os.sysconf("SC_PAGE_SIZE"):
+    if is_full(exit_info.free_bytes):
         return failure("disk_full", free_bytes=exit_info.free_bytes)
     # A line of a log may show a failed write, by a quota or limit, on a disk with free bytes.
     for line in (line for log in exit_info.logs.values() for line in log.splitlines()[::-1]):
