@@ -4,11 +4,10 @@ import getpass
 import itertools
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import psutil
 
+Process = subprocess.Popen[bytes]
 _numbers = itertools.count(1)
 
 
@@ -44,8 +44,8 @@ def namespaces_missing(*programs: str) -> str | None:
 
 
 def ssh_missing() -> str | None:
-    """Return why mpirun cannot use `ssh_between` here, None if it can."""
-    return _not_installed("sshd", "ssh", "ssh-keygen", "mpirun") or namespaces_missing()
+    """Return why `ssh_between` cannot work here, None if it can."""
+    return _not_installed("sshd", "ssh", "ssh-keygen") or namespaces_missing()
 
 
 def slurm_missing() -> str | None:
@@ -63,6 +63,14 @@ class Node:
     def command(self, words: list[str]) -> list[str]:
         """Return the command that runs `words` on this node."""
         return ["ip", "netns", "exec", self.name, *words]
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes on this node."""
+        found = []
+        for pid in _ip("netns", "pids", self.name).split():
+            with suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(int(pid)))
+        return found
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ def two_namespaces() -> Iterator[Namespaces]:
             node = Node(f"perfkit-{pid}-{next(_numbers)}", f"10.77.{pid % 256}.{i}")
             _ip("netns", "add", node.name)
             stack.callback(_ip, "netns", "del", node.name)
-            stack.callback(_kill, _processes_on, node)
+            stack.callback(_kill, node.processes)
             nodes.append(node)
         first, second = nodes
         peer = ["peer", "name", "wire", "netns", second.name]
@@ -110,42 +118,90 @@ def two_namespaces() -> Iterator[Namespaces]:
         yield Namespaces((first, second))
 
 
-@contextmanager
-def ssh_between(namespaces: Namespaces) -> Iterator[dict[str, str]]:
-    """Run an sshd on each node; yield the environment with which mpirun reaches both.
+@dataclass(frozen=True)
+class Ssh:
+    """An sshd on each of two nodes; with `.environment`, `ssh ADDRESS` runs a command there."""
 
-    Start mpirun on a node and name the nodes by address, because host names do not resolve:
-    `mpirun --allow-run-as-root --host 10.77.0.1:1,10.77.0.2:1 …`.
+    environment: dict[str, str]
+    servers: list[Process]
+    authorized_keys: Path
+
+    def stop_server(self, node: int) -> None:
+        """End a node's sshd, so that it refuses connections; open sessions go on."""
+        self.servers[node].kill()
+        self.servers[node].wait()
+
+    def revoke_keys(self) -> None:
+        """Make every sshd refuse the user's key."""
+        self.authorized_keys.write_text("")
+
+
+@contextmanager
+def ssh_between(
+    namespaces: Namespaces, prepare: str = "", remote: dict[str, str] | None = None
+) -> Iterator[Ssh]:
+    """Run an sshd on each node, so that plain `ssh ADDRESS` works from one to the other.
+
+    Host names do not resolve: name the nodes by address. The nodes share this machine's files,
+    but on the second node the shell command `prepare` may mount others, which only its sessions
+    see. `remote` are environment variables of these sessions.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="perfkit-ssh-")))
         for key in ("host", "client"):
-            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{key}"]
-            subprocess.run(words, check=True)
-        # StrictModes would reject keys below /tmp, which is world-writable.
-        (folder / "sshd_config").write_text(
-            f"Port 2222\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/client.pub\n"
-            "PidFile none\nPermitRootLogin prohibit-password\nUsePAM no\nStrictModes no\n"
-        )
-        (folder / "ssh_config").write_text(
-            f"Port 2222\nIdentityFile {folder}/client\nIdentitiesOnly yes\nBatchMode yes\n"
-            "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
-        )
+            generate = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{key}"]
+            subprocess.run(generate, check=True)
+        client = _ssh_client(folder)
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # for privilege separation
-        ssh = ["ssh", "-F", f"{folder}/ssh_config"]
-        for node in namespaces.nodes:
+        servers = []
+        for node, prepare_node, variables in zip(
+            namespaces.nodes, ("", prepare), ({}, remote or {}), strict=True
+        ):
+            config = _sshd_config(folder, node, variables)
             # sshd needs its full path, because it starts itself again for each connection.
-            sshd = [_path("sshd"), "-D", "-e", "-f", f"{folder}/sshd_config"]
-            _daemon(stack, node.command(sshd), folder / f"{node.name}.log")
+            command = [_path("sshd"), "-D", "-e", "-f", str(config)]
+            if prepare_node:
+                # `ip netns exec` runs its command in a mount namespace of its own.
+                command = ["sh", "-c", f'{prepare_node} && exec "$@"', "sh", *command]
+            log = folder / f"{node.name}.log"
+            servers.append(_daemon(stack, node.command(command), log))
         for here, there in (namespaces.nodes, reversed(namespaces.nodes)):
-            login = here.command([*ssh, there.address, "true"])
-            _until(folder, _succeeds, login)
-        # The nodes share host name, files and /tmp, which Open MPI tolerates: it finds the
-        # local node by comparing the addresses in --host with its own interfaces, and the
-        # remote daemon's session folder has a different name. A killed mpirun leaves its
-        # session folder behind, so it is put into our temporary folder.
-        agent, sessions = "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_tmpdir_base"
-        yield {agent: " ".join(ssh), sessions: str(folder)}
+            _until(folder, _succeeds, here.command([str(client), there.address, "true"]))
+        path = f"{client.parent}:{os.environ['PATH']}"
+        yield Ssh({"PATH": path}, servers, folder / "client.pub")
+
+
+def _ssh_client(folder: Path) -> Path:
+    """Write a program `ssh` that adds a configuration; a HOME's would be the user's own."""
+    config = folder / "ssh_config"
+    config.write_text(
+        f"Port 2222\nIdentityFile {folder}/client\nIdentitiesOnly yes\nBatchMode yes\n"
+        "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
+    )
+    client = folder / "bin" / "ssh"
+    client.parent.mkdir()
+    client.write_text(f'#!/bin/sh\nexec {_path("ssh")} -F {config} "$@"\n')
+    client.chmod(0o755)
+    return client
+
+
+def _sshd_config(folder: Path, node: Node, variables: dict[str, str]) -> Path:
+    # StrictModes would reject keys below /tmp, which is world-writable.
+    lines = [
+        "Port 2222",
+        f"HostKey {folder}/host",
+        f"AuthorizedKeysFile {folder}/client.pub",
+        "PidFile none",
+        "PermitRootLogin prohibit-password",
+        "UsePAM no",
+        "StrictModes no",
+    ]
+    if variables:  # the first SetEnv counts
+        settings = [f'"{name}={value}"' for name, value in variables.items()]
+        lines.append(f"SetEnv {' '.join(settings)}")
+    config = folder / f"{node.name}.sshd_config"
+    config.write_text("\n".join([*lines, ""]))
+    return config
 
 
 @dataclass(frozen=True)
@@ -154,6 +210,10 @@ class Slurm:
 
     environment: dict[str, str]
     nodes: list[str]
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.environment["SLURM_CONF"]).parent
 
     def output(self, *words: str) -> str:
         return _output(words, os.environ | self.environment)
@@ -165,14 +225,34 @@ class Slurm:
 
     def wait_idle(self) -> None:
         """Wait for the last job to end, about 3 s after its last process if it was killed."""
-        _until(Path(self.environment["SLURM_CONF"]).parent, self.idle)
+        _until(self.folder, self.idle)
+
+    def job_processes(self, node: str | None = None) -> list[psutil.Process]:
+        """Return the processes of all jobs and their steps; on one node, if it is given."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                variables = process.environ()
+                if (
+                    variables.get("SLURM_CONF") == self.environment["SLURM_CONF"]
+                    and "SLURM_JOB_ID" in variables
+                    and node in (None, variables.get("SLURMD_NODENAME"))
+                ):
+                    found.append(process)
+        return found
+
+    def kill_node(self, name: str) -> None:
+        """Kill a node's slurmd and all that runs there, as if its power were cut."""
+        _kill(_processes_of, self, name)
 
 
 @contextmanager
-def slurm_cluster(nodes: int = 4) -> Iterator[Slurm]:
+def slurm_cluster(nodes: int = 4, gpus: int = 0) -> Iterator[Slurm]:
     """Yield a Slurm with several nodes of two CPUs each; srun needs its `.environment`.
 
-    Works without root: the daemons then run only this user's jobs.
+    Each node has `gpus` GPUs in name only, which a job or step gets by `--gres gpu:N`: its
+    processes see their numbers in CUDA_VISIBLE_DEVICES. Works without root: the daemons then
+    run only this user's jobs.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="perfkit-slurm-")))
@@ -186,7 +266,8 @@ def slurm_cluster(nodes: int = 4) -> Iterator[Slurm]:
         _until(folder, munge.exists)
 
         config = folder / "slurm.conf"
-        config.write_text(_slurm_conf(folder, nodes))
+        config.write_text(_slurm_conf(folder, nodes, gpus))
+        (folder / "gres.conf").write_text(_gres_conf(folder, nodes, gpus))
         slurm = Slurm({"SLURM_CONF": str(config)}, [f"node{i + 1}" for i in range(nodes)])
         _daemon(stack, [_path("slurmctld"), "-D"], folder / "ctld.log", slurm.environment)
         for name in slurm.nodes:
@@ -197,20 +278,30 @@ def slurm_cluster(nodes: int = 4) -> Iterator[Slurm]:
         yield slurm
 
 
-def _slurm_conf(folder: Path, nodes: int) -> str:
+def _gres_conf(folder: Path, nodes: int, gpus: int) -> str:
+    files = [folder / f"gpu{number}" for number in range(gpus)]
+    for file in files:
+        file.symlink_to("/dev/null")  # Slurm accepts only devices
+    return "".join(f"NodeName=node[1-{nodes}] Name=gpu File={file}\n" for file in files)
+
+
+def _slurm_conf(folder: Path, nodes: int, gpus: int) -> str:
     host, user = socket.gethostname(), getpass.getuser()
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(1 + nodes)]
         for free in sockets:
             free.bind(("", 0))
         control, *ports = [str(free.getsockname()[1]) for free in sockets]
+    gres = f" Gres=gpu:{gpus}" if gpus else ""
     # This host is every node, each with its own slurmd and port. Cgroups and accounting would
     # need further daemons. config_overrides sets two CPUs per node on any machine.
     return f"""\
 ClusterName=perfkit
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={control}
-NodeName=node[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{",".join(ports)}] CPUs=2
+GresTypes=gpu
+NodeName=node[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{",".join(ports)}] \
+CPUs=2{gres}
 PartitionName=all Nodes=ALL Default=YES
 SlurmdParameters=config_overrides
 SlurmUser={user}
@@ -259,7 +350,7 @@ def _ip(*words: str) -> str:
 
 def _daemon(
     stack: ExitStack, words: list[str], log: Path, environment: dict[str, str] | None = None
-) -> None:
+) -> Process:
     """Start a daemon in the foreground that ends with the stack."""
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -272,6 +363,7 @@ def _daemon(
         )
     stack.callback(process.wait)
     stack.callback(process.kill)
+    return process
 
 
 def _until(folder: Path, ready: Callable[..., bool], *arguments: Any) -> None:
@@ -289,31 +381,37 @@ def _until(folder: Path, ready: Callable[..., bool], *arguments: Any) -> None:
     raise TimeoutError("\n".join(["not ready after 30 s", *logs]))
 
 
-def _processes_on(node: Node) -> list[int]:
-    return [int(pid) for pid in _ip("netns", "pids", node.name).split()]
-
-
-def _processes_of(slurm: Slurm) -> set[int]:
-    """Return the cluster's daemons, clients and tasks, and their descendants."""
-    config, found = slurm.environment["SLURM_CONF"], set()
+def _processes_of(slurm: Slurm, node: str | None = None) -> set[psutil.Process]:
+    """Return the cluster's daemons, clients and tasks, and their descendants; of one node, if
+    it is given."""
+    found = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            ours = process.environ().get("SLURM_CONF") == config
-            if process.name() == "slurmstepd":
-                # A step daemon has no parent and overwrites its environment, but listens on a
-                # socket in the cluster's folder.
-                sockets = process.net_connections("unix")
-                ours |= any(str(Path(config).parent) in str(unix.laddr) for unix in sockets)
-            if ours and process.pid != os.getpid():
-                found |= {process.pid, *(child.pid for child in process.children(True))}
+            if _belongs_to(process, slurm, node) and process.pid != os.getpid():
+                found |= {process, *process.children(recursive=True)}
     return found
 
 
-def _kill(find: Callable[..., Iterable[int]], *arguments: Any) -> None:
+def _belongs_to(process: psutil.Process, slurm: Slurm, node: str | None) -> bool:
+    if process.name() == "slurmstepd":
+        # A step daemon has no parent and overwrites its environment, but listens on a socket
+        # in its node's folder.
+        folder = slurm.folder / node if node else slurm.folder
+        sockets = process.net_connections("unix")
+        return any(f"{folder}/" in str(listening.laddr) for listening in sockets)
+    variables = process.environ()
+    if variables.get("SLURM_CONF") != slurm.environment["SLURM_CONF"]:
+        return False
+    if node and process.name() == "slurmd":
+        return process.cmdline()[-1] == node
+    return not node or variables.get("SLURMD_NODENAME") == node
+
+
+def _kill(find: Callable[..., Collection[psutil.Process]], *arguments: Any) -> None:
     """Kill until nothing is found, because a process may have started another meanwhile."""
     deadline = time.monotonic() + 5
     while (found := find(*arguments)) and time.monotonic() < deadline:
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         time.sleep(0.05)
