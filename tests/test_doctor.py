@@ -1,13 +1,14 @@
 """Checks of `perfkit doctor` before a measurement."""
 
-import os
 import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+from clusters import ssh_missing
 from conftest import as_options, cli
+from several_nodes import nodes_over_ssh
 
 import perfkit
 from perfkit.driver import doctor
@@ -64,61 +65,56 @@ def test_too_little_shared_memory_is_reported(small, monkeypatch):
     assert "shared memory" not in checks(**request | {"framework": "tensorflow"})
 
 
-def examined(pair, parameters, count, before=()):
-    """Run doctor on the first `count` nodes and return their outputs and exit statuses."""
-    hosts = ",".join(node.address for node in pair.nodes)
-    options = as_options(parameters | {"nodes": 2, "launcher": "manual", "hosts": hosts})
-    drivers = [
-        subprocess.Popen(
-            node.command([*before, *CLI, "doctor", *options]),
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PERFKIT_SECRET": "the secret"},
-        )
-        for node in pair.nodes[:count]
-    ]
-    return [(driver.communicate(timeout=60)[0], driver.returncode) for driver in drivers]
+@pytest.fixture
+def over_ssh(processes, tmp_path):
+    if reason := ssh_missing():
+        pytest.skip(reason)
+    with nodes_over_ssh(tmp_path) as nodes:
+        yield nodes
 
 
-def test_two_equal_connected_nodes_pass(pair, small):
-    (first, status), (second, other_status) = examined(pair, small(input="dali"), 2)
-    assert (status, other_status) == (0, 0), first
-    assert f"ok    node 1 ({pair.nodes[1].address}): connected by interface wire" in first
-    assert "ok    network: all nodes reach each other; ports are free" in first
-    assert f"this is node 1; {pair.nodes[0].address} prints the findings" in second
+def examined(nodes, **parameters):
+    """Run doctor on the first node; return its exit status and its output on one line."""
+    options = as_options(nodes.request(**parameters))
+    driver = nodes.start_program([*CLI, "doctor", *options])
+    output = " ".join(driver.wait(60).split())
+    return driver.status(), output
 
 
-def test_a_missing_node_is_named(pair, small):
-    ((output, status),) = examined(pair, small(input="synthetic", timeout=2), 1)
+def test_two_equal_connected_nodes_pass(over_ssh, samples):
+    status, output = examined(over_ssh, input="dali", data_dir=str(samples))
+    assert status == 0, output
+    assert f"ok {over_ssh.names[1]}: connected by interface wire" in output
+    assert "ok network: all nodes reach each other; ports are free" in output
+    over_ssh.assert_nothing_left()
+
+
+def test_a_missing_node_is_named(over_ssh):
+    over_ssh.ssh.stop_server(1)
+    status, output = examined(over_ssh)
     assert status == 1
-    assert f"FAIL  node timeout: node 1 ({pair.nodes[1].address}) did not connect" in output
+    assert f"FAIL node lost: {over_ssh.names[1]}" in output
+    assert "Connection refused" in output
 
 
-def test_a_taken_worker_port_is_named(pair, small):
-    address = pair.nodes[0].address
-    listen = f"import socket, sys; taken = socket.create_server(({address!r}, 29951))"
-    words = [sys.executable, "-c", f"{listen}; print(flush=True); sys.stdin.read()"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(pair.nodes[0].command(words), **pipes) as holder:
-        holder.stdout.readline()
-        (output, status), _other = examined(pair, small(input="synthetic", port=29950), 2)
-        holder.stdin.close()
+def test_a_taken_worker_port_is_named(over_ssh):
+    with over_ssh.listening(29950) as address:
+        status, output = examined(over_ssh, port=29950)
     assert status == 1
-    assert f"FAIL  port taken: port 29951 of {address} on node 0" in output.replace("\n", " ")
+    assert f"FAIL port taken: port 29950 of {address}" in output
 
 
-def test_unreachable_nodes_are_named(pair, small):
-    """Node 1 accepts no connections, as behind a firewall."""
+def test_unreachable_nodes_are_named(over_ssh):
+    """Node 1 accepts no connections but those of ssh, as behind a firewall."""
     if not shutil.which("nft"):
         pytest.skip("nft is not installed")
-    first, second = pair.nodes
+    first, second = over_ssh.namespaces.nodes
     wall = (
         "add table inet wall; add chain inet wall in { type filter hook input priority 0; };"
-        "add rule inet wall in tcp flags & (syn | ack) == syn drop"
+        "add rule inet wall in tcp dport != 2222 tcp flags & (syn | ack) == syn drop"
     )
     subprocess.run(second.command(["nft", wall]), check=True)
-    (output, status), _other = examined(pair, small(input="synthetic"), 2)
-    subprocess.run(second.command(["nft", "delete table inet wall"]), check=True)
+    status, output = examined(over_ssh)
     assert status == 1
-    who = f"FAIL  network: node 0 ({first.address}) can't reach node 1 ({second.address})"
-    assert who in output.replace("\n", " ")
+    who = f"node 0 ({first.address}) can't reach node 1 ({second.address})"
+    assert f"FAIL network: {who}" in output
