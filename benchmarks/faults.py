@@ -1,115 +1,218 @@
-"""How soon a fault ends a two-node run, and what it leaves behind: one line per fault.
+"""How soon a fault ends a run on two nodes, and what it leaves behind: one line per fault.
 
-`python benchmarks/faults.py`, as root: two network namespaces, manually started nodes, each
-fault planted in rank 1. "noticed" is the time from the fault to the driver's exit.
+`python benchmarks/faults.py [ssh|srun]`, as root; both without an argument. `ssh`: two network
+namespaces with an sshd on each; `srun`: two of the four nodes of a Slurm job, all on this
+machine. One worker per node trains ResNet-50 on small images. A line gives the seconds from the
+fault to the driver's end (for a killed driver, until no node has one of its processes), the
+processes and scratch folders left, and what the driver printed last.
 """
 
-import contextlib
-import json
-import os
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-import psutil
-from measuring import DRIVER, planted
+from typing import Any, NamedTuple
 
 from perfkit.config import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
-from clusters import Namespaces, two_namespaces
+from clusters import wait_for
+from several_nodes import (
+    NODE_PROGRAM,
+    SUPERVISOR,
+    Driver,
+    Nodes,
+    NodesInSlurm,
+    NodesOverSsh,
+    nodes_in_slurm,
+    nodes_over_ssh,
+)
 
 TIMEOUT = 30
+PORT = 29801
 PLANTED = """
 import sys
 if "perfkit.worker.rank" in sys.orig_argv:
     import os, signal, time
+    from pathlib import Path
     import perfkit.inputs.synthetic as synthetic
     real = synthetic.batches
 
     def batches(config, rank):
         for number, batch in enumerate(real(config, rank)):
             if rank == 1 and number == 5:
-                open(os.environ["FAULT_AT"], "w").write(str(time.time()))
-                {fault}
+                Path({happened!r}).touch()
+                {code}
             yield batch
 
     synthetic.batches = batches
 """
-IN_RANK = {
-    "rank raises": "raise KeyError('planted')",
-    "rank killed": "os.kill(os.getpid(), signal.SIGKILL)",
-    "rank hangs (time-out 30 s)": "time.sleep(1000)",
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault and how it is caused: by code in rank 1 before its sixth batch, from outside at
+    that moment, or from outside before the driver starts."""
+
+    name: str
+    in_rank: str = "pass"
+    during: Callable[[Any, Driver], object] | None = None
+    before: Callable[[Any], object] | None = None
+    prepare: str = ""
+    """With ssh: a shell command that mounts other files on the second node."""
+    port_taken: bool = False
+    """With ssh: whether another program listens on the workers' port."""
+    ends_driver: bool = False
+    """Whether the driver is killed, and so prints nothing."""
+
+    @property
+    def at_start(self) -> bool:
+        """Whether the driver starts with the fault."""
+        return bool(self.before or self.prepare or self.port_taken)
+
+
+class Outcome(NamedTuple):
+    """What a fault led to."""
+
+    seconds: float
+    left: list[str]
+    printed: str
+
+
+def kill_on_second_node(module: str, nodes: Nodes, _driver: Driver) -> None:
+    for process in nodes.running(module, 1):
+        process.kill()
+
+
+def kill_launcher(nodes: Nodes, _driver: Driver) -> None:
+    for process in nodes.processes(0):
+        if process.name() in ("ssh", "srun"):
+            process.kill()
+
+
+def cut_link(nodes: NodesOverSsh, _driver: Driver) -> None:
+    nodes.namespaces.cut()
+
+
+def silence(node: int, nodes: NodesOverSsh, _driver: Driver) -> None:
+    nodes.namespaces.lose(node, 100)
+
+
+def switch_off(nodes: NodesInSlurm, _driver: Driver) -> None:
+    nodes.cluster.kill_node("node2")
+
+
+def stop_server(nodes: NodesOverSsh) -> None:
+    nodes.ssh.stop_server(1)
+
+
+IN_RANK = [
+    Fault("a rank raises", in_rank="raise KeyError('planted')"),
+    Fault("a rank is killed", in_rank="os.kill(os.getpid(), signal.SIGKILL)"),
+    Fault(f"a rank hangs, time-out {TIMEOUT} s", in_rank="time.sleep(1000)"),
+]
+OF_THE_DRIVER = [
+    Fault(
+        "the driver is killed",
+        during=lambda _nodes, driver: driver.process.kill(),
+        ends_driver=True,
+    ),
+    Fault(
+        "the driver is interrupted",
+        during=lambda _nodes, driver: driver.process.send_signal(signal.SIGINT),
+    ),
+]
+OF_A_NODE = [
+    Fault("the node program is killed", during=partial(kill_on_second_node, NODE_PROGRAM)),
+    Fault("its supervisor is killed", during=partial(kill_on_second_node, SUPERVISOR)),
+]
+FAULTS = {
+    "ssh": [
+        *IN_RANK,
+        Fault("the second node refuses ssh", before=stop_server),
+        Fault(
+            f"the second node does not answer, time-out {TIMEOUT} s",
+            before=lambda nodes: nodes.namespaces.lose(1, 100),
+        ),
+        Fault("its folder of results is another", prepare="mount -t tmpfs tmpfs {outputs}"),
+        Fault("the workers' port is taken", port_taken=True),
+        *OF_A_NODE,
+        Fault("ssh is killed", during=kill_launcher),
+        Fault("the link goes down", during=cut_link),
+        Fault("the link loses all that the first node sends", during=partial(silence, 0)),
+        Fault("the link loses all that the second node sends", during=partial(silence, 1)),
+        Fault(
+            "the second node's disk is full",
+            prepare="mount -t tmpfs -o size=48k tmpfs {scratch}",
+        ),
+        *OF_THE_DRIVER,
+    ],
+    "srun": [
+        *IN_RANK,
+        *OF_A_NODE,
+        Fault("srun is killed", during=kill_launcher),
+        Fault("the second node is switched off", during=switch_off),
+        *OF_THE_DRIVER,
+    ],
 }
-FROM_OUTSIDE = ["node 2 never starts (time-out 30 s)", "link goes down", "port taken"]
-FROM_OUTSIDE += ["driver killed"]
 
 
-def main() -> None:
-    for name in [*IN_RANK, *FROM_OUTSIDE]:
-        with two_namespaces() as namespaces, tempfile.TemporaryDirectory() as folder:
-            seconds, message, left = run(name, namespaces, Path(folder))
-            print(f"{name:36} noticed after {seconds:5.1f} s, {left} processes left; {message}")
+def main(launchers: list[str]) -> None:
+    for launcher in launchers:
+        print(f"{launcher}:", flush=True)
+        for fault in FAULTS[launcher]:
+            with tempfile.TemporaryDirectory(prefix="perfkit-faults-") as folder:
+                outcome = run(launcher, fault, Path(folder))
+            print(f"{fault.name}: {outcome.seconds:.1f} s; {len(outcome.left)} left; ", end="")
+            print(outcome.printed, *outcome.left, sep="\n    ", flush=True)
 
 
-def run(name: str, namespaces: Namespaces, folder: Path) -> tuple[float, str, int]:
-    """Return seconds from the fault to the driver's exit, its last line and processes left."""
-    fault = PLANTED.format(fault=IN_RANK.get(name, "pass"))
-    happened = folder / "happened"
-    environment = os.environ | planted(folder, fault) | {"FAULT_AT": str(happened)}
-    command = [sys.executable, "-c", DRIVER, json.dumps(request(namespaces, folder))]
-    drivers = []
-    if name == "port taken":
-        listen = "import socket, time; s = socket.create_server(('', 29400)); time.sleep(1000)"
-        words = [sys.executable, "-c", listen]
-        drivers.append(subprocess.Popen(namespaces.nodes[0].command(words)))
-        time.sleep(1)
-    began = time.time()
-    alone = name.startswith("node 2") or name == "port taken"
-    for node in namespaces.nodes[: 1 if alone else 2]:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
-        streams["stderr"] = subprocess.STDOUT
-        drivers.append(subprocess.Popen(node.command(command), env=environment, **streams))
-    driver = drivers[-1] if alone else drivers[0]
-    if not alone:
-        while not happened.exists():
-            time.sleep(0.05)
-        began = time.time()
-    if name == "link goes down":
-        namespaces.cut()
-    if name == "driver killed":
-        driver.kill()
-        while processes(namespaces):
-            time.sleep(0.05)
-    output = driver.communicate()[0].strip().splitlines()[-1:]
-    seconds = time.time() - began
-    if name == "port taken":
-        drivers[0].kill()
-    deadline = time.time() + 20
-    while (left := len(processes(namespaces))) and time.time() < deadline:
-        time.sleep(0.1)
-    return seconds, (output or ["(killed)"])[0][:150], left
+def run(launcher: str, fault: Fault, folder: Path) -> Outcome:
+    """Measure on two nodes with a fault."""
+    with connected(launcher, fault, folder) as nodes:
+        seconds, printed = until_end(nodes, fault)
+        with suppress(AssertionError):
+            nodes.assert_nothing_left()
+        return Outcome(seconds, nodes.left(), printed)
 
 
-def request(namespaces: Namespaces, folder: Path) -> dict[str, object]:
-    small = {"device": "cpu", "batch_size": 2, "image_size": 32, "input": "synthetic"}
-    steps = {"warmup_steps": 1, "measured_steps": 2000, "repeats": 1, "timeout": TIMEOUT}
-    hosts = ",".join(node.address for node in namespaces.nodes)
-    place = {"nodes": 2, "launcher": "manual", "hosts": hosts, "outputs_dir": str(folder)}
-    return small | steps | place
+def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
+    """Start a driver, cause the fault, and wait for the end; return the seconds between these
+    and what the driver has printed last."""
+    happened = nodes.folder / "happened"
+    nodes.plant(PLANTED.format(happened=str(happened), code=fault.in_rank))
+    if fault.before:
+        fault.before(nodes)
+    request = nodes.request(measured_steps=2000, timeout=TIMEOUT)
+    with ExitStack() as stack:
+        if fault.port_taken:
+            stack.enter_context(nodes.listening(PORT))
+            request["port"] = PORT
+        began = time.monotonic()
+        driver = nodes.start(request)
+        if not fault.at_start:
+            wait_for(happened.exists)
+            began = time.monotonic()
+        if fault.during:
+            fault.during(nodes, driver)
+        if fault.ends_driver:
+            wait_for(lambda: not nodes.processes())
+            return time.monotonic() - began, ""
+        printed = driver.wait().strip().splitlines()
+        return time.monotonic() - began, printed[-1]
 
 
-def processes(namespaces: Namespaces) -> list[int]:
-    found = []
-    for node in namespaces.nodes:
-        listed = subprocess.check_output(["ip", "netns", "pids", node.name], text=True)
-        for pid in map(int, listed.split()):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found += [pid] * (psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return found
+def connected(launcher: str, fault: Fault, folder: Path) -> AbstractContextManager[Nodes]:
+    if launcher == "srun":
+        return nodes_in_slurm(folder)
+    places = {"outputs": folder / "outputs", "scratch": folder / "scratch1"}
+    return nodes_over_ssh(folder, fault.prepare.format(**places))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or [*FAULTS])
