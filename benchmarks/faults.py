@@ -33,7 +33,7 @@ from several_nodes import (
     nodes_over_ssh,
 )
 
-TIMEOUT = 30
+TIMEOUT = 60
 PORT = 29801
 PLANTED = """
 import sys

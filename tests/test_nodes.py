@@ -2,10 +2,13 @@
 
 import shutil
 import signal
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from clusters import namespaces_missing, slurm_missing, ssh_missing, wait_for
+from conftest import as_options
 from made import forget_repeats
 from several_nodes import (
     NODE_PROGRAM,
@@ -21,6 +24,9 @@ from perfkit.results.frames import load_steps
 from perfkit.text.messages import sentence
 
 pytestmark = pytest.mark.usefixtures("processes")
+PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
+FAKE_NVML = Path(__file__).parent / "accelerator" / "as_gpu" / "pynvml.py"
+"""Two GPUs, of which CUDA_VISIBLE_DEVICES may hide one."""
 
 
 def skip_if(reason):
@@ -381,3 +387,33 @@ def test_a_full_folder_of_results_is_reported(disk, over_ssh):
     output = over_ssh.start(request).wait()
     assert "disk_full" in output
     over_ssh.assert_nothing_left()
+
+
+# Slurm's GPUs
+
+AS_GPU = f"""
+import os, sys
+from pathlib import Path
+
+if sys.orig_argv[1:3] == ["-m", "{NODE_PROGRAM}"]:
+    Path(__file__).with_name("visible").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+if "perfkit" in " ".join(sys.orig_argv):
+    from perfkit.system import software
+
+    read = software.constants
+    cuda = dict.fromkeys(("cuda_version", "cudnn_version", "nccl_version"), "fake")
+    software.constants = lambda name, file: read(name, file) | cuda
+"""
+"""Plants a note of a node program's GPUs, and a Paddle that looks like a GPU build."""
+
+
+def test_a_node_has_the_gpus_that_the_step_asks_for(tmp_path):
+    skip_if(slurm_missing())
+    with nodes_in_slurm(tmp_path, 2, gpus=2, options=("--gres", "gpu:2")) as nodes:
+        nodes.plant(AS_GPU)
+        shutil.copy(FAKE_NVML, tmp_path / "planted")
+        options = as_options(nodes.request(device="gpu", gpus=1))
+        driver = nodes.start_program([*PERFKIT, "doctor", *options])
+        output = driver.wait()
+    assert driver.status() == 0, output
+    assert (tmp_path / "planted" / "visible").read_text() == "0"
