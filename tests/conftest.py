@@ -45,6 +45,7 @@ SMALL = {
 """A measurement of a few seconds, mostly Paddle's import."""
 MODULES = {"perfkit.driver.supervisor", "paddle.distributed.launch", "perfkit.worker.rank"}
 MODULES |= {str(Path(__file__).with_name("fake_trainer.py"))}
+RUN_HERE = 'for command; do :; done\nexec sh -c "$command"\n'
 IN_WORKER = "import sys\nif 'perfkit.worker.rank' in sys.orig_argv:\n"
 """Prefix of code for `plant` that runs only in workers."""
 
@@ -94,6 +95,22 @@ def plant(
         monkeypatch.setenv("PYTHONPATH", f"{folder}:{ROOT}")
 
     return planted
+
+
+@pytest.fixture
+def ssh_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces ssh by a shell script with these lines, by default one that runs ssh's last
+    argument, the command, on this machine."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+    def replaced(lines: str = RUN_HERE) -> None:
+        script = folder / "ssh"
+        script.write_text(f"#!/bin/sh\n{lines}")
+        script.chmod(0o755)
+
+    return replaced
 
 
 @pytest.fixture

@@ -225,12 +225,12 @@ def taken_port():
         ("loss_not_finite", DIVERGES, {}),
         ("out_of_memory", NO_MORE_MEMORY, {}),
         ("timeout", planted(1000), {"timeout": 3}),
-        ("port_taken", "", {"nodes": 2, "launcher": "manual"}),
+        ("port_taken", "", {"nodes": 2, "launcher": "ssh"}),
     ],
 )
 @pytest.mark.slow
 def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
-    earlier, request_of, plant, taken_port, tmp_path, code, fault, changes
+    earlier, request_of, plant, taken_port, ssh_here, tmp_path, code, fault, changes
 ):
     outputs = tmp_path / "outputs"
     shutil.copytree(earlier[0].parent, outputs)
@@ -242,6 +242,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
 
     before = kept()
     if code == "port_taken":
+        ssh_here()
         changes = changes | {"hosts": "127.0.0.1,127.0.0.2", "port": taken_port}
     plant(fault)
     done = perfkit_run(request_of(outputs, **changes))

@@ -13,6 +13,7 @@ import fake_trainer
 import psutil
 import pytest
 from clusters import wait_for
+from conftest import RUN_HERE
 
 import perfkit
 from perfkit.config import ROOT, Protocol
@@ -42,23 +43,18 @@ UNWRITTEN = """
         raise OSError({number}, os.strerror({number}))
 
     files.move_raw_files = fail"""
-HERE = 'for command; do :; done\nexec sh -c "$command"\n'
-"""Lines of a shell script that run its last argument, ssh's command, on this machine."""
 NAME = "node 1 (localhost)"
 
 
 @pytest.fixture
-def ssh(tmp_path, monkeypatch):
-    """Replaces ssh by a script of these lines, and framework and launcher by a fake trainer;
-    `fault` runs in each node program."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+def ssh(ssh_here, tmp_path, monkeypatch):
+    """Replaces ssh by `ssh_here`, and framework and launcher by a fake trainer; `fault` runs in
+    each node program."""
 
-    def replaced(lines=HERE, seconds=1.0, fault="pass"):
-        script = folder / "ssh"
-        script.write_text(f"#!/bin/sh\n{lines}")
-        script.chmod(0o755)
+    def replaced(lines=RUN_HERE, seconds=1.0, fault="pass"):
+        ssh_here(lines)
+        folder = tmp_path / "planted"
+        folder.mkdir()
         node = NODE.format(tests=str(Path(__file__).parent), seconds=seconds, fault=fault)
         (folder / "sitecustomize.py").write_text(node)
         monkeypatch.setenv("PYTHONPATH", f"{folder}:{ROOT}")
@@ -193,7 +189,7 @@ def test_raw_files_lie_on_their_node_until_its_workers_have_ended(ssh, two_nodes
 @pytest.mark.usefixtures("processes")
 def test_a_node_that_does_not_see_the_folder_is_named(ssh, failure_of, tmp_path):
     elsewhere = f'command=$(echo "$command" | sed "s#{tmp_path}/outputs#/elsewhere#")\n'
-    ssh(HERE.replace("exec", f"{elsewhere}exec"))
+    ssh(RUN_HERE.replace("exec", f"{elsewhere}exec"))
     code, text, _measurement = failure_of()
     assert code == "not_shared"
     assert text.startswith(f"{NAME} did not find {tmp_path}/outputs")
