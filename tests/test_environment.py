@@ -92,7 +92,7 @@ def test_comments_docstrings_and_pages_do_not_change_the_identity(package):
     loop.write_text(f"# A comment.\n{loop.read_text()}")
     change(loop, '"""', '"""In other words: ')
     change(package / "inputs" / "__init__.py", '"""', '"""In other words: ')
-    change(package / "report" / "measurement.py", "MOST_RANKS = 8", "MOST_RANKS = 9")
+    change(package / "report" / "step_charts.py", "MOST_RANKS = 8", "MOST_RANKS = 9")
     change(
         package / "driver" / "repeat.py", "WARMUP_TEST_SHARE = 0.05", "WARMUP_TEST_SHARE = 0.06"
     )
