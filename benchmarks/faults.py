@@ -196,7 +196,7 @@ def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
         began = time.monotonic()
         driver = nodes.start(request)
         if not fault.at_start:
-            wait_for(happened.exists)
+            wait_for(lambda: happened.exists() or driver.status() is not None)
             began = time.monotonic()
         if fault.during:
             fault.during(nodes, driver)

@@ -209,6 +209,7 @@ def test_data_that_differs_between_nodes_is_reported_before_training(samples, tm
     assert result.repeats == []
 
 
+@pytest.mark.slow
 def test_code_that_differs_between_nodes_is_reported_before_training(tmp_path):
     skip_if(ssh_missing())
     module = ROOT / "perfkit" / "worker" / "rank.py"
@@ -314,13 +315,13 @@ def test_a_slurm_node_without_power_ends_the_run(in_slurm):
 
 @pytest.mark.slow
 def test_a_cut_link_ends_the_run_and_the_other_node_at_its_time_limit(over_ssh):
-    driver = begin_second_repeat(over_ssh, timeout=20)
+    driver = begin_second_repeat(over_ssh, timeout=60)
     # As if it waited for the folder of results, which in practice is behind the same link.
     for process in over_ssh.running(NODE_PROGRAM, 1):
         process.suspend()
     over_ssh.namespaces.cut()
     assert_second_node_lost(driver, over_ssh)
-    over_ssh.assert_nothing_left(1, seconds=90)
+    over_ssh.assert_nothing_left(1, seconds=150)
 
 
 @pytest.mark.slow
@@ -407,6 +408,7 @@ if "perfkit" in " ".join(sys.orig_argv):
 """Plants a note of a node program's GPUs, and a Paddle that looks like a GPU build."""
 
 
+@pytest.mark.slow
 def test_a_node_has_the_gpus_that_the_step_asks_for(tmp_path):
     skip_if(slurm_missing())
     with nodes_in_slurm(tmp_path, 2, gpus=2, options=("--gres", "gpu:2")) as nodes:
