@@ -4,12 +4,8 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from perfkit.config import Protocol
 from perfkit.frameworks import FRAMEWORKS
-from perfkit.logs.log import WINDOW
 from perfkit.models import MODELS, units_per_sample
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import (
@@ -311,18 +307,6 @@ def with_raw_files(folder, result, events, telemetry=()):
         seconds = {"wall_seconds": longest + 9.5}
         repeats.append(_derived(folder, result, k, ranks, telemetry, **seconds))
     return _write(folder, result, repeats)
-
-
-def window_rows(ends, after=0, *, single=False, **columns):
-    """Return a log's windows for prints at the steps `ends` of an epoch.
-
-    A window covers all steps since the previous print or, if `single`, only its last step.
-    """
-    first = ends if single else np.concatenate([[after], ends])[:-1] + 1
-    known = {"rank": -1, "epoch": 0, "run": 0, "line": np.arange(1, len(ends) + 1)}
-    known |= {"first": first, "last": ends} | columns
-    rows = pd.DataFrame({name: known.get(name, np.nan) for name in WINDOW}, range(len(ends)))
-    return rows.astype(WINDOW)
 
 
 def write_many(outputs, count, seed=0, raw=True):

@@ -15,7 +15,6 @@ from conftest import cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, SUITES, paddleclas
-from made import window_rows
 
 import perfkit
 from perfkit import report
@@ -27,7 +26,7 @@ from perfkit.logs.claims import cells_for, check_claim, claims_of_tables, differ
 from perfkit.logs.config_facts import Sourced, by_line
 from perfkit.logs.findings import together
 from perfkit.logs.formats import Semantics
-from perfkit.logs.log import Log, ReportedFigure
+from perfkit.logs.log import WINDOW, Log, ReportedFigure
 from perfkit.logs.recompute import Figures, half_of, half_unit
 from perfkit.messages import Message
 from perfkit.reference import cells_of
@@ -50,7 +49,11 @@ BERT = {"model": "bert", "framework": "torch", "nodes": 4, "ranks": 32, "batch_s
 
 def windows(count=12, each=10, after=0, **columns):
     """Return `count` consecutive prints of `each` steps in one epoch."""
-    rows = window_rows(after + each * np.arange(1, count + 1), after, **columns)
+    last = after + each * np.arange(1, count + 1)
+    known = {"rank": -1, "epoch": 0, "run": 0, "line": np.arange(1, count + 1)}
+    known |= {"first": last - each + 1, "last": last} | columns
+    rows = pd.DataFrame({name: known.get(name, np.nan) for name in WINDOW}, range(count))
+    rows = rows.astype(WINDOW)
     rows["printed_seconds"] = rows["seconds"] / (rows["last"] - rows["first"] + 1)
     rows["own_rate"] = rows["rate"]
     return rows
