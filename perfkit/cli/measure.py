@@ -31,8 +31,9 @@ def run(model: str, values: options.Values) -> None:
     # Papermill keeps the injected cell of an executed copy only if it is given no value.
     values = source.injected | values
     # Imported only now, so that invalid requests fail fast.
+    from perfkit.analysis.warnings import check
     from perfkit.driver.measure import is_complete, measurement_folder
-    from perfkit.report.measurement import number_words, warning_words, write_measurement
+    from perfkit.report.words import number_words, warning_words
     from perfkit.request.checks import read_environment
     from perfkit.results.store import Measurement, Store, make_folder
     from perfkit.text.terminal import wrapped
@@ -52,6 +53,9 @@ def run(model: str, values: options.Values) -> None:
     if name != RequestError.__name__ and store.result_file.exists():
         # Write the page with the user's cells, or after the kernel died before writing it.
         if name or source.own:
+            # It imports the libraries for charts, which take a second.
+            from perfkit.report.measurement import write_measurement
+
             own = executed if source.own else None
             write_measurement(Measurement.read(folder), executed=own)
         message += f"\nPage with the finished repeats: {store.page_file}"
@@ -60,7 +64,7 @@ def run(model: str, values: options.Values) -> None:
         options.fail(f"{source.path}: the notebook left no complete result in {folder}", 1)
     measurement = Measurement.read(folder)
     click.echo(number_words(measurement.result), err=True)
-    warned = warning_words(measurement)
+    warned = warning_words(check(measurement))
     click.echo(wrapped(f"{warned[0].upper()}{warned[1:]}"), err=True)
     click.echo(store.page_file)
 

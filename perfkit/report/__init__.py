@@ -5,6 +5,7 @@ style.py        style of the charts
 pages.py        HTML pages from notebooks
 measurement.py  sections of a measurement's page
 step_charts.py  charts of its raw steps
+words.py        its number and warnings in words
 comparison.py   sections of the pages of interleaved comparisons and of the history
 audit.py        sections of an audit's page
 summary.py      sections of the summary

@@ -19,6 +19,7 @@ from perfkit.models import MODELS
 from perfkit.report import pages, style
 from perfkit.report.section import Section, folded, markup
 from perfkit.report.step_charts import step_charts
+from perfkit.report.words import number_words, warning_words
 from perfkit.request.plan import Plan
 from perfkit.request.resolve import resolve
 from perfkit.results.schema import Result
@@ -26,7 +27,7 @@ from perfkit.results.store import NOTEBOOK, RESULT, Measurement, ResultError
 from perfkit.statistics import detectable_difference
 from perfkit.text import format
 from perfkit.text.format import FRAMEWORK_NAMES
-from perfkit.text.language import LANGUAGES, in_language, ngettext
+from perfkit.text.language import LANGUAGES, in_language
 from perfkit.text.language import gettext as _
 from perfkit.text.messages import coded
 
@@ -246,30 +247,6 @@ def raw_files(measurement: Measurement) -> Section:
     return _text("raw_files", problems, checked, sizes)
 
 
-def number_words(result: Result) -> str:
-    """Return the throughput of a complete measurement with its unit and interval."""
-    found = result.throughput
-    assert found
-    words = f"{format.number(found.value)} {found.unit}, "
-    words += _("median of n=%(n)d") % {"n": found.n}
-    if found.interval and found.interval_level:
-        low, high = map(format.number, found.interval)
-        shown = {"level": format.percent(found.interval_level, 4), "low": low, "high": high}
-        words += "; " + _("%(level)s interval %(low)s to %(high)s") % shown
-    return words
-
-
-def warning_words(measurement: Measurement) -> str:
-    """Return the number of warnings and their codes, worst first."""
-    codes = [warning.code for warning in read_steps(measurement).checks.warnings]
-    if not codes:
-        return _("no warnings")
-    words = ngettext(
-        "%(count)d warning: %(codes)s", "%(count)d warnings: %(codes)s", len(codes)
-    )
-    return words % {"count": len(codes), "codes": ", ".join(codes)}
-
-
 def outcome(measurement: Measurement) -> Section:
     """The last output of a model notebook, which `papermill --log-output` prints: throughput,
     interval, warnings, page. Raises MeasurementError if the measurement is not complete."""
@@ -283,7 +260,9 @@ def outcome(measurement: Measurement) -> Section:
     page = config.portable(str(measurement.page_file))
     link = Markup('<a href="report.html">%s</a>') % page
     line = Markup("<p><strong>%s</strong> · %s · %s</p>")
-    return markup(line % (number_words(result), warning_words(measurement), link))
+    return markup(
+        line % (number_words(result), warning_words(read_steps(measurement).checks), link)
+    )
 
 
 def write_measurement(

@@ -1,0 +1,31 @@
+"""A measurement's number and warnings in words, for its page and for a terminal."""
+
+from perfkit.analysis.warnings import Checks
+from perfkit.results.schema import Result
+from perfkit.text import format
+from perfkit.text.language import gettext as _
+from perfkit.text.language import ngettext
+
+
+def number_words(result: Result) -> str:
+    """Return the throughput of a complete measurement with its unit and interval."""
+    found = result.throughput
+    assert found
+    words = f"{format.number(found.value)} {found.unit}, "
+    words += _("median of n=%(n)d") % {"n": found.n}
+    if found.interval and found.interval_level:
+        low, high = map(format.number, found.interval)
+        shown = {"level": format.percent(found.interval_level, 4), "low": low, "high": high}
+        words += "; " + _("%(level)s interval %(low)s to %(high)s") % shown
+    return words
+
+
+def warning_words(checks: Checks) -> str:
+    """Return the number of warnings and their codes, worst first."""
+    codes = [warning.code for warning in checks.warnings]
+    if not codes:
+        return _("no warnings")
+    words = ngettext(
+        "%(count)d warning: %(codes)s", "%(count)d warnings: %(codes)s", len(codes)
+    )
+    return words % {"count": len(codes), "codes": ", ".join(codes)}
