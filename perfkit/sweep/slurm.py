@@ -102,7 +102,7 @@ class SlurmSweep:
         try:
             queue = queued_jobs()
         except SlurmError as error:
-            if not self.followed:
+            if not self.followed and not self.has_submitted:
                 raise SweepError([f"--slurm: {error}"]) from None
             if not self.is_silent:
                 self.notify(f"Slurm does not answer, its jobs continue: {error}")
