@@ -473,6 +473,16 @@ def test_several_sequence_lengths_need_own_data(tmp_path):
     assert len(read_jobs(file, {"device": "cpu"})) == 2
 
 
+def test_each_configuration_gets_one_host_per_node(sweep_file):
+    hosts = "127.0.0.1,127.0.0.2,127.0.0.3"
+    file = sweep_file({"nodes": [1, 2]}, launcher="ssh", hosts=hosts)
+    single, double = read_jobs(file, {})
+    assert (single.plan.config.launcher, single.plan.config.hosts) == ("local", None)
+    assert (double.plan.config.launcher, double.plan.config.hosts) == ("ssh", hosts[:19])
+    with pytest.raises(SweepError, match="launcher: ssh is not for a sweep on Slurm"):
+        read_jobs(file, {}, on_slurm=True)
+
+
 def test_a_digest_belongs_to_the_work_and_its_outputs(sweep_file, tmp_path):
     """It is the same in every file and call; the name of a Slurm job has it."""
     grid = sweep_file({"label": ["a", "b"], "seed": [1, 2]})
