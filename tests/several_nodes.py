@@ -25,11 +25,13 @@ SUPERVISOR = "perfkit.driver.supervisor"
 # Python keeps ignoring SIGINT if its parent did, as for a background job.
 DRIVER = """
 import json, signal, sys, perfkit
+from perfkit.text.messages import coded
 signal.signal(signal.SIGINT, signal.default_int_handler)
 plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
-print(perfkit.measure(plan.config, plan.protocol).result.failure, flush=True)
+failure = perfkit.measure(plan.config, plan.protocol).result.failure
+print(coded(failure) if failure else "complete", flush=True)
 """
-"""Measures the request in its argument, as JSON, and prints its failure or None."""
+"""Measures the request in its argument, as JSON, and prints its failure or `complete`."""
 FAKE_TRAINER = f"""
 import sys
 if sys.orig_argv[1:3] in (["-c", {DRIVER!r}], ["-m", "{NODE_PROGRAM}"]):
