@@ -136,7 +136,7 @@ FAULTS = {
         *IN_RANK,
         Fault("the second node refuses ssh", before=stop_server),
         Fault(
-            f"the second node does not answer, time-out {TIMEOUT} s",
+            "the second node does not answer",
             before=lambda nodes: nodes.namespaces.lose(1, 100),
         ),
         Fault("its folder of results is another", prepare="mount -t tmpfs tmpfs {outputs}"),

@@ -156,6 +156,13 @@ def test_a_hanging_rank_is_named_at_the_timeout_with_its_stack_in_the_log(nodes)
 # A node does not start, or differs from the first
 
 
+@pytest.mark.slow
+def test_more_nodes_than_the_allocation_has_are_refused(in_slurm):
+    output = in_slurm.start(in_slurm.request(nodes=5)).wait()
+    assert "nodes: 5 requested, but this Slurm allocation has 4" in output
+    assert not any(in_slurm.outputs.iterdir())
+
+
 def stop_server(nodes):
     nodes.ssh.stop_server(1)
 
