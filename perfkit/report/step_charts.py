@@ -71,6 +71,8 @@ def each_repeat(steps: pd.DataFrame, colour: str) -> Figure:
     margins = MARGINS | {"top": 1 - 0.25 / height, "bottom": 0.5 / height, "hspace": 0.25}
     grid: dict[str, Any] = {"sharex": True, "sharey": True, "gridspec_kw": margins}
     with new_figure(9, height, rows=len(repeats), layout=None, **grid) as (figure, rows):
+        _scale(rows[-1], steps)
+        rows[-1].yaxis.set_major_locator(MaxNLocator(2))
         for axes, (repeat, of_repeat) in zip(rows, repeats, strict=True):
             seconds = of_repeat.pivot(index="step", columns="rank", values="seconds")
             axes.plot(seconds.index, seconds, color=colour, linewidth=0.8)
@@ -79,8 +81,6 @@ def each_repeat(steps: pd.DataFrame, colour: str) -> Figure:
             _shade_warm_up(axes, of_repeat)
             axes.set_ylabel(str(repeat), rotation=0, labelpad=12)
             axes.grid(visible=False, axis="x")
-        _scale(rows[-1], steps)
-        rows[-1].yaxis.set_major_locator(MaxNLocator(2))
         figure.text(0.005, 0.99, later("repeat"), va="top")
         figure.text(0.07, 0.99, later("step time (s)"), va="top")
     return figure
