@@ -28,7 +28,7 @@ from perfkit.analysis.warnings import check
 from perfkit.config import ROOT
 from perfkit.report import site
 from perfkit.report.measurement import write_measurement
-from perfkit.report.pages import write_page
+from perfkit.report.pages import Site, write_page
 from perfkit.report.section import Section
 from perfkit.report.section import table as report_table
 from perfkit.report.site import parts, write_index, write_site, write_tables
@@ -587,7 +587,7 @@ def test_a_downloaded_table_is_complete_and_has_no_formula(open_page, tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
     html = Markup(report_table(rows, ["text", "number"], "A table").html)
-    write_page(folder, html, outputs=tmp_path, title="Tables")
+    write_page(folder, html, site=Site(tmp_path), title="Tables")
     tab = open_page(folder / "report.html")
     found = downloaded(tab, tab.get_by_role("button", name="Download CSV"))
     assert found.suggested_filename == "A-table.csv"

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import seaborn
 from bs4 import BeautifulSoup
-from filelock import FileLock
 from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 from test_diagnosis import made as diagnosis
@@ -21,9 +20,8 @@ from perfkit.config import ROOT
 from perfkit.diagnosis import FILE
 from perfkit.report import summary as sections
 from perfkit.report.section import Picture
-from perfkit.report.site import write_index
 from perfkit.report.summary import Summary
-from perfkit.results.store import Measurement, ResultError, Store
+from perfkit.results.store import Measurement, ResultError
 from perfkit.statistics import ratio_interval
 from perfkit.text.language import in_language
 
@@ -323,19 +321,6 @@ def test_cells_show_failed_and_partial_measurements(tmp_path):
     assert all(cell for row in rows for cell in row.values())
 
 
-def test_a_measurement_in_progress_is_running(tmp_path):
-    result = measured([10.0])
-    begun = {"status": "partial", "protocol": result.protocol.model_dump() | {"repeats": 2}}
-    summary = read(tmp_path, result.model_validate(result.model_dump() | begun))
-    with FileLock(Store(tmp_path / summary.measurements["folder"][0]).lock_file):
-        (row,) = only_table(sections.fastest(summary))
-        assert row["Paddle"].endswith("running: 1 of 2 repeats")
-        assert '<span class="running">running' in write_index(tmp_path).read_text()
-    (row,) = only_table(sections.fastest(summary))
-    assert row["Paddle"].endswith("partial: 1 of 2 repeats")
-    assert '<span class="partial">partial' in write_index(tmp_path).read_text()
-
-
 def test_interval_and_n_are_on_a_separate_line(tmp_path):
     section = fastest(tmp_path / "a", measured([10.0, 12.0, 11.0, 14.0, 13.0]))
     assert '12.00 <br><small data-column="Interval">10.00 – 14.00 (n=5)</small>' in section.html
@@ -588,7 +573,7 @@ def test_output_does_not_depend_on_the_order_of_measurements(tmp_path):
     shown = set()
     for seed in range(2):
         frame = summary.measurements.sample(frac=1, random_state=seed)
-        other = Summary(tmp_path, frame, summary.comparisons, summary.diagnoses)
+        other = Summary(summary.site, frame, summary.comparisons, summary.diagnoses)
         shown.add("".join(section(other).html for section in SECTIONS))
     assert len(shown) == 1
 
@@ -596,7 +581,7 @@ def test_output_does_not_depend_on_the_order_of_measurements(tmp_path):
 def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
     summary = everything(tmp_path, HOSTILE)
     frame = summary.measurements.assign(input=HOSTILE)
-    hostile = Summary(tmp_path, frame, summary.comparisons, summary.diagnoses, [HOSTILE])
+    hostile = Summary(summary.site, frame, summary.comparisons, summary.diagnoses, [HOSTILE])
     html = "".join(section(hostile).html for section in SECTIONS)
     assert "<script" not in html and "&lt;script&gt;" in html
     assert not re.search(r"&(?!\w+;|#\d+;)", html)

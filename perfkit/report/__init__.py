@@ -13,46 +13,58 @@ published.py    sections of the page of published tables
 site.py         writes one page, or all pages of an outputs folder with their index
 """
 
-from dataclasses import replace
-from functools import wraps
 from importlib import import_module
-from inspect import isfunction
-from pathlib import Path
 from typing import Any
 
 from perfkit.text.language import set_language
 
-_NAMES = {
-    "measurement": "plan headline step_times warnings repeats limits telemetry parameters "
-    "work_equivalence effective_settings environment method raw_files",
-    "comparison": "comparison_headline comparison_variants comparison_pairs history_overview "
-    "history_series",
-    "audit": "audit_headline audit_waterfall audit_claims audit_findings audit_logs",
-    "summary": "Summary fastest ratios throughput_by_batch scaling bottlenecks "
-    "beside_published left_out",
-    "published": "published_tables",
-    "site": "publish publish_summary publish_published publish_history publish_comparison "
-    "publish_audit",
+MODULES = {
+    "plan": "measurement",
+    "headline": "measurement",
+    "step_times": "measurement",
+    "warnings": "measurement",
+    "repeats": "measurement",
+    "limits": "measurement",
+    "telemetry": "measurement",
+    "parameters": "measurement",
+    "work_equivalence": "measurement",
+    "effective_settings": "measurement",
+    "environment": "measurement",
+    "method": "measurement",
+    "raw_files": "measurement",
+    "comparison_headline": "comparison",
+    "comparison_variants": "comparison",
+    "comparison_pairs": "comparison",
+    "history_overview": "comparison",
+    "history_series": "comparison",
+    "audit_headline": "audit",
+    "audit_waterfall": "audit",
+    "audit_claims": "audit",
+    "audit_findings": "audit",
+    "audit_logs": "audit",
+    "Summary": "summary",
+    "fastest": "summary",
+    "ratios": "summary",
+    "throughput_by_batch": "summary",
+    "scaling": "summary",
+    "bottlenecks": "summary",
+    "beside_published": "summary",
+    "left_out": "summary",
+    "published_tables": "published",
+    "publish": "site",
+    "publish_summary": "site",
+    "publish_published": "site",
+    "publish_history": "site",
+    "publish_comparison": "site",
+    "publish_audit": "site",
 }
-"""Module -> names that notebooks use."""
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+"""Names that notebooks use -> their modules, imported on first use: a measurement's page needs
+no published tables."""
 
-__all__ = ["set_language", *_HOME]  # noqa: PLE0604
+__all__ = ["set_language", *MODULES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """Import the name on first use: a measurement's page needs no published tables. Sections
-    get the folder of their page, to which links are relative."""
-    if name not in _HOME:
+    if name not in MODULES:
         raise AttributeError(f"module 'perfkit.report' has no attribute {name!r}")
-    found = getattr(import_module(f"perfkit.report.{_HOME[name]}"), name)
-    if not isfunction(found):
-        return found
-
-    @wraps(found)
-    def linked(shown: Any) -> Any:
-        folder = getattr(shown, "folder", shown)
-        place = Path(folder) if isinstance(folder, str | Path) else None
-        return replace(found(shown), page_folder=place)
-
-    return linked
+    return getattr(import_module(f"perfkit.report.{MODULES[name]}"), name)

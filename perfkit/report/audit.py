@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +18,6 @@ from perfkit.text.language import gettext as _
 
 MOST_ROWS = 12
 """Waterfalls that are drawn at most: those with the largest differences."""
-_text = partial(render, "audit")
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
@@ -32,9 +30,13 @@ def _read(folder: str | Path) -> Audit:
     return read_audit(resolved_path(str(folder)))
 
 
+def _text(folder: str | Path, macro: str, *values: Any) -> Section:
+    return render("audit", macro, Path(folder), *values)
+
+
 def audit_headline(folder: str | Path) -> Section:
     """Counts of claims by state."""
-    return _text("headline", _read(folder), get_args(State))
+    return _text(folder, "headline", _read(folder), get_args(State))
 
 
 def audit_waterfall(folder: str | Path) -> Section:
@@ -55,7 +57,7 @@ def audit_waterfall(folder: str | Path) -> Section:
     free = [log for log in audit.logs if log.name not in claimed]
     found |= {names[log.name]: waterfall(None, [], log) for log in free}
     found = {label: stages for label, stages in found.items() if len(stages) > 1}
-    text = _text("waterfalls", found, get_args(Stage))
+    text = _text(folder, "waterfalls", found, get_args(Stage))
     return _waterfall(found) + text if found else text
 
 
@@ -102,15 +104,15 @@ def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
 def audit_claims(folder: str | Path) -> Section:
     """Each claimed number with its recomputation, then claims without a log."""
     audit = _read(folder)
-    return _text("claims", audit, {log.name: k for k, log in enumerate(audit.logs, 1)})
+    return _text(folder, "claims", audit, {log.name: k for k, log in enumerate(audit.logs, 1)})
 
 
 def audit_findings(folder: str | Path) -> Section:
     """Findings about several logs together, then findings by file and line."""
     audit = _read(folder)
-    return _text("findings", audit, wording.short_names(audit.logs))
+    return _text(folder, "findings", audit, wording.short_names(audit.logs))
 
 
 def audit_logs(folder: str | Path) -> Section:
     """The facts and figures of each log, and the command of the audit."""
-    return _text("logs", _read(folder))
+    return _text(folder, "logs", _read(folder))

@@ -1,8 +1,10 @@
 """Sections of the history's page and of an interleaved comparison's page. The latter raise
 ResultError for a folder without a comparison."""
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,7 +17,7 @@ from perfkit.comparison.keys import contrasted
 from perfkit.comparison.stored import InterleavedComparison, read_comparison
 from perfkit.config import resolved_path
 from perfkit.models import MODELS
-from perfkit.report.pages import has_page, render
+from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
 from perfkit.report.summary import Summary
@@ -24,12 +26,38 @@ from perfkit.text.format import minute, number
 from perfkit.text.language import gettext as _
 from perfkit.text.terminal import plain
 
-_text = partial(render, "comparison")
+
+@dataclass(frozen=True)
+class ComparisonPage:
+    """A stored comparison, its folder, and the site that its page is part of."""
+
+    folder: Path
+    comparison: InterleavedComparison
+    site: Site
+
+    @classmethod
+    def read(cls, folder: str | Path, site: Site | None = None) -> "ComparisonPage":
+        """Read the comparison in a folder; a relative path starts at the checkout. Raises
+        ResultError for a folder without a comparison."""
+        place = resolved_path(str(folder))
+        return cls(place, read_comparison(place), site or Site(place.parent.parent))
 
 
-def comparison_facts(folder: str | Path) -> tuple[str, str]:
+Shown = str | Path | ComparisonPage
+"""What a section shows: a comparison that was read, or its folder."""
+
+
+def _page(shown: Shown) -> ComparisonPage:
+    return shown if isinstance(shown, ComparisonPage) else ComparisonPage.read(shown)
+
+
+def _text(page: ComparisonPage, macro: str, *values: Any) -> Section:
+    return render("comparison", macro, page.folder, *values)
+
+
+def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
-    _outputs, c = _read(folder)
+    c = page.comparison
     words, made = [MODELS[c.model].short_name], [format.minute(c.created)]
     for keys in (pair.keys for pair in c.pairs[:1]):
         batch = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
@@ -41,33 +69,30 @@ def comparison_facts(folder: str | Path) -> tuple[str, str]:
     return f"{' · '.join(words)}: {variants}", " · ".join(made)
 
 
-def comparison_headline(folder: str | Path) -> Section:
+def comparison_headline(shown: Shown) -> Section:
     """The verdict on each variant, a forest plot of the ratios, and failures."""
-    _outputs, c = _read(folder)
-    text = _text("headline", c, comparison_facts(folder)[0], words)
+    page = _page(shown)
+    c = page.comparison
+    text = _text(page, "headline", c, comparison_facts(page)[0], words)
     variants = [(c.variant_of(pair), pair) for pair in c.pairs]
     rows = [(format.variant_name(variant), variant, pair) for variant, pair in variants]
     base = _("throughput / throughput of %(base)s") % {"base": format.variant_name(c.base)}
     return text + picture(forest(rows, base), base) if rows else text
 
 
-def comparison_variants(folder: str | Path) -> Section:
+def comparison_variants(shown: Shown) -> Section:
     """Throughput, shares of the measured peaks and warnings per variant."""
-    outputs, c = _read(folder)
-    pages = [variant.id for variant in c.variants if has_page(outputs / variant.id)]
-    return _text("variants", c, pages)
+    page = _page(shown)
+    variants = page.comparison.variants
+    linked = [variant.id for variant in variants if page.site.has_page(variant.id)]
+    return _text(page, "variants", page.comparison, linked)
 
 
-def comparison_pairs(folder: str | Path) -> Section:
+def comparison_pairs(shown: Shown) -> Section:
     """Work equivalence, agreement with the results, all pairs, differences, the command."""
-    outputs, c = _read(folder)
-    return _text("pairs", c, disagreements(c, outputs))
-
-
-def _read(folder: str | Path) -> tuple[Path, InterleavedComparison]:
-    """Return the folder of outputs, and the comparison stored in `folder`."""
-    place = resolved_path(str(folder))
-    return place.parent.parent, read_comparison(place)
+    page = _page(shown)
+    trouble = disagreements(page.comparison, page.site.outputs)
+    return _text(page, "pairs", page.comparison, trouble)
 
 
 MOST_CHARTS = 20
@@ -75,25 +100,25 @@ MOST_CHARTS = 20
 MOST_TICKS = 12
 LEAST_HEIGHT = 0.02
 """Least margin above and below the points, in median throughputs."""
-_history = partial(render, "history")
 
 
 def history_overview(summary: Summary) -> Section:
     """The series that regressed, and a table of all series: newest throughput, ratio to the
     previous measurement, last change of level."""
-    return _history("overview", summary.history, RECENT, words)
+    return render("history", "overview", summary.folder, summary.history, RECENT, words)
 
 
 def history_series(summary: Summary) -> Section:
     """A chart and the changes of each series, series that regressed first."""
-    section = Section()
+    section, text = Section(), partial(render, "history")
+    site, folder = summary.site, summary.folder
     ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
     for series in ordered[:MOST_CHARTS]:
-        points = folded(_("All measurements"), _history("points", series, summary.outputs))
-        section += _history("series", series) + picture(chart(series), series.name)
-        section += _history("changes", series, summary.outputs) + points
+        points = folded(_("All measurements"), text("points", folder, series, site))
+        section += text("series", folder, series) + picture(chart(series), series.name)
+        section += text("changes", folder, series, site) + points
     rest = len(ordered) - MOST_CHARTS
-    return section + render("summary", "more", rest, _("in the table above"))
+    return section + render("summary", "more", folder, rest, _("in the table above"))
 
 
 def chart(series: Series) -> Figure:

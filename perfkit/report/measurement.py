@@ -1,10 +1,9 @@
 """Sections of a measurement's page; templates/measurement.html.j2 has their text."""
 
 import shlex
-from contextlib import suppress
-from functools import lru_cache, partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -32,32 +31,32 @@ from perfkit.text.language import gettext as _
 from perfkit.text.messages import coded
 
 
-class Steps(NamedTuple):
-    """Charts of the raw steps (empty if there are no raw steps) and results of the checks."""
+@dataclass(frozen=True, repr=False, eq=False)
+class CheckedMeasurement(Measurement):
+    """A measurement with all that its sections show: the checks of its raw files, the charts of
+    its raw steps (empty if there are none), and the site that its page is part of."""
 
-    charts: Section
     checks: Checks
+    charts: Section
+    site: pages.Site
 
 
-def read_steps(measurement: Measurement) -> Steps:
-    """Read the raw steps, once for all sections and languages of a page."""
-    paths = [measurement.result_file, *measurement.raw_files()]
-    files = [path.stat() for path in paths]
-    stamps = tuple((file.st_mtime_ns, file.st_size) for file in files)
-    return _read_steps(measurement.folder, stamps)
+def checked(measurement: Measurement, site: pages.Site | None = None) -> CheckedMeasurement:
+    """Return the measurement with its checks and charts; its raw files are read unless they
+    have been."""
+    if isinstance(measurement, CheckedMeasurement):
+        return measurement
+    folder, result, charts = measurement.folder, measurement.result, Section()
+    checks = check(measurement)
+    if not checks.steps.empty:
+        colour = style.COLOURS[FRAMEWORK_NAMES[result.config.framework]]
+        charts = step_charts(checks.steps, colour)
+    site = site or pages.Site.read(folder.parent)
+    return CheckedMeasurement(folder, result, checks, charts, site)
 
 
-@lru_cache(maxsize=1)
-def _read_steps(folder: Path, _stamps: tuple[Any, ...]) -> Steps:
-    measurement = Measurement.read(folder)
-    found = check(measurement)
-    if found.steps.empty:
-        return Steps(Section(), found)
-    colour = style.COLOURS[FRAMEWORK_NAMES[measurement.result.config.framework]]
-    return Steps(step_charts(found.steps, colour), found)
-
-
-_text = partial(pages.render, "measurement")
+def _text(measurement: Measurement, macro: str, *values: Any, **named: Any) -> Section:
+    return pages.render("measurement", macro, measurement.folder, *values, **named)
 
 
 class MeasurementError(RuntimeError):
@@ -69,14 +68,16 @@ class MeasurementError(RuntimeError):
 
 def plan(plan: Plan) -> Section:
     """The configuration and protocol of a planned measurement."""
-    return _text("plan", plan.config, plan.protocol)
+    return pages.render("measurement", "plan", None, plan.config, plan.protocol)
 
 
 def headline(measurement: Measurement) -> Section:
     """Three tiles (throughput, limit, trust), the failure if any, and related pages."""
-    result, found = measurement.result, read_steps(measurement).checks
-    diagnosis, _problem = _diagnosis(measurement)
+    page = checked(measurement)
+    result, found = page.result, page.checks
+    diagnosis, _problem = _diagnosis(page)
     return _text(
+        measurement,
         "headline",
         result,
         warnings=found.warnings,
@@ -85,7 +86,7 @@ def headline(measurement: Measurement) -> Section:
         diagnosis=diagnosis,
         diagnose=diagnose_command(result),
         used=utilization(result),
-        links=_related(measurement, diagnosis),
+        links=_related(page, diagnosis),
         published=published_throughput(found.profiles),
     )
 
@@ -114,49 +115,40 @@ def diagnose_command(result: Result) -> str:
     return shlex.join(words).replace("perfkit run", "perfkit diagnose", 1)
 
 
-def _related(measurement: Measurement, diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
+def _related(
+    measurement: CheckedMeasurement, diagnosis: Diagnosis | None
+) -> list[tuple[str, str]]:
     """Return names and addresses of related pages."""
-    outputs, own = measurement.folder.parent, measurement.result.id
+    site, own = measurement.site, measurement.result.id
     found = [
         (_("Interleaved comparison: %(name)s") % {"name": name}, folder)
-        for folder, name in comparisons_of(outputs, own)
+        for folder, name in comparisons_of(site.outputs, own)
     ]
     if diagnosis:
         found.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
     if measurement.result.config.input == "synthetic":
-        folders = pages.DIAGNOSED if pages.PLANNED else diagnosed(outputs)
         label = _("Diagnosis with this measurement")
-        found += [(label, folder) for folder in folders.get(own, ())]
-    links = [(name, pages.page_address(outputs, folder)) for name, folder in found]
+        found += [(label, folder) for folder in site.diagnosed.get(own, ())]
+    links = [(name, site.address(folder)) for name, folder in found]
     return [(name, address) for name, address in links if address]
-
-
-def diagnosed(outputs: Path) -> dict[str, list[str]]:
-    """Return the folders below `outputs` with a diagnosis, by the id of the measurement with
-    synthetic input."""
-    found: dict[str, list[str]] = {}
-    for file in sorted(outputs.glob(f"*/{DIAGNOSIS}")):
-        with suppress(ResultError):
-            if diagnosis := read_diagnosis(file.parent):
-                found.setdefault(diagnosis.synthetic_id, []).append(file.parent.name)
-    return found
 
 
 def step_times(measurement: Measurement) -> Section:
     """Charts of all steps, repeats overlaid and one by one, and the steady state."""
-    result, steps = measurement.result, read_steps(measurement)
-    if not steps.charts.parts:
-        return _text("no_steps", result, steps.checks.problem)
-    known = [profile for profile in steps.checks.profiles if profile.steadiness]
-    steady = _text("steady", result, known, FEWEST_STEPS)
-    return steps.charts + folded(_("Steady state"), steady)
+    page = checked(measurement)
+    result, checks = page.result, page.checks
+    if not page.charts.parts:
+        return _text(page, "no_steps", result, checks.problem)
+    known = [profile for profile in checks.profiles if profile.steadiness]
+    steady = _text(measurement, "steady", result, known, FEWEST_STEPS)
+    return page.charts + folded(_("Steady state"), steady)
 
 
 def warnings(measurement: Measurement) -> Section:
     """The warnings, worst first, and the checks that were made."""
-    result, found = measurement.result, read_steps(measurement).checks
-    checked = checked_aspects(result, found.profiles)
-    return _text("warnings", result, found.warnings, checked, FEWEST_STEPS)
+    result, found = measurement.result, checked(measurement).checks
+    aspects = checked_aspects(result, found.profiles)
+    return _text(measurement, "warnings", result, found.warnings, aspects, FEWEST_STEPS)
 
 
 def repeats(measurement: Measurement) -> Section:
@@ -165,7 +157,9 @@ def repeats(measurement: Measurement) -> Section:
     every = [rank for repeat in result.complete_repeats for rank in repeat.ranks]
     numbers = sorted({rank.rank for rank in every})
     ranks = {k: [rank for rank in every if rank.rank == k] for k in numbers}
-    return _text("repeats", result, detectable_difference(result.throughputs), ranks)
+    return _text(
+        measurement, "repeats", result, detectable_difference(result.throughputs), ranks
+    )
 
 
 def limits(measurement: Measurement) -> Section:
@@ -174,6 +168,7 @@ def limits(measurement: Measurement) -> Section:
     found, problem = _diagnosis(measurement)
     sheet = datasheet(result)
     return _text(
+        measurement,
         "limits",
         result,
         lines=diagnosis_lines(found, c) if found else {},
@@ -188,7 +183,7 @@ def limits(measurement: Measurement) -> Section:
 
 def telemetry(measurement: Measurement) -> Section:
     """Other load, clocks, temperatures and energy during each window."""
-    return _text("telemetry", measurement.result)
+    return _text(measurement, "telemetry", measurement.result)
 
 
 def work_equivalence(measurement: Measurement) -> Section:
@@ -196,13 +191,14 @@ def work_equivalence(measurement: Measurement) -> Section:
     result, unreadable = measurement.result, list[str]()
     found = verification.comparisons_of(measurement.folder.parent, result, unreadable)
     verify = verification.command(result.config)
-    return _text("equivalence", verification.rows, found, verify, unreadable)
+    return _text(measurement, "equivalence", verification.rows, found, verify, unreadable)
 
 
 def parameters(measurement: Measurement) -> Section:
     """The command that repeats the measurement, and every parameter with its meaning."""
     result, c = measurement.result, measurement.result.config
     return _text(
+        measurement,
         "parameters",
         result,
         sampled=c.input != "synthetic" and c.data_dir == MODELS[c.model].data_dir,
@@ -217,7 +213,7 @@ def parameters(measurement: Measurement) -> Section:
 
 def effective_settings(measurement: Measurement) -> Section:
     """Effective settings as read inside the workers."""
-    return _text("settings", measurement.result)
+    return _text(measurement, "settings", measurement.result)
 
 
 def environment(measurement: Measurement) -> Section:
@@ -228,23 +224,23 @@ def environment(measurement: Measurement) -> Section:
         if reading.missing:
             missing.setdefault(reading.missing, []).append(format.fact_name(name))
     known = {name: fact.value for name, fact in readings.items() if not fact.missing}
-    shown = _text("environment", known, missing)
+    shown = _text(measurement, "environment", known, missing)
     return folded(_("%(count)d facts") % {"count": len(readings)}, shown)
 
 
 def method(measurement: Measurement) -> Section:
     """How the throughput is measured."""
-    return _text("method", measurement.result)
+    return _text(measurement, "method", measurement.result)
 
 
 def raw_files(measurement: Measurement) -> Section:
     """Links to the result and the raw files, and the check of one against the other."""
-    folder, problems = measurement.folder, read_steps(measurement).checks.disagreements
+    folder, problems = measurement.folder, checked(measurement).checks.disagreements
     files = [measurement.result_file, *measurement.raw_files(), *measurement.log_files()]
     files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{EVIDENCE}/*/*.jsonl")])
     sizes = [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
-    checked = 0 if problems is None else len(measurement.result.complete_repeats)
-    return _text("raw_files", problems, checked, sizes)
+    agreeing = 0 if problems is None else len(measurement.result.complete_repeats)
+    return _text(measurement, "raw_files", problems, agreeing, sizes)
 
 
 def outcome(measurement: Measurement) -> Section:
@@ -260,9 +256,9 @@ def outcome(measurement: Measurement) -> Section:
     page = config.portable(str(measurement.page_file))
     link = Markup('<a href="report.html">%s</a>') % page
     line = Markup("<p><strong>%s</strong> · %s · %s</p>")
-    return markup(
-        line % (number_words(result), warning_words(read_steps(measurement).checks), link)
-    )
+    warned = warning_words(checked(measurement).checks)
+    words = line % (number_words(result), warned, link)
+    return markup(words, measurement.folder)
 
 
 def write_measurement(
@@ -271,11 +267,12 @@ def write_measurement(
     """Write the measurement's page in every language and, with `notebook`, notebook.ipynb with
     its outputs. `executed` is an executed notebook of the user's: it becomes notebook.ipynb,
     and its cells are on the page too."""
-    result, folder = measurement.result, measurement.folder
+    page = checked(measurement)
+    result, folder = page.result, page.folder
     if executed:
         pages.keep_own_notebook(executed, folder)
     source = pages.source_notebook(folder, result.config.model)
-    codes = " ".join(warning.code for warning in read_steps(measurement).checks.warnings)
+    codes = " ".join(warning.code for warning in page.checks.warnings)
     for language in LANGUAGES:
         with in_language(language):
             title = format.title(result)
@@ -283,11 +280,11 @@ def write_measurement(
             pages.write_notebook(
                 folder,
                 source,
-                {"measurement": measurement},
+                {"measurement": page},
                 result.parameters,
                 title,
                 keep=notebook and language == "en" and pages.OWN not in source.metadata,
-                outputs=folder.parent,
+                site=page.site,
                 files=[NOTEBOOK, RESULT],
                 title=f"{title} · {result.id.rsplit('-', 1)[-1]}",
                 made=f"{when} · {format.device(result)} · {format.framework_version(result)}",

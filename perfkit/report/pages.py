@@ -8,8 +8,9 @@ years later. A user's notebook may have more cells; their outputs are those of i
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from perfkit.analysis.steady import PUBLISHED_STEPS
 from perfkit.comparison import blocks
 from perfkit.comparison.keys import format_pair
 from perfkit.config import ROOT
-from perfkit.diagnosis import VERDICTS
+from perfkit.diagnosis import FILE as DIAGNOSIS
+from perfkit.diagnosis import VERDICTS, read_diagnosis
 from perfkit.logs import wording
 from perfkit.models import MODELS
 from perfkit.reference import labels
@@ -34,12 +36,17 @@ from perfkit.reference.matches import difference_words
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import COLOURS, INK
 from perfkit.results.frames import topology_size
-from perfkit.results.store import NOTEBOOK, Store, open_stored, read_file, write_atomically
+from perfkit.results.store import (
+    NOTEBOOK,
+    ResultError,
+    open_stored,
+    read_file,
+    write_atomically,
+)
 from perfkit.statistics import median
 from perfkit.text import format, language, messages
 from perfkit.text.language import file_name
 from perfkit.text.language import gettext as _
-from perfkit.text.language import gettext_noop as later
 
 TAGS = {
     *("a", "abbr", "b", "blockquote", "br", "caption", "code", "dd", "details", "div", "dl"),
@@ -62,6 +69,8 @@ SHOWN_TYPES = {"text/html", "text/plain", "image/png"}
 """Types of a user's output that pages show."""
 ALIGNED = re.compile(f'(<t[dh]) style="(?:{LEFT}|({RIGHT}))"')
 """A table cell with the inline style that it needs in a notebook, without a style sheet."""
+SHOW_CELL = re.compile(r"report\.(\w+)\((\w+)\)")
+"""Source of a show cell: a function of perfkit.report, called with one name."""
 OWN = "perfkit_own"
 """Metadata key that marks a stored notebook as the user's."""
 HEAD_LENGTH = 4096
@@ -93,11 +102,38 @@ TEMPLATES = Environment(
 TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
 TEMPLATES.policies["ext.i18n.trimmed"] = True
 TEMPLATES.filters |= {"translated": language.gettext, "variant_name": format.variant_name}
-PLANNED: set[Path] = set()
-"""Folders that will have a page when the whole site is written."""
-DIAGNOSED: dict[str, list[str]] = {}
-"""The result of measurement.diagnosed while the whole site is written: searching all folders
-for each page would take longer than the page."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The pages of an outputs folder, for links between them. While all pages are being
+    written, `planned` has the folders below `outputs` that get one. `diagnosed` has the ids of
+    measurements with synthetic input -> the folders of the diagnoses that used them."""
+
+    outputs: Path
+    planned: frozenset[str] = frozenset()
+    diagnosed: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, outputs: Path, planned: Iterable[Path] = ()) -> "Site":
+        """Return the site in `outputs` with the diagnoses stored there."""
+        diagnosed: dict[str, list[str]] = {}
+        for file in sorted(outputs.glob(f"*/{DIAGNOSIS}")):
+            with suppress(ResultError):
+                if diagnosis := read_diagnosis(file.parent):
+                    diagnosed.setdefault(diagnosis.synthetic_id, []).append(file.parent.name)
+        names = frozenset(folder.relative_to(outputs).as_posix() for folder in planned)
+        return cls(outputs, names, diagnosed)
+
+    def has_page(self, folder: str) -> bool:
+        """Whether the folder below `outputs` has a page in the current language, or will."""
+        page = self.outputs / folder / file_name("report")
+        return folder in self.planned or page.exists()
+
+    def address(self, folder: str) -> str:
+        """Return the address of the page in this folder below `outputs`, relative to the page
+        in a sibling folder; empty if there is no page."""
+        return f"../{quote(folder)}/{file_name('report')}" if self.has_page(folder) else ""
 
 
 def sanitized(html: str) -> str:
@@ -121,22 +157,13 @@ def markdown2html(source: str) -> str:
 TEMPLATES.filters |= {"markdown2html": markdown2html, "strip_ansi": unstyle}
 
 
-def render(template: str, macro: str, *values: Any, **named: Any) -> Section:
-    """Render a macro of templates/<template>.html.j2 with these values."""
+def render(
+    template: str, macro: str, page_folder: Path | None, *values: Any, **named: Any
+) -> Section:
+    """Render a macro of templates/<template>.html.j2 with these values, for a page in
+    `page_folder`."""
     module = TEMPLATES.get_template(f"{template}.html.j2").module
-    return markup(getattr(module, macro)(*values, **named))
-
-
-def has_page(folder: Path) -> bool:
-    """Whether the folder has a page in the current language, or will have one at the end of
-    `write_site`."""
-    return folder in PLANNED or (folder / file_name("report")).exists()
-
-
-def page_address(outputs: Path, folder: str) -> str:
-    """Return the address of the page in `folder` below `outputs`, relative to the page in a
-    sibling folder; empty if there is no page."""
-    return f"../{quote(folder)}/{file_name('report')}" if has_page(outputs / folder) else ""
+    return markup(getattr(module, macro)(*values, **named), page_folder)
 
 
 def page_warnings(page: Path) -> list[str] | None:
@@ -151,20 +178,10 @@ def page_warnings(page: Path) -> list[str] | None:
     return messages.worst_first(codes) if {*codes} <= {*messages.WARNINGS} else None
 
 
-def state(folder: Path, status: str) -> str:
-    """Return the status, or "running" if a process holds a partial measurement's lock, which is
-    looked up: acquiring it, if only for a moment, could turn away a measurement."""
-    if status == "partial":
-        with suppress(OSError):
-            lock = f":{Store(folder).lock_file.stat().st_ino} "
-            return later("running") if lock in Path("/proc/locks").read_text() else status
-    return status
-
-
 FUNCTIONS = (
-    *(difference_words, file_name, format_pair, has_page, labels, median),
+    *(difference_words, file_name, format_pair, labels, median),
     *(messages.coded, messages.sentence, messages.severity, messages.worst_first),
-    *(page_address, page_warnings, state, topology_size),
+    *(page_warnings, topology_size),
 )
 """Functions that templates call by name."""
 TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
@@ -250,7 +267,7 @@ def write_notebook(
 ) -> None:
     """Write the page of a notebook by `write_page`, without inputs, in the current language.
 
-    Cells tagged `show`, each an expression over `names`, are evaluated; other cells keep their
+    Cells tagged `show`, each a call with one of `names`, are evaluated; other cells keep their
     outputs. `heading` replaces the first heading. With `keep`, also writes the notebook into
     the folder, with these parameters and its figures as PNG."""
     cells = []
@@ -265,8 +282,8 @@ def write_notebook(
         elif "parameters" in tags:
             copy.source = "\n".join(f"{name} = {v!r}" for name, v in parameters.items())
         elif cell.cell_type == "code" and "show" in tags:
-            section = eval(compile(cell.source, "show", "eval"), {"report": report, **names})
-            copy.outputs = [nbformat.from_dict(shown) for shown in section.outputs(png=keep)]
+            outputs = _shown(cell.source, names).outputs(png=keep)
+            copy.outputs = [nbformat.from_dict(output) for output in outputs]
         cells.append(copy)
     content = TEMPLATES.get_template("notebook.html.j2").render(cells=cells)
     by_style_sheet = ALIGNED.sub(
@@ -282,16 +299,25 @@ def write_notebook(
     write_page(folder, Markup(by_style_sheet), **page)
 
 
+def _shown(source: str, names: Mapping[str, Any]) -> Section:
+    """Return the section of a show cell, such as `report.headline(measurement)`."""
+    call = SHOW_CELL.fullmatch(source)
+    assert call, f"not a show cell: {source}"
+    function, argument = call.groups()
+    section: Section = getattr(report, function)(names[argument])
+    return section
+
+
 def write_page(
     folder: Path,
     content: Markup,
     *,
-    outputs: Path,
+    site: Site,
     here: str = "",
     files: Sequence[str] = (),
     **page: Any,
 ) -> None:
-    """Write HTML as report.html, in the current language, into `folder` below `outputs`.
+    """Write HTML as report.html, in the current language, into a `folder` of the site.
     `here` is the page's entry in the site's navigation. The page links to the `files` that
     exist. `page` has further variables of layout.html.j2: `title`, `made` (time and devices)
     and `facts` (meta elements by name)."""
@@ -299,7 +325,7 @@ def write_page(
         page,
         stem="report",
         here=here,
-        outputs=outputs,
+        site=site,
         folder=folder,
         files=[name for name in files if (folder / name).exists()],
         content=content,
@@ -307,10 +333,10 @@ def write_page(
     write_atomically(folder / file_name("report"), text)
 
 
-def write_unreadable(folder: Path, outputs: Path, reason: str) -> None:
+def write_unreadable(folder: Path, site: Site, reason: str) -> None:
     """Write the reason why a result can't be read as its page, to which other pages link."""
     for code in language.LANGUAGES:
         with language.in_language(code):
             title = _("This result can't be read")
             shown = Markup("<h1>%s</h1>\n<p>%s</p>") % (title, reason)
-            write_page(folder, shown, outputs=outputs, title=title)
+            write_page(folder, shown, site=site, title=title)

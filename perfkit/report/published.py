@@ -22,30 +22,30 @@ from perfkit.text.language import gettext as _
 VALUES = ("throughput_low", "throughput", "throughput_high")
 LEAD = 1.01
 """Least ratio to the second framework at which a framework counts as the fastest."""
-_text = partial(render, "published")
 
 
 def published_tables(summary: Any) -> Section:
     """The tables of each source, with the summary's measurements in matching cells."""
-    every, outputs = cells_of(published()), summary.outputs
+    text = partial(render, "published")
+    every, site, folder = cells_of(published()), summary.site, summary.folder
     found = match(every, records(summary.measurements.sort_values("created", ascending=False)))
     rows = [c | labels(c) | {"matches": [m for m in found if m.cell is c]} for c in every]
-    shown = _text("introduction")
+    shown = text("introduction", folder)
     for source, listed in pd.DataFrame(rows).groupby("source", sort=False):
         is_run, measured = listed["table"] == RUNS, listed["matches"].astype(bool)
         not_run = listed["printed"][~is_run & ~measured].count()
         counts = (listed["printed"].count(), not_run, sum(listed["status"] == "not_published"))
-        shown += _text("source", source, SHAPES[listed["table"].iloc[0]].url, *counts)
+        shown += text("source", folder, source, SHAPES[listed["table"].iloc[0]].url, *counts)
         for (table, part), cells in listed.groupby(["table", "part"], sort=False):
             model = cells["model"].iloc[0]
             caption = f"{MODELS[PARAMETER.get(model, model)].short_name}, {part}"
             facts = {key: stated(cells, key) for key in ("gpu", "input", "statistic")}
             laid_out = (cells.to_dict("records"), caption, SHAPES[table].corner, facts)
-            section = _text("part", *laid_out, outputs) + charts(cells, listed[is_run])
+            section = text("part", folder, *laid_out, site) + charts(cells, listed[is_run])
             shown += folded(_("Single runs"), section) if table == RUNS else section
         if beside := listed["matches"].sum():
             words = _("Measurements matching these numbers: %(count)d") % {"count": len(beside)}
-            shown += folded(words, _text("beside", beside, outputs))
+            shown += folded(words, text("beside", folder, beside, site))
     return shown
 
 
@@ -57,7 +57,9 @@ def charts(cells: pd.DataFrame, runs: pd.DataFrame) -> Section:
     cells, height = cells.dropna(subset="printed"), 1.4 + 0.3 * cells["row"].nunique()
     with new_figure(3 + 3 * len(draw), height, len(draw)) as (figure, panels):
         findings = [chart(panels[k], cells, runs) for k, chart in enumerate(draw)]
-    return _text("findings", findings) + picture(figure, ". ".join(findings))
+    return render("published", "findings", None, findings) + picture(
+        figure, ". ".join(findings)
+    )
 
 
 def batches(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:

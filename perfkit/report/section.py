@@ -44,13 +44,22 @@ TAG = re.compile("<[^>]*>")
 
 @dataclass(frozen=True)
 class Html:
-    """Text and tables as HTML in which foreign text is already escaped."""
+    """Text and tables as HTML in which foreign text is already escaped. Its links are relative
+    to `page_folder`, if it has any."""
 
     html: str
+    page_folder: Path | None = None
     metadata: ClassVar[dict[str, Any]] = {}
 
     def bundle(self, *, png: bool) -> dict[str, str]:
         return {"text/html": self.html} | ({"text/plain": self.plain} if png else {})
+
+    def display_bundle(self) -> dict[str, str]:
+        """Return the bundle with links from the running notebook's folder."""
+        bundle = self.bundle(png=True)
+        if self.page_folder:
+            bundle["text/html"] = _from_here(self.html, self.page_folder)
+        return bundle
 
     @property
     def plain(self) -> str:
@@ -81,6 +90,9 @@ class Picture:
         if png:
             found |= {"image/png": self._png, "text/plain": self.plain}
         return found
+
+    def display_bundle(self) -> dict[str, str]:
+        return self.bundle(png=True)
 
     @property
     def plain(self) -> str:
@@ -115,11 +127,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """Outputs of a cell, in order; displays itself in a notebook. Links are relative to
-    `page_folder`."""
+    """Outputs of a cell, in order; displays itself in a notebook."""
 
     parts: tuple[Html | Picture, ...] = ()
-    page_folder: Path | None = None
 
     def __add__(self, other: "Section") -> "Section":
         return Section(self.parts + other.parts)
@@ -128,10 +138,7 @@ class Section:
         from IPython.display import display
 
         for part in self.parts:
-            bundle = part.bundle(png=True)
-            if self.page_folder and "text/html" in bundle:
-                bundle["text/html"] = _from_here(bundle["text/html"], self.page_folder)
-            display(bundle, raw=True, metadata=part.metadata)
+            display(part.display_bundle(), raw=True, metadata=part.metadata)
 
     def outputs(self, *, png: bool) -> list[dict[str, Any]]:
         """Return the parts as outputs of a cell; `png` adds formats for other viewers."""
@@ -159,11 +166,11 @@ def _from_here(html: str, page_folder: Path) -> str:
     return re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", html)
 
 
-def markup(html: str) -> Section:
-    """Return a section of safe HTML, in which foreign text is already escaped. Notes get an
-    inline style."""
+def markup(html: str, page_folder: Path | None = None) -> Section:
+    """Return a section of safe HTML, in which foreign text is already escaped, with links
+    relative to `page_folder`. Notes get an inline style."""
     text = str(html).strip().replace('class="note"', NOTE)
-    return Section((Html(text),)) if text else Section()
+    return Section((Html(text, page_folder),)) if text else Section()
 
 
 def picture(figure: Figure | Callable[[], Figure], alt: str) -> Section:
@@ -172,10 +179,13 @@ def picture(figure: Figure | Callable[[], Figure], alt: str) -> Section:
 
 def folded(heading: str, section: Section) -> Section:
     """Return the section folded below a heading. Figures are folded on pages only."""
-    html = "\n".join(part.html for part in section.parts if isinstance(part, Html))
+    texts = [part for part in section.parts if isinstance(part, Html)]
     pictures = [replace(p, folded=heading) for p in section.parts if isinstance(p, Picture)]
+    if not texts:
+        return Section(tuple(pictures))
+    html = "\n".join(part.html for part in texts)
     text = f"<details><summary>{escape(heading)}</summary>{html}</details>"
-    return Section((*([Html(text)] if html else []), *pictures))
+    return Section((Html(text, texts[0].page_folder), *pictures))
 
 
 def severity_mark(severity: str | None) -> Markup:

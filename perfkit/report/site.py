@@ -17,8 +17,10 @@ from markupsafe import Markup
 from perfkit.comparison.stored import comparison_folders, read_comparison
 from perfkit.config import portable, resolved_path
 from perfkit.logs.audit import audit_folders, read_audit
-from perfkit.report import audit, comparison, pages
-from perfkit.report.measurement import diagnosed, outcome, read_steps, write_measurement
+from perfkit.report import pages
+from perfkit.report.audit import audit_facts
+from perfkit.report.comparison import ComparisonPage, comparison_facts
+from perfkit.report.measurement import checked, outcome, write_measurement
 from perfkit.report.section import Section, markup
 from perfkit.report.summary import Summary, read_all
 from perfkit.results.frames import records
@@ -55,19 +57,18 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     jobs = _jobs(outputs)
     # Pages link to pages that are written later, such as the summary.
     planned = [folder for _kind, folder in jobs] + [outputs / name for name in SUMMARY_PAGES]
-    workers = usable_cores()
+    site = pages.Site.read(outputs, planned)
     broken: list[str] = []
     contradicting: dict[str, list[str]] = {}
-    found = (planned, diagnosed(outputs))
-    with ProcessPoolExecutor(workers, initializer=_begin, initargs=found) as pool:
-        write_one = partial(_write_one, outputs)
+    with ProcessPoolExecutor(usable_cores(), initializer=_begin) as pool:
+        write_one = partial(_write_one, site)
         for reasons, problems in pool.map(write_one, *zip(*jobs, strict=True)):
             broken += reasons
             contradicting |= problems
             progress(1)
         frame = _without(load(outputs), contradicting)
         write_tables(outputs, frame)
-        summary = Summary.of(outputs, frame)
+        summary = Summary.of(site, frame)
         summary.unreadable.extend(broken)
         for _page in pool.map(partial(write_summary, summary), LANGUAGES):
             progress(1)
@@ -84,12 +85,10 @@ def _without(frame: pd.DataFrame, contradicting: Mapping[str, list[str]]) -> pd.
     return agreeing
 
 
-def _begin(planned: list[Path], diagnosed: dict[str, list[str]]) -> None:
+def _begin() -> None:
     """Initialize a pool process: it ends with its parent, which alone handles interrupts."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pages.PLANNED.update(planned)
-    pages.DIAGNOSED.update(diagnosed)
 
 
 def parts(outputs: Path) -> int:
@@ -103,21 +102,22 @@ def _jobs(outputs: Path) -> list[tuple[str, Path]]:
 
 
 def _write_one(
-    outputs: Path, kind: str, folder: Path
+    site: pages.Site, kind: str, folder: Path
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Write the page of the result in `folder`; if the result can't be read, the page gives the
     reason. Return other reasons for a missing page, and for a measurement that contradicts its
     raw files, by folder name, how."""
     try:
         if kind == "measurement":
-            measurement = Measurement.read(folder)
+            measurement = checked(Measurement.read(folder), site)
             write_measurement(measurement)
-            problems = read_steps(measurement).checks.disagreements
+            problems = measurement.checks.disagreements
             return [], {folder.name: problems} if problems else {}
+        page = ComparisonPage.read(folder, site) if kind == "comparison" else folder
         for language in LANGUAGES:
-            _write(kind, folder, language)
+            _write(kind, page, site, language)
     except ResultError as error:
-        pages.write_unreadable(folder, outputs, str(error).replace(f"{outputs}/", ""))
+        pages.write_unreadable(folder, site, str(error).replace(f"{site.outputs}/", ""))
     # A foreign result may fail in unforeseen ways; the other pages must be written.
     except Exception as error:
         reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
@@ -128,40 +128,47 @@ def _write_one(
 def write_summary(summary: Summary, language: str) -> None:
     """Write the pages of SUMMARY_PAGES in one language."""
     for kind in SUMMARY_PAGES:
-        _write(kind, summary, language)
+        _write(kind, summary, summary.site, language)
 
 
-def _write(kind: str, shown: Summary | Path, language: str, keep: bool = False) -> None:
-    """Write the page of the notebook `kind` for a summary or a stored folder; with `keep`,
-    the notebook too."""
-    outputs, folder = _places(kind, shown)
+Shown = Summary | ComparisonPage | Path
+"""What a page shows besides a measurement; a path is an audit's folder."""
+
+
+def _write(
+    kind: str, shown: Shown, site: pages.Site, language: str, keep: bool = False
+) -> None:
+    """Write the page of the notebook `kind`; with `keep`, the notebook too."""
+    folder = _folder(kind, shown)
     make_folder(folder)
     with in_language(language):
         title, made = _facts(kind, shown)
-        names: dict[str, Any] = {"folder": folder}
+        names: dict[str, Any] = {"folder": shown}
         values = {"folder": portable(str(folder))}
         if isinstance(shown, Summary):
             # A copy, since cached properties of the summary may be in another language.
-            names, values = {"summary": replace(shown)}, {"outputs_dir": portable(str(outputs))}
+            names = {"summary": replace(shown)}
+            values = {"outputs_dir": portable(str(site.outputs))}
         page: dict[str, Any] = {"here": kind, "title": title, "made": made, "files": FILES}
         notebook, values = pages.suite_notebook(kind), values | {"lang": language}
         pages.write_notebook(
-            folder, notebook, names, values, title, keep=keep, outputs=outputs, **page
+            folder, notebook, names, values, title, keep=keep, site=site, **page
         )
 
 
-def _places(kind: str, shown: Summary | Path) -> tuple[Path, Path]:
-    """Return the folder of outputs, and the page's folder."""
-    if isinstance(shown, Summary):
-        return shown.outputs, shown.outputs / kind
-    return shown.parent.parent, shown
+def _folder(kind: str, shown: Shown) -> Path:
+    """Return the page's folder."""
+    if isinstance(shown, Path):
+        return shown
+    return shown.outputs / kind if isinstance(shown, Summary) else shown.folder
 
 
-def _facts(kind: str, shown: Any) -> tuple[str, str]:
+def _facts(kind: str, shown: Shown) -> tuple[str, str]:
     """Return the page's title, and the time and devices of its measurements."""
-    if kind in STORED:
-        known = {"comparison": comparison.comparison_facts, "audit": audit.audit_facts}
-        return known[kind](shown)
+    if isinstance(shown, ComparisonPage):
+        return comparison_facts(shown)
+    if isinstance(shown, Path):
+        return audit_facts(shown)
     heading = pages.suite_notebook(kind).cells[0].source.removeprefix("# ")
     return gettext(heading), _made(shown.measurements)
 
@@ -191,7 +198,7 @@ def write_index(
                 title=gettext("Training throughput: measurements"),
                 stem="index",
                 here="index",
-                outputs=outputs,
+                site=pages.Site(outputs),
                 folder=outputs,
                 made=_made(frame),
                 rows=rows,
@@ -227,35 +234,54 @@ def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
 def publish(measurement: Measurement) -> Section:
     """Write the measurement's page, results.csv, results.json and the index. Raises
     MeasurementError if the measurement is not complete, so that papermill fails."""
-    outputs = measurement.folder.parent
-    write_measurement(measurement, notebook=True)
+    outputs, page = measurement.folder.parent, checked(measurement)
+    write_measurement(page, notebook=True)
     frame = load(outputs)
     write_tables(outputs, frame)
     write_index(outputs, frame=frame)
-    return outcome(measurement)
+    return outcome(page)
 
 
-def _publish(kind: str, of: Summary | str | Path) -> Section:
-    """Write page and notebook of a summary, or of the folder of a comparison or an audit
-    (relative paths start at the checkout), the pages of compared measurements, and the index.
-    Raises ResultError if the folder can't be read."""
-    shown = of if isinstance(of, Summary) else resolved_path(str(of))
-    outputs, folder = _places(kind, shown)
-    for variant in read_comparison(folder).variants if kind == "comparison" else ():
+def publish_comparison(folder: str | Path) -> Section:
+    """Write page and notebook of the comparison in a folder (a relative path starts at the
+    checkout), the pages of its measurements, tables and index. Raises ResultError if the
+    folder can't be read."""
+    page = ComparisonPage.read(folder)
+    for variant in page.comparison.variants:
         with suppress(ResultError):
-            write_measurement(Measurement.read(outputs / variant.id), notebook=True)
-    frame = load(outputs)
-    write_tables(outputs, frame)
+            write_measurement(Measurement.read(page.site.outputs / variant.id), notebook=True)
+    return _publish("comparison", page, page.site)
+
+
+def publish_audit(folder: str | Path) -> Section:
+    """Write page and notebook of the audit in a folder (a relative path starts at the
+    checkout), tables and index. Raises ResultError if the folder can't be read."""
+    place = resolved_path(str(folder))
+    return _publish("audit", place, pages.Site(place.parent.parent))
+
+
+def publish_summary(summary: Summary) -> Section:
+    """Write page and notebook of the summary, tables and index."""
+    return _publish("summary", summary, summary.site)
+
+
+def publish_published(summary: Summary) -> Section:
+    """Write page and notebook of the published tables, tables and index."""
+    return _publish("published", summary, summary.site)
+
+
+def publish_history(summary: Summary) -> Section:
+    """Write page and notebook of the history, tables and index."""
+    return _publish("history", summary, summary.site)
+
+
+def _publish(kind: str, shown: Shown, site: pages.Site) -> Section:
+    """Write the page, its notebook, tables and index; return a link to the page."""
+    frame = load(site.outputs)
+    write_tables(site.outputs, frame)
     for language in LANGUAGES:
-        _write(kind, shown, language, keep=language == "en")
-    write_index(outputs, frame=frame)
+        _write(kind, shown, site, language, keep=language == "en")
+    write_index(site.outputs, frame=frame)
+    folder = _folder(kind, shown)
     page = portable(str(folder / "report.html"))
-    link = markup(Markup('<p><a href="report.html">%s</a></p>') % page)
-    return replace(link, page_folder=folder)
-
-
-publish_summary = partial(_publish, "summary")
-publish_published = partial(_publish, "published")
-publish_history = partial(_publish, "history")
-publish_comparison = partial(_publish, "comparison")
-publish_audit = partial(_publish, "audit")
+    return markup(Markup('<p><a href="report.html">%s</a></p>') % page, folder)

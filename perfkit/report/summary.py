@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
 from math import ceil
 from operator import itemgetter
@@ -24,7 +24,7 @@ from perfkit.models import MODELS
 from perfkit.reference import cells_of, published
 from perfkit.reference.matches import match
 from perfkit.report import style
-from perfkit.report.pages import render
+from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, markup, picture
 from perfkit.results.frames import records
 from perfkit.results.outputs import load
@@ -45,15 +45,14 @@ PARTS = {
     gettext_noop("host wait for input"): "#5c3a10",
 }
 """Parts of a step, in order -> colours, which differ in lightness too."""
-_text = partial(render, "summary")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Data of the sections: measurements (perfkit.load) under `outputs`, interleaved
+    """Data of the sections: measurements (perfkit.load) of a site, interleaved
     comparisons by name, diagnoses by folder of the measurement, reasons for files left out."""
 
-    outputs: Path
+    site: Site
     measurements: pd.DataFrame
     comparisons: dict[str, stored.InterleavedComparison] = field(default_factory=dict)
     diagnoses: dict[str, Diagnosis] = field(default_factory=dict)
@@ -64,21 +63,27 @@ class Summary:
         """Read all results under `outputs`, and with `check` all raw files: results that
         contradict these are left out. Relative paths start at the checkout. Raises ResultError
         if the folder does not exist."""
-        return cls.of(outputs, load(outputs, check=check))
+        place = config.resolved_path(str(outputs))
+        return cls.of(Site(place), load(place, check=check))
 
     @classmethod
-    def of(cls, outputs: str | Path, frame: pd.DataFrame) -> "Summary":
-        """Read the other results under `outputs`; `frame` has the measurements."""
-        place = config.resolved_path(str(outputs))
+    def of(cls, site: Site, frame: pd.DataFrame) -> "Summary":
+        """Read the other results of the site; `frame` has the measurements."""
+        place = site.outputs
         unreadable = [*frame.attrs["unreadable"]]
         folders = stored.comparison_folders(place)
         comparisons = read_all(folders, stored.read_comparison, place, unreadable)
         diagnosed = [file.parent for file in sorted(place.glob(f"*/{FILE}"))]
         diagnoses = read_all(diagnosed, read_diagnosis, place, unreadable)
-        return cls(place, frame, comparisons, diagnoses, unreadable)
+        return cls(site, frame, comparisons, diagnoses, unreadable)
 
     def __repr__(self) -> str:
         return f"Summary({self.outputs}: {len(self.measurements)} measurements)"
+
+    @property
+    def outputs(self) -> Path:
+        """The folder of outputs."""
+        return self.site.outputs
 
     @property
     def folder(self) -> Path:
@@ -104,6 +109,10 @@ class Summary:
     def cells(self) -> pd.DataFrame:
         """The measurement shown for each row and framework, in the tables' order."""
         return blocks.cells(self.placed)
+
+
+def _text(summary: Summary, macro: str, *values: Any, **named: Any) -> Section:
+    return render("summary", macro, summary.folder, *values, **named)
 
 
 def read_all(
@@ -133,6 +142,7 @@ def fastest(summary: Summary) -> Section:
         by_name = [{cell["name"]: cell for cell in row} for _number, row in rows]
         tables.append((caption, facts, names, by_name))
     return _text(
+        summary,
         "fastest",
         tables,
         ranked,
@@ -140,7 +150,7 @@ def fastest(summary: Summary) -> Section:
         most=MOST_ANSWERS,
         levels=[*cells["interval_level"].quantile([0, 1]).dropna()],
         rest=cells["row"].nunique() - shown["row"].nunique(),
-        outputs=summary.outputs,
+        site=summary.site,
     )
 
 
@@ -165,7 +175,7 @@ def ratios(summary: Summary) -> Section:
         for pair in c.pairs:
             names = map(format.variant_name, [c.variant_of(pair), c.base])
             every.append((name, c, pair, " / ".join(names)))
-    text = _text("ratios", every, MOST_BARS, summary.outputs)
+    text = _text(summary, "ratios", every, MOST_BARS, summary.site)
     if not every:
         return text
     rows = [
@@ -176,7 +186,9 @@ def ratios(summary: Summary) -> Section:
     return picture(figure, _("Ratios of interleaved comparisons")) + text
 
 
-def _charts(points: pd.DataFrame, vary: str, heading: str, x: str, y: str) -> Section:
+def _charts(
+    summary: Summary, points: pd.DataFrame, vary: str, heading: str, x: str, y: str
+) -> Section:
     """A figure per block, a panel per group of rows that differ only in `vary`: `y` over `x`, a
     line per framework and source."""
     keys, section = [key for key in blocks.ROW if key != vary], Section()
@@ -204,7 +216,7 @@ def _charts(points: pd.DataFrame, vary: str, heading: str, x: str, y: str) -> Se
                 axes.legend(fontsize=7)
         note = markup(Markup('<p class="note">%s<br>%s</p>') % (caption, facts))
         section += note + picture(figure, caption)
-    return section + _text("more", numbers.max() + 1 - MOST_PANELS)
+    return section + _text(summary, "more", numbers.max() + 1 - MOST_PANELS)
 
 
 def _compare_to_ideal(axes: Axes, panel: pd.DataFrame) -> None:
@@ -228,18 +240,18 @@ def throughput_by_batch(summary: Summary) -> Section:
     """Throughput by batch size, or the command that measures several batch sizes."""
     points = blocks.varying(summary.cells, "batch_size").assign(source="")
     if points.empty:
-        return _text("one_batch")
-    return _charts(points, "batch_size", _("Batch"), "batch_size", "throughput")
+        return _text(summary, "one_batch")
+    return _charts(summary, points, "batch_size", _("Batch"), "batch_size", "throughput")
 
 
 def scaling(summary: Summary) -> Section:
     """Speed-up over the fewest devices, with the ideal and published speed-ups."""
     points = speedups(summary.cells)
     if points.empty:
-        return _text("scaling", [], PANEL, 0)
+        return _text(summary, "scaling", [], PANEL, 0)
     lines = points[points["source"] == ""].groupby([*PANEL, "name"], sort=False)
-    text = _text("scaling", records(lines.tail(1)), PANEL[1:], MOST_PANELS)
-    return text + _charts(points, "topology", _("Topology"), "devices", "speedup")
+    text = _text(summary, "scaling", records(lines.tail(1)), PANEL[1:], MOST_PANELS)
+    return text + _charts(summary, points, "topology", _("Topology"), "devices", "speedup")
 
 
 def bottlenecks(summary: Summary) -> Section:
@@ -249,7 +261,7 @@ def bottlenecks(summary: Summary) -> Section:
         (blocks.title(row, ["name", *blocks.ROW[1:]]), row, summary.diagnoses[row["folder"]])
         for row in records(every.head(MOST_BARS))
     ]
-    text = _text("bottlenecks", rows, len(every) - len(rows), summary.outputs)
+    text = _text(summary, "bottlenecks", rows, len(every) - len(rows), summary.site)
     if not rows:
         return text
     names = [f"{format.shortened(n, 60)}\n{_(VERDICTS[d.verdict])}" for n, _row, d in rows]
@@ -279,9 +291,9 @@ def beside_published(summary: Summary) -> Section:
     """Published numbers with measurements of the same work, and the differences."""
     measured = records(summary.cells[summary.cells["measured"]])
     found = [pair for pair in match(cells_of(published()), measured) if pair.ratio]
-    return _text("beside_published", found, MOST_ROWS, summary.outputs)
+    return _text(summary, "beside_published", found, MOST_ROWS, summary.site)
 
 
 def left_out(summary: Summary) -> Section:
     """Reasons for files that could not be read."""
-    return _text("left_out", summary.unreadable)
+    return _text(summary, "left_out", summary.unreadable)
