@@ -1,10 +1,11 @@
 """How soon a fault ends a run on two nodes, and what it leaves behind: one line per fault.
 
-`python benchmarks/faults.py [ssh|srun]`, as root; both without an argument. `ssh`: two network
-namespaces with an sshd on each; `srun`: two of the four nodes of a Slurm job, all on this
-machine. One worker per node trains ResNet-50 on small images. A line gives the seconds from the
-fault to the driver's end (for a killed driver, until no node has one of its processes), the
-processes and scratch folders left, and what the driver printed last.
+`python benchmarks/faults.py [ssh|srun [TEXT]]`, as root; TEXT selects the faults with this text
+in their name. `ssh`: two network namespaces with an sshd on each; `srun`: two of the four nodes
+of a Slurm job, all on this machine. One worker per node trains ResNet-50 on small images. A
+line gives the seconds from the fault to the driver's end (for a killed driver, until no node
+has one of its processes), the processes and scratch folders left, and what the driver printed
+last.
 """
 
 import signal
@@ -33,7 +34,7 @@ from several_nodes import (
     nodes_over_ssh,
 )
 
-TIMEOUT = 60
+HANGING_SECONDS = 60
 PORT = 29801
 PLANTED = """
 import sys
@@ -65,6 +66,7 @@ class Fault:
     before: Callable[[Any], object] | None = None
     prepare: str = ""
     """With ssh: a shell command that mounts other files on the second node."""
+    timeout: int = 300
     port_taken: bool = False
     """With ssh: whether another program listens on the workers' port."""
     ends_driver: bool = False
@@ -83,10 +85,14 @@ class Outcome(NamedTuple):
     left: list[str]
     printed: str
 
+    def __str__(self) -> str:
+        lines = [f"{self.seconds:.1f} s; {len(self.left)} left; {self.printed}", *self.left]
+        return "\n    ".join(lines)
+
 
 def kill_on_second_node(module: str, nodes: Nodes, _driver: Driver) -> None:
-    for process in nodes.running(module, 1):
-        process.kill()
+    # The first of two supervisors is the node program's, the second the workers'.
+    nodes.running(module, 1)[0].kill()
 
 
 def kill_launcher(nodes: Nodes, _driver: Driver) -> None:
@@ -114,7 +120,7 @@ def stop_server(nodes: NodesOverSsh) -> None:
 IN_RANK = [
     Fault("a rank raises", in_rank="raise KeyError('planted')"),
     Fault("a rank is killed", in_rank="os.kill(os.getpid(), signal.SIGKILL)"),
-    Fault(f"a rank hangs, time-out {TIMEOUT} s", in_rank="time.sleep(1000)"),
+    Fault("a rank hangs", in_rank="time.sleep(1000)", timeout=HANGING_SECONDS),
 ]
 OF_THE_DRIVER = [
     Fault(
@@ -162,14 +168,14 @@ FAULTS = {
 }
 
 
-def main(launchers: list[str]) -> None:
+def main(launchers: list[str], text: str = "") -> None:
     for launcher in launchers:
         print(f"{launcher}:", flush=True)
         for fault in FAULTS[launcher]:
-            with tempfile.TemporaryDirectory(prefix="perfkit-faults-") as folder:
-                outcome = run(launcher, fault, Path(folder))
-            print(f"{fault.name}: {outcome.seconds:.1f} s; {len(outcome.left)} left; ", end="")
-            print(outcome.printed, *outcome.left, sep="\n    ", flush=True)
+            if text in fault.name:
+                with tempfile.TemporaryDirectory(prefix="perfkit-faults-") as folder:
+                    outcome = run(launcher, fault, Path(folder))
+                print(f"{fault.name}: {outcome}", flush=True)
 
 
 def run(launcher: str, fault: Fault, folder: Path) -> Outcome:
@@ -188,7 +194,7 @@ def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
     nodes.plant(PLANTED.format(happened=str(happened), code=fault.in_rank))
     if fault.before:
         fault.before(nodes)
-    request = nodes.request(measured_steps=2000, timeout=TIMEOUT)
+    request = nodes.request(measured_steps=2000, timeout=fault.timeout)
     with ExitStack() as stack:
         if fault.port_taken:
             stack.enter_context(nodes.listening(PORT))
@@ -215,4 +221,4 @@ def connected(launcher: str, fault: Fault, folder: Path) -> AbstractContextManag
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or [*FAULTS])
+    main(sys.argv[1:2] or [*FAULTS], *sys.argv[2:])

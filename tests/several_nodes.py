@@ -37,8 +37,16 @@ import sys
 if sys.orig_argv[1:3] in (["-c", {DRIVER!r}], ["-m", "{NODE_PROGRAM}"]):
     sys.path.append({str(Path(__file__).parent)!r})
     import fake_trainer
+    from perfkit.driver import workers
 
-    fake_trainer.plant({{seconds!r}})
+    train = workers.launcher_command
+
+    def command(config, place, log_dir, job, words):
+        seconds = {{first}} if job.endswith("-1") else {{later}}
+        start = fake_trainer.launcher_command(seconds) if seconds else train
+        return start(config, place, log_dir, job, words)
+
+    workers.launcher_command = command
 """
 LISTEN = """
 import socket, sys, time
@@ -58,9 +66,10 @@ SMALL = {
 }
 
 
-def fake_training(seconds: float) -> str:
-    """Return code to plant that makes a repeat take `seconds` instead of training."""
-    return FAKE_TRAINER.format(seconds=seconds)
+def fake_training(first: float, later: float | None) -> str:
+    """Return code to plant that makes the first repeat take so many seconds instead of
+    training, and the later repeats; None: they train."""
+    return FAKE_TRAINER.format(first=first, later=later)
 
 
 class Driver(ABC):
@@ -137,8 +146,11 @@ class Nodes(ABC):
         (path,) = self.outputs.glob("*/result.json")
         return read_result(path)
 
-    def both_ranks_train(self) -> bool:
-        """Whether each node has a raw file with a step; they are in its scratch folder."""
+    def in_second_repeat(self) -> bool:
+        """Whether the first repeat is stored and each node, in its scratch folder, has a raw
+        file with a step of the second."""
+        if not [*self.outputs.glob("*/result.json")] or not self.result().repeats:
+            return False
         raw_files = [*self.folder.glob("scratch*/**/rank*.jsonl")]
         return len([file for file in raw_files if '"step"' in file.read_text()]) == 2
 

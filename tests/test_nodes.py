@@ -29,6 +29,12 @@ FAKE_NVML = Path(__file__).parent / "accelerator" / "as_gpu" / "pynvml.py"
 """Two GPUs, of which CUDA_VISIBLE_DEVICES may hide one."""
 
 
+QUICK = fake_training(0.5, 0.5)
+THEN_MINUTES = fake_training(0.5, 200)
+THEN_TRAINING = fake_training(0.5, None)
+"""Code to plant for a first repeat of half a second, and repeats that only a fault ends."""
+
+
 def skip_if(reason):
     if reason:
         pytest.skip(reason)
@@ -76,14 +82,14 @@ def test_two_nodes_train_and_both_are_in_the_result(nodes):
 
 
 def test_each_node_names_the_interface_of_its_host(over_ssh):
-    over_ssh.plant(fake_training(0.5))
+    over_ssh.plant(QUICK)
     result = over_ssh.measure()
     assert [node.interface for node in result.nodes] == ["wire", "wire"]
 
 
 @pytest.mark.slow
 def test_only_missing_repeats_run_again(nodes):
-    nodes.plant(fake_training(0.5))
+    nodes.plant(QUICK)
     first = nodes.measure(repeats=2)
     forget_repeats(nodes.outputs / first.id, after=1)
     second = nodes.measure(repeats=2)
@@ -94,7 +100,7 @@ def test_only_missing_repeats_run_again(nodes):
 
 @pytest.mark.slow
 def test_repeats_of_different_nodes_are_not_combined(over_ssh):
-    over_ssh.plant(fake_training(0.5))
+    over_ssh.plant(QUICK)
     first = over_ssh.measure(repeats=2)
     changed = first.nodes[1].model_copy(update={"differs": {"cpu": "another"}})
     nodes = [first.nodes[0], changed]
@@ -240,11 +246,6 @@ def test_a_taken_port_is_reported_with_the_port_option(over_ssh):
 
 # Something fails during the second repeat; the first is kept
 
-MINUTES = fake_training(200)
-"""Code to plant for a repeat that only a fault ends."""
-TRAINING = ""
-"""Code to plant for a repeat that really trains."""
-
 
 @pytest.fixture
 def second_repeat(nodes):
@@ -252,19 +253,11 @@ def second_repeat(nodes):
     return begin_second_repeat(nodes)
 
 
-def begin_second_repeat(nodes, second=MINUTES, **changes):
-    """Start a driver that continues after its first repeat, and wait for both ranks' steps.
-    The code `second` is planted in the second repeat."""
-    request = nodes.request(repeats=2, measured_steps=400, **changes)
-    nodes.plant(fake_training(0.5))
-    result = nodes.result_of(nodes.start(request))
-    assert result.status == "complete", result.failure
-    folder = nodes.outputs / result.id
-    forget_repeats(folder, after=1)
-    shutil.rmtree(folder / "repeats" / "2")
-    nodes.plant(second)
-    driver = nodes.start(request)
-    wait_for(nodes.both_ranks_train, 60)
+def begin_second_repeat(nodes, code=THEN_MINUTES, **changes):
+    """Start a driver and wait until both ranks are in the second repeat."""
+    nodes.plant(code)
+    driver = nodes.start(nodes.request(repeats=2, measured_steps=400, **changes))
+    wait_for(nodes.in_second_repeat, 120)
     return driver
 
 
@@ -314,7 +307,7 @@ def test_a_killed_launcher_ends_the_run_and_its_node_is_named(nodes, second_repe
 
 @pytest.mark.slow
 def test_a_slurm_node_without_power_ends_the_run(in_slurm):
-    driver = begin_second_repeat(in_slurm, TRAINING)
+    driver = begin_second_repeat(in_slurm, THEN_TRAINING)
     in_slurm.cluster.kill_node("node2")
     failure = failure_after(driver, in_slurm)
     assert in_slurm.names[1] in sentence(failure)
@@ -379,7 +372,7 @@ def test_a_full_disk_of_a_node_is_reported_with_the_node(tmp_path):
     skip_if(ssh_missing())
     small = f"mount -t tmpfs -o size=200k tmpfs {tmp_path / 'scratch1'}"
     with nodes_over_ssh(tmp_path, small) as nodes:
-        nodes.plant(fake_training(0.5))
+        nodes.plant(QUICK)
         failure = nodes.measure(measured_steps=4000).failure
         assert failure.code == "disk_full"
         assert nodes.names[1] in sentence(failure)
@@ -388,7 +381,7 @@ def test_a_full_disk_of_a_node_is_reported_with_the_node(tmp_path):
 
 @pytest.mark.slow
 def test_a_full_folder_of_results_is_reported(disk, over_ssh):
-    over_ssh.plant(fake_training(0.5))
+    over_ssh.plant(QUICK)
     disk.leave(pages=60)
     outputs = disk.path / "outputs"
     request = over_ssh.request(outputs_dir=str(outputs), measured_steps=4000)
