@@ -17,10 +17,11 @@ from conftest import RUN_HERE
 
 import perfkit
 from perfkit.config import ROOT, Protocol
-from perfkit.driver import cluster
-from perfkit.driver.cluster import ClusterLauncher, start_commands
+from perfkit.driver import cluster, programs
+from perfkit.driver.cluster import ClusterLauncher
 from perfkit.driver.failures import NodeError
 from perfkit.driver.node_files import PREFIX
+from perfkit.driver.programs import exported_variables, start_commands
 from perfkit.request import RequestError
 from perfkit.request.hosts import own_index
 from perfkit.request.resolve import resolve
@@ -100,10 +101,10 @@ def test_ssh_runs_a_supervised_node_program_on_each_other_host(monkeypatch):
     command = commands[1][1]
     assert command[0] == "ssh" and command[-3:-1] == ["c", "--"]
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= {*command}
-    python = ["-m", "perfkit.driver.supervisor", "-", "0", "--seconds", "160.0"]
+    supervisor = ["-m", "perfkit.driver.supervisor", "-", "160.0"]
     words = shlex.split(command[-1])
     assert words[:2] == ["env", "UCX_TLS=rc,cuda copy"]
-    assert words[3:9] == python
+    assert words[3:7] == supervisor
     assert words[-4:] == ["perfkit.driver.node", "repeat", "/shared/run 1", "2"]
 
 
@@ -113,9 +114,9 @@ def test_ssh_passes_on_what_configures_libraries_but_no_name_of_a_gpu(monkeypatc
     kept = {"NVIDIA_VISIBLE_DEVICES": "GPU-1ab2", "SECRET": "x", "CUDA_VISIBLE_DEVICES_": "1"}
     monkeypatch.setattr("os.environ", passed | kept)
     expected = sorted(f"{name}={value}" for name, value in passed.items())
-    assert cluster.exported_variables() == expected
+    assert exported_variables() == expected
     monkeypatch.setattr("os.environ", {"CUDA_VISIBLE_DEVICES": "MIG-0f3a,MIG-12"})
-    assert cluster.exported_variables() == []
+    assert exported_variables() == []
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_a_node_that_does_not_see_the_folder_is_named(ssh, failure_of, tmp_path)
 def test_a_node_whose_file_never_appears_here_does_not_share_the_folder(
     ssh, failure_of, monkeypatch
 ):
-    monkeypatch.setattr(cluster, "APPEARING_SECONDS", 0.5)
+    monkeypatch.setattr(programs, "APPEARING_SECONDS", 0.5)
     ssh("exit 0\n")
     code, text, _measurement = failure_of()
     assert code == "not_shared" and text.startswith(f"{NAME} did not find ")

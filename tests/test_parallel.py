@@ -130,7 +130,7 @@ def supervised(folder, name, command):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.driver.supervisor", str(scratch), "0", *command],
+            [sys.executable, "-m", "perfkit.driver.supervisor", str(scratch), "inf", *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -9,6 +9,7 @@ doctor.py      checks before a measurement
 workers.py     launchers and worker groups; the workers of one node
 supervisor.py  runs one command and leaves no process behind
 cluster.py     the driver's side of a measurement on several nodes
+programs.py    starts the node programs by ssh or srun
 node.py        the node program, which runs the workers of another node
 node_files.py  the files through which the driver and the nodes tell each other what they need
 network.py     whether the nodes reach each other

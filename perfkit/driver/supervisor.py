@@ -1,11 +1,10 @@
 """Runs one command and leaves no process behind, however the command or the driver ends.
 
-`python -m perfkit.driver.supervisor SCRATCH GRACE COMMAND…`, with standard input a pipe that
+`python -m perfkit.driver.supervisor SCRATCH SECONDS COMMAND…`, with standard input a pipe that
 the driver holds open: when the driver ends, even by kill -9, the pipe closes. On another
 machine, ssh or srun holds the pipe, and passes on that it has closed; if the link is cut,
-nobody does, so `--seconds LIMIT` before COMMAND limits its time. SCRATCH is the driver's
-scratch folder, or `-` on another machine. COMMAND gets SIGTERM and is killed after GRACE
-seconds.
+nobody does, so COMMAND may take at most SECONDS (or `inf`). SCRATCH is the driver's scratch
+folder, or `-` on another machine.
 
 As a subreaper, the supervisor becomes the parent of orphaned descendants, including those in
 sessions of their own, such as a launcher's workers, and so finds all of them. Finally it
@@ -19,7 +18,6 @@ import signal
 import subprocess
 import sys
 import time
-from math import inf
 from pathlib import Path
 
 import psutil
@@ -30,9 +28,7 @@ POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0
 
 
-def supervise(
-    scratch: Path | None, grace_seconds: float, command: list[str], seconds: float = inf
-) -> int:
+def supervise(scratch: Path | None, seconds: float, command: list[str]) -> int:
     """Run `command` until it exits, standard input closes or `seconds` have passed, and return
     its exit status. `scratch` None: it has no scratch folder."""
     descriptor = None if scratch is None else lock(scratch)
@@ -49,10 +45,6 @@ def supervise(
                 break
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if grace_seconds and process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(grace_seconds)
         kill_descendants()
         if descriptor is not None:
             os.close(descriptor)
@@ -91,10 +83,6 @@ def kill_descendants() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    scratch, grace, *words = sys.argv[1:]
-    seconds = inf
-    if words[0] == "--seconds":
-        seconds = float(words[1])
-        del words[:2]
+    scratch, seconds, *command = sys.argv[1:]
     folder = None if scratch == "-" else Path(scratch)
-    sys.exit(supervise(folder, float(grace), words, seconds) & 0xFF)
+    sys.exit(supervise(folder, float(seconds), command) & 0xFF)

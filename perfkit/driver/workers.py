@@ -191,25 +191,24 @@ def start_supervised(
     command: list[str],
     scratch: Path,
     environment: dict[str, str],
-    grace_seconds: float = 0.0,
     log: Path | None = None,
     **options: Any,
 ) -> subprocess.Popen[bytes]:
     """Run `command` under a supervisor, which ends all of its processes on `close` or when this
     process ends. Both write their output to `log`, by default LOG in `scratch`."""
-    supervisor = [sys.executable, "-m", SUPERVISOR, str(scratch), str(grace_seconds)]
+    supervisor = [sys.executable, "-m", SUPERVISOR, str(scratch), "inf"]
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
     with (log or scratch / LOG).open("wb") as output:
         options |= pipes | {"env": environment, "stdout": output}
         return subprocess.Popen([*supervisor, *command], **options)
 
 
-def close(supervisor: subprocess.Popen[bytes], grace_seconds: float = 0.0) -> None:
+def close(supervisor: subprocess.Popen[bytes]) -> None:
     """Have a supervisor end its command, and wait for it for a limited time."""
     assert supervisor.stdin
     supervisor.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        supervisor.wait(grace_seconds + ENDING_SECONDS)
+        supervisor.wait(ENDING_SECONDS)
 
 
 class LocalWorkers(WorkerGroup):
