@@ -1,6 +1,6 @@
 """HTML pages from the headings, text and outputs of notebooks, with nbconvert's filters.
 
-Cells tagged `show` in the suite's notebooks are evaluated from stored results, without a
+Sections of cells tagged `show` in the suite's notebooks are made from stored results, without a
 kernel: a page is the same right after the measurement, after a crash, and on another machine
 years later. A user's notebook may have more cells; their outputs are those of its last run.
 """
@@ -223,7 +223,7 @@ def source_notebook(folder: Path, name: str) -> NotebookNode:
     """Return the notebook that is the source of the page in `folder`: the user's notebook
     stored there, its outputs sanitized, or else notebooks/<name>.ipynb. A user's notebook may
     come from anywhere, so only cells with the source of a suite's cell keep the tag `show`,
-    which has them evaluated."""
+    which has them called."""
     suite = suite_notebook(name)
     try:
         text = read_file(folder / NOTEBOOK).decode()
@@ -267,7 +267,7 @@ def write_notebook(
 ) -> None:
     """Write the page of a notebook by `write_page`, without inputs, in the current language.
 
-    Cells tagged `show`, each a call with one of `names`, are evaluated; other cells keep their
+    Cells tagged `show`, each a call with one of `names`, are called; other cells keep their
     outputs. `heading` replaces the first heading. With `keep`, also writes the notebook into
     the folder, with these parameters and its figures as PNG."""
     cells = []
