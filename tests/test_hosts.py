@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import shlex
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -329,3 +330,23 @@ def test_the_shared_folder_of_a_killed_driver_is_removed(tmp_path):
     (tmp_path / f"{PREFIX}old" / "facts").mkdir(parents=True)
     cluster.remove_abandoned(tmp_path)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_shared_folder_that_can_no_longer_be_read_ends_all_workers(
+    ssh, failure_of, worker_processes, tmp_path, monkeypatch
+):
+    """As when the file server returns errors."""
+    ssh(seconds=60.0)
+    waited = cluster.ClusterWorkers.wait
+
+    def wait(workers, seconds):
+        wait_for(lambda: len(worker_processes()) >= 4)
+        shutil.rmtree(workers.folder)
+        return waited(workers, seconds)
+
+    monkeypatch.setattr(cluster.ClusterWorkers, "wait", wait)
+    code, text, _measurement = failure_of()
+    assert code == "io_error", text
+    assert worker_processes() == []
+    assert [*(tmp_path / "scratch").iterdir()] == []

@@ -238,8 +238,11 @@ class ClusterWorkers(WorkerGroup):
             self.opened = opened.pop_all()
 
     def __exit__(self, *_: object) -> None:
-        self.end()
-        self.opened.close()
+        try:
+            self.end()
+        finally:
+            # Even if the shared folder can no longer be read or written.
+            self.opened.close()
 
     def _awaited(self) -> list[int]:
         """Note how nodes have ended, and return those that have not. Raises OSError."""
