@@ -1,5 +1,7 @@
 """Sweeps: parameters files run here and on Slurm, resumed after failures."""
 
+import errno
+import fcntl
 import json
 import os
 import random
@@ -328,6 +330,20 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path):
     with FileLock(outputs / ".sweep.lock"), another:
         run_sweep(asked, print, print)
     assert results(outputs) == {}
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
+def test_a_sweep_on_a_file_system_without_locks_is_refused(
+    sweep_file, tmp_path, monkeypatch, number
+):
+    def flock(_file, _operation):
+        raise OSError(number, os.strerror(number))
+
+    asked = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {})
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(SweepError, match=r"has no file locks .*-p outputs_dir FOLDER"):
+        run_sweep(asked, print, print)
+    assert results(tmp_path / "outputs") == {}
 
 
 def test_a_lock_that_is_a_link_is_not_followed(sweep_file, tmp_path):

@@ -28,7 +28,7 @@ from perfkit.comparison.stored import (
     write_comparison,
 )
 from perfkit.config import PROTOCOL_PARAMETERS, portable, resolved_path, select
-from perfkit.driver.measure import alone, measurement_folder, resume
+from perfkit.driver.measure import BEING_MEASURED, alone, measurement_folder, resume
 from perfkit.driver.progress import Progress, round_order
 from perfkit.models import MODELS
 from perfkit.request import RequestError
@@ -279,7 +279,8 @@ def measure_interleaved(found: Live, say: Callable[[str], None]) -> None:
     one of the variants, and KeyboardInterrupt; finished repeats are stored.
     """
     make_folder(found.folder)
-    with alone(found.folder / ".lock", "Wait for it to end"):
+    taken = f"{found.folder.name} {BEING_MEASURED}. Wait for it to end"
+    with alone(found.folder / ".lock", taken):
         _measure(found, say)
 
 

@@ -34,6 +34,7 @@ from perfkit.results.summarize import check_against_raw
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of a lock on a file system that has none, as NFS without its lock service."""
+BEING_MEASURED = "is being measured by another process right now"
 
 
 def measure(config: Config, protocol: Protocol) -> Measurement:
@@ -67,27 +68,27 @@ def resume(
     may be 0; `shared`: the progress of several measurements."""
     folder = measurement_folder(config, protocol, environment)
     store.make_folder(folder)
-    with alone(Store(folder).lock_file, "Wait for it, or use another label: -p label NAME"):
+    taken = f"{folder.name} {BEING_MEASURED}. Wait for it, or use another label: -p label NAME"
+    with alone(Store(folder).lock_file, taken):
         _measure(config, protocol, environment, folder, until, shared)
     return Measurement.read(folder)
 
 
 @contextmanager
-def alone(lock_file: Path, advice: str) -> Iterator[None]:
-    """Hold the lock of a measurement or a comparison. Raises RequestError if another process
-    holds it, with `advice`, or if the file system has no locks; OSError."""
-    folder = lock_file.parent
+def alone(lock_file: Path, taken: str) -> Iterator[None]:
+    """Hold the lock of a measurement, a comparison or a sweep. Raises RequestError if another
+    process holds it, with the sentence `taken`, or if the file system has no locks; OSError."""
     # Without locks, filelock would leave a file that outlives a kill.
     lock = FileLock(lock_file, timeout=0, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:
-        problem = f"{folder.name} is being measured by another process right now"
-        raise RequestError([f"{problem}. {advice}"]) from None
+        raise RequestError([taken]) from None
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise
-        problem = f"outputs_dir: the file system of {portable(str(folder))} has no file locks"
+        folder = portable(str(lock_file.parent))
+        problem = f"outputs_dir: the file system of {folder} has no file locks"
         advice = "choose a folder on another one (for Lustre: mounted with -o flock)"
         raise RequestError([f"{problem} ({error}); {advice}: -p outputs_dir FOLDER"]) from None
     try:

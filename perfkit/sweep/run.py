@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from perfkit.config import portable
+from perfkit.driver.measure import alone
 from perfkit.report.site import write_site
+from perfkit.request import RequestError
 from perfkit.results.store import PARTIAL, make_folder, read_file
 from perfkit.sweep.jobs import Job
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
@@ -61,18 +61,15 @@ def run_sweep(
 @contextmanager
 def _only_sweep(outputs: Path) -> Iterator[None]:
     """Hold the lock of the outputs folder, which ends with this process however it ends. Raises
-    SweepError if another sweep holds it, and OSError if it is a link."""
-    lock = FileLock(outputs / ".sweep.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        folder = portable(str(outputs))
-        problem = f"another sweep is running in {folder}; wait for its end"
-        raise SweepError([problem]) from None
-    try:
+    SweepError if another sweep holds it or the file system has no locks, and OSError if the
+    lock is a link."""
+    taken = f"another sweep is running in {portable(str(outputs))}; wait for its end"
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(alone(outputs / ".sweep.lock", taken))
+        except RequestError as error:
+            raise SweepError(error.problems) from None
         yield
-    finally:
-        lock.release()
 
 
 def _remove_partial_files(outputs: Path) -> None:
