@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -31,6 +32,7 @@ from perfkit.results.schema import InputData, Repeat
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
 from perfkit.sweep.run import run_sweep, statuses_before
+from perfkit.sweep.slurm import QueuedJob, queued_jobs, slurm_name, submit
 from perfkit.sweep.status import StoredResults
 from perfkit.system.environment import LIBRARY_VARIABLES
 
@@ -436,6 +438,49 @@ def test_options_of_sbatch_need_slurm(sweep_file):
     done = cli("sweep", sweep_file({}), "--sbatch", "--partition gpu")
     assert done.exit_code == 2
     assert "--sbatch is only for --slurm" in done.stderr
+
+
+def test_options_of_sbatch_with_an_open_quote_are_refused(sweep_file):
+    done = cli("sweep", sweep_file({}), "--slurm", "--sbatch", "--comment 'x")
+    assert done.exit_code == 2
+    assert "No closing quotation" in done.stderr
+
+
+@pytest.fixture
+def slurm_command(processes, tmp_path, monkeypatch):
+    """Replaces a command of Slurm by a shell script with these lines."""
+
+    def replaced(name, lines):
+        folder = tmp_path / "bin"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    return replaced
+
+
+def test_no_name_of_another_job_and_no_setting_of_squeue_hides_a_job(
+    slurm_command, monkeypatch
+):
+    """Printed by Slurm 22.05 for jobs named by `sbatch --job-name`."""
+    listed = "8 PENDING perfkit-1f\\n7_[1-3] PENDING perfkit\\n6 PENDING  \\n"
+    listed += "4 PENDING caf\\351\\n3 PENDING x  y z\\n2 PENDING a\\nb\\n1 RUNNING \\n"
+    slurm_command("squeue", f"test -n \"$SQUEUE_STATES\" || printf '{listed}'")
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    assert queued_jobs() == {"perfkit-1f": QueuedJob("8", "PENDING")}
+
+
+def test_options_of_sbatch_override_all_but_the_name_of_a_job(
+    slurm_command, sweep_file, tmp_path
+):
+    slurm_command("sbatch", f'printf "%s\\n" "$@" >{tmp_path}/words')
+    (job,) = read_jobs(sweep_file({}), {}, on_slurm=True)
+    submit(job, ["--job-name", "mine", "--mem", "8G"])
+    words = (tmp_path / "words").read_text().splitlines()
+    values = dict(pairwise(words))
+    assert values["--mem"] == "8G"
+    assert values["--job-name"] == slurm_name(job)
 
 
 @pytest.mark.usefixtures("processes")

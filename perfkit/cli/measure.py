@@ -111,6 +111,10 @@ def sweep(
 
     if sbatch and not slurm:
         raise click.UsageError("--sbatch is only for --slurm")
+    try:
+        sbatch_options = shlex.split(sbatch or "") if slurm else None
+    except ValueError as error:
+        raise click.UsageError(f"--sbatch {sbatch!r}: {error}") from None
     jobs = read_jobs(file, values, on_slurm=slurm)
     if dry_run:
         # Lines of a file or a pipe are not wrapped.
@@ -119,7 +123,6 @@ def sweep(
         Console(highlight=False, width=wide).print(table)
         return
     console = Console(stderr=True, highlight=False)
-    sbatch_options = shlex.split(sbatch or "") if slurm else None
     with progress.Progress(console, file.stem, in_turn=not slurm) as shown:
         statuses = run_sweep(jobs, shown.show, shown.notify, sbatch_options)
     progress.print_skipped(console, statuses)

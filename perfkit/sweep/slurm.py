@@ -19,6 +19,8 @@ from perfkit.sweep.matrix import SweepError
 from perfkit.sweep.status import JobStatus, StoredResults
 from perfkit.system.scratch import end_with_parent
 
+PREFIX = "perfkit-"
+"""Beginning of the names of the Slurm jobs."""
 POLL_SECONDS = 2.0
 LATENCY_SECONDS = 10.0
 """Time in which a shared folder shows what the node of an ended job has written."""
@@ -174,44 +176,53 @@ class SlurmSweep:
 
 
 def slurm_name(job: Job) -> str:
-    return f"perfkit-{job.digest}"
+    return f"{PREFIX}{job.digest}"
 
 
 def queued_jobs() -> dict[str, QueuedJob]:
-    """This user's jobs in Slurm's queue, by name. Raises SlurmError."""
+    """This user's jobs of sweeps in Slurm's queue, by name. Raises SlurmError."""
     user = str(os.getuid())
     lines = _output("squeue", "--noheader", "--user", user, "--format", "%i %T %j")
     jobs = {}
     for line in lines.splitlines():
-        number, state, name = line.split(maxsplit=2)
-        jobs[name] = QueuedJob(number, state)
+        words = line.split(maxsplit=2)
+        # The name of another job may be empty or have several lines.
+        if len(words) == 3 and words[2].startswith(PREFIX):
+            number, state, name = words
+            jobs[name] = QueuedJob(number, state)
     return jobs
 
 
 def submit(job: Job, sbatch_options: list[str]) -> None:
-    """Submit a job on whole nodes; the options given by the user come last, so that they
-    override ours. Raises SlurmError."""
+    """Submit a job on whole nodes. The user's options come after ours, which they override,
+    except for the name, by which the job is found again. Raises SlurmError."""
     config = job.plan.config
     # % starts a replacement in the file's name.
     log = str(job.log).replace("%", "%%")
-    words = ["sbatch", "--parsable", "--job-name", slurm_name(job)]
+    words = ["sbatch", "--parsable"]
     words += ["--nodes", str(config.nodes), "--exclusive", "--mem", "0", "--no-requeue"]
     words += ["--gres", f"gpu:{config.gpus}"] if config.accelerated else []
     words += ["--chdir", str(ROOT), "--output", log]
     # The notebook runs in the batch step, which has the whole first node, and starts the steps
     # on the others.
     command = shlex.join(perfkit_command(job.words))
-    _output(*words, *sbatch_options, "--wrap", f"exec {command}")
+    words += [*sbatch_options, "--job-name", slurm_name(job), "--wrap", f"exec {command}"]
+    _output(*words)
 
 
 def _output(*words: str) -> str:
     """The output of a command of Slurm, which ends with this process. Raises SlurmError."""
+    # Such as SQUEUE_STATES, which would hide jobs from squeue.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}
     try:
         done = subprocess.run(
             words,
             check=True,
             capture_output=True,
             text=True,
+            # The names of other jobs are any bytes.
+            errors="replace",
+            env=environment,
             stdin=subprocess.DEVNULL,
             # This process has one thread.
             preexec_fn=end_with_parent,
