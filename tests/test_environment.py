@@ -156,9 +156,19 @@ def test_of_several_mounts_at_one_place_the_last_is_the_disk(tmp_path, monkeypat
     assert read_environment("paddle", tmp_path)["data_disk"].value.startswith("nfs4 ")
 
 
-def test_no_variable_that_names_a_gpu_is_recorded(monkeypatch):
+def test_no_secret_among_the_libraries_variables_is_recorded(monkeypatch):
+    for name in ("NVIDIA_API_KEY", "NVIDIA_NGC_TOKEN", "TORCH_HUB_PASSWORD"):
+        monkeypatch.setenv(name, "planted")
+    monkeypatch.setenv("NCCL_IB_PKEY", "1")
+    variables = MACHINE["variables"]()
+    assert "NCCL_IB_PKEY=1" in variables
+    assert not any("planted" in variable for variable in variables)
+
+
+def test_no_variable_that_names_a_gpu_or_a_job_is_recorded(monkeypatch):
     monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "GPU-1ab2c3d4-0000")
+    monkeypatch.setenv("FI_PSM3_UUID", "0f5a1f9e-13f6-4f0e-9f43-8d2d5c1b7a10")
     monkeypatch.setenv("UCX_TLS", "rc,cuda_copy")
     variables = MACHINE["variables"]()
     assert "UCX_TLS=rc,cuda_copy" in variables
-    assert not any("GPU-" in variable for variable in variables)
+    assert not any("GPU-" in variable or "UUID" in variable for variable in variables)

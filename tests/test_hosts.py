@@ -109,10 +109,13 @@ def test_ssh_runs_a_supervised_node_program_on_each_other_host(monkeypatch):
     assert words[-4:] == ["perfkit.driver.node", "repeat", "/shared/run 1", "2"]
 
 
-def test_ssh_passes_on_what_configures_libraries_but_no_name_of_a_gpu(monkeypatch):
+def test_ssh_passes_on_settings_of_libraries_but_no_secret_and_no_name_of_a_gpu(
+    monkeypatch,
+):
     passed = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "TORCH_NCCL_ASYNC": "1"}
     passed |= {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "/p"}
     kept = {"NVIDIA_VISIBLE_DEVICES": "GPU-1ab2", "SECRET": "x", "CUDA_VISIBLE_DEVICES_": "1"}
+    kept |= {"NVIDIA_API_KEY": "x"}
     monkeypatch.setattr("os.environ", passed | kept)
     expected = sorted(f"{name}={value}" for name, value in passed.items())
     assert exported_variables() == expected

@@ -21,7 +21,7 @@ from perfkit.driver.node_files import ExitStatus, nodes_with
 from perfkit.driver.workers import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.driver.workers import STACKS_SECONDS, SUPERVISOR, shortened
 from perfkit.results.schema import Failure, FailureCode
-from perfkit.system.environment import LIBRARY_VARIABLES, names_a_gpu
+from perfkit.system.environment import LIBRARY_VARIABLES, is_setting
 from perfkit.system.scratch import Scratch
 
 NODE = "perfkit.driver.node"
@@ -180,11 +180,11 @@ def start_commands(
 
 
 def exported_variables() -> list[str]:
-    """`NAME=VALUE` of the variables that ssh passes on, without those that name a GPU of this
-    machine."""
+    """`NAME=VALUE` of the variables that ssh passes on: neither secrets, which both machines'
+    process lists would show, nor names of this machine's GPUs."""
     exported = []
     for name, value in sorted(os.environ.items()):
-        if EXPORTED.match(name) and not names_a_gpu(value):
+        if EXPORTED.match(name) and is_setting(name, value):
             exported.append(f"{name}={value}")
     return exported
 

@@ -31,6 +31,10 @@ LIBRARY_VARIABLES = (
 )
 """Prefixes of environment variables that configure the libraries, and so can change a number:
 they are recorded, and passed on to other nodes."""
+SECRET = re.compile(r"API_?KEY|ACCESS_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+"""Parts of the names of variables that hold a secret, such as NVIDIA_API_KEY; unlike
+NCCL_IB_PKEY, which is a number."""
+UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
 PACKAGE = ROOT / "perfkit"
 MEASURING = (
@@ -185,18 +189,22 @@ def _disk(path: Path) -> str:
 
 
 def _variables() -> list[str]:
-    """The variables of the libraries, without those that tell two equal machines apart."""
-    return [
-        portable(f"{name}={value}")
-        for name, value in sorted(os.environ.items())
-        if name.startswith(LIBRARY_VARIABLES) and not names_a_gpu(value)
-    ]
+    """The settings of the libraries in the environment, without those that belong to one job:
+    FI_PSM3_UUID must be equal on its nodes, and another job has another."""
+    settings = []
+    for name, value in sorted(os.environ.items()):
+        is_of_library = name.startswith(LIBRARY_VARIABLES) and is_setting(name, value)
+        if is_of_library and not UUID.search(value):
+            settings.append(portable(f"{name}={value}"))
+    return settings
 
 
-def names_a_gpu(value: str) -> bool:
-    """Whether the value of a variable contains the UUID of a GPU, as a container's
-    NVIDIA_VISIBLE_DEVICES does: it names a machine, and is no setting."""
-    return bool(re.search(r"\b(GPU|MIG)-[0-9A-Fa-f]", value))
+def is_setting(name: str, value: str) -> bool:
+    """Whether a variable with one of these prefixes sets something that may be published: it
+    is no secret, and does not contain the UUID of a GPU, as a container's
+    NVIDIA_VISIBLE_DEVICES does, which tells two equal machines apart."""
+    names_a_gpu = re.search(r"\b(GPU|MIG)-[0-9A-Fa-f]", value)
+    return not SECRET.search(name) and not names_a_gpu
 
 
 def _output(*command: str) -> str:
