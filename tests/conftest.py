@@ -15,8 +15,9 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner, Result
-from clusters import Namespaces, namespaces_missing, two_namespaces
+from clusters import ssh_missing
 from disks import SmallDisk, small_disk
+from several_nodes import NodesOverSsh, nodes_over_ssh
 
 import perfkit
 from perfkit.cli import main
@@ -156,13 +157,13 @@ def worker_processes(
     return find
 
 
-@pytest.fixture(scope="module")
-def pair(processes: None) -> Iterator[Namespaces]:
-    """Two connected namespaces, for tests that do not change the link."""
-    if reason := namespaces_missing():
+@pytest.fixture
+def over_ssh(processes: None, tmp_path: Path) -> Iterator[NodesOverSsh]:
+    """Two nodes with ssh between them."""
+    if reason := ssh_missing():
         pytest.skip(reason)
-    with two_namespaces() as namespaces:
-        yield namespaces
+    with nodes_over_ssh(tmp_path) as nodes:
+        yield nodes
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from clusters import ssh_missing
 from conftest import as_options, cli
-from several_nodes import nodes_over_ssh
 
 import perfkit
 from perfkit.driver import doctor
@@ -63,14 +61,6 @@ def test_too_little_shared_memory_is_reported(small, monkeypatch):
     assert not found.well
     assert found.seen.startswith(f"64 MiB free, {needed:,} MiB needed; in a container: ")
     assert "shared memory" not in checks(**request | {"framework": "tensorflow"})
-
-
-@pytest.fixture
-def over_ssh(processes, tmp_path):
-    if reason := ssh_missing():
-        pytest.skip(reason)
-    with nodes_over_ssh(tmp_path) as nodes:
-        yield nodes
 
 
 def examined(nodes, **parameters):

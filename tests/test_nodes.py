@@ -41,13 +41,6 @@ def skip_if(reason):
 
 
 @pytest.fixture
-def over_ssh(tmp_path):
-    skip_if(ssh_missing())
-    with nodes_over_ssh(tmp_path) as nodes:
-        yield nodes
-
-
-@pytest.fixture
 def in_slurm(tmp_path):
     skip_if(slurm_missing())
     with nodes_in_slurm(tmp_path) as nodes:
