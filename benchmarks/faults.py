@@ -90,9 +90,8 @@ class Outcome(NamedTuple):
         return "\n    ".join(lines)
 
 
-def kill_on_second_node(module: str, nodes: Nodes, _driver: Driver) -> None:
-    # The first of two supervisors is the node program's, the second the workers'.
-    nodes.running(module, 1)[0].kill()
+def kill_node_program(module: str, nodes: Nodes, _driver: Driver) -> None:
+    nodes.node_program(module).kill()
 
 
 def kill_launcher(nodes: Nodes, _driver: Driver) -> None:
@@ -134,8 +133,8 @@ OF_THE_DRIVER = [
     ),
 ]
 OF_A_NODE = [
-    Fault("the node program is killed", during=partial(kill_on_second_node, NODE_PROGRAM)),
-    Fault("its supervisor is killed", during=partial(kill_on_second_node, SUPERVISOR)),
+    Fault("the node program is killed", during=partial(kill_node_program, NODE_PROGRAM)),
+    Fault("its supervisor is killed", during=partial(kill_node_program, SUPERVISOR)),
 ]
 FAULTS = {
     "ssh": [
@@ -152,10 +151,6 @@ FAULTS = {
         Fault("the link goes down", during=cut_link),
         Fault("the link loses all that the first node sends", during=partial(silence, 0)),
         Fault("the link loses all that the second node sends", during=partial(silence, 1)),
-        Fault(
-            "the second node's disk is full",
-            prepare="mount -t tmpfs -o size=48k tmpfs {scratch}",
-        ),
         *OF_THE_DRIVER,
     ],
     "srun": [
@@ -216,8 +211,7 @@ def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
 def connected(launcher: str, fault: Fault, folder: Path) -> AbstractContextManager[Nodes]:
     if launcher == "srun":
         return nodes_in_slurm(folder)
-    places = {"outputs": folder / "outputs", "scratch": folder / "scratch1"}
-    return nodes_over_ssh(folder, fault.prepare.format(**places))
+    return nodes_over_ssh(folder, fault.prepare.format(outputs=folder / "outputs"))
 
 
 if __name__ == "__main__":

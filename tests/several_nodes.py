@@ -163,6 +163,14 @@ class Nodes(ABC):
                     found.append(process)
         return found
 
+    def node_program(self, module: str) -> psutil.Process:
+        """Return the process of the second node's NODE_PROGRAM, or that of its SUPERVISOR."""
+        for process in self.running(module, 1):
+            # The workers have another supervisor.
+            if NODE_PROGRAM in process.cmdline():
+                return process
+        raise LookupError(f"{module} does not run on the second node")
+
     def left(self, node: int | None = None) -> list[str]:
         """Return what remains on a node, or on both: command lines and scratch folders."""
         commands = []

@@ -273,8 +273,7 @@ def assert_second_node_lost(driver, nodes):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [NODE_PROGRAM, SUPERVISOR])
 def test_a_killed_node_program_or_supervisor_ends_the_run(nodes, second_repeat, module):
-    (process, *_) = nodes.running(module, 1)
-    process.kill()
+    nodes.node_program(module).kill()
     assert_second_node_lost(second_repeat, nodes)
     nodes.assert_nothing_left()
 
@@ -282,8 +281,7 @@ def test_a_killed_node_program_or_supervisor_ends_the_run(nodes, second_repeat, 
 @pytest.mark.slow
 def test_a_frozen_node_program_ends_the_run_at_the_timeout(nodes):
     driver = begin_second_repeat(nodes, timeout=30)
-    for process in nodes.running(NODE_PROGRAM, 1):
-        process.suspend()
+    nodes.node_program(NODE_PROGRAM).suspend()
     failure = failure_after(driver, nodes, 90)
     assert nodes.names[1] in sentence(failure)
     nodes.assert_nothing_left()
@@ -310,8 +308,7 @@ def test_a_slurm_node_without_power_ends_the_run(in_slurm):
 def test_a_cut_link_ends_the_run_and_the_other_node_at_its_time_limit(over_ssh):
     driver = begin_second_repeat(over_ssh, timeout=60)
     # As if it waited for the folder of results, which in practice is behind the same link.
-    for process in over_ssh.running(NODE_PROGRAM, 1):
-        process.suspend()
+    over_ssh.node_program(NODE_PROGRAM).suspend()
     over_ssh.namespaces.cut()
     assert_second_node_lost(driver, over_ssh)
     over_ssh.assert_nothing_left(1, seconds=150)
