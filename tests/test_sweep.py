@@ -16,7 +16,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import slurm_cluster, slurm_missing, wait_for
+from clusters import (
+    slurm_cluster,
+    slurm_missing,
+    ssh_between,
+    ssh_missing,
+    two_namespaces,
+    wait_for,
+)
 from conftest import SMALL, cli
 from fake_trainer import planted
 from filelock import FileLock
@@ -674,3 +681,26 @@ def test_a_job_that_slurm_refuses_starts_nothing(sweep, sweep_file, tmp_path, mo
     assert done.returncode == 2, done.stderr
     assert "invalid partition specified: absent" in " ".join(done.stderr.split())
     assert results(tmp_path / "outputs") == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("processes")
+def test_hosts_over_ssh_run_configurations_of_one_and_two_nodes(sweep_file, tmp_path):
+    if reason := ssh_missing():
+        pytest.skip(reason)
+    file = sweep_file({"nodes": [1, 2]}, launcher="ssh", input="synthetic")
+    with two_namespaces() as namespaces, ssh_between(namespaces) as ssh:
+        first, second = namespaces.nodes
+        words = [*COMMAND, str(file), "-p", "hosts", f"{first.address},{second.address}"]
+        done = subprocess.run(
+            first.command(words),
+            env=os.environ | ssh.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    measured = results(tmp_path / "outputs").values()
+    found = {m["config"]["nodes"]: m["status"] for m in measured}
+    assert found == {1: "complete", 2: "complete"}

@@ -62,8 +62,9 @@ class Job:
     @property
     def log(self) -> Path:
         """The file with the output of the job's processes."""
-        label = re.sub(r"[^A-Za-z0-9.-]+", "_", f"{self.model}-{self.label}")
-        return self.outputs / "sweeps" / f"{label[:LABEL_LENGTH]}-{self.digest}.log"
+        words = "-".join(dict.fromkeys([self.model, self.label]))
+        safe = re.sub(r"[^A-Za-z0-9.-]+", "_", words)[:LABEL_LENGTH]
+        return self.outputs / "sweeps" / f"{safe}-{self.digest}.log"
 
     @property
     def sample_file(self) -> Path | None:
