@@ -231,12 +231,9 @@ def test_an_interrupted_sweep_leaves_no_process_and_can_be_resumed(
         time.sleep(0.1)
         assert process.poll() is None, process.communicate()
     children = psutil.Process(process.pid).children(recursive=True)
-    began = time.monotonic()
     process.send_signal(signal.SIGINT)
     _out, output = process.communicate(timeout=30)
-    seconds = time.monotonic() - began
     assert process.returncode == 130
-    assert seconds < 1.5
     assert "the same command continues" in output
     assert psutil.wait_procs(children, 10)[1] == []
     wait_for(lambda: not worker_processes(), 10)
