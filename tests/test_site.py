@@ -341,6 +341,26 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
 
 
 @pytest.mark.usefixtures("without_published_charts")
+def test_a_page_that_cannot_be_written_hides_no_contradiction_and_ends_nothing(tmp_path):
+    changed, good = (stored(tmp_path / name) for name in ("changed", "good"))
+    changed.rank_file(1, 0).write_text("")
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    (cut / "result.json").write_text("{")
+    for folder in (changed.folder, cut):
+        (folder / "report.html").mkdir()
+    _index, left_out = write_site(tmp_path, lambda _part: None)
+    for folder in (changed.folder, cut):
+        assert any(f"{folder.name}: its page could not be" in reason for reason in left_out)
+    contradiction = f"{changed.folder.name}: contradicts its raw files"
+    assert any(reason.startswith(contradiction) for reason in left_out)
+    index = (tmp_path / "index.html").read_text()
+    assert [*warned(index)] == [good.folder.name] and contradiction in index
+    records = json.loads((tmp_path / "results.json").read_text())
+    assert [record["id"] for record in records] == [good.folder.name]
+
+
+@pytest.mark.usefixtures("without_published_charts")
 def test_a_result_contradicting_its_raw_files_is_never_shown_as_fine(tmp_path):
     """At the top of its page, in the index of the site, and after a later publication."""
     changed, good = (stored(tmp_path / name) for name in ("changed", "good"))

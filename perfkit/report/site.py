@@ -34,6 +34,7 @@ from perfkit.results.store import (
     make_folder,
     write_atomically,
 )
+from perfkit.results.summarize import check_against_raw
 from perfkit.system.environment import usable_cores
 from perfkit.system.scratch import end_with_parent
 from perfkit.text import format
@@ -104,25 +105,43 @@ def _jobs(outputs: Path) -> list[tuple[str, Path]]:
 def _write_one(
     site: pages.Site, kind: str, folder: Path
 ) -> tuple[list[str], dict[str, list[str]]]:
+    """Write the page of the result in `folder`. Return reasons for a missing page, and for a
+    measurement that contradicts its raw files, by folder name, how."""
+    try:
+        return [], _write_stored(site, kind, folder)
+    # A foreign result may fail in unforeseen ways; the other pages must be written.
+    except Exception as error:
+        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        # A number without a page is in the tables, too, and must not escape its check.
+        problems = _contradictions(folder) if kind == "measurement" else {}
+        return [f"{folder.name}: its page could not be written ({reason})"], problems
+
+
+def _write_stored(site: pages.Site, kind: str, folder: Path) -> dict[str, list[str]]:
     """Write the page of the result in `folder`; if the result can't be read, the page gives the
-    reason. Return other reasons for a missing page, and for a measurement that contradicts its
-    raw files, by folder name, how."""
+    reason. Return how a measurement contradicts its raw files, by folder name."""
     try:
         if kind == "measurement":
             measurement = checked(Measurement.read(folder), site)
             write_measurement(measurement)
             problems = measurement.checks.disagreements
-            return [], {folder.name: problems} if problems else {}
+            return {folder.name: problems} if problems else {}
         page = ComparisonPage.read(folder, site) if kind == "comparison" else folder
         for language in LANGUAGES:
             _write(kind, page, site, language)
     except ResultError as error:
         pages.write_unreadable(folder, site, str(error).replace(f"{site.outputs}/", ""))
-    # A foreign result may fail in unforeseen ways; the other pages must be written.
-    except Exception as error:
-        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
-        return [f"{folder.name}: its page could not be written ({reason})"], {}
-    return [], {}
+    return {}
+
+
+def _contradictions(folder: Path) -> dict[str, list[str]]:
+    """Return how the measurement in `folder` contradicts its raw files, by folder name."""
+    try:
+        problems = check_against_raw(Measurement.read(folder))
+    except ResultError:
+        # `load` leaves it out and gives the reason.
+        return {}
+    return {folder.name: problems} if problems else {}
 
 
 def write_summary(summary: Summary, language: str) -> None:

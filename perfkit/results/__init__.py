@@ -2,7 +2,7 @@
 
 schema.py      models of result.json
 store.py       a measurement's folder: paths, atomic writes, strict reading
-summarize.py   a repeat's numbers from the raw events of its ranks or the prints of its log
+summarize.py   a repeat's numbers from the raw events of its ranks
 telemetry.py   summary of the telemetry in a repeat's window
 frames.py      measurements and raw steps as pandas DataFrames
 outputs.py     all measurements of an outputs folder
