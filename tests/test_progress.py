@@ -82,6 +82,18 @@ def test_each_finished_job_prints_one_line(measurement, terminal):
         assert text.splitlines() == lines
 
 
+def test_a_kill_leaves_the_cursor_visible_and_a_piped_output_its_own(monkeypatch):
+    written, piped = io.StringIO(), io.StringIO()
+    monkeypatch.setattr("sys.stdout", piped)
+    console = Console(file=written, width=80, force_terminal=True)
+    with Progress(console, "quick", in_turn=True) as progress:
+        progress.show([status("1", "waiting")])
+        print("out")
+        until_a_kill = written.getvalue()
+    assert until_a_kill.rfind("\x1b[?25h") > until_a_kill.rfind("\x1b[?25l")
+    assert (piped.getvalue(), "out" in written.getvalue()) == ("out\n", False)
+
+
 def test_the_time_left_is_that_of_missing_repeats_and_bounded_by_a_budget(tmp_path):
     auto = {"repeats": 100, "interval_target": 0.02, "budget": 60}
     result = measured([100.0] * 7)

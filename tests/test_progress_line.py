@@ -203,6 +203,22 @@ def test_a_line_is_one_row_of_a_narrow_terminal(open_terminal):
     assert lines(terminal)[-1].endswith("left")
 
 
+def test_a_kill_leaves_the_cursor_visible(open_terminal):
+    terminal = open_terminal()
+    with Progress(2, 10, "images/s") as shown:
+        shown.show(1, 5, 2.0, last=True)
+        until_a_kill = terminal.getvalue()
+    assert until_a_kill.rfind("\x1b[?25h") > until_a_kill.rfind("\x1b[?25l")
+
+
+def test_what_a_pipe_gets_does_not_go_to_the_terminal(open_terminal, monkeypatch):
+    terminal, piped = open_terminal(), io.StringIO()
+    monkeypatch.setattr("sys.stdout", piped)
+    with Progress(2, 10, "images/s"):
+        print("out")
+    assert (piped.getvalue(), "out" in terminal.getvalue()) == ("out\n", False)
+
+
 def test_no_thread_runs_beside_the_measurement(open_terminal):
     open_terminal()
     before = threading.active_count()

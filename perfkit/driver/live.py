@@ -34,19 +34,33 @@ def drawn(row: Row) -> Table | Text:
     return grid
 
 
+class LastLine(Live):
+    """The last line of a terminal, refreshed by the caller alone. What is printed meanwhile
+    goes above it, but never from a pipe to the terminal."""
+
+    def __init__(self, console: Console, *, transient: bool = False) -> None:
+        super().__init__(
+            console=console,
+            auto_refresh=False,
+            transient=transient,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+
+    def start(self, refresh: bool = False) -> None:
+        super().start(refresh)
+        # A process that is killed could not show the cursor again.
+        self.console.show_cursor()
+
+
 class TerminalDisplay(Display):
     def __init__(self) -> None:
         super().__init__()
         console = Console(stderr=True, force_jupyter=False, force_terminal=True)
-        # What is printed meanwhile goes above the line, but never from a pipe to the terminal.
-        redirect_stdout = sys.stdout.isatty()
-        self.live = Live(console=console, auto_refresh=False, redirect_stdout=redirect_stdout)
+        self.live = LastLine(console)
 
     def __enter__(self) -> Self:
         with suppress(OSError):
             self.live.start()
-            # A process that is killed could not show the cursor again.
-            self.live.console.show_cursor()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Self
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from perfkit.config import portable
+from perfkit.driver.live import LastLine
 from perfkit.sweep.status import JobStatus, State
 from perfkit.text.format import interval, number
 from perfkit.text.terminal import wrapped
@@ -29,7 +29,7 @@ class Progress:
     def __init__(self, console: Console, name: str, *, in_turn: bool) -> None:
         self.console, self.name, self.in_turn = console, name, in_turn
         self.printed: set[str] = set()
-        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self.live = LastLine(console, transient=True)
 
     def __enter__(self) -> Self:
         self.live.start()
