@@ -279,6 +279,15 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     assert "nothing can run here: gpus: 8 requested" in " ".join(refused.stderr.split())
 
 
+def test_colours_forced_by_a_ci_do_not_make_a_sweeps_log_a_terminal(monkeypatch, tmp_path):
+    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    file = ROOT / "parameters" / "gpt2.yaml"
+    refused = cli("sweep", file, "-p", f"outputs_dir={tmp_path}")
+    assert refused.exit_code == 2
+    assert "nothing can run here" in refused.stderr and "\x1b" not in refused.stderr
+
+
 def test_a_dry_run_lists_configurations_whose_interpreter_is_missing(sweep_file):
     planned = dry_run(sweep_file({"python": [None, "absent"]}, **FAKE))
     assert "skipped (1)" in planned and "run, 3 repeats" in planned

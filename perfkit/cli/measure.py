@@ -122,7 +122,8 @@ def sweep(
         table = progress.planned(statuses_before(jobs, on_slurm=slurm), in_turn=not slurm)
         Console(highlight=False, width=wide).print(table)
         return
-    console = Console(stderr=True, highlight=False)
+    # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
+    console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
     with progress.Progress(console, file.stem, in_turn=not slurm) as shown:
         statuses = run_sweep(jobs, shown.show, shown.notify, sbatch_options)
     progress.print_skipped(console, statuses)
