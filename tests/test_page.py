@@ -248,6 +248,7 @@ def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
     measurement = stored(tmp_path / "outputs" / "m")
     executed = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4)
     evil = "<script>alert(1)</script><meta http-equiv=refresh content=0><b onload='x()'>b</b>"
+    evil += "<a href=' DA&#9;TA:text/html,x'>c</a><img src='data:image/png;base64,aa'>"
     html = {"text/html": f"<p>my finding</p>{evil}"}
     added = nbformat.v4.new_code_cell(
         "1", outputs=[nbformat.v4.new_output("display_data", html)]
@@ -267,6 +268,7 @@ def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
         text = (measurement.folder / "report.html").read_text()
         assert "<em>added</em>" in text and "<p>my finding</p>" in text
         assert not re.search("<script>alert|<meta http-equiv=refresh|onload", text)
+        assert '<a>c</a><img src="data:image/png;base64,aa">' in text
         assert "4.150 images/s" in text and "<pre>Figure()</pre>" in text
         write_measurement(measurement)
 
@@ -279,6 +281,7 @@ MARKDOWN = {
     "## Part\n[there](#Part)": '<h2 id="Part">Part<',
     "A <b onclick=x>bold</b> word<script>x</script>.": "<p>A <b>bold</b> word.</p>",
     "[a](java&#115;cript:x) <a href=' JavaScript:x'>b</a>": "<p><a>a</a> <a>b</a></p>",
+    "[c](data:text/html,x) <a href='\x01Data:x'>d</a>": "<p><a>c</a> <a>d</a></p>",
     "An <img src=x onerror=alert(1) alt=x>.": '<p>An <img src="x" alt="x">.</p>',
     "So<scr<script></script>ipt>alert(1)</script>": "<p>So&lt;script&gt;alert(1)</p>",
     "## <script>alert(1)</script>": ">&lt;script&gt;alert(1)&lt;/script&gt;</h2>",

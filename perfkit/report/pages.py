@@ -63,8 +63,10 @@ ATTRIBUTES = {
     "th": {"colspan", "rowspan"},
 }
 """Attributes allowed in these elements."""
-SCHEMES = {"http", "https", "mailto", "data"}
-"""Schemes allowed in addresses; the page's policy keeps images to `data`."""
+LINK_SCHEMES = {"http", "https", "mailto"}
+"""Schemes allowed in links; images, which the page's policy keeps to `data`, have it too."""
+IGNORED_IN_ADDRESSES = re.compile(r"[\x00-\x20]")
+"""Characters that browsers ignore in the scheme of an address."""
 SHOWN_TYPES = {"text/html", "text/plain", "image/png"}
 """Types of a user's output that pages show."""
 ALIGNED = re.compile(f'(<t[dh]) style="(?:{LEFT}|({RIGHT}))"')
@@ -142,7 +144,21 @@ def sanitized(html: str) -> str:
     # Most pages have no user's cells and need no sanitizer.
     import nh3
 
-    return nh3.clean(html, tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES, link_rel=None)
+    return nh3.clean(
+        html,
+        tags=TAGS,
+        attributes=ATTRIBUTES,
+        attribute_filter=_without_data_link,
+        url_schemes=LINK_SCHEMES | {"data"},
+        link_rel=None,
+    )
+
+
+def _without_data_link(_element: str, attribute: str, value: str) -> str | None:
+    """Return an attribute's value, but None for a link to a document within the link, which
+    could have scripts. Addresses have an allowed scheme or none."""
+    address = IGNORED_IN_ADDRESSES.sub("", value).lower()
+    return None if attribute == "href" and address.startswith("data:") else value
 
 
 def markdown2html(source: str) -> str:
