@@ -150,23 +150,23 @@ def write_summary(summary: Summary, language: str) -> None:
         _write(kind, summary, summary.site, language)
 
 
-Shown = Summary | ComparisonPage | Path
+Content = Summary | ComparisonPage | Path
 """What a page shows besides a measurement; a path is an audit's folder."""
 
 
 def _write(
-    kind: str, shown: Shown, site: pages.Site, language: str, keep: bool = False
+    kind: str, content: Content, site: pages.Site, language: str, keep: bool = False
 ) -> None:
     """Write the page of the notebook `kind`; with `keep`, the notebook too."""
-    folder = _folder(kind, shown)
+    folder = _folder(kind, content)
     make_folder(folder)
     with in_language(language):
-        title, made = _facts(kind, shown)
-        names: dict[str, Any] = {"folder": shown}
+        title, made = _facts(kind, content)
+        names: dict[str, Any] = {"folder": content}
         values = {"folder": portable(str(folder))}
-        if isinstance(shown, Summary):
+        if isinstance(content, Summary):
             # A copy, since cached properties of the summary may be in another language.
-            names = {"summary": replace(shown)}
+            names = {"summary": replace(content)}
             values = {"outputs_dir": portable(str(site.outputs))}
         page: dict[str, Any] = {"here": kind, "title": title, "made": made, "files": FILES}
         notebook, values = pages.suite_notebook(kind), values | {"lang": language}
@@ -175,21 +175,21 @@ def _write(
         )
 
 
-def _folder(kind: str, shown: Shown) -> Path:
+def _folder(kind: str, content: Content) -> Path:
     """Return the page's folder."""
-    if isinstance(shown, Path):
-        return shown
-    return shown.outputs / kind if isinstance(shown, Summary) else shown.folder
+    if isinstance(content, Path):
+        return content
+    return content.outputs / kind if isinstance(content, Summary) else content.folder
 
 
-def _facts(kind: str, shown: Shown) -> tuple[str, str]:
+def _facts(kind: str, content: Content) -> tuple[str, str]:
     """Return the page's title, and the time and devices of its measurements."""
-    if isinstance(shown, ComparisonPage):
-        return comparison_facts(shown)
-    if isinstance(shown, Path):
-        return audit_facts(shown)
+    if isinstance(content, ComparisonPage):
+        return comparison_facts(content)
+    if isinstance(content, Path):
+        return audit_facts(content)
     heading = pages.suite_notebook(kind).cells[0].source.removeprefix("# ")
-    return gettext(heading), _made(shown.measurements)
+    return gettext(heading), _made(content.measurements)
 
 
 def _made(measurements: pd.DataFrame) -> str:
@@ -294,13 +294,13 @@ def publish_history(summary: Summary) -> Section:
     return _publish("history", summary, summary.site)
 
 
-def _publish(kind: str, shown: Shown, site: pages.Site) -> Section:
+def _publish(kind: str, content: Content, site: pages.Site) -> Section:
     """Write the page, its notebook, tables and index; return a link to the page."""
     frame = load(site.outputs)
     write_tables(site.outputs, frame)
     for language in LANGUAGES:
-        _write(kind, shown, site, language, keep=language == "en")
+        _write(kind, content, site, language, keep=language == "en")
     write_index(site.outputs, frame=frame)
-    folder = _folder(kind, shown)
+    folder = _folder(kind, content)
     page = portable(str(folder / "report.html"))
     return markup(Markup('<p><a href="report.html">%s</a></p>') % page, folder)

@@ -83,10 +83,12 @@ def peaks(config, small):
 class Watched:
     """A device that makes PyTorch raise an error for a synchronization in the window, which is
     from the first event after the second synchronization to the wait for the last event. The
-    warm-up's losses are read between the two synchronizations."""
+    warm-up's losses are read between the two synchronizations. `events` counts those in the
+    window."""
 
     def __init__(self, device, torch):
-        self.device, self.torch, self.synchronized = device, torch, 0
+        self.device, self.torch = device, torch
+        self.synchronized = self.events = 0
 
     def __getattr__(self, name):
         return getattr(self.device, name)
@@ -99,6 +101,7 @@ class Watched:
         event = self.device.record_event()
         if self.torch and self.synchronized == 2:
             self.torch.cuda.set_sync_debug_mode("error")
+            self.events += 1
         return event
 
     def wait_for(self, event):
@@ -119,11 +122,12 @@ def training(config, small):
     trainer.threads = dict
     effective = trainer.effective(next(batches))
     torch = sys.modules.get("torch") if config.framework == "torch" else None
+    watched = Watched(device, torch)
     written = []
     window = train(
         trainer,
         batches,
-        Watched(device, torch),
+        watched,
         lambda *events: written.extend(events),
         samples_per_step=config.samples_per_step,
         accumulate=config.accumulate,
@@ -137,6 +141,8 @@ def training(config, small):
         "precision": effective["precision"],
         "tf32": effective["tf32"],
         "places": places,
+        "watched_events": watched.events,
+        "steps": STEPS,
         # A skipped step updates nothing: the next loss belongs to the same weights.
         "losses": losses[trainer.skipped_steps :],
         "host": window.seconds,
