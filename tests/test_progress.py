@@ -1,6 +1,8 @@
 """A sweep's progress: a line for each finished job, the time left, untrusted text."""
 
+import errno
 import io
+import os
 
 import pytest
 from made import measured, write_all
@@ -92,6 +94,24 @@ def test_a_kill_leaves_the_cursor_visible_and_a_piped_output_its_own(monkeypatch
         until_a_kill = written.getvalue()
     assert until_a_kill.rfind("\x1b[?25h") > until_a_kill.rfind("\x1b[?25l")
     assert (piped.getvalue(), "out" in written.getvalue()) == ("out\n", False)
+
+
+def test_a_terminal_that_is_closed_ends_no_sweep(measurement):
+    class Terminal(io.StringIO):
+        is_closed = False
+
+        def write(self, text):
+            if self.is_closed:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().write(text)
+
+    terminal = Terminal()
+    console = Console(file=terminal, width=80, force_terminal=True)
+    with Progress(console, "quick", in_turn=True) as progress:
+        progress.show([status("1", "running")])
+        terminal.is_closed = True
+        progress.show([status("1", "done", measurement)])
+    assert "1 running" in terminal.getvalue() and "1 done" not in terminal.getvalue()
 
 
 def test_the_time_left_is_that_of_missing_repeats_and_bounded_by_a_budget(tmp_path):

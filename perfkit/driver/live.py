@@ -6,7 +6,7 @@ from contextlib import suppress
 from io import StringIO
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -36,7 +36,8 @@ def drawn(row: Row) -> Table | Text:
 
 class LastLine(Live):
     """The last line of a terminal, refreshed by the caller alone. What is printed meanwhile
-    goes above it, but never from a pipe to the terminal."""
+    goes above it, but never from a pipe to the terminal. A terminal that is closed ends
+    nothing."""
 
     def __init__(self, console: Console, *, transient: bool = False) -> None:
         super().__init__(
@@ -47,9 +48,22 @@ class LastLine(Live):
         )
 
     def start(self, refresh: bool = False) -> None:
-        super().start(refresh)
-        # A process that is killed could not show the cursor again.
-        self.console.show_cursor()
+        with suppress(OSError):
+            super().start(refresh)
+            # A process that is killed could not show the cursor again.
+            self.console.show_cursor()
+
+    def stop(self) -> None:
+        with suppress(OSError):
+            super().stop()
+
+    def replace(self, line: RenderableType) -> None:
+        with suppress(OSError):
+            self.update(line, refresh=True)
+
+    def print_above(self, text: str, end: str = "\n") -> None:
+        with suppress(OSError):
+            self.console.print(Text(text), end=end, soft_wrap=True)
 
 
 class TerminalDisplay(Display):
@@ -59,22 +73,20 @@ class TerminalDisplay(Display):
         self.live = LastLine(console)
 
     def __enter__(self) -> Self:
-        with suppress(OSError):
-            self.live.start()
+        self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self.live.stop()
+        self.live.stop()
 
     def shortest_pause(self, elapsed: float) -> float:
         return TERMINAL_SECONDS
 
     def write(self, state: Row) -> None:
-        self.live.update(drawn(state), refresh=True)
+        self.live.replace(drawn(state))
 
     def print(self, text: str) -> None:
-        self.live.console.print(Text(text), end="", soft_wrap=True)
+        self.live.print_above(text, end="")
 
 
 class NotebookDisplay(Display):

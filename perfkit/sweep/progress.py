@@ -27,7 +27,7 @@ class Progress:
     time."""
 
     def __init__(self, console: Console, name: str, *, in_turn: bool) -> None:
-        self.console, self.name, self.in_turn = console, name, in_turn
+        self.name, self.in_turn = name, in_turn
         self.printed: set[str] = set()
         self.live = LastLine(console, transient=True)
 
@@ -39,7 +39,7 @@ class Progress:
         self.live.stop()
 
     def notify(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
+        self.live.print_above(text)
 
     def show(self, statuses: list[JobStatus]) -> None:
         for status in statuses:
@@ -48,7 +48,7 @@ class Progress:
                 count = f"{len(self.printed)}/{len(statuses)}"
                 self.notify(f"{count} {status.state:7} {status.job.label}: {_result(status)}")
         line = headline(self.name, statuses, in_turn=self.in_turn)
-        self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+        self.live.replace(Text(line, no_wrap=True, overflow="ellipsis"))
 
 
 def headline(name: str, statuses: list[JobStatus], *, in_turn: bool) -> str:
