@@ -5,6 +5,7 @@ docs/reference/parameters.md   parameters of every notebook: perfkit.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
 docs/reference/result.md       fields of result.json: perfkit.results.schema
+docs/reference/files.md        fields of the other JSON files: comparisons, diagnoses, audits …
 docs/reference/formats.md      log formats: perfkit/logs/formats.toml
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
@@ -16,18 +17,19 @@ is empty, which tests/test_docs.py finds.
 import inspect
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import nbformat
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 import perfkit
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
 from perfkit.comparison.keys import ALIASES, KEYS, MAY_DIFFER
+from perfkit.comparison.stored import Comparison, InterleavedComparison
 from perfkit.config import (
     ABOUT,
     PROTOCOL_PARAMETERS,
@@ -38,14 +40,18 @@ from perfkit.config import (
     choices,
     parameters,
 )
+from perfkit.diagnosis import Diagnosis
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.logs import formats
+from perfkit.logs.audit import Audit
 from perfkit.models import MODELS
 from perfkit.request import PATTERNS
 from perfkit.results.schema import Result
 from perfkit.results.store import write_atomically
+from perfkit.verification import Verification
 
 DOCS = ROOT / "docs"
+OTHER_FILES = (Comparison, InterleavedComparison, Diagnosis, Verification, Audit)
 PATTERN_WORDS = {
     Config.model_fields[name].metadata[0].pattern: words for name, words in PATTERNS.items()
 }
@@ -60,6 +66,7 @@ def pages() -> dict[Path, str]:
         folder / "cli.md": cli_page(),
         folder / "python.md": python_page(),
         folder / "result.md": result_page(),
+        folder / "files.md": files_page(),
         folder / "formats.md": formats_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
@@ -326,7 +333,7 @@ def of_fields(model: Any) -> str:
     if model is Protocol:
         return "Its fields are the [parameters](parameters.md); `name` is `protocol`."
     names = ", ".join(f"`{name}`" for name in model.model_fields)
-    return f"Its fields: {names}; [meanings](../results.md#perfkit-compare)."
+    return f"Its fields: {names}; [meanings](files.md#{model.__name__.lower()})."
 
 
 def members(thing: object) -> str:
@@ -355,18 +362,39 @@ def signature(function: Any) -> str:
 
 
 def result_page() -> str:
-    parts = []
-    for name, model in models(Result.model_json_schema()).items():
-        about = paragraphs(model.get("description"))
-        parts += [f"## {name}", about, of_config() if name == "Config" else of_model(model)]
     return page(
         "result.json",
         "One measurement is a [Result](#result). Times are in seconds, memory is in bytes; "
         "`None`, `True`, `False` are JSON's null, true and false. All fields are written; an "
         "optional field that a file lacks counts as null or empty. How numbers are computed: "
         "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
-        *parts,
+        *of_models_in(models(Result)),
     )
+
+
+def files_page() -> str:
+    every: dict[str, Schema] = {}
+    for root in OTHER_FILES:
+        every |= models(root)
+    return page(
+        "Other JSON files",
+        "[Comparison](#comparison): `perfkit compare --json`. "
+        "[InterleavedComparison](#interleavedcomparison): `comparison.json`. "
+        "[Diagnosis](#diagnosis): `diagnosis.json`. [Verification](#verification): "
+        "`verified/*.json`. [Audit](#audit): `audit.json` and `perfkit audit --json`. "
+        "How numbers are computed: [stored files](../results.md). `None`, `True`, `False` are "
+        "JSON's null, true and false. An optional field may be missing.",
+        *of_models_in(every),
+    )
+
+
+def of_models_in(every: Mapping[str, Schema]) -> list[str]:
+    """Return a section for each model."""
+    parts = []
+    for name, model in every.items():
+        about = paragraphs(model.get("description"))
+        parts += [f"## {name}", about, of_config() if name == "Config" else of_model(model)]
+    return parts
 
 
 def of_config() -> str:
@@ -383,9 +411,10 @@ def of_model(model: Schema) -> str:
     return table(("field", "type", "meaning", "optional"), rows)
 
 
-def models(schema: Schema) -> dict[str, Schema]:
+def models(root: type[BaseModel]) -> dict[str, Schema]:
     """Return the schemas by name, each after the schema that first refers to it."""
-    found = {"Result": schema}
+    schema = root.model_json_schema()
+    found = {root.__name__: schema}
     waiting = [schema]
     while waiting:
         named = re.findall(r'"#/\$defs/(\w+)"', json.dumps(waiting.pop(0)["properties"]))

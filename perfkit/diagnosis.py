@@ -62,12 +62,14 @@ class InputAlone(Stored):
     """The input without training, on all ranks together."""
 
     setting: Setting
+    """the parameter that was varied"""
     count: Annotated[int, Field(ge=1)]
     """value of the setting, per rank"""
     throughput: Positive
     """in the throughput's unit"""
     depth: int | None
-    """prefetched batches with which training would not wait; None: it waits with any number"""
+    """fewest prefetched batches with which training would wait for under 0.01 of its time;
+    None: 64 are not enough"""
 
     def suffices(self, synthetic: float) -> bool:
         """Return whether the input is fast enough for training at `synthetic` throughput."""
@@ -76,13 +78,19 @@ class InputAlone(Stored):
 
 class StepParts(Stored):
     """Seconds of a step and its parts on rank 0, from the framework's own profiler in a
-    separate run. `communication` may overlap the other parts. None for parts not shown."""
+    separate run. None for parts that the profiler can't measure."""
 
     step: Positive
+    """the whole step"""
     forward: NonNegative | None
+    """forward pass; None if it is compiled into one program with the backward pass, as in
+    JAX"""
     backward: NonNegative | None
+    """backward pass; None as for the forward pass"""
     optimizer: NonNegative | None
+    """update of the weights"""
     communication: NonNegative | None
+    """exchange of gradients, which may overlap the other parts; None with gloo"""
 
     def shares(self, wait: float, device: str) -> dict[str, float]:
         """Return the parts as shares of the step, which add up to 1. `wait` is the share spent
@@ -103,21 +111,26 @@ class Diagnosis(Ratio):
     throughput with synthetic input, both of all ranks, in the model's unit."""
 
     schema_version: Literal[3]
+    """readers refuse any other"""
     created: str
     """UTC, ISO 8601"""
     verdict: Verdict
+    """what limits the throughput"""
     method: Method
     """how the ratio was computed"""
     throughput: Positive
-    """with the input"""
+    """throughput with the input"""
     synthetic: Positive
-    """with synthetic input"""
+    """throughput with synthetic input"""
     synthetic_id: str
+    """id of the measurement with synthetic input"""
     reused: list[Training] | None
-    """measurements made before; None: not known"""
+    """measurements that existed before: both (with the input), compute alone; None: not
+    known"""
     input_alone: Annotated[list[InputAlone], Field(min_length=1)]
-    """the first has the measurement's own count"""
+    """the input without training; the first has the measurement's own count"""
     step_parts: StepParts
+    """parts of a step"""
 
     @property
     def enough(self) -> InputAlone | None:

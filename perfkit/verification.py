@@ -98,9 +98,13 @@ class Side(Stored):
     """A framework and its execution mode."""
 
     framework: FrameworkName
+    """training framework"""
     version: str
+    """its version"""
     execution: Literal["dynamic", "static"]
+    """how the graph is executed"""
     layout: Literal["NCHW", "NHWC"] | None
+    """memory layout of images; None for sequences"""
 
     def __str__(self) -> str:
         name = f"{FRAMEWORK_NAMES[self.framework]} {self.version}"
@@ -108,17 +112,24 @@ class Side(Stored):
 
 
 class Check(Stored):
-    """A quantity in which two sides must agree. `base` and `other` are the values: a count, a
-    loss, a norm; None if not finite. `difference` is relative, except for parameters; None if
-    there is none. `where` is the worst tensor or step, or the problem."""
+    """A quantity in which two sides must agree. The check passes if its difference is known and
+    not larger than allowed."""
 
     name: Name
+    """the quantity"""
     precision: Precision | None
+    """precision of the training; None if irrelevant"""
     base: int | float | None
+    """the base's value: a count, a loss or a Euclidean norm; None if not finite"""
     other: int | float | None
+    """the other side's value"""
     difference: NonNegative | None
+    """relative difference, for parameters the number of tensors that differ; None if it can't
+    be computed"""
     allowed: NonNegative
+    """largest difference with which the check passes"""
     where: str
+    """tensor or step with the largest difference, or the error"""
 
     @property
     def agreed(self) -> bool:
@@ -129,7 +140,9 @@ class Against(Stored):
     """A side and its checks against the base."""
 
     side: Side
+    """the other side"""
     checks: Annotated[list[Check], Field(min_length=1)]
+    """each quantity, in each precision"""
 
     @property
     def agreed(self) -> bool:
@@ -137,20 +150,32 @@ class Against(Stored):
 
 
 class Verification(Stored):
-    """The result of `perfkit verify`; `created` is in UTC, ISO 8601."""
+    """The result of `perfkit verify`."""
 
     schema_version: Literal[1]
+    """readers refuse any other"""
     created: str
+    """UTC, ISO 8601"""
     model: ModelName
+    """the model"""
     optimizer: Literal["momentum", "adamw", "lamb"]
+    """the optimizer"""
     image_size: int | None
+    """height and width of the images, pixels; None for sequences"""
     sequence_length: int | None
+    """tokens per sequence; None for images"""
     batch_size: int
+    """samples in a step"""
     seed: int
+    """random seed of weights and batch"""
     steps: Annotated[int, Field(ge=1)]
+    """number of steps"""
     base: Side
+    """the side with which all others are compared"""
     against: Annotated[list[Against], Field(min_length=1)]
+    """each other side, with its checks"""
     environment: dict[str, Reading]
+    """the CPU, and the suite's version, source and commit"""
 
     @property
     def agreed(self) -> bool:

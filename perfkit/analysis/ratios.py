@@ -23,7 +23,9 @@ class Ratio(Stored):
     """A ratio of throughputs with its exact interval."""
 
     ratio: Positive
+    """ratio of two throughputs"""
     interval: tuple[float, float]
+    """confidence interval of the ratio"""
     interval_level: float
     """coverage achieved, 0 to 1"""
 
@@ -38,14 +40,18 @@ class Turn(Stored):
     """Repeat `repeat` of both measurements of a pair."""
 
     repeat: Annotated[int, Field(ge=1)]
+    """number of the repeat"""
     a: Positive
     """A's throughput"""
     b: Positive
+    """B's throughput"""
     a_began: str | None
-    """UTC, ISO 8601"""
+    """start of A's repeat; UTC, ISO 8601"""
     b_began: str | None
+    """start of B's repeat"""
     in_turn: bool
-    """made one after the other, with at most the other variants' in between"""
+    """whether one repeat followed the other, with only the other variants' repeats of this
+    number and at most 60 s idle in between"""
 
     @property
     def ratio(self) -> float:

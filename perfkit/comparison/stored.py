@@ -37,63 +37,84 @@ Level = Annotated[float, Field(ge=0.5, lt=1)]
 
 
 class Named(Stored):
-    """Source A or B: its name, its kind, the number of measurements or published numbers, and
-    why files were left out."""
+    """Source A or B of a comparison."""
 
     name: str
+    """name as given"""
     taken_as: TakenAs
+    """what the name was found to be"""
     count: int
+    """number of its measurements or published numbers"""
     left_out: list[str]
+    """files that could not be read, and why"""
 
 
 class Number(Stored):
-    """A measurement of a pair, named by its id, with `n` complete repeats of the requested
-    `repeats` and the codes of its warnings; or a published number, named by its place, with its
-    `source`. Fields that a published number lacks are None."""
+    """A measurement or a published number. Fields that a published number lacks are None."""
 
     name: str
+    """id of the measurement, or place of the published number"""
     value: float
+    """throughput"""
     unit: Unit
+    """unit of the throughput"""
     interval: tuple[float, float] | None = None
+    """confidence interval of the median"""
     interval_level: float | None = None
+    """coverage achieved, 0 to 1"""
     n: int | None = None
+    """number of complete repeats"""
     repeats: int | None = None
+    """number of requested repeats"""
     status: Literal["complete", "partial"] | None = None
+    """status of the measurement"""
     created: str | None = None
+    """start of the measurement; UTC, ISO 8601"""
     label: str | None = None
+    """label of the measurement"""
     warnings: list[str] = Field(default_factory=list)
+    """codes of its warnings, the worst first"""
     source: str | None = None
+    """source of the published number"""
 
 
 class SameWork(Stored):
-    """Whether A's and B's frameworks are known to do the same work: the time of the
-    verification, and the command to verify it."""
+    """Whether A's and B's frameworks are known to do the same work."""
 
     state: Literal["verified", "not the same", "not verified"]
+    """outcome of the verification"""
     created: str | None = None
+    """time of the verification; UTC, ISO 8601"""
     command: str
+    """command that verifies it"""
 
 
 class PairResult(Ratio):
-    """B compared with A; the ratio is B / A.
-
-    `keys` are the values in which both agree, `across` the differences in keys that should
-    agree, `differs` all others. `method` pairs: median of the ratios of repeat k to repeat k,
-    the `turns`, of interleaved repeats; Hodges-Lehmann: median of the ratios of all
-    combinations of two repeats; median: median of the repeats, beside a published number.
-    `verdict` is on B, at the comparison's level; `regressed`: slower by more than the
-    threshold. `same_work` is None for a single framework and beside a published number."""
+    """B compared with A; the ratio is B / A."""
 
     keys: dict[str, Value]
+    """values in which both agree, by key"""
     a: Number
+    """the base"""
     b: Number
+    """the other number"""
     method: Method
+    """pairs: median of the ratios of repeat k to repeat k, of interleaved repeats;
+    Hodges-Lehmann: median of the ratios of all combinations of two repeats; median: median of
+    the repeats, beside a published number"""
     verdict: Verdict
+    """verdict on B at the comparison's level; undecided: the full range of so few repeats does
+    not reach the level"""
     regressed: bool
+    """whether B is slower, by more than the threshold"""
     across: Differences
+    """differences in keys that had to agree unless allowed: key -> A's value, B's value"""
     differs: Differences
+    """differences in keys that need not agree"""
     same_work: SameWork | None = None
+    """None for a single framework, and beside a published number"""
     turns: list[Turn]
+    """pairs of repeats, for method pairs; otherwise empty"""
 
     @property
     def ratios(self) -> list[float]:
@@ -105,76 +126,99 @@ class PairResult(Ratio):
 
 
 class Unmeasured(Stored):
-    """A measurement without a number: its failure, None if it is not finished; `partner` is the
-    measurement of the other side that has the number and no other partner."""
+    """A measurement without a number."""
 
     side: Literal["A", "B"]
+    """its side"""
     name: str
+    """its id"""
     failure: Failure | None
+    """why it failed; None if it is not finished"""
     partner: str | None
+    """measurement of the other side that has a number and no other partner"""
 
 
 class Comparison(Stored):
-    """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1.
-
-    `across` are the keys that were allowed to differ; `alone_a` and `alone_b` are measurements
-    with a number but without a partner. `regressed`: a pair has regressed, or B failed where A
-    has a number."""
+    """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1."""
 
     schema_version: Literal[4] = SCHEMA_VERSION
+    """version of this form"""
     a: Named
+    """the base"""
     b: Named
+    """what is compared with it"""
     level: Level
+    """confidence level, as requested"""
     threshold: float
+    """slowdown above which B has regressed, as requested"""
     across: list[str]
+    """keys that were allowed to differ"""
     pairs: list[PairResult]
+    """the compared pairs"""
     alone_a: list[str]
+    """measurements of A with a number, without a partner"""
     alone_b: list[str]
+    """measurements of B with a number, without a partner"""
     failed: list[Unmeasured]
+    """measurements without a number"""
     regressed: bool
+    """whether a pair has regressed, or B failed where A has a number; the exit status is then
+    1"""
 
     def __str__(self) -> str:
         return as_text("comparison", self)
 
 
 class Variant(Stored):
-    """A variant: its name as typed, the parameters that it sets, and its measurement.
-
-    `number` is None without a complete repeat. `differs` has the differences from the base in
-    keys that must agree; with any, there is no ratio. `matmul_flops_per_second` is the median
-    peak of its repeats; `of_own_peak` and `of_highest_peak` are the model's arithmetic as a
-    share, 0 to 1, of that peak and of the highest peak of all variants."""
+    """A variant of an interleaved comparison, and its measurement."""
 
     name: str
+    """name as typed"""
     values: dict[str, Value]
+    """parameters that it sets"""
     id: str
+    """id of its measurement"""
     number: Number | None
+    """its number; None without a complete repeat"""
     failure: Failure | None
+    """why it made no further repeats; None if it did not fail"""
     differs: Differences
+    """differences from the base that no variant sets, in keys that must agree; with any, the
+    variant has no ratio and makes no further repeats"""
     matmul_flops_per_second: float | None
+    """its measured peak, the median of its repeats"""
     of_own_peak: float | None
+    """the model's arithmetic as a share of its own peak, 0 to 1, the median of its repeats"""
     of_highest_peak: float | None
+    """the same of the highest peak of any repeat of any variant, by the measurement's number"""
 
 
 class InterleavedComparison(Stored):
     """Variants compared with the first variant, the base, which is A of all pairs. Shares are
-    0 to 1.
-
-    `created` is when the first variant was started, `command` repeats the comparison, `named`
-    are the parameters that variants set, `repeats` and `level` are as requested. `regressed`: a
-    variant is slower by more than the threshold."""
+    0 to 1."""
 
     schema_version: Literal[4] = SCHEMA_VERSION
+    """readers refuse any other"""
     created: str
+    """start of the first variant; UTC, ISO 8601"""
     command: str
+    """command that repeats the comparison"""
     model: ModelName
+    """the model"""
     named: list[str]
+    """parameters that variants set"""
     repeats: int
+    """number of requested repeats of each variant"""
     level: Level
+    """confidence level, as requested"""
     threshold: float
+    """slowdown above which a variant has regressed, as requested"""
     variants: Annotated[list[Variant], Field(min_length=2)]
+    """the variants, the base first"""
     pairs: list[PairResult]
+    """each other variant that has a ratio, with the base"""
     regressed: bool
+    """whether a variant is slower than the base by more than the threshold"""
 
     @property
     def base(self) -> Variant:

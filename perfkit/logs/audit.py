@@ -45,20 +45,36 @@ class Figure(Stored):
     """A throughput in samples per second, computed or reported by the log. Shares are of 1."""
 
     statistic: Statistic
-    period: Period | None  # null for reported figures
-    throughput: float | None  # of all devices, if known
-    per_device: float | None  # of one device, if known
-    rounding: float  # largest error from the log's rounding, a share
-    first: int | None  # first step covered, from 1 in its epoch
+    """how it was computed"""
+    period: Period | None
+    """the steps that it covers; None for a figure that the log reports"""
+    throughput: float | None
+    """throughput of all devices; None if their number is unknown"""
+    per_device: float | None
+    """throughput of one device; None if the number of devices is unknown"""
+    rounding: float
+    """effect of the last printed digit, as a share; for a mean of rates that spread over many
+    of their last digits, three standard deviations"""
+    first: int | None
+    """first step covered, counted from 1 in its epoch"""
     last: int | None = None
-    steps: int = 0  # steps covered, in all epochs
+    """last step covered"""
+    steps: int = 0
+    """number of steps covered, in all epochs"""
     epochs: int = 0
+    """number of epochs covered"""
     prints: int = 0
-    wait_share: float | None = None  # data wait / time of these steps
-    skipped: int = 0  # prints skipped at the beginning
-    name: str = ""  # name in the log
-    text: str = ""  # text in the log
+    """number of prints used; a print that also covers steps outside the period is excluded"""
+    wait_share: float | None = None
+    """share of these steps' time that was data wait; for samples/time"""
+    skipped: int = 0
+    """prints left out at the beginning; for `mean after skipping`"""
+    name: str = ""
+    """name of a reported figure in the log"""
+    text: str = ""
+    """digits of a reported figure in the log"""
     line: int | None = None
+    """line of a reported figure"""
 
     @property
     def value(self) -> float:
@@ -84,19 +100,35 @@ class Finding(Message):
 class AuditedLog(Stored):
     """One training of a file and the figures and findings derived from it."""
 
-    name: str  # path as given; #2: the second training in the file
+    name: str
+    """path as given; `#2` for the second training in a file whose trainings have different
+    configurations"""
     sha256: str
+    """digest of the file"""
     format: str
+    """log format"""
     rate_of: Literal["device", "all"]
-    covers: Literal["window", "running", "step"]  # steps that a print covers
-    since: int  # first step of an epoch that means include
-    source: str  # source of these semantics
+    """whether a printed rate is that of one device or of all"""
+    covers: Literal["window", "running", "step"]
+    """steps that a print covers: those since the last print, a running mean, or the last
+    step"""
+    since: int
+    """first step of an epoch that running means include"""
+    source: str
+    """source of this meaning of the prints"""
     facts: dict[str, Sourced]
-    rank: int  # rank whose prints are used; -1 if unnamed
+    """facts of the configuration, by name"""
+    rank: int
+    """rank whose prints are used, the slowest of the ranks that cover the most steps; -1 if the
+    log names no rank"""
     figures: list[Figure]
-    reported: dict[str, str]  # other reported figures, name -> text
-    input_share: float | None  # data wait / time of all steps
+    """throughputs computed from the prints, or reported by the log"""
+    reported: dict[str, str]
+    """other figures that the log reports, such as times: name -> text"""
+    input_share: float | None
+    """share of the time of all steps that was data wait"""
     findings: list[Finding]
+    """findings about this log"""
 
     def fact(self, name: str) -> Value:
         return self.facts[name].value if name in self.facts else None
@@ -122,68 +154,114 @@ class Explanation(Stored):
     """A figure equal to the claimed number to its printed digits."""
 
     figure: Figure
-    devices: int | None  # multiplied by this count; null: all devices of the log
+    """the figure"""
+    devices: int | None
+    """number of devices by which the figure of one device is multiplied; None: all devices of
+    the log"""
     value: float
-    truncated: bool = False  # the claim's digits were truncated instead of rounded
+    """the product, which equals the claim"""
+    truncated: bool = False
+    """whether the claim's digits were truncated instead of rounded; considered only if no
+    rounded figure matches"""
 
 
 class WaterfallStage(Stored):
     """A stage between a published number and the steady throughput."""
 
     stage: Stage
+    """the number at this stage"""
     value: float
-    difference: float | None  # from the previous stage, a share
+    """throughput"""
+    difference: float | None
+    """difference from the previous stage, as a share"""
     figure: Figure | None
+    """figure with this throughput"""
 
 
 class Claim(Stored):
     """A claimed number and the figures of the log behind it."""
 
-    text: str  # as printed
+    text: str
+    """the number as published"""
     value: float | None
-    place: str  # where the number is published
+    """its value; None if the text is no number"""
+    place: str
+    """where the number is published, in words"""
     table: str | None = None
+    """published table"""
     gpu: str | None = None
+    """GPU of the published number"""
     framework: str | None = None
+    """framework of the published number"""
     precision: str | None = None
+    """precision of the published number"""
     topology: str | None = None
+    """nodes x devices of the published number"""
     batch_size: int | None = None
+    """batch size per device of the published number"""
     log: str | None
+    """name of the matching log, if any"""
     state: State
-    explanations: list[Explanation] = Field([])  # simplest first
+    """reproduced: a figure equals the claim, to its digits and the log's; near: a figure is
+    within the tolerance; no number: the log has none"""
+    explanations: list[Explanation] = Field([])
+    """every figure that equals the claim, the simplest first"""
     closest: Figure | None = None
-    difference: float | None = None  # closest / claimed - 1
-    reference: Figure | None = None  # samples / time over the protocol's steps
-    reference_difference: float | None = None  # reference / claimed - 1
-    tried: int = 0  # figures compared with the claim
-    chance: float = 0.0  # equally simple figures expected to match by chance: results.md
-    waterfall: list[WaterfallStage] = Field([])  # from the claim to the steady steps
+    """closest figure"""
+    difference: float | None = None
+    """closest / claimed - 1"""
+    reference: Figure | None = None
+    """samples / time over the protocol's steps or, without them, over the nearest period"""
+    reference_difference: float | None = None
+    """reference / claimed - 1"""
+    tried: int = 0
+    """number of figures compared with the claim"""
+    chance: float = 0.0
+    """number of equally simple figures expected to match by chance"""
+    waterfall: list[WaterfallStage] = Field([])
+    """stages from the claim to the steady steps"""
     findings: list[Finding] = Field([])
+    """findings about this number"""
 
 
 class Case(Stored):
     """Runs of one topology in a folder with DLPerf's layout."""
 
     model: str
-    case: str  # nodes and devices per node: 2n8g
+    """model of the folder"""
+    case: str
+    """nodes and devices per node: 2n8g"""
     batch_size: int
-    speeds: dict[int, float]  # run -> samples/s, two decimals
+    """samples per device"""
+    speeds: dict[int, float]
+    """run -> samples/s, with two decimals"""
 
 
 class Audit(Stored):
     """Logs, claims and findings. Shares are of 1."""
 
     schema_version: Literal[2]
-    created: str  # UTC, ISO 8601
+    """readers refuse any other"""
+    created: str
+    """UTC, ISO 8601"""
     label: str
+    """name of the audit"""
     command: str
+    """command that repeats the audit"""
     tables: list[str]
+    """published tables"""
     tolerance: float
+    """allowed difference of a figure from a claim, as a share"""
     logs: list[AuditedLog]
-    left_out: list[str]  # unreadable files, with the reason
+    """each training of each file"""
+    left_out: list[str]
+    """unreadable files, with the reason"""
     claims: list[Claim]
-    findings: list[Finding]  # about several logs or claims together
+    """each claimed number with each matching log"""
+    findings: list[Finding]
+    """findings about several logs or claims together"""
     dlperf: list[Case]
+    """runs in DLPerf's layout"""
 
     @property
     def failed(self) -> bool:

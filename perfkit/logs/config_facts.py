@@ -73,7 +73,9 @@ class Sourced:
     """A fact about the configuration and its source: a line, a name, the format, or a rule."""
 
     value: Value
+    """the fact"""
     by: Message
+    """its source"""
 
 
 def by_line(line: int) -> Message:
