@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import pandas as pd
@@ -19,8 +18,10 @@ from matplotlib.figure import Figure
 import perfkit
 from perfkit.reference import SHAPES, cells_of
 from perfkit.reference.matches import difference_words, match
+from perfkit.report.pages import Site
 from perfkit.report.published import CHARTS, published_tables, scaling
 from perfkit.report.section import Html, Picture
+from perfkit.report.summary import Summary
 from perfkit.results.frames import records
 from perfkit.text.language import in_language
 
@@ -45,7 +46,7 @@ def section(tmp_path_factory):
 
 def shown(outputs, *results):
     frame = perfkit.load(write_all(outputs, *results))
-    return published_tables(SimpleNamespace(measurements=frame, outputs=Path("nowhere")))
+    return published_tables(Summary(Site(Path("nowhere")), frame))
 
 
 def without_charts(outputs, *results):

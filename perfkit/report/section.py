@@ -112,6 +112,8 @@ class Picture:
         # Comments repeat foreign text, unescaped.
         text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
         text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
+        # Coordinates in hundredths of a point; texts, outside of tags, stay as they are.
+        text = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", text)
         return "".join(f"{line} " for line in map(str.strip, text.split("\n")) if line)
 
     @cached_property

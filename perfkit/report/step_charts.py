@@ -80,7 +80,9 @@ def each_repeat(steps: pd.DataFrame, colour: str) -> Figure:
             axes.fill_between(wait.index, wait, color=WAIT, linewidth=0)
             _shade_warm_up(axes, of_repeat)
             axes.set_ylabel(str(repeat), rotation=0, labelpad=12)
-            axes.grid(visible=False, axis="x")
+            axes.grid(visible=False)
+            # All rows have the scale of the last one.
+            axes.tick_params(labelleft=axes is rows[-1])
         figure.text(0.005, 0.99, later("repeat"), va="top")
         figure.text(0.07, 0.99, later("step time (s)"), va="top")
     return figure
