@@ -125,11 +125,17 @@ class Ssh:
     environment: dict[str, str]
     servers: list[Process]
     authorized_keys: Path
+    client_config: Path
 
     def stop_server(self, node: int) -> None:
         """End a node's sshd, so that it refuses connections; open sessions go on."""
         self.servers[node].kill()
         self.servers[node].wait()
+
+    def configure(self, *lines: str) -> None:
+        """Add lines to the client's configuration."""
+        with self.client_config.open("a") as config:
+            config.write("".join(f"{line}\n" for line in lines))
 
     def revoke_keys(self) -> None:
         """Make every sshd refuse the user's key."""
@@ -168,7 +174,8 @@ def ssh_between(
         for here, there in (namespaces.nodes, reversed(namespaces.nodes)):
             _until(folder, _succeeds, here.command([str(client), there.address, "true"]))
         path = f"{client.parent}:{os.environ['PATH']}"
-        yield Ssh({"PATH": path}, servers, folder / "client.pub")
+        client_config = folder / "ssh_config"
+        yield Ssh({"PATH": path}, servers, folder / "client.pub", client_config)
 
 
 def _ssh_client(folder: Path) -> Path:

@@ -117,6 +117,15 @@ def test_each_node_resolves_the_interpreter_path_itself(new_environment, tmp_pat
     assert result.nodes[1].differs == {"h5py": "0.0.1"}
 
 
+def test_ssh_leaves_no_connection_for_later_calls(over_ssh):
+    """As the user's configuration may ask for."""
+    path = over_ssh.ssh.client_config.with_name("%C")
+    over_ssh.ssh.configure("ControlMaster auto", "ControlPersist 60", f"ControlPath {path}")
+    over_ssh.plant(fake_training(0.5, later=0.5))
+    assert over_ssh.measure().status == "complete"
+    over_ssh.assert_nothing_left()
+
+
 # A rank fails
 
 
@@ -387,7 +396,8 @@ import os, sys
 from pathlib import Path
 
 if sys.orig_argv[1:3] == ["-m", "{NODE_PROGRAM}"]:
-    Path(__file__).with_name("visible").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    names = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_ON_NODE")
+    Path(__file__).with_name("has").write_text(" ".join(os.environ[n] for n in names))
 if "perfkit" in " ".join(sys.orig_argv):
     from perfkit.system import software
 
@@ -395,17 +405,20 @@ if "perfkit" in " ".join(sys.orig_argv):
     cuda = dict.fromkeys(("cuda_version", "cudnn_version", "nccl_version"), "fake")
     software.constants = lambda name, file: read(name, file) | cuda
 """
-"""Plants a note of a node program's GPUs, and a Paddle that looks like a GPU build."""
+"""Plants a note of a node program's GPUs and cores, and a Paddle like a GPU build."""
 
 
 @pytest.mark.slow
-def test_a_node_has_the_gpus_that_the_step_asks_for(tmp_path):
+@pytest.mark.parametrize("option", ["--gres=gpu:2", "--gpus=4", "--gpus-per-task=2"])
+def test_a_node_has_the_gpus_of_the_request_and_all_cores_of_its_allocation(tmp_path, option):
     skip_if(slurm_missing())
-    with nodes_in_slurm(tmp_path, 2, gpus=2, options=("--gres", "gpu:2")) as nodes:
+    options = ("--ntasks-per-node", "1", option)
+    with nodes_in_slurm(tmp_path, 2, gpus=2, options=options) as nodes:
         nodes.plant(AS_GPU)
         shutil.copy(FAKE_NVML, tmp_path / "planted")
-        options = as_options(nodes.request(device="gpu", gpus=1))
-        driver = nodes.start_program([*PERFKIT, "doctor", *options])
+        words = as_options(nodes.request(device="gpu", gpus=1))
+        # As a batch script with several tasks per node has it.
+        driver = nodes.start_program([*PERFKIT, "doctor", *words], SRUN_CPUS_PER_TASK="1")
         output = driver.wait()
     assert driver.status() == 0, output
-    assert (tmp_path / "planted" / "visible").read_text() == "0"
+    assert (tmp_path / "planted" / "has").read_text() == "0 2"

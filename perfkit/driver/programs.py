@@ -30,11 +30,18 @@ SRUN = "srun --ntasks-per-node 1 --overlap --cpu-bind none --export ALL"
 since perfkit may run in a step of the same allocation."""
 ALLOCATED_GPUS = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
 """Variables that show that a Slurm allocation has GPUs, which a step gets only if it asks."""
-SSH = (
-    "ssh -T -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=5"
-    " -o ServerAliveCountMax=3"
+OF_ALLOCATION = (
+    *("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK"),
+    *("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_EXACT"),
 )
-"""ssh without a terminal and without questions; it ends 15 to 20 s after the link is cut."""
+"""Variables with options of the allocation, which srun would also apply to the step: it would
+ask for other GPUs than `--gres`, or get the cores of one rank instead of all."""
+SSH = (
+    "ssh -T -o BatchMode=yes -o ConnectTimeout=30 -o ControlPath=none"
+    " -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+)
+"""ssh without a terminal, without questions, and on a connection of its own; it ends 15 to 20 s
+after the link is cut."""
 EXPORTED = re.compile(
     rf"({'|'.join(LIBRARY_VARIABLES)})|(CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|PYTHONPATH)$"
 )
@@ -151,12 +158,14 @@ class NodePrograms:
 
 
 def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    environment = {k: v for k, v in os.environ.items() if k not in OF_ALLOCATION}
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=environment,
             # Ctrl-C reaches only the driver, which ends the nodes in its own way.
             start_new_session=True,
         )
