@@ -250,6 +250,11 @@ TWO = {"nodes": 2, "launcher": "ssh"}
             "this machine is 127.0.0.1; list it first, or start on 192.0.2.1",
         ),
         ("resnet50", TWO | {"hosts": "a..b,127.0.0.1"}, "hosts: a..b: not a host name"),
+        (
+            "resnet50",
+            TWO | {"hosts": "127.0.0.1,255.255.255.255"},  # no program may send there
+            "hosts: 255.255.255.255: Permission denied; check the network",
+        ),
         ("resnet50", {"hosts": "a,b"}, "hosts: no effect with launcher=local"),
         ("resnet50", {"disable_tuning": "affinity"}, "no effect with device=cpu"),
         ("resnet50", {"processes": 3}, "3 requested, but there are only 2 cores"),

@@ -95,3 +95,13 @@ def _host_problems(config: Config) -> Iterator[str]:
         yield f"hosts: this machine is not in {config.hosts}; start perfkit on the first host"
     elif index != 0:
         yield f"hosts: this machine is {hosts[index]}; list it first, or start on {hosts[0]}"
+    else:
+        yield from _without_route(hosts[1:])
+
+
+def _without_route(hosts: list[str]) -> Iterator[str]:
+    for host in hosts:
+        try:
+            route_address(host)
+        except OSError as error:
+            yield f"hosts: {host}: {error.strerror}; check the network and its routes"
