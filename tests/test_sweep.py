@@ -36,10 +36,11 @@ from perfkit.driver.measure import measurement_folder
 from perfkit.inputs.data_set import digest
 from perfkit.request.checks import read_environment
 from perfkit.results.schema import InputData, Repeat
+from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
 from perfkit.sweep.run import run_sweep, statuses_before
-from perfkit.sweep.slurm import QueuedJob, queued_jobs, slurm_name, submit
+from perfkit.sweep.slurm import QueuedJob, SlurmSweep, queued_jobs, slurm_name, submit
 from perfkit.sweep.status import StoredResults
 from perfkit.system.environment import LIBRARY_VARIABLES
 
@@ -494,6 +495,32 @@ def test_options_of_sbatch_override_all_but_the_name_of_a_job(
     values = dict(pairwise(words))
     assert values["--mem"] == "8G"
     assert values["--job-name"] == slurm_name(job)
+
+
+def test_the_result_of_an_ended_slurm_job_is_seen_although_nfs_remembers_an_older_one(
+    slurm_command, sweep_file, tmp_path, monkeypatch
+):
+    """A file's attributes stay those of an earlier look until its folder is listed."""
+    (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {}, on_slurm=True)
+    remembered = {}
+    real = status.written
+
+    def written(folder):
+        return remembered.setdefault(folder, real(folder))
+
+    monkeypatch.setattr(status, "written", written)
+    monkeypatch.setattr(status, "listed", lambda folder: remembered.pop(folder, None))
+    monkeypatch.setattr(slurm, "LATENCY_SECONDS", -1.0)
+    keep_measured(job, status="partial", repeats=[])
+    stored = StoredResults(tmp_path / "outputs", on_slurm=True)
+    sweep = SlurmSweep([stored.before_run(job)], stored, [], print)
+    slurm_command("squeue", f"echo 1 RUNNING {slurm_name(job)}")
+    sweep.advance()
+    time.sleep(0.02)
+    keep_measured(job)
+    slurm_command("squeue", "true")
+    sweep.advance()
+    assert [each.state for each in sweep.statuses()] == ["done"]
 
 
 @pytest.mark.usefixtures("processes")

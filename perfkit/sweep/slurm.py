@@ -111,6 +111,8 @@ class SlurmSweep:
             self.is_silent = True
             return
         self.is_silent = False
+        if self.followed.keys() - queue.keys():
+            self.stored.list_folders()
         self.stored.refresh()
         for name in self.open_jobs():
             queued = queue.get(name)

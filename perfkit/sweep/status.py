@@ -1,5 +1,6 @@
 """The state of each job, from the stored measurements."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -7,6 +8,7 @@ from typing import Literal, NamedTuple
 from rich.text import Text
 
 from perfkit.config import Config, portable
+from perfkit.driver.node_files import listed
 from perfkit.inputs.data_set import digest
 from perfkit.request.checks import read_environment
 from perfkit.results.schema import Reading, measurement_id
@@ -70,6 +72,13 @@ class StoredResults:
                 stored = _read(folder)
             self.by_folder[folder] = stored
         return self.by_folder != before
+
+    def list_folders(self) -> None:
+        """Have the next `refresh` see what other machines have written: NFS remembers for up to
+        a minute what a file was, unless its folder is listed."""
+        for folder in self.by_folder:
+            with suppress(OSError):
+                listed(folder)
 
     def same_work(self, job: Job) -> list[Stored]:
         """The measurements of the job's configuration in any environment, newest first."""
