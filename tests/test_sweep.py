@@ -523,6 +523,27 @@ def test_the_result_of_an_ended_slurm_job_is_seen_although_nfs_remembers_an_olde
     assert [each.state for each in sweep.statuses()] == ["done"]
 
 
+def test_a_slurm_job_that_no_node_can_run_fails_and_keeps_no_other_from_starting(
+    slurm_command, sweep_file, tmp_path
+):
+    """Printed by Slurm 22.05 on nodes with two GPUs."""
+    refusal = "sbatch: error: Batch job submission failed: Requested node configuration is not"
+    slurm_command("squeue", "true")
+    slurm_command(
+        "sbatch", f'case "$*" in *gpu:[34]*) echo "{refusal} available" >&2; exit 1; esac'
+    )
+    file = sweep_file({"gpus": [3, 1, 4, 2]}, device="gpu")
+    jobs = read_jobs(file, {}, on_slurm=True)
+    stored = StoredResults(tmp_path / "outputs", on_slurm=True)
+    (tmp_path / "outputs" / "sweeps").mkdir(parents=True)
+    sweep = SlurmSweep([stored.before_run(job) for job in jobs], stored, [], print)
+    sweep.advance()
+    states = [each.state for each in sweep.statuses()]
+    assert states == ["failed", "waiting", "failed", "waiting"]
+    assert len(sweep.followed) == 2
+    assert "is not available" in sweep.statuses()[0].reason
+
+
 @pytest.mark.usefixtures("processes")
 def test_without_slurm_on_this_machine_nothing_starts(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))

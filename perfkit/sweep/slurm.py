@@ -24,6 +24,8 @@ PREFIX = "perfkit-"
 POLL_SECONDS = 2.0
 LATENCY_SECONDS = 10.0
 """Time in which a shared folder shows what the node of an ended job has written."""
+IMPOSSIBLE = "Requested node configuration is not available"
+"""Slurm's words for a job that no node of the partition can ever run."""
 LEAVING = ("COMPLETING", "CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT")
 """States of a Slurm job that has ended or been cancelled, but is still listed."""
 
@@ -56,7 +58,7 @@ def run_on_slurm(
 ) -> list[JobStatus]:
     """Submit the waiting jobs, follow them to their end, and return the statuses. On an
     interrupt or an error, the remaining Slurm jobs are cancelled. Raises SweepError if Slurm
-    refuses the first job."""
+    refuses the first job, as for a wrong option."""
     sweep = SlurmSweep(statuses, stored, sbatch_options, notify)
     show(statuses)
     try:
@@ -144,8 +146,8 @@ class SlurmSweep:
             self.followed[name] = followed._replace(missing_at=missing_at)
 
     def _submit(self, name: str) -> None:
-        """Submit a job, unless another sweep has done so. Raises SweepError if Slurm refuses
-        the first one."""
+        """Submit a job, unless another sweep has done so. A job that no node can run fails.
+        Raises SweepError if Slurm refuses the first one for another reason."""
         job = self.by_name[name].job
         try:
             if name in queued_jobs():
@@ -153,9 +155,10 @@ class SlurmSweep:
             since = new_log(job)
             submit(job, self.sbatch_options)
         except SlurmError as error:
-            if self.followed:
+            is_impossible = IMPOSSIBLE in str(error)
+            if self.followed and not is_impossible:
                 self.is_full = True
-            elif self.has_submitted:
+            elif self.has_submitted or is_impossible:
                 self.by_name[name] = JobStatus(job, "failed", reason=str(error))
             else:
                 raise SweepError([f"--slurm: {error}"]) from None
