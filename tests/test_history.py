@@ -14,6 +14,7 @@ from made import forget_repeats, measured, write_all
 
 from perfkit.analysis.series import segment
 from perfkit.comparison.history import history
+from perfkit.report.comparison import history_overview
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.results.outputs import load
@@ -210,6 +211,7 @@ def test_a_result_contradicting_its_raw_files_is_not_judged(tmp_path):
     summary = Summary.read(outputs, check=True)
     (only,) = summary.history.series
     assert (len(only.points), only.regressed) == (3, False)
+    assert f"{newest.name}: contradicts its raw files" in history_overview(summary).html
 
 
 def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path, monkeypatch):

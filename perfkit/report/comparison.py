@@ -18,7 +18,7 @@ from perfkit.comparison.stored import InterleavedComparison, read_comparison
 from perfkit.config import resolved_path
 from perfkit.models import MODELS
 from perfkit.report.pages import Site, render
-from perfkit.report.section import Section, folded, picture
+from perfkit.report.section import Section, folded, picture, table
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
 from perfkit.report.summary import Summary
 from perfkit.text import format
@@ -104,8 +104,9 @@ LEAST_HEIGHT = 0.02
 
 def history_overview(summary: Summary) -> Section:
     """The series that regressed, and a table of all series: newest throughput, ratio to the
-    previous measurement, last change of level."""
-    return render("history", "overview", summary.folder, summary.history, RECENT, words)
+    previous measurement, last change of level. Then the reasons why results are left out."""
+    overview = render("history", "overview", summary.folder, summary.history, RECENT, words)
+    return overview + table([[reason] for reason in summary.unreadable], [_("Left out")])
 
 
 def history_series(summary: Summary) -> Section:
