@@ -36,10 +36,11 @@ test-paddle2: .venv-paddle2/test
 peers: $(PEERS:%=.venv-%/peer)
 
 ## gpu: check this machine's GPU and perfkit on it (installs nothing)
+gpu: python = $(if $(filter-out base,$(CONDA_DEFAULT_ENV)),python,$(or \
+	$(wildcard $(BIN)/python),$(PYTHON)))
 gpu:
-	@$(if $(filter-out base,$(CONDA_DEFAULT_ENV)),python,$(or \
-		$(wildcard $(BIN)/python),$(PYTHON))) -m pytest -c tests/gpu/pytest.ini \
-		--confcutdir tests/gpu tests/gpu
+	@$(python) -c "import pytest" || { echo "Type: $(python) -m pip install pytest"; exit 1; }
+	@$(python) -m pytest -c tests/gpu/pytest.ini --confcutdir tests/gpu tests/gpu
 
 ## lab: open JupyterLab on the checkout (localhost only, with a token)
 lab: .venv/lab

@@ -62,8 +62,25 @@ def test_make_clean_removes_only_environments():
 @pytest.mark.parametrize("active", ["", "base", "perfkit"])
 def test_make_gpu_uses_an_activated_conda_environment(active):
     own = Path(sys.executable).parent
-    (check,) = would_run("gpu", f"BIN={own}", CONDA_DEFAULT_ENV=active)
-    assert check.split()[0] == ("python" if active == "perfkit" else f"{own}/python")
+    commands = would_run("gpu", f"BIN={own}", CONDA_DEFAULT_ENV=active)
+    python = "python" if active == "perfkit" else f"{own}/python"
+    assert [command.split()[0] for command in commands] == [python, python]
+
+
+def test_make_gpu_says_how_to_get_pytest(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "No module named pytest" >&2\nexit 1\n')
+    python.chmod(0o700)
+    command = ["make", "gpu", f"BIN={tmp_path}", "CONDA_DEFAULT_ENV="]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [f"Type: {python} -m pip install pytest"]
+
+
+@pytest.mark.parametrize("name", ["environment.yml", "environment-cu11.yml"])
+def test_environments_for_gpus_have_the_pytest_of_make_gpu(name):
+    environment = YAML(typ="safe").load(ROOT / name)
+    assert "pytest>=8.3" in environment["dependencies"][-1]["pip"]
 
 
 def pinned(file="constraints.txt"):
