@@ -95,11 +95,11 @@ class NotebookDisplay(Display):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shown: tuple[str, float | None] | None = None
+        self.last: tuple[str, float | None] | None = None
 
     def show(self, state: Row, *, at_once: bool = False) -> None:
         # Not the time left, which changes each time.
-        if (state.text, state.share) != self.shown:
+        if (state.text, state.share) != self.last:
             super().show(state, at_once=at_once)
 
     def shortest_pause(self, elapsed: float) -> float:
@@ -108,7 +108,7 @@ class NotebookDisplay(Display):
     def write(self, state: Row) -> None:
         from IPython.display import clear_output
 
-        self.shown = (state.text, state.share)
+        self.last = (state.text, state.share)
         clear_output(wait=True)
         line = StringIO()
         # Neither colours, which FORCE_COLOR adds, nor a display of the console's own.

@@ -9,14 +9,15 @@ from perfkit.text.language import ngettext
 
 def number_words(result: Result) -> str:
     """Return the throughput of a complete measurement with its unit and interval."""
-    found = result.throughput
-    assert found
-    words = f"{format.number(found.value)} {found.unit}, "
-    words += _("median of n=%(n)d") % {"n": found.n}
-    if found.interval and found.interval_level:
-        low, high = map(format.number, found.interval)
-        shown = {"level": format.percent(found.interval_level, 4), "low": low, "high": high}
-        words += "; " + _("%(level)s interval %(low)s to %(high)s") % shown
+    throughput = result.throughput
+    assert throughput
+    words = f"{format.number(throughput.value)} {throughput.unit}, "
+    words += _("median of n=%(n)d") % {"n": throughput.n}
+    if throughput.interval and throughput.interval_level:
+        low, high = map(format.number, throughput.interval)
+        level = format.percent(throughput.interval_level, 4)
+        interval = {"level": level, "low": low, "high": high}
+        words += "; " + _("%(level)s interval %(low)s to %(high)s") % interval
     return words
 
 

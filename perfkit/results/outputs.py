@@ -28,10 +28,10 @@ def load(outputs: str | Path, *, check: bool = False) -> pd.DataFrame:
     ResultError if there is no such folder.
     """
     unreadable: list[str] = []
-    found = measurements(outputs, unreadable)
+    every = measurements(outputs, unreadable)
     if check:
-        found = agreeing(found, unreadable)
-    frame = as_frame(map(row_of, found))
+        every = agreeing(every, unreadable)
+    frame = as_frame(map(row_of, every))
     frame.attrs["unreadable"] = unreadable
     return frame
 
@@ -53,8 +53,8 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
 
 
 def agreeing(measurements: Iterable[Measurement], left_out: list[str]) -> Iterator[Measurement]:
-    """Yield the measurements that agree with their raw files; `contradiction` of each other
-    one is added to `left_out`."""
+    """Yield the measurements that agree with their raw files, and add to `left_out` why each
+    other one is left out."""
     for measurement in measurements:
         if problems := check_against_raw(measurement):
             left_out.append(contradiction(measurement.folder.name, problems))
