@@ -3,15 +3,21 @@
 import shutil
 import subprocess
 import sys
+import time
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
 from conftest import as_options, cli
 
 import perfkit
-from perfkit.driver import doctor
+from perfkit.driver import doctor, network
 from perfkit.driver.doctor import examine_plan
+from perfkit.driver.node_files import Answer, NodeFacts, Reached, read, write
 
+FACTS = NodeFacts(
+    name="here", address="127.0.0.1", interface="lo", first_address="", gpus=0, facts={}
+)
 CLI = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 
 
@@ -108,3 +114,20 @@ def test_unreachable_nodes_are_named(over_ssh):
     assert status == 1
     who = f"node 0 ({first.address}) can't reach node 1 ({second.address})"
     assert f"FAIL network: {who}" in output
+
+
+def test_many_unreachable_nodes_take_no_longer_than_one(tmp_path, monkeypatch):
+    count = 100
+    for node in range(count):
+        write(tmp_path, f"facts-{node}.json", Answer())
+    all_at_once = Barrier(count, timeout=60)
+
+    def connection_error(_facts):
+        all_at_once.wait()
+        return "No route to host"
+
+    monkeypatch.setattr(network, "_connection_error", connection_error)
+    monkeypatch.setattr(network, "LISTENING_SECONDS", 0.0)
+    network.try_each_other(tmp_path, 0, FACTS, count, time.monotonic())
+    errors = read(tmp_path, "reached-0.json", Reached).errors
+    assert errors == dict.fromkeys(range(count), "No route to host")
