@@ -8,6 +8,8 @@ import shlex
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import fake_trainer
@@ -21,7 +23,7 @@ from perfkit.config import ROOT, Protocol
 from perfkit.driver import cluster, programs
 from perfkit.driver.cluster import ClusterLauncher
 from perfkit.driver.failures import NodeError
-from perfkit.driver.node_files import PREFIX
+from perfkit.driver.node_files import PREFIX, ExitStatus
 from perfkit.driver.programs import exported_variables, start_commands
 from perfkit.request import RequestError
 from perfkit.request.hosts import own_index
@@ -327,6 +329,18 @@ def test_a_driver_without_an_outputs_folder_has_its_own_code(tmp_path):
     with pytest.raises(NodeError) as error:
         ClusterLauncher(config(), Protocol.named("quick"), tmp_path / "absent")
     assert error.value.failure.code == "io_error"
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_the_status_of_a_node_program_that_can_not_write_exceeds_that_of_a_killed_one(number):
+    """srun returns the highest status of all nodes."""
+    command = [sys.executable, "-m", "perfkit.driver.supervisor", "-", "inf"]
+    command += ["sh", "-c", f"kill -{number.value} $$"]
+    # The supervisor's standard input stays open.
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
+        assert supervisor.wait(60) == 128 + number
+    assert 128 + number < min(ExitStatus)
 
 
 def test_the_shared_folder_of_a_killed_driver_is_removed(tmp_path):

@@ -30,7 +30,8 @@ KILLING_SECONDS = 8.0
 
 def supervise(scratch: Path | None, seconds: float, command: list[str]) -> int:
     """Run `command` until it exits, standard input closes or `seconds` have passed, and return
-    its exit status. `scratch` None: it has no scratch folder."""
+    its exit status as a shell does: 128 + N after signal N. `scratch` None: it has no scratch
+    folder."""
     descriptor = None if scratch is None else lock(scratch)
     deadline = time.monotonic() + seconds
     adopt_orphans()
@@ -49,7 +50,8 @@ def supervise(scratch: Path | None, seconds: float, command: list[str]) -> int:
         if descriptor is not None:
             os.close(descriptor)
         sweep()
-    return process.returncode if process.returncode is not None else -signal.SIGKILL
+    status = -signal.SIGKILL if process.returncode is None else process.returncode
+    return status if status >= 0 else 128 - status
 
 
 def _prepare() -> None:
@@ -85,4 +87,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch, seconds, *command = sys.argv[1:]
     folder = None if scratch == "-" else Path(scratch)
-    sys.exit(supervise(folder, float(seconds), command) & 0xFF)
+    sys.exit(supervise(folder, float(seconds), command))
