@@ -1,5 +1,6 @@
 """Checks of `perfkit doctor` before a measurement."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from conftest import as_options, cli
 import perfkit
 from perfkit.driver import doctor, network
 from perfkit.driver.doctor import examine_plan
-from perfkit.driver.node_files import Answer, NodeFacts, Reached, read, write
+from perfkit.driver.node_files import PREFIX, Answer, NodeFacts, Reached, read, write
 
 FACTS = NodeFacts(
     name="here", address="127.0.0.1", interface="lo", first_address="", gpus=0, facts={}
@@ -91,6 +92,16 @@ def test_a_missing_node_is_named(over_ssh):
     assert status == 1
     assert f"FAIL node lost: {over_ssh.names[1]}" in output
     assert "Connection refused" in output
+
+
+def test_the_folder_of_a_killed_check_is_removed_an_hour_later(over_ssh):
+    old, new = [over_ssh.outputs / f"{PREFIX}{name}" for name in ("old", "new")]
+    old.mkdir()
+    new.mkdir()
+    os.utime(old, (time.time() - 4000,) * 2)
+    over_ssh.ssh.stop_server(1)
+    assert examined(over_ssh)[0] == 1
+    assert [*over_ssh.outputs.iterdir()] == [new]
 
 
 def test_a_taken_worker_port_is_named(over_ssh):

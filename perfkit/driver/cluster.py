@@ -208,10 +208,12 @@ class ClusterLauncher(Launcher):
         return ClusterWorkers(self, repeat_job, folder, raw_folder)
 
 
-def remove_abandoned(folder: Path) -> None:
-    """Remove the shared folders of killed drivers."""
+def remove_abandoned(folder: Path, seconds: float = 0.0) -> None:
+    """Remove the shared folders of killed drivers, made more than `seconds` ago."""
     for abandoned in folder.glob(f"{PREFIX}*"):
-        shutil.rmtree(abandoned, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - abandoned.lstat().st_mtime >= seconds:
+                shutil.rmtree(abandoned, ignore_errors=True)
 
 
 class ClusterWorkers(WorkerGroup):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.config import Config, Protocol, resolved_path
-from perfkit.driver.cluster import ClusterLauncher
+from perfkit.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.driver.failures import NodeError
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.inputs import InputError
@@ -19,6 +19,8 @@ from perfkit.text.messages import sentence
 
 MOST_SECONDS = 60
 """Longest wait for the nodes."""
+ABANDONED_SECONDS = 3600.0
+"""No check of nodes takes this long."""
 FREE_BYTES = 100 * 2**20
 
 
@@ -76,6 +78,7 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
     outputs = resolved_path(config.outputs_dir)
     try:
         make_folder(outputs)
+        remove_abandoned(outputs, ABANDONED_SECONDS)
         with ClusterLauncher(config, protocol, outputs) as launcher:
             for node in launcher.wait_for_nodes(lambda _text: None, try_each=True):
                 differs = ", ".join(node.differs) or "nothing"
