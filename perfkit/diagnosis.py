@@ -115,7 +115,9 @@ class Diagnosis(Ratio):
     created: str
     """UTC, ISO 8601"""
     verdict: Verdict
-    """what limits the throughput"""
+    """training-bound: the ratio's whole interval is at least 0.95; input-bound: it is below,
+    and training is as fast as the input alone, to 0.05; mixed: it is below, but the input alone
+    is faster; undecided: none of these is certain"""
     method: Method
     """how the ratio was computed"""
     throughput: Positive

@@ -45,9 +45,14 @@ class Figure(Stored):
     """A throughput in samples per second, computed or reported by the log. Shares are of 1."""
 
     statistic: Statistic
-    """how it was computed"""
+    """samples/time, the throughput: from the printed times or, if only rates are printed, their
+    harmonic mean weighted by steps; clock: the same by the timestamps of the lines; reported:
+    the log's own figure; others: of the printed rates"""
     period: Period | None
-    """the steps that it covers; None for a figure that the log reports"""
+    """all steps; warm: without the first 20 of each training, unless these are the protocol's
+    steps; protocol: steps 21 to 120 of the first epoch that has all of them or, if none has, of
+    the epoch that has the most; steady: the windows from the point where the steady-state test
+    finds the final level; None for a reported figure"""
     throughput: float | None
     """throughput of all devices; None if their number is unknown"""
     per_device: float | None
