@@ -171,6 +171,13 @@ class Nodes(ABC):
                 return process
         raise LookupError(f"{module} does not run on the second node")
 
+    def workers_supervisor(self) -> psutil.Process:
+        """Return the supervisor of the second node's workers, below its node program."""
+        for process in self.running(SUPERVISOR, 1):
+            if NODE_PROGRAM not in process.cmdline():
+                return process
+        raise LookupError("no workers run on the second node")
+
     def left(self, node: int | None = None) -> list[str]:
         """Return what remains on a node, or on both: command lines and scratch folders."""
         commands = []

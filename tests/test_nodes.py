@@ -288,6 +288,15 @@ def test_a_killed_node_program_or_supervisor_ends_the_run(nodes, second_repeat, 
 
 
 @pytest.mark.slow
+def test_a_killed_supervisor_of_workers_is_named_with_its_node(nodes, second_repeat):
+    nodes.workers_supervisor().kill()
+    failure = failure_after(second_repeat, nodes)
+    assert failure.code == "worker_died"
+    assert nodes.names[1] in sentence(failure)
+    nodes.assert_nothing_left()
+
+
+@pytest.mark.slow
 def test_a_frozen_node_program_ends_the_run_at_the_timeout(nodes):
     driver = begin_second_repeat(nodes, timeout=30)
     nodes.node_program(NODE_PROGRAM).suspend()

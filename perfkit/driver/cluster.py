@@ -314,12 +314,17 @@ class ClusterWorkers(WorkerGroup):
         )
 
     def _error(self, nodes: dict[int, ExitInfo]) -> Failure | None:
-        """The failure of a node that is lost, or whose own disk is full."""
+        """The failure of a node that is lost, whose own disk is full, or whose supervisor was
+        killed."""
         if self.lost:
             names = self.launcher.names(self.lost)
             return self.programs.failure(self.lost, names, running=True)
         for node, ended in nodes.items():
+            name = self.launcher.node_name(node)
             if is_full(ended.free_bytes):
-                name = self.launcher.node_name(node)
                 return failure("disk_full", refused_by=name, scratch_bytes=ended.free_bytes)
+            if ended.status is not None and ended.status < 0:
+                # A signal has ended the supervisor itself, which took its workers along.
+                workers = self.launcher.config.ranks
+                return failure("worker_died", workers=workers, node=name, status=ended.status)
         return None

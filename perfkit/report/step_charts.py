@@ -16,6 +16,9 @@ from perfkit.text.language import gettext_noop as later
 
 MOST_RANKS = 8
 """With more ranks, only the fastest and the slowest rank are drawn."""
+MOST_ROWS = 50
+"""With more repeats, they are drawn overlaid only: rows take time that grows with the square
+of their number."""
 MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
 """Margins as shares of the figure: computing them would take longer than drawing."""
 ROW_HEIGHT, AROUND = 0.55, 0.8
@@ -28,8 +31,8 @@ def step_charts(steps: pd.DataFrame, colour: str) -> Section:
         partial(overlaid, steps, colour), later("Time of each step, all repeats overlaid")
     )
     lines = steps[["repeat", "rank"]].drop_duplicates()
-    if len(lines) > 1:
-        # A single line is in the first chart already.
+    # A single line is in the first chart already.
+    if len(lines) > 1 and steps["repeat"].nunique() <= MOST_ROWS:
         rows = picture(
             partial(each_repeat, steps, colour),
             later("Time of each step, one repeat below another, on one scale"),
