@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 from perfkit.config import Protocol
+from perfkit.diagnosis import Diagnosis, InputAlone, StepParts
 from perfkit.frameworks import FRAMEWORKS
 from perfkit.models import MODELS, units_per_sample
 from perfkit.request.resolve import resolve
@@ -339,3 +340,35 @@ def write_many(outputs, count, seed=0, raw=True):
             with_raw_files(folder, result, events)
         else:
             keep(folder, result)
+
+
+def input_alone(count, rate):
+    """Return the throughput of the input alone with `count` threads."""
+    return InputAlone(setting="dali_threads", count=count, throughput=rate, depth=2)
+
+
+def diagnosis(**changes):
+    """Return a diagnosis of an input that is too slow, with fields changed."""
+    values = {
+        "schema_version": 3,
+        "created": "2026-01-01T00:00:00+00:00",
+        "verdict": "input-bound",
+        "throughput": 50.0,
+        "synthetic": 100.0,
+        "synthetic_id": "other",
+        "ratio": 0.5,
+        "interval": (0.49, 0.51),
+        "interval_level": 0.98,
+        "method": "Hodges-Lehmann",
+        "reused": ["both"],
+        "input_alone": [
+            input_alone(4, 51.0),
+            input_alone(8, 105.0),
+            input_alone(16, 200.0),
+            input_alone(32, 300.0),
+        ],
+        "step_parts": StepParts(
+            step=1.0, forward=0.3, backward=0.6, optimizer=0.1, communication=0.0
+        ),
+    }
+    return Diagnosis(**values | changes)

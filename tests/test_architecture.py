@@ -62,3 +62,11 @@ def test_package_docstrings_list_every_module():
         named = {*re.findall(r"^([a-z0-9_]+\.py) ", init.read_text(), re.MULTILINE)}
         existing = {path.name for path in init.parent.glob("*.py")} - {"__init__.py"}
         assert named in (set(), existing), init.parent.name
+
+
+def test_no_test_imports_another_test():
+    importers = []
+    for file in Path(__file__).parent.glob("*.py"):
+        if any(name.startswith("test_") for name in imported(file)):
+            importers.append(file.name)
+    assert importers == []

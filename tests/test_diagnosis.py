@@ -5,15 +5,12 @@ import shutil
 
 import pytest
 from conftest import IN_WORKER, SMALL, as_options
-from made import measured, stored
+from made import diagnosis, measured, stored
 
 import perfkit
 from perfkit.cli import main
 from perfkit.diagnosis import (
     FILE,
-    Diagnosis,
-    InputAlone,
-    StepParts,
     _inputs_alone,
     diagnose,
     diagnosis_lines,
@@ -69,34 +66,9 @@ def test_all_cores_are_tried_if_fewer_are_too_slow(tmp_path, monkeypatch):
     assert [alone.count for alone in found] == [2, 1, 4, 6]
 
 
-def alone(count, rate):
-    return InputAlone(setting="dali_threads", count=count, throughput=rate, depth=2)
-
-
-def made(**changes):
-    values = {
-        "schema_version": 3,
-        "created": "2026-01-01T00:00:00+00:00",
-        "verdict": "input-bound",
-        "throughput": 50.0,
-        "synthetic": 100.0,
-        "synthetic_id": "other",
-        "ratio": 0.5,
-        "interval": (0.49, 0.51),
-        "interval_level": 0.98,
-        "method": "Hodges-Lehmann",
-        "reused": ["both"],
-        "input_alone": [alone(4, 51.0), alone(8, 105.0), alone(16, 200.0), alone(32, 300.0)],
-        "step_parts": StepParts(
-            step=1.0, forward=0.3, backward=0.6, optimizer=0.1, communication=0.0
-        ),
-    }
-    return Diagnosis(**values | changes)
-
-
 def test_enough_is_the_smallest_setting_with_headroom():
-    assert made().enough.count == 16
-    assert made(synthetic=1000.0).enough is None
+    assert diagnosis().enough.count == 16
+    assert diagnosis(synthetic=1000.0).enough is None
 
 
 @pytest.mark.parametrize(
@@ -111,9 +83,9 @@ def test_enough_is_the_smallest_setting_with_headroom():
 def test_an_unreadable_diagnosis_is_an_error_shown_on_the_page(tmp_path, change, why):
     folder = stored(tmp_path / "m").folder
     assert read_diagnosis(folder) is None
-    (folder / FILE).write_text(made().model_dump_json())
-    assert read_diagnosis(folder) == made()
-    (folder / FILE).write_text(change(made().model_dump_json()))
+    (folder / FILE).write_text(diagnosis().model_dump_json())
+    assert read_diagnosis(folder) == diagnosis()
+    (folder / FILE).write_text(change(diagnosis().model_dump_json()))
     with pytest.raises(ResultError, match=why):
         read_diagnosis(folder)
     page = limits(Measurement.read(folder)).html
@@ -123,7 +95,7 @@ def test_an_unreadable_diagnosis_is_an_error_shown_on_the_page(tmp_path, change,
 def test_every_verdict_has_its_own_advice(tmp_path):
     config = measured([1.0], processes=2).config
     texts = {
-        verdict: " ".join(diagnosis_lines(made(verdict=verdict), config).values())
+        verdict: " ".join(diagnosis_lines(diagnosis(verdict=verdict), config).values())
         for verdict in ("training-bound", "input-bound", "mixed", "undecided")
     }
     assert len(set(texts.values())) == 4
@@ -132,16 +104,16 @@ def test_every_verdict_has_its_own_advice(tmp_path):
         parts += ("98 % interval 49 % to 51 %), the median of the ratios of all pairs",)
         positions = [text.index(part) for part in parts]
         assert positions == sorted(positions)
-    paired = diagnosis_lines(made(method="pairs", ratio=1.98), config)
+    paired = diagnosis_lines(diagnosis(method="pairs", ratio=1.98), config)
     assert "repeat k to repeat k" in paired["pairs"] and "disturbance" in paired["disturbed"]
-    assert "disturbed" not in diagnosis_lines(made(ratio=1.04), config)
+    assert "disturbed" not in diagnosis_lines(diagnosis(ratio=1.04), config)
     assert "dali_threads=16 or more" in texts["input-bound"]
     assert "More repeats" in texts["undecided"]
-    parts = made().step_parts.model_copy(update={"communication": None})
-    line = diagnosis_lines(made(step_parts=parts), config)["communication_included"]
+    parts = diagnosis().step_parts.model_copy(update={"communication": None})
+    line = diagnosis_lines(diagnosis(step_parts=parts), config)["communication_included"]
     assert "the profiler does not separate it" in line
-    parts = made().step_parts.model_copy(update={"forward": None, "backward": None})
-    line = diagnosis_lines(made(step_parts=parts), measured([1.0]).config)["optimizer"]
+    parts = diagnosis().step_parts.model_copy(update={"forward": None, "backward": None})
+    line = diagnosis_lines(diagnosis(step_parts=parts), measured([1.0]).config)["optimizer"]
     assert "does not separate forward and backward." in line
 
 
@@ -221,7 +193,7 @@ def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
 
 def test_the_pages_of_a_diagnosis_and_its_synthetic_measurement_link_to_each_other(tmp_path):
     base, twin = (stored(tmp_path / name).folder for name in ("base", "twin"))
-    (base / FILE).write_text(made(synthetic_id=twin.name).model_dump_json())
+    (base / FILE).write_text(diagnosis(synthetic_id=twin.name).model_dump_json())
     back = f'<a href="../{base.name}/report.html">Diagnosis with this measurement</a>'
     assert back not in headline(Measurement.read(twin)).html, "a link to no page"
     write_site(tmp_path, lambda _part: None)

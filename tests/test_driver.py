@@ -17,6 +17,7 @@ import psutil
 import pytest
 from clusters import wait_for
 from conftest import IN_WORKER, SMALL
+from drivers import AT_BATCHES, DRIVER, faked, start_driver, started_steps
 from fake_trainer import launcher_command
 from made import forget_repeats
 
@@ -32,30 +33,6 @@ from perfkit.text.messages import sentence
 from perfkit.worker.loop import LossNotFiniteError
 from perfkit.worker.rank import evaluate, try_measure
 
-AT_BATCHES = (
-    IN_WORKER
-    + """
-    import os, signal, time
-    import perfkit.inputs.synthetic as synthetic
-    real = synthetic.batches
-
-    def lose():
-        # Changes the loss itself, because Paddle's CPU kernels turn NaN images or weights into
-        # zeros, which keep the loss finite.
-        from perfkit.frameworks.paddle.backend import Trainer
-        backward = Trainer.backward
-        Trainer.backward = lambda *args, **how: backward(*args, **how) * float("nan")
-
-    def batches(config, rank):
-        for number, batch in enumerate(real(config, rank)):
-            {fault}
-            yield batch
-
-    synthetic.batches = batches
-"""
-)
-"""Runs `fault` before a batch of a worker's synthetic input; batch 0 precedes training."""
-
 RAISE_IN_STEP = """
     import perfkit.worker.loop
 
@@ -65,33 +42,6 @@ RAISE_IN_STEP = """
     perfkit.worker.loop.StepTimer.stop = raise_in_step
 """
 """Makes a worker's first step raise, with any input."""
-
-# Python keeps ignoring SIGINT if its parent did, as for a background job.
-DRIVER = """
-import json, signal, sys, perfkit
-signal.signal(signal.SIGINT, signal.default_int_handler)
-plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
-print(perfkit.measure(plan.config, plan.protocol).result.status)
-"""
-
-
-def start_driver(parameters):
-    """Start a driver process; return it and its log file beside the results."""
-    log = Path(parameters["outputs_dir"]).with_name("driver.log")
-    with log.open("w") as stream:
-        command = [sys.executable, "-c", DRIVER, json.dumps(parameters)]
-        return subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT), log
-
-
-def faked(seconds):
-    """Return code that makes a driver's repeats take `seconds` instead of training."""
-    path = f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
-    return f"{path}import fake_trainer; fake_trainer.plant({seconds})\n"
-
-
-def started_steps(outputs):
-    """Return the raw files below `outputs` with at least one step."""
-    return [f for f in outputs.glob("*/repeats/*/*.jsonl") if '"step"' in f.read_text()]
 
 
 @pytest.fixture

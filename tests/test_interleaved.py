@@ -16,8 +16,8 @@ import fake_trainer
 import pytest
 from clusters import wait_for
 from conftest import as_options, cli
+from drivers import faked
 from made import keep, measured
-from test_driver import faked
 
 import perfkit
 from perfkit import report

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from clusters import namespaces_missing, slurm_missing, ssh_missing, wait_for
 from conftest import as_options
+from drivers import AT_BATCHES
 from made import forget_repeats
 from several_nodes import (
     NODE_PROGRAM,
@@ -17,7 +18,6 @@ from several_nodes import (
     nodes_in_slurm,
     nodes_over_ssh,
 )
-from test_driver import AT_BATCHES
 
 from perfkit.config import ROOT
 from perfkit.results.frames import load_steps

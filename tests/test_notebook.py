@@ -16,14 +16,15 @@ import nbformat
 import psutil
 import pytest
 from bs4 import BeautifulSoup
+from clusters import wait_for
 from conftest import SMALL, as_options, cell_sources, cli
+from drivers import started_steps
 from fake_trainer import planted
 from made import stored
 from nbclient import NotebookClient
 from papermill import inspect_notebook
 from papermill.exceptions import PapermillExecutionError
 from PIL import Image
-from test_driver import started_steps, wait_for
 
 from perfkit.cli.notebook import execute, source_of
 from perfkit.cli.options import TOO_LITTLE_MEMORY

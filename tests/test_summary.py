@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 import seaborn
 from bs4 import BeautifulSoup
-from made import measured, name_of, write_all
+from made import diagnosis, measured, name_of, write_all
 from matplotlib.collections import PathCollection
-from test_diagnosis import made as diagnosis
 
 import perfkit
 from perfkit.comparison.interleaved import Live, judge_interleaved

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import simulations
 from conftest import IN_WORKER
+from drivers import AT_BATCHES
 from made import measured, rank_events, with_raw_files
-from test_driver import AT_BATCHES
 
 import perfkit
 from perfkit.analysis.steady import is_warmed_up
