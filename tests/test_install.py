@@ -155,3 +155,12 @@ def test_the_cuda_12_extra_excludes_pytorch_for_cuda_13():
     (torch,) = (wanted for wanted in required(["torch-cu12"]) if wanted.name == "torch")
     assert torch.specifier.contains("2.10.0")
     assert not torch.specifier.contains("2.11.0")
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_folder_of_its_name_does_not_hide_the_package(tmp_path):
+    (tmp_path / "perfkit").mkdir()
+    command = [sys.executable, "-c", "import perfkit; print(perfkit.plan.__name__)"]
+    environment = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}
+    printed = subprocess.check_output(command, cwd=tmp_path, text=True, env=environment)
+    assert printed == "plan\n"

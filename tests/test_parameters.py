@@ -203,6 +203,10 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
             "matrix: {gpus: [8], nodes: [1]}\ninclude: [{gpus: 1, seed: 1}]",
             "include: {'gpus': 1, 'seed': 1} matches nothing in the matrix",
         ),
+        (
+            "matrix: {gpus: [8], seed: [1]}\ninclude: [{gpus: 1}]",
+            "matches nothing in the matrix; a configuration of its own also sets seed",
+        ),
         ("matrix: {gpus: [8]}\ninclude: [{gpus: 8}]", "{'gpus': 8} adds nothing to the matrix"),
         ("matrix: {gpus: [8, 8]}", "matrix.gpus: 8 is given twice"),
         ("include: [{gpus: 8}, {gpus: 8}]", "the same configuration twice"),

@@ -549,7 +549,8 @@ def test_without_slurm_on_this_machine_nothing_starts(sweep_file, tmp_path, monk
     monkeypatch.setenv("PATH", str(tmp_path))
     done = cli("sweep", sweep_file({}), "--slurm")
     assert done.exit_code == 2
-    assert "--slurm: squeue is not installed on this machine" in done.stderr
+    assert "--slurm: squeue is not installed on this machine; start the sweep" in done.stderr
+    assert "cancelled" not in done.stderr
 
 
 def test_a_command_line_parameter_overrides_the_file(sweep_file):

@@ -237,15 +237,27 @@ class _File:
         if prod(map(len, sweep.matrix.values())) > MOST_CONFIGURATIONS:
             self.refuse(("matrix",), f"over {MOST_CONFIGURATIONS:,} configurations")
             return []
-        axes = [
-            [self.setting(name, v, "matrix", name, k) for k, v in enumerate(values)]
-            for name, values in sweep.matrix.items()
-        ]
-        for name, items in sweep.matrix.items():
-            for k, item in enumerate(items):
-                if item in items[:k]:
-                    self.refuse(("matrix", name, k), f"matrix.{name}: {item!r} is given twice")
-        kept = cells = [*map(_merged, product(*axes))] if axes or not sweep.include else []
+        has_matrix = bool(sweep.matrix) or not sweep.include
+        cells = self.all_combinations(sweep) if has_matrix else []
+        cells = self.without_excluded(sweep, cells)
+        return self.with_included(sweep, cells)
+
+    def all_combinations(self, sweep: Sweep) -> list[Cell]:
+        """The cells of the matrix; of one without parameters, a single empty cell."""
+        axes = []
+        for name, values in sweep.matrix.items():
+            axes.append(
+                [self.setting(name, v, "matrix", name, k) for k, v in enumerate(values)]
+            )
+            for k, value in enumerate(values):
+                if value in values[:k]:
+                    problem = f"matrix.{name}: {value!r} is given twice"
+                    self.refuse(("matrix", name, k), problem)
+        return [_merged(settings) for settings in product(*axes)]
+
+    def without_excluded(self, sweep: Sweep, cells: list[Cell]) -> list[Cell]:
+        """The cells that match no entry of `exclude`."""
+        kept = cells
         for index, values in enumerate(sweep.exclude):
             for name, value in values.items():
                 for item in value if isinstance(value, list) else [value]:
@@ -254,20 +266,32 @@ class _File:
             if not any(_agrees(values, cell) for cell in cells):
                 problem = f"exclude: {dict(values)} matches nothing in the matrix"
                 self.refuse(("exclude", index), problem)
-        more: list[Cell] = []
+        return kept
+
+    def with_included(self, sweep: Sweep, cells: list[Cell]) -> list[Cell]:
+        """The cells with what the entries of `include` add to them, and further cells."""
+        further: list[Cell] = []
         for index, values in enumerate(sweep.include):
-            entry = self.entry(values, "include", index)
-            agreed = {name: value for name, value in values.items() if name in sweep.matrix}
-            added = {name: setting for name, setting in entry.items() if name not in agreed}
-            chosen = any(_agrees(agreed, cell) for cell in kept)
-            if chosen and added:
-                kept = [self.joined(c, added) if _agrees(agreed, c) else c for c in kept]
-            elif not chosen and agreed.keys() == sweep.matrix.keys():
-                more.append(entry)
+            place = ("include", index)
+            entry = self.entry(values, *place)
+            of_matrix = {name: value for name, value in values.items() if name in sweep.matrix}
+            added = {name: entry[name] for name in entry if name not in of_matrix}
+            has_match = any(_agrees(of_matrix, cell) for cell in cells)
+            unset = [name for name in sweep.matrix if name not in of_matrix]
+            if has_match and added:
+                cells = [
+                    self.joined(cell, added) if _agrees(of_matrix, cell) else cell
+                    for cell in cells
+                ]
+            elif has_match:
+                self.refuse(place, f"include: {dict(values)} adds nothing to the matrix")
+            elif unset:
+                problem = f"include: {dict(values)} matches nothing in the matrix"
+                remedy = f"a configuration of its own also sets {', '.join(unset)}"
+                self.refuse(place, f"{problem}; {remedy}")
             else:
-                fault = "adds nothing to" if chosen else "matches nothing in"
-                self.refuse(("include", index), f"include: {dict(values)} {fault} the matrix")
-        return kept + more
+                further.append(entry)
+        return cells + further
 
     def joined(self, first: Cell, second: Cell) -> Cell:
         for name in first.keys() & second.keys():

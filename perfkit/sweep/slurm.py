@@ -107,7 +107,8 @@ class SlurmSweep:
             queue = queued_jobs()
         except SlurmError as error:
             if not self.followed and not self.has_submitted:
-                raise SweepError([f"--slurm: {error}"]) from None
+                advice = "start the sweep where Slurm's commands work, such as a login node"
+                raise SweepError([f"--slurm: {error}; {advice}"]) from None
             if not self.is_silent:
                 self.notify(f"Slurm does not answer, its jobs continue: {error}")
             self.is_silent = True
@@ -177,7 +178,8 @@ class SlurmSweep:
             if numbers:
                 _output("scancel", *numbers)
         except SlurmError as error:
-            self.notify(f"The Slurm jobs were not cancelled: {error}")
+            if self.followed or self.has_submitted:
+                self.notify(f"The Slurm jobs were not cancelled: {error}")
 
 
 def slurm_name(job: Job) -> str:
