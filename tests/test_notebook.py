@@ -20,7 +20,7 @@ from clusters import wait_for
 from conftest import SMALL, as_options, cell_sources, cli
 from drivers import started_steps
 from fake_trainer import planted
-from made import stored
+from made import forget_repeats, stored
 from nbclient import NotebookClient
 from papermill import inspect_notebook
 from papermill.exceptions import PapermillExecutionError
@@ -181,6 +181,17 @@ def test_perfkit_run_prints_throughput_interval_warnings_and_page(ran):
     assert re.fullmatch(words, lines[shown])
     warned = " ".join(lines[shown + 1 :])
     assert re.fullmatch(r"\d+ warnings?: [a-z_, ]+|No warnings", warned)
+
+
+@pytest.mark.slow
+def test_a_continued_run_says_how_many_repeats_are_finished(fake, tmp_path):
+    words = as_options(request(tmp_path / "outputs", repeats=2))
+    command = [*PERFKIT, "run", "resnet50", *words]
+    assert "Finished repeats" not in run(command, env=fake).stderr
+    forget_repeats(measured(tmp_path / "outputs").folder, after=1)
+    continued = run(command, env=fake)
+    assert continued.returncode == 0, continued.stderr
+    assert "Finished repeats: 1 of 2" in continued.stderr
 
 
 def test_perfkit_run_stores_the_executed_notebook_and_all_parameters(ran):

@@ -32,7 +32,7 @@ def run(model: str, values: options.Values) -> None:
     values = source.injected | values
     # Imported only now, so that invalid requests fail fast.
     from perfkit.analysis.warnings import check
-    from perfkit.driver.measure import is_complete, measurement_folder
+    from perfkit.driver.measure import finished_repeats, is_complete, measurement_folder
     from perfkit.report.words import number_words, warning_words
     from perfkit.request.checks import read_environment
     from perfkit.results.store import Measurement, Store, make_folder
@@ -48,6 +48,8 @@ def run(model: str, values: options.Values) -> None:
         click.echo("To measure again, set a label: -p label NAME", err=True)
     else:
         click.echo(f"Measuring {folder.name}", err=True)
+        if finished := finished_repeats(folder):
+            click.echo(f"Finished repeats: {finished} of {planned.protocol.repeats}", err=True)
     executed = store.log_folder / "papermill.ipynb"
     name, message = execute(source.path, executed, values)
     if name != RequestError.__name__ and store.result_file.exists():
@@ -58,7 +60,8 @@ def run(model: str, values: options.Values) -> None:
 
             own = executed if source.own else None
             write_measurement(Measurement.read(folder), executed=own)
-        message += f"\nPage with the finished repeats: {store.page_file}"
+        page = "Page with the finished repeats" if finished_repeats(folder) else "Page"
+        message += f"\n{page}: {store.page_file}"
     _end_with(name, message)
     if not is_complete(folder):
         options.fail(f"{source.path}: the notebook left no complete result in {folder}", 1)

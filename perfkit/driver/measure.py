@@ -113,6 +113,14 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
+def finished_repeats(folder: Path) -> int:
+    """The number of complete repeats of the measurement in `folder`; 0 if it can't be read."""
+    try:
+        return len(store.read_result(Store(folder).result_file).complete_repeats)
+    except ResultError:
+        return 0
+
+
 def _measure(
     config: Config,
     protocol: Protocol,
