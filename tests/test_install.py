@@ -71,7 +71,7 @@ def test_make_gpu_says_how_to_get_pytest(tmp_path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "No module named pytest" >&2\nexit 1\n')
     python.chmod(0o700)
-    command = ["make", "gpu", f"BIN={tmp_path}", "CONDA_DEFAULT_ENV="]
+    command = ["make", "--no-print-directory", "gpu", f"BIN={tmp_path}", "CONDA_DEFAULT_ENV="]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stdout.splitlines() == [f"Type: {python} -m pip install pytest"]
