@@ -383,6 +383,8 @@ def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, ex
     with subprocess.Popen(["sleep", "1000"]) as process:
         segment = Path(f"/dev/shm/torch_{process.pid}_of_a_test")
         segment.touch()
+        # Until the kernel has set up the new program, it has no command line either.
+        wait_for(psutil.Process(process.pid).cmdline)
         try:
             with Scratch() as scratch:
                 (scratch.folder / f"{process.pid}.pid").touch()
