@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn import functional
 
 import perfkit
-from perfkit.frameworks.base import backend
-from perfkit.inputs import synthetic
-from perfkit.statistics import median_estimate
+from perfkit.core.frameworks.base import backend
+from perfkit.core.inputs import synthetic
+from perfkit.core.statistics import median_estimate
 
 WIDTH, HEADS, LAYERS, VOCABULARY, POSITIONS = 768, 12, 12, 50_304, 1024
 WARMUP = 3

@@ -17,12 +17,12 @@ sys.path.insert(0, TESTS)
 from fake_trainer import launcher_command
 
 import perfkit
-from perfkit.config import ROOT
-from perfkit.driver import workers as launch
-from perfkit.driver.workers import worker_environment
-from perfkit.frameworks.base import CpuDevice, NodeRank
-from perfkit.worker.loop import train
-from perfkit.worker.rank import RawFile
+from perfkit.core.config import ROOT
+from perfkit.core.driver import workers as launch
+from perfkit.core.driver.workers import worker_environment
+from perfkit.core.frameworks.base import CpuDevice, NodeRank
+from perfkit.core.worker.loop import train
+from perfkit.core.worker.rank import RawFile
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 

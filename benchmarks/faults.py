@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfkit.config import ROOT
+from perfkit.core.config import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 from clusters import wait_for
@@ -38,10 +38,10 @@ HANGING_SECONDS = 60
 PORT = 29801
 PLANTED = """
 import sys
-if "perfkit.worker.rank" in sys.orig_argv:
+if "perfkit.core.worker.rank" in sys.orig_argv:
     import os, signal, time
     from pathlib import Path
-    import perfkit.inputs.synthetic as synthetic
+    import perfkit.core.inputs.synthetic as synthetic
     real = synthetic.batches
 
     def batches(config, rank):

@@ -19,14 +19,14 @@ from collections import Counter
 from pathlib import Path
 
 import perfkit
-from perfkit.comparison.history import history
-from perfkit.config import ROOT
+from perfkit.analysis.comparison.history import history
+from perfkit.core.config import ROOT
+from perfkit.core.results.frames import load_steps
+from perfkit.core.results.outputs import load
+from perfkit.core.results.schema import Result, identity_digest
+from perfkit.core.results.store import Measurement, ResultError, raw_digests, read_raw_files
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_index, write_tables
-from perfkit.results.frames import load_steps
-from perfkit.results.outputs import load
-from perfkit.results.schema import Result, identity_digest
-from perfkit.results.store import Measurement, ResultError, raw_digests, read_raw_files
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError
 

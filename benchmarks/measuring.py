@@ -8,7 +8,7 @@ from typing import Any
 from runner import PIXELS
 
 import perfkit
-from perfkit.results.schema import Result
+from perfkit.core.results.schema import Result
 
 DRIVER = """
 import json, sys, perfkit

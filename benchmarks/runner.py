@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import ROOT, resolved_path
-from perfkit.request.checks import read_environment
-from perfkit.results.store import write_atomically
-from perfkit.statistics import Interval, median, median_interval, share_interval
+from perfkit.core.config import ROOT, resolved_path
+from perfkit.core.request.checks import read_environment
+from perfkit.core.results.store import write_atomically
+from perfkit.core.statistics import Interval, median, median_interval, share_interval
 
 TESTS = str(ROOT / "tests")
 SAMPLES = Path(os.environ.get("SAMPLES", ROOT / "data" / "samples"))

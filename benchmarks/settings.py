@@ -30,12 +30,12 @@ def processes():
 INPUT_ALONE = """
 import sys, time
 from importlib import import_module
-from perfkit.request.resolve import resolve
+from perfkit.core.request.resolve import resolve
 name, data, batch, count = sys.argv[1], sys.argv[2], 32, 40
 config = resolve(dict(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
                 image_size=224, layout="NCHW", data_dir=data, dataloader_workers=2,
                 dali_threads=2))
-batches = import_module(f"perfkit.inputs.{name}").batches(config, 0)
+batches = import_module(f"perfkit.core.inputs.{name}").batches(config, 0)
 for _ in range(4):
     next(batches)
 began = time.perf_counter()
@@ -60,9 +60,9 @@ def inputs():
 
 SLEEPING = """
 import sys
-if "perfkit.worker.rank" in sys.orig_argv:
+if "perfkit.core.worker.rank" in sys.orig_argv:
     import time
-    import perfkit.inputs.synthetic as synthetic
+    import perfkit.core.inputs.synthetic as synthetic
     real = synthetic.batches
 
     def batches(config, rank):

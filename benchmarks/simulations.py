@@ -12,20 +12,20 @@ from functools import cache
 
 import numpy as np
 
+from perfkit.analysis.comparison.interleaved import round_order
 from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
-from perfkit.analysis.steady import FEWEST_STEPS, TOLERANCE, steadiness
-from perfkit.comparison.interleaved import round_order
-from perfkit.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
-from perfkit.driver.repeat import WarmupTest
-from perfkit.results.schema import STOPPING_LEVEL
-from perfkit.statistics import (
+from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
+from perfkit.core.driver.repeat import WarmupTest
+from perfkit.core.results.schema import STOPPING_LEVEL
+from perfkit.core.statistics import (
     median_estimate,
     median_interval,
     outliers,
     ratio_interval,
     relative_width,
 )
+from perfkit.core.steady import FEWEST_STEPS, TOLERANCE, steadiness
 
 SEED = int(os.environ.get("SEED", "20261122"))
 SIMULATIONS = int(os.environ.get("SIMULATIONS", "10000"))

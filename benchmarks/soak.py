@@ -27,9 +27,9 @@ from measuring import DRIVER
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from kept import finished_repeats
 
-from perfkit.inputs.samples import make_images
-from perfkit.results.store import Measurement
-from perfkit.system.scratch import SHARED_MEMORY, sweep
+from perfkit.core.inputs.samples import make_images
+from perfkit.core.results.store import Measurement
+from perfkit.core.system.scratch import SHARED_MEMORY, sweep
 
 REQUEST = {"device": "cpu", "batch_size": 2, "image_size": 32, "timeout": 120}
 REQUEST |= {"warmup_steps": 1, "measured_steps": 10, "repeats": 1000}
@@ -43,10 +43,10 @@ LANES = (
 """The measurements that run at the same time."""
 TARGETS = {
     "-c": "driver",
-    "perfkit.driver.supervisor": "supervisor",
+    "perfkit.core.driver.supervisor": "supervisor",
     "paddle.distributed.launch": "launcher",
     "torch.distributed.run": "launcher",
-    "perfkit.worker.rank": "worker",
+    "perfkit.core.worker.rank": "worker",
 }
 """Command-line word -> kind of process; a DataLoader's processes are workers too."""
 LONGEST_SECONDS = 30.0

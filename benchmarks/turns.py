@@ -14,7 +14,7 @@ from measuring import planted
 PLANT = """
 import sys
 command = " ".join(sys.orig_argv[1:4])
-if "perfkit.worker.rank" in command or "bare_loop.py" in command:
+if "perfkit.core.worker.rank" in command or "bare_loop.py" in command:
     import os, time
     from nvidia.dali.pipeline import Pipeline
     side = os.environ["TURNS_SIDE"]

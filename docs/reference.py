@@ -1,12 +1,12 @@
 """Write the reference pages, the schema of result.json and the parameters cells of the model
 notebooks from the code: `make docs`.
 
-docs/reference/parameters.md   parameters of every notebook: perfkit.config
+docs/reference/parameters.md   parameters of every notebook: perfkit.core.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
-docs/reference/result.md       fields of result.json: perfkit.results.schema
+docs/reference/result.md       fields of result.json: perfkit.core.results.schema
 docs/reference/files.md        fields of the other JSON files: comparisons, diagnoses, audits …
-docs/reference/formats.md      log formats: perfkit/logs/formats.toml
+docs/reference/formats.md      log formats: perfkit/audit/formats.toml
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
@@ -26,11 +26,15 @@ import nbformat
 from pydantic import BaseModel, TypeAdapter
 
 import perfkit
+from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
+from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
+from perfkit.analysis.diagnosis import Diagnosis
+from perfkit.analysis.verification import Verification
+from perfkit.audit import formats
+from perfkit.audit.audit import Audit
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
-from perfkit.comparison.keys import ALIASES, KEYS, MAY_DIFFER
-from perfkit.comparison.stored import Comparison, InterleavedComparison
-from perfkit.config import (
+from perfkit.core.config import (
     ABOUT,
     PROTOCOL_PARAMETERS,
     PROTOCOLS,
@@ -40,15 +44,11 @@ from perfkit.config import (
     choices,
     parameters,
 )
-from perfkit.diagnosis import Diagnosis
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.logs import formats
-from perfkit.logs.audit import Audit
-from perfkit.models import MODELS
-from perfkit.request import PATTERNS
-from perfkit.results.schema import Result
-from perfkit.results.store import write_atomically
-from perfkit.verification import Verification
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import MODELS
+from perfkit.core.request import PATTERNS
+from perfkit.core.results.schema import Result
+from perfkit.core.results.store import write_atomically
 
 DOCS = ROOT / "docs"
 OTHER_FILES = (Comparison, InterleavedComparison, Diagnosis, Verification, Audit)

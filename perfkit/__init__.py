@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "Comparison": "comparison",
-    "ComparisonError": "comparison",
-    "Config": "config",
-    "Plan": "request.plan",
-    "Protocol": "config",
-    "RequestError": "request",
-    "compare": "comparison",
-    "plan": "request.plan",
-    "measure": "driver.measure",
-    "Measurement": "results.store",
-    "ResultError": "results.store",
-    "load": "results.outputs",
-    "published": "reference",
-    "load_steps": "results.frames",
+    "Comparison": "analysis.comparison",
+    "ComparisonError": "analysis.comparison",
+    "Config": "core.config",
+    "Plan": "core.request.plan",
+    "Protocol": "core.config",
+    "RequestError": "core.request",
+    "compare": "analysis.comparison",
+    "plan": "core.request.plan",
+    "measure": "core.driver.measure",
+    "Measurement": "core.results.store",
+    "ResultError": "core.results.store",
+    "load": "core.results.outputs",
+    "published": "analysis.published",
+    "load_steps": "core.results.frames",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

@@ -21,9 +21,9 @@ from several_nodes import NodesOverSsh, nodes_over_ssh
 
 import perfkit
 from perfkit.cli import main
-from perfkit.config import ROOT
-from perfkit.inputs.samples import make_images
-from perfkit.text.language import file_name
+from perfkit.core.config import ROOT
+from perfkit.core.inputs.samples import make_images
+from perfkit.report.text.language import file_name
 
 # Has its own pytest.ini, for machines without the packages of these tests: make gpu.
 collect_ignore = ["gpu"]
@@ -44,10 +44,14 @@ SMALL = {
     "timeout": 120,
 }
 """A measurement of a few seconds, mostly Paddle's import."""
-MODULES = {"perfkit.driver.supervisor", "paddle.distributed.launch", "perfkit.worker.rank"}
+MODULES = {
+    "perfkit.core.driver.supervisor",
+    "paddle.distributed.launch",
+    "perfkit.core.worker.rank",
+}
 MODULES |= {str(Path(__file__).with_name("fake_trainer.py"))}
 RUN_HERE = 'for command; do :; done\nexec sh -c "$command"\n'
-IN_WORKER = "import sys\nif 'perfkit.worker.rank' in sys.orig_argv:\n"
+IN_WORKER = "import sys\nif 'perfkit.core.worker.rank' in sys.orig_argv:\n"
 """Prefix of code for `plant` that runs only in workers."""
 
 

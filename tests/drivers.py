@@ -11,13 +11,13 @@ AT_BATCHES = (
     IN_WORKER
     + """
     import os, signal, time
-    import perfkit.inputs.synthetic as synthetic
+    import perfkit.core.inputs.synthetic as synthetic
     real = synthetic.batches
 
     def lose():
         # Changes the loss itself, because Paddle's CPU kernels turn NaN images or weights into
         # zeros, which keep the loss finite.
-        from perfkit.frameworks.paddle.backend import Trainer
+        from perfkit.core.frameworks.paddle.backend import Trainer
         backward = Trainer.backward
         Trainer.backward = lambda *args, **how: backward(*args, **how) * float("nan")
 

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-import perfkit.driver.workers
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import CpuDevice
-from perfkit.worker import rank as worker
+import perfkit.core.driver.workers
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import CpuDevice
+from perfkit.core.worker import rank as worker
 
 PLANTED = """
 import sys
@@ -35,11 +35,11 @@ def planted(seconds):
 
 def plant(seconds):
     """Make measurements of this process use the fake trainer."""
-    perfkit.driver.workers.launcher_command = launcher_command(seconds)
+    perfkit.core.driver.workers.launcher_command = launcher_command(seconds)
 
 
 def launcher_command(seconds):
-    """Return a replacement for perfkit.driver.workers.launcher_command."""
+    """Return a replacement for perfkit.core.driver.workers.launcher_command."""
 
     def command(config, place, _log_dir, _job, worker_command):
         rank = f"{FRAMEWORKS[config.framework].rank_variable}={place.node}"
@@ -125,7 +125,7 @@ def main(seconds, job_file):
     steps = protocol["warmup_steps"] + protocol["measured_steps"]
     fake = backend(float(seconds), steps)
     for framework in FRAMEWORKS:
-        sys.modules[f"perfkit.frameworks.{framework}.backend"] = fake
+        sys.modules[f"perfkit.core.frameworks.{framework}.backend"] = fake
     worker.main(job_file)
 
 

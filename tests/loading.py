@@ -9,12 +9,12 @@ import sys
 
 import numpy as np
 
-from perfkit.config import Config
+from perfkit.core.config import Config
 
 SCRIPT = """
 import pickle, sys
 import numpy as np
-from perfkit.inputs import dataloader
+from perfkit.core.inputs import dataloader
 
 config, rank, count = pickle.load(sys.stdin.buffer)
 batches = dataloader.batches(config, rank)

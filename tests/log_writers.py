@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.logs.reader import read_logs
+from perfkit.audit.reader import read_logs
 
 BATCH = 32
 START = datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC)

@@ -4,12 +4,12 @@ import json
 import random
 from pathlib import Path
 
-from perfkit.config import Protocol
-from perfkit.diagnosis import Diagnosis, InputAlone, StepParts
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.models import MODELS, units_per_sample
-from perfkit.request.resolve import resolve
-from perfkit.results.schema import (
+from perfkit.analysis.diagnosis import Diagnosis, InputAlone, StepParts
+from perfkit.core.config import Protocol
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import MODELS, units_per_sample
+from perfkit.core.request.resolve import resolve
+from perfkit.core.results.schema import (
     SCHEMA_VERSION,
     Effective,
     InputData,
@@ -21,7 +21,7 @@ from perfkit.results.schema import (
     Throughput,
     measurement_id,
 )
-from perfkit.results.store import (
+from perfkit.core.results.store import (
     Measurement,
     Store,
     raw_digests,
@@ -29,8 +29,8 @@ from perfkit.results.store import (
     read_result,
     write_result,
 )
-from perfkit.results.summarize import NOT_IN_RAW_FILES, summarize
-from perfkit.system import environment
+from perfkit.core.results.summarize import NOT_IN_RAW_FILES, summarize
+from perfkit.core.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
 FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") | {

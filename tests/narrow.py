@@ -1,6 +1,6 @@
 """Narrow models, because training the full models would take minutes and show no more."""
 
-from perfkit.models import bert, gpt, resnet50, vgg16
+from perfkit.core.models import bert, gpt, resnet50, vgg16
 
 WORDS, DENSE = 1100, 128
 """BERT's vocabulary, and the width of VGG-16's dense layers."""

@@ -9,11 +9,11 @@ import sys
 
 from fake_trainer import launcher_command
 
-import perfkit.driver.workers
-from perfkit.driver.measure import measure
-from perfkit.request import RequestError
-from perfkit.request.checks import read_environment
-from perfkit.request.plan import plan
+import perfkit.core.driver.workers
+from perfkit.core.driver.measure import measure
+from perfkit.core.request import RequestError
+from perfkit.core.request.checks import read_environment
+from perfkit.core.request.plan import plan
 
 
 def main(request):
@@ -23,7 +23,7 @@ def main(request):
         print("started", flush=True)
         return command(*arguments)
 
-    perfkit.driver.workers.launcher_command = announced
+    perfkit.core.driver.workers.launcher_command = announced
     planned = plan("resnet50", request)
     # Read the environment into its cache now: it is slow and would spread the starts.
     read_environment(planned.config.framework, planned.config.data_folder)

@@ -15,17 +15,17 @@ from typing import Any
 import psutil
 from clusters import Namespaces, Slurm, Ssh, slurm_cluster, ssh_between, two_namespaces
 
-from perfkit.config import ROOT
-from perfkit.results.schema import Result
-from perfkit.results.store import read_result
+from perfkit.core.config import ROOT
+from perfkit.core.results.schema import Result
+from perfkit.core.results.store import read_result
 
-NODE_PROGRAM = "perfkit.driver.node"
+NODE_PROGRAM = "perfkit.core.driver.node"
 """The module that the launcher starts on every node but the first."""
-SUPERVISOR = "perfkit.driver.supervisor"
+SUPERVISOR = "perfkit.core.driver.supervisor"
 # Python keeps ignoring SIGINT if its parent did, as for a background job.
 DRIVER = """
 import json, signal, sys, perfkit
-from perfkit.text.messages import coded
+from perfkit.report.text.messages import coded
 signal.signal(signal.SIGINT, signal.default_int_handler)
 plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
 failure = perfkit.measure(plan.config, plan.protocol).result.failure
@@ -37,7 +37,7 @@ import sys
 if sys.orig_argv[1:3] in (["-c", {DRIVER!r}], ["-m", "{NODE_PROGRAM}"]):
     sys.path.append({str(Path(__file__).parent)!r})
     import fake_trainer
-    from perfkit.driver import workers
+    from perfkit.core.driver import workers
 
     train = workers.launcher_command
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.frameworks.base import backend
-from perfkit.inputs import synthetic
-from perfkit.models import MODELS
-from perfkit.request.resolve import resolve
+from perfkit.core.frameworks.base import backend
+from perfkit.core.inputs import synthetic
+from perfkit.core.models import MODELS
+from perfkit.core.request.resolve import resolve
 
 PADDLE_2 = version("paddlepaddle").startswith("2.")
 """Paddle 2 has fewer CPU kernels and copies NumPy arrays."""
@@ -73,13 +73,13 @@ def use_float32():
             framework.set_default_dtype("float32" if name == "paddle" else framework.float32)
     if jax := sys.modules.get("jax"):
         jax.config.update("jax_enable_x64", False)
-    if layers := sys.modules.get("perfkit.frameworks.tensorflow.backend"):
+    if layers := sys.modules.get("perfkit.core.frameworks.tensorflow.backend"):
         layers.Forward.wide = "float32"
 
 
 def forward(side, parameters=None, statistics=None):
     """Return a float32 forward pass of JAX or TensorFlow with dropout."""
-    module = import_module(f"perfkit.frameworks.{side.framework}.backend")
+    module = import_module(f"perfkit.core.frameworks.{side.framework}.backend")
     drops = {"drops": True}
     if side.framework == "jax":
         drops = {"key": import_module("jax").random.key(0)}

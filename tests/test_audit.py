@@ -18,22 +18,22 @@ from log_writers import BATCH, SUITES, paddleclas
 
 import perfkit
 from perfkit import report
-from perfkit.config import ROOT
-from perfkit.logs import dlperf, wording
-from perfkit.logs.audit import Audit, Case, read_audit, write_audit
-from perfkit.logs.auditing import audited
-from perfkit.logs.claims import cells_for, check_claim, claims_of_tables, differs, of_cell
-from perfkit.logs.config_facts import Sourced, by_line
-from perfkit.logs.findings import together
-from perfkit.logs.formats import Semantics
-from perfkit.logs.log import WINDOW, Log, ReportedFigure
-from perfkit.logs.recompute import Figures, half_of, half_unit
-from perfkit.messages import Message
-from perfkit.reference import cells_of
+from perfkit.analysis.published import cells_of
+from perfkit.audit import dlperf, wording
+from perfkit.audit.audit import Audit, Case, read_audit, write_audit
+from perfkit.audit.auditing import audited
+from perfkit.audit.claims import cells_for, check_claim, claims_of_tables, differs, of_cell
+from perfkit.audit.config_facts import Sourced, by_line
+from perfkit.audit.findings import together
+from perfkit.audit.formats import Semantics
+from perfkit.audit.log import WINDOW, Log, ReportedFigure
+from perfkit.audit.recompute import Figures, half_of, half_unit
+from perfkit.core.config import ROOT
+from perfkit.core.messages import Message
+from perfkit.core.results.store import ResultError
 from perfkit.report.site import write_site
-from perfkit.results.store import ResultError
-from perfkit.text.format import changes
-from perfkit.text.language import file_name
+from perfkit.report.text.format import changes
+from perfkit.report.text.language import file_name
 
 FACTS = {
     "model": "resnet50",
@@ -550,7 +550,7 @@ def test_a_speed_up_of_different_statistics_is_a_finding(cells):
 
 
 def test_every_finding_has_a_sentence():
-    source = "".join(path.read_text() for path in ROOT.glob("perfkit/logs/*.py"))
+    source = "".join(path.read_text() for path in ROOT.glob("perfkit/audit/*.py"))
     found = {*re.findall(r'Message\(\s*"([a-z_]+)"', source)}
     assert found <= {*wording.SENTENCES} and len(found) > 30
 

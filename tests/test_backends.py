@@ -11,8 +11,8 @@ import pytest
 from narrow import replace_sizes
 from sides import PADDLE_2, SIDES, equal, side_of, step, use_float32
 
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.models import MODELS, multiply_adds, optimizer_settings
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import MODELS, multiply_adds, optimizer_settings
 
 # PyTorch's compiler uses deprecated parts of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from perfkit.driver.failures import cause, failure, furthest_behind, unwritten
-from perfkit.driver.workers import ExitInfo
-from perfkit.text.messages import sentence
-from perfkit.worker import rank as worker
+from perfkit.core.driver.failures import cause, failure, furthest_behind, unwritten
+from perfkit.core.driver.workers import ExitInfo
+from perfkit.core.worker import rank as worker
+from perfkit.report.text.messages import sentence
 
 NODES = ["node 0 (a)", "node 1 (b)"]
 NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]

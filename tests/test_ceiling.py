@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.frameworks.base import CpuDevice
-from perfkit.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_peak
+from perfkit.core.frameworks.base import CpuDevice
+from perfkit.core.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_peak
 
 
 class Machine:

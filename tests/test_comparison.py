@@ -16,16 +16,16 @@ from made import FACTS, V100, keep, measured, write_all
 from scipy.stats import mannwhitneyu
 
 import perfkit
-from perfkit import statistics
+from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
+from perfkit.analysis.comparison.stored import Comparison
 from perfkit.cli import main
-from perfkit.comparison.keys import HARDWARE, KEYS, format_pair
-from perfkit.comparison.stored import Comparison
-from perfkit.config import ROOT
-from perfkit.results.schema import Failure as Failed
-from perfkit.results.schema import InputData
-from perfkit.results.store import read_result
-from perfkit.statistics import ratio_interval
-from perfkit.text.terminal import VERBS, wrapped
+from perfkit.core import statistics
+from perfkit.core.config import ROOT
+from perfkit.core.results.schema import Failure as Failed
+from perfkit.core.results.schema import InputData
+from perfkit.core.results.store import read_result
+from perfkit.core.statistics import ratio_interval
+from perfkit.report.text.terminal import VERBS, wrapped
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
 """Throughputs of five similar repeats."""
@@ -454,7 +454,7 @@ def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monk
         found = perfkit.compare(name, "new", outputs=outputs)
         assert found.a.taken_as == "label" and found.pairs[0].verdict == "faster"
     write_all(tmp_path / "fleetx-vgg16", labelled)
-    monkeypatch.setattr("perfkit.config.ROOT", tmp_path)
+    monkeypatch.setattr("perfkit.core.config.ROOT", tmp_path)
     found = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
     assert found.a.taken_as == "folder"
 

@@ -8,8 +8,7 @@ from conftest import IN_WORKER, SMALL, as_options
 from made import diagnosis, measured, stored
 
 import perfkit
-from perfkit.cli import main
-from perfkit.diagnosis import (
+from perfkit.analysis.diagnosis import (
     FILE,
     _inputs_alone,
     diagnose,
@@ -18,10 +17,11 @@ from perfkit.diagnosis import (
     read_diagnosis,
     verdict,
 )
+from perfkit.cli import main
+from perfkit.core.results.store import Measurement, ResultError
+from perfkit.core.statistics import Estimate
 from perfkit.report import headline, limits
 from perfkit.report.site import write_site
-from perfkit.results.store import Measurement, ResultError
-from perfkit.statistics import Estimate
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_queue_depth_covers_stalls_but_not_a_slow_input(intervals, depth):
 
 def test_all_cores_are_tried_if_fewer_are_too_slow(tmp_path, monkeypatch):
     read = [[{"event": "input", "intervals": [1.0] * 12}]]
-    monkeypatch.setattr("perfkit.diagnosis.perform", lambda *_: read)
+    monkeypatch.setattr("perfkit.analysis.diagnosis.perform", lambda *_: read)
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: range(6))
     result = measured([1.0], dali_threads=2)
     found = _inputs_alone(result.config, result.protocol, 1e6, tmp_path, print)
@@ -180,7 +180,8 @@ def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
     shutil.copytree(measured_before, tmp_path / "outputs")
     plant(
         f"{IN_WORKER}"
-        "    import perfkit.worker.rank, perfkit.frameworks.paddle.backend as backend\n"
+        "    import perfkit.core.worker.rank\n"
+        "    import perfkit.core.frameworks.paddle.backend as backend\n"
         "    def profile(*_):\n"
         "        raise MemoryError('out of memory: planted')\n"
         "    backend.profile = profile\n"

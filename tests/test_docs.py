@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
 import perfkit
+from perfkit.audit.wording import SENTENCES
 from perfkit.cli import main
-from perfkit.config import FIELDS, ROOT, is_open
-from perfkit.logs.wording import SENTENCES
-from perfkit.models import MODELS
-from perfkit.request.plan import plan, typed
-from perfkit.results.schema import Result
+from perfkit.core.config import FIELDS, ROOT, is_open
+from perfkit.core.models import MODELS
+from perfkit.core.request.plan import plan, typed
+from perfkit.core.results.schema import Result
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CLUSTERS = ROOT / "docs" / "clusters.md"
@@ -36,7 +36,7 @@ def test_reference_pages_are_up_to_date(path):
 
 
 def test_parameters_and_public_names_are_documented():
-    assert all(reference.meaning(name) for name in perfkit.config.parameters())
+    assert all(reference.meaning(name) for name in perfkit.core.config.parameters())
     assert all(getattr(perfkit, name).__doc__ for name in perfkit.__all__)
 
 

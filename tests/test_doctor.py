@@ -12,9 +12,9 @@ import pytest
 from conftest import as_options, cli
 
 import perfkit
-from perfkit.driver import doctor, network
-from perfkit.driver.doctor import examine_plan
-from perfkit.driver.node_files import PREFIX, Answer, NodeFacts, Reached, read, write
+from perfkit.core.driver import doctor, network
+from perfkit.core.driver.doctor import examine_plan
+from perfkit.core.driver.node_files import PREFIX, Answer, NodeFacts, Reached, read, write
 
 FACTS = NodeFacts(
     name="here", address="127.0.0.1", interface="lo", first_address="", gpus=0, facts={}

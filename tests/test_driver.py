@@ -23,23 +23,23 @@ from made import forget_repeats
 
 import perfkit
 from perfkit.analysis.warnings import check
-from perfkit.driver import workers as launch
-from perfkit.models import training_flops
+from perfkit.core.driver import workers as launch
+from perfkit.core.models import training_flops
+from perfkit.core.results.store import Measurement, read_events
+from perfkit.core.results.summarize import check_against_raw
+from perfkit.core.system.scratch import Scratch, lock
+from perfkit.core.worker.loop import LossNotFiniteError
+from perfkit.core.worker.rank import evaluate, try_measure
 from perfkit.report import publish
-from perfkit.results.store import Measurement, read_events
-from perfkit.results.summarize import check_against_raw
-from perfkit.system.scratch import Scratch, lock
-from perfkit.text.messages import sentence
-from perfkit.worker.loop import LossNotFiniteError
-from perfkit.worker.rank import evaluate, try_measure
+from perfkit.report.text.messages import sentence
 
 RAISE_IN_STEP = """
-    import perfkit.worker.loop
+    import perfkit.core.worker.loop
 
     def raise_in_step(*args):
         raise KeyError("planted")
 
-    perfkit.worker.loop.StepTimer.stop = raise_in_step
+    perfkit.core.worker.loop.StepTimer.stop = raise_in_step
 """
 """Makes a worker's first step raise, with any input."""
 
@@ -74,7 +74,7 @@ def gone(worker_processes):
 
 
 SHORT = """
-import perfkit.inputs.synthetic as synthetic
+import perfkit.core.inputs.synthetic as synthetic
 whole = synthetic.batches
 def batches(config, rank):
     for number, batch in enumerate(whole(config, rank)):
@@ -321,7 +321,7 @@ def kill_supervisor(worker_processes):
     for process in worker_processes():
         # A child may exit meanwhile.
         with contextlib.suppress(psutil.Error):
-            if "perfkit.driver.supervisor" in process.cmdline():
+            if "perfkit.core.driver.supervisor" in process.cmdline():
                 process.send_signal(signal.SIGKILL)
                 wait_for(lambda killed=process: killed.status() == psutil.STATUS_ZOMBIE, 15)
 
@@ -402,7 +402,7 @@ def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, ex
 @pytest.mark.parametrize("options", [[], ["--ipc"]], ids=["shared", "own"])
 def test_shared_memory_with_other_containers_is_kept(tmp_path, options):
     segment = Path(f"/dev/shm/torch_{2**30}_{tmp_path.name}")
-    code = "from perfkit.system.scratch import Scratch\nwith Scratch() as scratch:\n"
+    code = "from perfkit.core.system.scratch import Scratch\nwith Scratch() as scratch:\n"
     code += f"    (scratch.folder / '{2**30}.pid').touch()"
     unshared = ["unshare", "--pid", "--fork", "--mount-proc", *options]
     segment.touch()
@@ -419,7 +419,8 @@ def test_shared_memory_with_other_containers_is_kept(tmp_path, options):
 
 @pytest.mark.usefixtures("processes")
 def test_a_worker_started_after_the_driver_died_exits(tmp_path):
-    code = "import sys; from perfkit.system.scratch import register; from pathlib import Path\n"
+    code = "import sys; from pathlib import Path\n"
+    code += "from perfkit.core.system.scratch import register\n"
     code += "register(Path(sys.argv[1])); print('begun')"
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

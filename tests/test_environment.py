@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from made import change
 
-from perfkit.request.checks import read_environment
-from perfkit.results.schema import identity
-from perfkit.system.environment import (
+from perfkit.core.request.checks import read_environment
+from perfkit.core.results.schema import identity
+from perfkit.core.system.environment import (
     MACHINE,
     MEASURING,
     PACKAGE,
@@ -82,19 +82,21 @@ def package(tmp_path, monkeypatch):
     """A copy of the package that replaces it for the digests."""
     copy = tmp_path / "perfkit"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr("perfkit.system.environment.PACKAGE", copy)
+    monkeypatch.setattr("perfkit.core.system.environment.PACKAGE", copy)
     return copy
 
 
 def test_comments_docstrings_and_pages_do_not_change_the_identity(package):
     before, everywhere = suite_source(), package_source()
-    loop = package / "worker" / "loop.py"
+    loop = package / "core" / "worker" / "loop.py"
     loop.write_text(f"# A comment.\n{loop.read_text()}")
     change(loop, '"""', '"""In other words: ')
-    change(package / "inputs" / "__init__.py", '"""', '"""In other words: ')
+    change(package / "core" / "inputs" / "__init__.py", '"""', '"""In other words: ')
     change(package / "report" / "step_charts.py", "MOST_RANKS = 8", "MOST_RANKS = 9")
     change(
-        package / "driver" / "repeat.py", "WARMUP_TEST_SHARE = 0.05", "WARMUP_TEST_SHARE = 0.06"
+        package / "core" / "driver" / "repeat.py",
+        "WARMUP_TEST_SHARE = 0.05",
+        "WARMUP_TEST_SHARE = 0.06",
     )
     assert suite_source() == before
     assert package_source() != everywhere

@@ -6,10 +6,10 @@ import subprocess
 import pytest
 
 import perfkit
-from perfkit.comparison.interleaved import disagreements
-from perfkit.comparison.stored import read_comparison
-from perfkit.config import ROOT
-from perfkit.models import MODELS
+from perfkit.analysis.comparison.interleaved import disagreements
+from perfkit.analysis.comparison.stored import read_comparison
+from perfkit.core.config import ROOT
+from perfkit.core.models import MODELS
 from perfkit.report.site import write_site
 
 EXAMPLES = ROOT / "outputs" / "examples"

@@ -23,9 +23,9 @@ from made import forget_repeats
 
 import perfkit
 from perfkit.analysis.warnings import window_disagrees
+from perfkit.core.results.store import Measurement
+from perfkit.core.results.summarize import check_against_raw
 from perfkit.report import publish
-from perfkit.results.store import Measurement
-from perfkit.results.summarize import check_against_raw
 
 OWN_GROUPS = Path("/proc/self/cgroup")
 RUN = [Path(sys.executable).with_name("perfkit"), "run", "resnet50"]
@@ -50,7 +50,7 @@ def request_of(small):
 @pytest.fixture
 def fake_measure(processes, request_of, monkeypatch):
     """Measures with a fake trainer, whose steps perfkit's own worker writes."""
-    monkeypatch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
+    monkeypatch.setattr("perfkit.core.driver.workers.launcher_command", launcher_command(0.1))
 
     def run(outputs, **changes):
         plan = perfkit.plan("resnet50", request_of(outputs, **changes))
@@ -204,7 +204,7 @@ def earlier(samples, processes, tmp_path_factory):
     """Folders of a complete measurement, `other`, and one interrupted after a repeat."""
     places = {"data_dir": str(samples), "outputs_dir": str(tmp_path_factory.mktemp("earlier"))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.driver.workers.launcher_command", launcher_command(0.1))
+        patch.setattr("perfkit.core.driver.workers.launcher_command", launcher_command(0.1))
         folders = []
         for named in ({"label": "other"}, {}):
             plan = perfkit.plan("resnet50", SMALL | FIXED | places | named)

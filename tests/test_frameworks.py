@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.config import choices
-from perfkit.driver.workers import cpu_settings
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import NodeRank
-from perfkit.request import RequestError
-from perfkit.request.checks import read_environment
-from perfkit.request.plan import plan
-from perfkit.request.resolve import resolve
-from perfkit.system import software
+from perfkit.core.config import choices
+from perfkit.core.driver.workers import cpu_settings
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.request import RequestError
+from perfkit.core.request.checks import read_environment
+from perfkit.core.request.plan import plan
+from perfkit.core.request.resolve import resolve
+from perfkit.core.system import software
 
 NAMES = tuple(FRAMEWORKS)
 
@@ -118,12 +118,12 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
 def test_unsupported_values_are_rejected_with_the_supported_ones(
     monkeypatch, framework, given, message
 ):
-    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["0"])
+    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", lambda: ["0"])
     assert any(message in problem for problem in problems(framework, **given))
 
 
 def test_a_missing_framework_is_named_with_the_install_command(monkeypatch):
-    monkeypatch.setattr("perfkit.system.software._installed", lambda name: name != "torch")
+    monkeypatch.setattr("perfkit.core.system.software._installed", lambda name: name != "torch")
     assert problems("torch") == [
         "framework: PyTorch is not installed; to install it: pip install -e '.[torch]'"
     ]
@@ -186,7 +186,7 @@ def test_version_constants_are_read_without_import(tmp_path, monkeypatch):
 def test_planning_imports_no_framework_and_no_pandas():
     code = (
         "import sys; from perfkit import plan\n"
-        "from perfkit.frameworks import FRAMEWORKS\n"
+        "from perfkit.core.frameworks import FRAMEWORKS\n"
         "names = [name for name, framework in FRAMEWORKS.items() if framework.version]\n"
         "for name in names:\n"
         "    plan('resnet50', {'framework': name, 'input': 'synthetic', 'device': 'cpu'})\n"

@@ -11,8 +11,8 @@ from jax import numpy as jnp
 from narrow import replace_sizes
 from sides import forward, side_of
 
-from perfkit.frameworks.base import CpuDevice
-from perfkit.frameworks.functional.trainer import factor_dtypes
+from perfkit.core.frameworks.base import CpuDevice
+from perfkit.core.frameworks.functional.trainer import factor_dtypes
 
 
 @pytest.fixture(params=["jax", "tensorflow"])

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from perfkit.config import Protocol
-from perfkit.driver.measure import measure
-from perfkit.request import RequestError
-from perfkit.request.plan import plan
-from perfkit.request.resolve import resolve
-from perfkit.results.store import read_events
-from perfkit.system import gpus
-from perfkit.system.telemetry import Telemetry
+from perfkit.core.config import Protocol
+from perfkit.core.driver.measure import measure
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan
+from perfkit.core.request.resolve import resolve
+from perfkit.core.results.store import read_events
+from perfkit.core.system import gpus
+from perfkit.core.system.telemetry import Telemetry
 
 GIB = 2**30
 FIXED = {"model": "resnet50", "batch_size": 4, "input": "dali"}

@@ -12,14 +12,14 @@ import simulations
 from conftest import cli
 from made import forget_repeats, measured, write_all
 
+from perfkit.analysis.comparison.history import history
 from perfkit.analysis.series import segment
-from perfkit.comparison.history import history
+from perfkit.core.results.outputs import load
+from perfkit.core.results.store import RESULT, read_result
+from perfkit.core.statistics import ratio_interval
 from perfkit.report.comparison import history_overview
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
-from perfkit.results.outputs import load
-from perfkit.results.store import RESULT, read_result
-from perfkit.statistics import ratio_interval
 
 
 def series(levels, seed=0, *, facts=None, labels=None, **parameters):

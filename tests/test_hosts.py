@@ -19,20 +19,20 @@ from clusters import wait_for
 from conftest import RUN_HERE
 
 import perfkit
-from perfkit.config import ROOT, Protocol
-from perfkit.driver import cluster, programs
-from perfkit.driver.cluster import ClusterLauncher
-from perfkit.driver.failures import NodeError
-from perfkit.driver.node_files import PREFIX, ExitStatus
-from perfkit.driver.programs import exported_variables, start_commands
-from perfkit.request import RequestError
-from perfkit.request.hosts import own_index
-from perfkit.request.resolve import resolve
-from perfkit.text.messages import sentence
+from perfkit.core.config import ROOT, Protocol
+from perfkit.core.driver import cluster, programs
+from perfkit.core.driver.cluster import ClusterLauncher
+from perfkit.core.driver.failures import NodeError
+from perfkit.core.driver.node_files import PREFIX, ExitStatus
+from perfkit.core.driver.programs import exported_variables, start_commands
+from perfkit.core.request import RequestError
+from perfkit.core.request.hosts import own_index
+from perfkit.core.request.resolve import resolve
+from perfkit.report.text.messages import sentence
 
 NODE = """
 import sys
-if "perfkit.driver.node" in sys.orig_argv:
+if "perfkit.core.driver.node" in sys.orig_argv:
     sys.path.append({tests!r})
     import fake_trainer
 
@@ -41,7 +41,7 @@ if "perfkit.driver.node" in sys.orig_argv:
 """
 UNWRITTEN = """
     import os
-    import perfkit.driver.node_files as files
+    import perfkit.core.driver.node_files as files
 
     def fail(*_):
         raise OSError({number}, os.strerror({number}))
@@ -63,7 +63,7 @@ def ssh(ssh_here, tmp_path, monkeypatch):
         (folder / "sitecustomize.py").write_text(node)
         monkeypatch.setenv("PYTHONPATH", f"{folder}:{ROOT}")
         command = fake_trainer.launcher_command(seconds)
-        monkeypatch.setattr("perfkit.driver.workers.launcher_command", command)
+        monkeypatch.setattr("perfkit.core.driver.workers.launcher_command", command)
 
     return replaced
 
@@ -104,11 +104,11 @@ def test_ssh_runs_a_supervised_node_program_on_each_other_host(monkeypatch):
     command = commands[1][1]
     assert command[0] == "ssh" and command[-3:-1] == ["c", "--"]
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= {*command}
-    supervisor = ["-m", "perfkit.driver.supervisor", "-", "160.0"]
+    supervisor = ["-m", "perfkit.core.driver.supervisor", "-", "160.0"]
     words = shlex.split(command[-1])
     assert words[:2] == ["env", "UCX_TLS=rc,cuda copy"]
     assert words[3:7] == supervisor
-    assert words[-4:] == ["perfkit.driver.node", "repeat", "/shared/run 1", "2"]
+    assert words[-4:] == ["perfkit.core.driver.node", "repeat", "/shared/run 1", "2"]
 
 
 def test_ssh_passes_on_settings_of_libraries_but_no_secret_and_no_name_of_a_gpu(
@@ -142,15 +142,17 @@ def test_srun_starts_one_task_on_each_other_node(names, where, variables, gres, 
     )
     expected = [*begin.split(), *where, *gres]
     assert command[: len(expected)] == expected
-    assert command[-3:] == ["perfkit.driver.node", "facts", "/run"]
+    assert command[-3:] == ["perfkit.core.driver.node", "facts", "/run"]
     on_cpus = config(launcher="srun", hosts=None)
     assert "--gres" not in start_commands(on_cpus, "facts", Path("/run"), [])[0][1]
 
 
 def test_a_host_name_may_resolve_to_a_loopback_address(monkeypatch):
     addresses = {"there": "192.0.2.1", "here": "127.0.1.1"}
-    monkeypatch.setattr("perfkit.request.hosts.socket.gethostbyname", addresses.__getitem__)
-    monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
+    monkeypatch.setattr(
+        "perfkit.core.request.hosts.socket.gethostbyname", addresses.__getitem__
+    )
+    monkeypatch.setattr("perfkit.core.request.hosts.own_addresses", dict)
     assert own_index(["there", "here"]) == 1
     assert own_index(["there"]) is None
 
@@ -234,15 +236,15 @@ def test_a_node_that_does_not_start_is_named_at_the_timeout(ssh, failure_of):
     ("fault", "expected"),
     [
         (
-            "import perfkit.system.environment as e; e.package_source = lambda: 'other'",
+            "import perfkit.core.system.environment as e; e.package_source = lambda: 'other'",
             f"perfkit differs from perfkit on {NAME}; make them alike",
         ),
         (
-            "import perfkit.driver.node_files as n; n.digest = lambda _config: 'other'",
+            "import perfkit.core.driver.node_files as n; n.digest = lambda _config: 'other'",
             f"data: None on node 0 (127.0.0.1), 'other' on {NAME}; make them alike",
         ),
         (
-            "import perfkit.driver.node_files as n; n.read_facts = lambda *_: int('none')",
+            "import perfkit.core.driver.node_files as n; n.read_facts = lambda *_: int('none')",
             f"{NAME}: ValueError: invalid literal for int() with base 10: 'none'",
         ),
     ],
@@ -259,7 +261,10 @@ def test_nodes_that_differ_are_refused_before_any_training(ssh, two_nodes, fault
 
 @pytest.mark.usefixtures("processes")
 def test_other_differences_between_nodes_are_stored(ssh, two_nodes):
-    ssh(fault="import perfkit.driver.node_files as n; n.identity = lambda _: {'cpu': 'other'}")
+    fault = (
+        "import perfkit.core.driver.node_files as n\nn.identity = lambda _: {'cpu': 'other'}"
+    )
+    ssh(fault=fault)
     plan = perfkit.plan("resnet50", two_nodes())
     result = perfkit.measure(plan.config, plan.protocol).result
     assert result.status == "complete", result.failure
@@ -276,7 +281,7 @@ def test_the_lines_of_a_killed_node_are_lost_and_this_is_said(
     def wait(workers, seconds):
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            if str(workers.folder) in words and "perfkit.driver.supervisor" not in words:
+            if str(workers.folder) in words and "perfkit.core.driver.supervisor" not in words:
                 process.send_signal(signal.SIGKILL)
         return started(workers, seconds)
 
@@ -335,7 +340,7 @@ def test_a_driver_without_an_outputs_folder_has_its_own_code(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_the_status_of_a_node_program_that_can_not_write_exceeds_that_of_a_killed_one(number):
     """srun returns the highest status of all nodes."""
-    command = [sys.executable, "-m", "perfkit.driver.supervisor", "-", "inf"]
+    command = [sys.executable, "-m", "perfkit.core.driver.supervisor", "-", "inf"]
     command += ["sh", "-c", f"kill -{number.value} $$"]
     # The supervisor's standard input stays open.
     with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:

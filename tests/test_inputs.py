@@ -11,13 +11,13 @@ from conftest import cli
 from loading import load, loaded
 from PIL import Image
 
-from perfkit.inputs import InputError, synthetic
-from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.images import DEVIATION, MEAN, Images
-from perfkit.inputs.samples import make_images, picture
-from perfkit.models.bert import FIRST_WORD, VOCABULARY, predictions
-from perfkit.models.gpt import END_OF_TEXT
-from perfkit.request.resolve import resolve
+from perfkit.core.inputs import InputError, synthetic
+from perfkit.core.inputs.data_set import digest, examine
+from perfkit.core.inputs.images import DEVIATION, MEAN, Images
+from perfkit.core.inputs.samples import make_images, picture
+from perfkit.core.models.bert import FIRST_WORD, VOCABULARY, predictions
+from perfkit.core.models.gpt import END_OF_TEXT
+from perfkit.core.request.resolve import resolve
 
 # Digest of pictures 0 to 7. If it changes, results with old and new sample data are no longer
 # comparable.
@@ -32,7 +32,7 @@ def config(data_dir="none", **changes):
 
 
 def batches_of(config, rank=0):
-    return import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
+    return import_module(f"perfkit.core.inputs.{config.input}").batches(config, rank)
 
 
 def data(tmp_path, text, **files):

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
-from perfkit.config import ROOT
-from perfkit.request.checks import OF_INPUT, PIP_NAMES, WORKER
+from perfkit.core.config import ROOT
+from perfkit.core.request.checks import OF_INPUT, PIP_NAMES, WORKER
 
 
 def would_run(target, *settings, **variables):

@@ -21,14 +21,14 @@ from made import keep, measured
 
 import perfkit
 from perfkit import report
-from perfkit.comparison.interleaved import (
+from perfkit.analysis.comparison.interleaved import (
     Live,
     disagreements,
     judge_interleaved,
     plan_interleaved,
 )
-from perfkit.comparison.keys import allowed
-from perfkit.comparison.stored import (
+from perfkit.analysis.comparison.keys import allowed
+from perfkit.analysis.comparison.stored import (
     FILE,
     InterleavedComparison,
     comparison_folders,
@@ -36,11 +36,11 @@ from perfkit.comparison.stored import (
     read_comparison,
     write_comparison,
 )
+from perfkit.core.results.schema import Peak
+from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report.site import write_site
-from perfkit.results.schema import Peak
-from perfkit.results.store import Measurement, ResultError
-from perfkit.text.format import variant_name
-from perfkit.text.language import file_name
+from perfkit.report.text.format import variant_name
+from perfkit.report.text.language import file_name
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
@@ -69,7 +69,7 @@ def compare(processes, shared, monkeypatch):
         def command(config, *rest):
             return DIES if config.batch_size in dying else fake(config, *rest)
 
-        monkeypatch.setattr("perfkit.driver.workers.launcher_command", command)
+        monkeypatch.setattr("perfkit.core.driver.workers.launcher_command", command)
         words = ["compare", "--live", "resnet50", *variants, *as_options(shared(**changes))]
         words += ["--level", str(level)]
         return cli(*words)
@@ -182,14 +182,14 @@ def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
 def test_an_interrupt_stores_finished_repeats_and_exits_with_130(
     compare, monkeypatch, tmp_path
 ):
-    real = perfkit.driver.measure.run_repeat
+    real = perfkit.core.driver.measure.run_repeat
 
     def interrupted(launcher, store, index, *rest):
         if index == 2:
             raise KeyboardInterrupt
         return real(launcher, store, index, *rest)
 
-    monkeypatch.setattr("perfkit.driver.measure.run_repeat", interrupted)
+    monkeypatch.setattr("perfkit.core.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")
     assert done.exit_code == 130 and "the same command continues" in done.stderr
     comparison = stored(tmp_path / "outputs")

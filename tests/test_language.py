@@ -12,21 +12,21 @@ from made import measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
+from perfkit.analysis.comparison.text import VERDICTS
+from perfkit.analysis.published import SHAPES, published
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.comparison.text import VERDICTS
-from perfkit.config import ROOT, parameters
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.logs.wording import LABELS, SENTENCES
-from perfkit.reference import SHAPES, published
+from perfkit.audit.wording import LABELS, SENTENCES
+from perfkit.core.config import ROOT, parameters
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.results.schema import Option
+from perfkit.core.system.environment import FACTS
 from perfkit.report import style
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
-from perfkit.results.schema import Option
-from perfkit.system.environment import FACTS
-from perfkit.text import language
-from perfkit.text.format import fact_name
-from perfkit.text.messages import (
+from perfkit.report.text import language
+from perfkit.report.text.format import fact_name
+from perfkit.report.text.messages import (
     COMPARISON,
     DIAGNOSIS,
     FAILURES,

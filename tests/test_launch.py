@@ -9,7 +9,7 @@ import psutil
 import pytest
 from clusters import wait_for
 
-from perfkit.driver.workers import (
+from perfkit.core.driver.workers import (
     cpu_settings,
     killed_for_memory,
     launcher_command,
@@ -17,8 +17,8 @@ from perfkit.driver.workers import (
     with_dali_settings,
     worker_environment,
 )
-from perfkit.frameworks.base import NodeRank
-from perfkit.request.resolve import resolve
+from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.request.resolve import resolve
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -65,7 +65,7 @@ def test_on_a_cpu_the_launcher_gets_a_process_count():
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
     assert command[-2:] == ["--devices", "3,5"]
 
@@ -111,7 +111,7 @@ def test_given_dali_settings_are_kept():
 
 def supervised(*words):
     """Start a supervisor with pipes."""
-    command = [sys.executable, "-m", "perfkit.driver.supervisor", *words]
+    command = [sys.executable, "-m", "perfkit.core.driver.supervisor", *words]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
@@ -166,7 +166,7 @@ def test_oom_kills_are_counted_only_in_the_own_control_group(tmp_path, line, fil
 
 
 def test_long_logs_keep_their_beginning_and_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("perfkit.driver.workers.LOG_BYTES", 4)
+    monkeypatch.setattr("perfkit.core.driver.workers.LOG_BYTES", 4)
     for length, kept in ((8, "01234567"), (10, "0123\n[… 2 bytes left out …]\n6789")):
         (tmp_path / "log").write_text("0123456789"[:length])
         assert shortened(tmp_path / "log") == kept

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
-from perfkit.logs import config_facts, documents, reader
-from perfkit.logs.formats import FORMATS, REPORTED, user_format
-from perfkit.logs.log import LogError
-from perfkit.logs.reader import read_logs
-from perfkit.logs.recompute import Figures
-from perfkit.request import RequestError
+from perfkit.audit import config_facts, documents, reader
+from perfkit.audit.formats import FORMATS, REPORTED, user_format
+from perfkit.audit.log import LogError
+from perfkit.audit.reader import read_logs
+from perfkit.audit.recompute import Figures
+from perfkit.core.request import RequestError
 
 STEP_SECONDS = st.lists(st.floats(0.05, 5.0), min_size=25, max_size=80).map(np.array)
 """Enough steps for prints every 10 steps and for means that begin at step 5."""

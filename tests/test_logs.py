@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, SUITES, paddleclas
 
-from perfkit.logs import auditing, config_facts, documents, reader
-from perfkit.logs.auditing import audit
-from perfkit.logs.formats import FORMATS
-from perfkit.logs.log import LogError
-from perfkit.logs.reader import read_logs
-from perfkit.logs.recompute import Figures
-from perfkit.logs.wording import sentence
-from perfkit.messages import Message
+from perfkit.audit import auditing, config_facts, documents, reader
+from perfkit.audit.auditing import audit
+from perfkit.audit.formats import FORMATS
+from perfkit.audit.log import LogError
+from perfkit.audit.reader import read_logs
+from perfkit.audit.recompute import Figures
+from perfkit.audit.wording import sentence
+from perfkit.core.messages import Message
 
 STEADY = np.full(140, 0.5)
 PRINTS = paddleclas(STEADY)

@@ -7,8 +7,13 @@ from itertools import count
 import pytest
 
 from perfkit.analysis.warnings import window_disagrees
-from perfkit.frameworks.base import CpuDevice
-from perfkit.worker.loop import LossNotFiniteError, NotSynchronizedError, compute_seconds, train
+from perfkit.core.frameworks.base import CpuDevice
+from perfkit.core.worker.loop import (
+    LossNotFiniteError,
+    NotSynchronizedError,
+    compute_seconds,
+    train,
+)
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25

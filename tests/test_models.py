@@ -6,10 +6,10 @@ import pytest
 from narrow import WORDS, replace_sizes
 from sides import PADDLE_2, config, side_of, step, use_float32
 
-from perfkit.frameworks.networks import NETWORKS
-from perfkit.frameworks.paddle.backend import DenseTensor, as_tensor
-from perfkit.frameworks.paddle.layers import Network
-from perfkit.models import MODELS, bert, multiply_adds, training_flops, units_per_sample
+from perfkit.core.frameworks.networks import NETWORKS
+from perfkit.core.frameworks.paddle.backend import DenseTensor, as_tensor
+from perfkit.core.frameworks.paddle.layers import Network
+from perfkit.core.models import MODELS, bert, multiply_adds, training_flops, units_per_sample
 
 SIDE = side_of("paddle")
 batch = SIDE.batch

@@ -19,9 +19,9 @@ from several_nodes import (
     nodes_over_ssh,
 )
 
-from perfkit.config import ROOT
-from perfkit.results.frames import load_steps
-from perfkit.text.messages import sentence
+from perfkit.core.config import ROOT
+from perfkit.core.results.frames import load_steps
+from perfkit.report.text.messages import sentence
 
 pytestmark = pytest.mark.usefixtures("processes")
 PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
@@ -227,7 +227,7 @@ def test_data_that_differs_between_nodes_is_reported_before_training(samples, tm
 @pytest.mark.slow
 def test_code_that_differs_between_nodes_is_reported_before_training(tmp_path):
     skip_if(ssh_missing())
-    module = ROOT / "perfkit" / "worker" / "rank.py"
+    module = ROOT / "perfkit" / "core" / "worker" / "rank.py"
     changed = tmp_path / "rank.py"
     changed.write_text(f"{module.read_text()}\n# changed on the second node\n")
     with nodes_over_ssh(tmp_path, f"mount --bind {changed} {module}") as nodes:
@@ -408,7 +408,7 @@ if sys.orig_argv[1:3] == ["-m", "{NODE_PROGRAM}"]:
     names = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_ON_NODE")
     Path(__file__).with_name("has").write_text(" ".join(os.environ[n] for n in names))
 if "perfkit" in " ".join(sys.orig_argv):
-    from perfkit.system import software
+    from perfkit.core.system import software
 
     read = software.constants
     cuda = dict.fromkeys(("cuda_version", "cudnn_version", "nccl_version"), "fake")

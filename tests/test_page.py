@@ -9,12 +9,12 @@ import pytest
 from made import keep, made_result, measured, rank_events, stored, with_raw_files
 
 from perfkit import report
-from perfkit.config import ROOT, Protocol
+from perfkit.core.config import ROOT, Protocol
+from perfkit.core.request.plan import plan, typed
+from perfkit.core.results.schema import Failure, Peak, Rank, Reading, Repeat
 from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
-from perfkit.request.plan import plan, typed
-from perfkit.results.schema import Failure, Peak, Rank, Reading, Repeat
-from perfkit.text import format
+from perfkit.report.text import format
 
 
 def page_of(folder, **changes):

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import NodeRank
-from perfkit.request.resolve import resolve
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.request.resolve import resolve
 
 pytestmark = pytest.mark.slow
 RANKS, STEPS, SAMPLES = 2, 3, 16
@@ -52,9 +52,9 @@ TESTS, FRAMEWORK, RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
 sys.path.insert(0, TESTS)
 from sides import side_of
 
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.models import bert, gpt, vgg16
-from perfkit.worker.loop import compute_seconds
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import bert, gpt, vgg16
+from perfkit.core.worker.loop import compute_seconds
 
 together = sys.argv[2] == "together"
 rank = int(os.environ.get(FRAMEWORKS[FRAMEWORK].rank_variable, "0"))
@@ -130,7 +130,14 @@ def supervised(folder, name, command):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit.driver.supervisor", str(scratch), "inf", *command],
+            [
+                sys.executable,
+                "-m",
+                "perfkit.core.driver.supervisor",
+                str(scratch),
+                "inf",
+                *command,
+            ],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

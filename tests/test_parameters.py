@@ -6,8 +6,8 @@ import re
 import pytest
 
 import perfkit
-from perfkit.config import ROOT
-from perfkit.reference.matches import STRATEGIES
+from perfkit.analysis.published.matches import STRATEGIES
+from perfkit.core.config import ROOT
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
 
@@ -73,10 +73,10 @@ def test_every_published_paddle_cell_is_measured_exactly_once(file):
 def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, tmp_path):
     """The hardware is a Slurm allocation of 8 nodes with 8 GPUs and a GPU build of Paddle."""
     monkeypatch.setattr(
-        "perfkit.system.software.constants", lambda *_: {"cuda_version": "12.6"}
+        "perfkit.core.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
     monkeypatch.setattr(
-        "perfkit.frameworks.base.visible_gpus", lambda: [str(n) for n in range(8)]
+        "perfkit.core.frameworks.base.visible_gpus", lambda: [str(n) for n in range(8)]
     )
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")

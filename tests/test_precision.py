@@ -6,11 +6,11 @@ import paddle
 import pytest
 from sides import side_of
 
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import effective_precision
-from perfkit.request.resolve import resolve
-from perfkit.text.messages import sentence
-from perfkit.worker.rank import ConfigMismatchError, check_effective, classify
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import effective_precision
+from perfkit.core.request.resolve import resolve
+from perfkit.core.worker.rank import ConfigMismatchError, check_effective, classify
+from perfkit.report.text.messages import sentence
 
 
 def config(**changes):

@@ -6,8 +6,8 @@ import shutil
 import psutil
 import pytest
 
-from perfkit.driver.workers import find_supervisor
-from perfkit.system.telemetry import ProcessTree
+from perfkit.core.driver.workers import find_supervisor
+from perfkit.core.system.telemetry import ProcessTree
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -31,9 +31,9 @@ def process(tmp_path, monkeypatch):
 def tree(process):
     """The tree of supervisor 10, its launcher 11 and rank 12; process 5 is unrelated."""
     process(5, 1, seconds=1000)
-    process(10, 5, "perfkit.driver.supervisor", seconds=1)
+    process(10, 5, "perfkit.core.driver.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
-    process(12, 11, "perfkit.worker.rank", seconds=30)
+    process(12, 11, "perfkit.core.worker.rank", seconds=30)
     return ProcessTree(find_supervisor(12))
 
 
@@ -50,7 +50,7 @@ def test_cpu_time_of_ended_children_is_kept(tree, process, tmp_path):
     process(13, 12, seconds=4)
     assert tree.cpu_seconds() == 37
     shutil.rmtree(tmp_path / "13")
-    process(12, 11, "perfkit.worker.rank", seconds=30, children_seconds=4)
+    process(12, 11, "perfkit.core.worker.rank", seconds=30, children_seconds=4)
     assert tree.cpu_seconds() == 37
     shutil.rmtree(tmp_path / "12")
     process(11, 10, seconds=2, children_seconds=34)
@@ -62,7 +62,7 @@ def test_a_reused_pid_is_not_counted(tree, process):
     tree.cpu_seconds()
     process(13, 5, seconds=500, started=2)
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
-    process(10, 5, "perfkit.driver.supervisor", seconds=1, started=2)
+    process(10, 5, "perfkit.core.driver.supervisor", seconds=1, started=2)
     with pytest.raises(psutil.NoSuchProcess):
         tree.cpu_seconds()
 
@@ -86,5 +86,5 @@ def test_a_pid_that_is_no_local_rank_has_no_supervisor(tree, rank):
 
 
 def test_a_rank_without_a_local_supervisor_has_none(process):
-    process(12, 1, "perfkit.worker.rank")
+    process(12, 1, "perfkit.core.worker.rank")
     assert find_supervisor(12) is None

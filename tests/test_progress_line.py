@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfkit.driver import progress
-from perfkit.driver.live import KernelOutput
-from perfkit.driver.progress import LOG_SECONDS, Bar, Progress, Row
+from perfkit.core.driver import progress
+from perfkit.core.driver.live import KernelOutput
+from perfkit.core.driver.progress import LOG_SECONDS, Bar, Progress, Row
 
 
 class Clock:

@@ -16,14 +16,14 @@ from made import measured, write_all
 from matplotlib.figure import Figure
 
 import perfkit
-from perfkit.reference import SHAPES, cells_of
-from perfkit.reference.matches import difference_words, match
+from perfkit.analysis.published import SHAPES, cells_of
+from perfkit.analysis.published.matches import difference_words, match
+from perfkit.core.results.frames import records
 from perfkit.report.pages import Site
 from perfkit.report.published import CHARTS, published_tables, scaling
 from perfkit.report.section import Html, Picture
 from perfkit.report.summary import Summary
-from perfkit.results.frames import records
-from perfkit.text.language import in_language
+from perfkit.report.text.language import in_language
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "published.txt"
 GPU8 = {"device": "gpu", "gpus": 8, "batch_size": 128}

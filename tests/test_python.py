@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.comparison.interleaved import plan_interleaved
-from perfkit.config import ROOT, portable
-from perfkit.driver.measure import measurement_folder
-from perfkit.request import RequestError
-from perfkit.request.checks import WORKER, read_environment
-from perfkit.results.schema import identity
+from perfkit.analysis.comparison.interleaved import plan_interleaved
+from perfkit.analysis.verification import sides as verified
+from perfkit.core.config import ROOT, portable
+from perfkit.core.driver.measure import measurement_folder
+from perfkit.core.request import RequestError
+from perfkit.core.request.checks import WORKER, read_environment
+from perfkit.core.results.schema import identity
+from perfkit.core.system import software
 from perfkit.sweep.jobs import read_jobs
-from perfkit.system import software
-from perfkit.verification import sides as verified
 
 PYDANTIC = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
 """Pydantic's dependencies."""
@@ -32,7 +32,7 @@ class Blocked(MetaPathFinder):
             raise ModuleNotFoundError("blocked: " + name)
 
 sys.meta_path.insert(0, Blocked())
-import perfkit.worker.rank, perfkit.inputs.synthetic
+import perfkit.core.worker.rank, perfkit.core.inputs.synthetic
 print("imported")
 """
 

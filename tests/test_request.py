@@ -9,19 +9,19 @@ from conftest import cli
 
 import perfkit
 from perfkit.cli.options import separated
-from perfkit.config import ROOT, Protocol, parameters, portable, resolved_path, typed_path
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.models import MODELS
-from perfkit.request import RequestError
-from perfkit.request.checks import problems as problems_here
-from perfkit.request.plan import plan, typed
-from perfkit.request.resolve import resolve
-from perfkit.system.gpus import select
+from perfkit.core.config import ROOT, Protocol, parameters, portable, resolved_path, typed_path
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import MODELS
+from perfkit.core.request import RequestError
+from perfkit.core.request.checks import problems as problems_here
+from perfkit.core.request.plan import plan, typed
+from perfkit.core.request.resolve import resolve
+from perfkit.core.system.gpus import select
 
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
 
 
 def problems(**given):
@@ -154,7 +154,7 @@ def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp
 @pytest.fixture
 def gpu_build(monkeypatch):
     monkeypatch.setattr(
-        "perfkit.system.software.constants", lambda *_: {"cuda_version": "12.6"}
+        "perfkit.core.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
 
 
@@ -167,7 +167,7 @@ def gpu_build(monkeypatch):
     ],
 )
 def test_auto_selects_all_gpus_or_the_cpu(monkeypatch, gpu_build, gpus, given, expected):
-    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", lambda: gpus)
+    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", lambda: gpus)
     planned = plan("resnet50", {"input": "synthetic"} | given)
     config = planned.config
     assert (config.device, config.topology, planned.protocol.name) == expected
@@ -261,8 +261,8 @@ TWO = {"nodes": 2, "launcher": "ssh"}
     ],
 )
 def test_contradictory_parameters_are_rejected(model, given, expected, monkeypatch):
-    monkeypatch.setattr("perfkit.request.hosts.own_addresses", dict)
-    monkeypatch.setattr("perfkit.request.hosts.shutil.which", lambda _program: "installed")
+    monkeypatch.setattr("perfkit.core.request.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.core.request.hosts.shutil.which", lambda _program: "installed")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(RequestError) as refused:
         plan(model, {"input": "synthetic"} | given)

@@ -14,10 +14,10 @@ import pytest
 from made import FACTS, keep, made_result, measured, stored, write_all
 
 import perfkit
-from perfkit.config import resolved_path
-from perfkit.messages import Message
-from perfkit.results.schema import Failure, FailureCode, Result, identity_digest
-from perfkit.results.store import (
+from perfkit.core.config import resolved_path
+from perfkit.core.messages import Message
+from perfkit.core.results.schema import Failure, FailureCode, Result, identity_digest
+from perfkit.core.results.store import (
     MOST_BYTES,
     Measurement,
     ResultError,
@@ -29,9 +29,9 @@ from perfkit.results.store import (
     write_atomically,
     write_result,
 )
-from perfkit.results.summarize import check_against_raw
-from perfkit.text import messages
-from perfkit.text.messages import sentence
+from perfkit.core.results.summarize import check_against_raw
+from perfkit.report.text import messages
+from perfkit.report.text.messages import sentence
 
 
 def test_a_result_survives_writing_and_reading(tmp_path):
@@ -296,7 +296,7 @@ def test_only_a_checking_load_leaves_out_results_that_contradict_their_raw_files
 PUBLISH_ONE = """
 import sys
 from perfkit.report import publish
-from perfkit.results.store import Measurement
+from perfkit.core.results.store import Measurement
 
 opened = set()
 def note(event, arguments):
@@ -322,7 +322,7 @@ def test_load_has_every_parameter_fact_and_throughput(tmp_path):
     frame = perfkit.load(tmp_path)
     named = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
     facts = {f"environment.{fact}" for fact in FACTS}
-    assert {*perfkit.config.parameters(), *named, *facts} <= {*frame}
+    assert {*perfkit.core.config.parameters(), *named, *facts} <= {*frame}
     assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]
     assert list(frame["failure"]) == [None, "out_of_memory"]

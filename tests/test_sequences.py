@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loading import load, loaded
 
-from perfkit.inputs import InputError, dataloader
-from perfkit.inputs import samples as sample
-from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.sequences import FIELDS, Row, Sequences, stretch
-from perfkit.models.bert import FIRST_WORD, VOCABULARY, predictions
-from perfkit.request.resolve import resolve
+from perfkit.core.inputs import InputError, dataloader
+from perfkit.core.inputs import samples as sample
+from perfkit.core.inputs.data_set import digest, examine
+from perfkit.core.inputs.sequences import FIELDS, Row, Sequences, stretch
+from perfkit.core.models.bert import FIRST_WORD, VOCABULARY, predictions
+from perfkit.core.request.resolve import resolve
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 TEXTS = {

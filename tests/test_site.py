@@ -25,7 +25,9 @@ from pydantic import ValidationError
 import perfkit
 from perfkit import report
 from perfkit.analysis.warnings import check
-from perfkit.config import ROOT
+from perfkit.core.config import ROOT
+from perfkit.core.results.schema import Reading, Result
+from perfkit.core.results.store import Measurement
 from perfkit.report import site
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import Site, write_page
@@ -33,10 +35,8 @@ from perfkit.report.section import Section
 from perfkit.report.section import table as report_table
 from perfkit.report.site import parts, write_index, write_site, write_tables
 from perfkit.report.summary import Summary
-from perfkit.results.schema import Reading, Result
-from perfkit.results.store import Measurement
-from perfkit.text.format import command
-from perfkit.text.language import LANGUAGES, file_name
+from perfkit.report.text.format import command
+from perfkit.report.text.language import LANGUAGES, file_name
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
 AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"

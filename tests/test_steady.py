@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import simulations
 
-from perfkit.analysis.steady import (
+from perfkit.core.results.frames import STEP_COLUMNS
+from perfkit.core.steady import (
     FEWEST_STEPS,
     MOST_BLOCKS,
     profile_repeats,
     steadiness,
     without_recurring,
 )
-from perfkit.results.frames import STEP_COLUMNS
 
 RUNS = 200
 

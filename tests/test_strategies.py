@@ -5,12 +5,12 @@ import re
 import paddle
 import pytest
 
-from perfkit.config import choices
-from perfkit.frameworks.paddle.presets import STRATEGIES, precision_of
-from perfkit.frameworks.paddle.strategy import FLAGS, Strategy
-from perfkit.request import RequestError
-from perfkit.request.plan import plan
-from perfkit.request.resolve import resolve
+from perfkit.core.config import choices
+from perfkit.core.frameworks.paddle.presets import STRATEGIES, precision_of
+from perfkit.core.frameworks.paddle.strategy import FLAGS, Strategy
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan
+from perfkit.core.request.resolve import resolve
 
 PRECISIONS = {"none": None, "fleetx-auto": "auto"}
 PRECISIONS |= {f"{page}-{p}": p for page in ("fleetx", "fleetx-vgg16") for p in ("fp32", "amp")}
@@ -19,7 +19,7 @@ PRECISIONS |= {f"{page}-{p}": p for page in ("fleetx", "fleetx-vgg16") for p in 
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
 
 
 def applied(strategy="fleetx-fp32", **changes):

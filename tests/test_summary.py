@@ -13,16 +13,16 @@ from made import diagnosis, measured, name_of, write_all
 from matplotlib.collections import PathCollection
 
 import perfkit
-from perfkit.comparison.interleaved import Live, judge_interleaved
-from perfkit.comparison.stored import write_comparison
-from perfkit.config import ROOT
-from perfkit.diagnosis import FILE
+from perfkit.analysis.comparison.interleaved import Live, judge_interleaved
+from perfkit.analysis.comparison.stored import write_comparison
+from perfkit.analysis.diagnosis import FILE
+from perfkit.core.config import ROOT
+from perfkit.core.results.store import Measurement, ResultError
+from perfkit.core.statistics import ratio_interval
 from perfkit.report import summary as sections
 from perfkit.report.section import Picture
 from perfkit.report.summary import Summary
-from perfkit.results.store import Measurement, ResultError
-from perfkit.statistics import ratio_interval
-from perfkit.text.language import in_language
+from perfkit.report.text.language import in_language
 
 GPU = {"device": "gpu", "gpus": 1}
 NODES = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}

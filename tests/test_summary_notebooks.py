@@ -4,7 +4,7 @@ import nbformat
 import pytest
 from made import stored
 
-from perfkit.config import ROOT
+from perfkit.core.config import ROOT
 
 
 @pytest.fixture

@@ -31,18 +31,18 @@ from kept import finished_repeats
 from made import keep, made_result
 from PIL import Image
 
-from perfkit.config import ROOT
-from perfkit.driver.measure import measurement_folder
-from perfkit.inputs.data_set import digest
-from perfkit.request.checks import read_environment
-from perfkit.results.schema import InputData, Repeat
+from perfkit.core.config import ROOT
+from perfkit.core.driver.measure import measurement_folder
+from perfkit.core.inputs.data_set import digest
+from perfkit.core.request.checks import read_environment
+from perfkit.core.results.schema import InputData, Repeat
+from perfkit.core.system.environment import LIBRARY_VARIABLES
 from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
 from perfkit.sweep.run import run_sweep, statuses_before
 from perfkit.sweep.slurm import QueuedJob, SlurmSweep, queued_jobs, slurm_name, submit
 from perfkit.sweep.status import StoredResults
-from perfkit.system.environment import LIBRARY_VARIABLES
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
 FAKE = {"input": "synthetic", "repeats": 3, "measured_steps": 4}
@@ -258,7 +258,7 @@ def test_a_sweep_imports_no_module_from_its_folder(sweep, sweep_file, tmp_path, 
 def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     table, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
     file = ROOT / "parameters" / f"{table}.yaml"
     count = len(read_sweep(file)[0])
     done = cli("sweep", file, "-n", "-p", f"outputs_dir={tmp_path}")
@@ -281,7 +281,7 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
 
 
 def test_colours_forced_by_a_ci_do_not_make_a_sweeps_log_a_terminal(monkeypatch, tmp_path):
-    monkeypatch.setattr("perfkit.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
     monkeypatch.setenv("FORCE_COLOR", "1")
     file = ROOT / "parameters" / "gpt2.yaml"
     refused = cli("sweep", file, "-p", f"outputs_dir={tmp_path}")

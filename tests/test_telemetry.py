@@ -7,10 +7,10 @@ import time
 import psutil
 import pytest
 
-from perfkit.request.resolve import resolve
-from perfkit.results.store import read_events
-from perfkit.system.environment import MissingError
-from perfkit.system.telemetry import Telemetry, core_seconds, cpu_readers
+from perfkit.core.request.resolve import resolve
+from perfkit.core.results.store import read_events
+from perfkit.core.system.environment import MissingError
+from perfkit.core.system.telemetry import Telemetry, core_seconds, cpu_readers
 
 CPU = resolve({"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1})
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -14,12 +14,12 @@ from made import measured, stored
 
 from perfkit import report
 from perfkit.analysis.warnings import warnings_of
-from perfkit.messages import Message
-from perfkit.results.schema import TelemetrySummary
-from perfkit.results.store import read_events
-from perfkit.results.summarize import check_against_raw
-from perfkit.results.telemetry import summarize_telemetry
-from perfkit.text import language
+from perfkit.core.messages import Message
+from perfkit.core.results.schema import TelemetrySummary
+from perfkit.core.results.store import read_events
+from perfkit.core.results.summarize import check_against_raw
+from perfkit.core.results.telemetry import summarize_telemetry
+from perfkit.report.text import language
 
 BEGIN = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 4, "missing": {}}
 BEGIN["energy_wraps_joules"] = {"package-0": 1000.0}

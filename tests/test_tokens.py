@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from loading import loaded
 
-from perfkit.inputs import InputError, samples
-from perfkit.inputs.data_set import digest, examine
-from perfkit.inputs.sequences import HEADER, MAGIC, Row
-from perfkit.models.gpt import END_OF_TEXT, VOCABULARY
-from perfkit.request import RequestError
-from perfkit.request.plan import plan
-from perfkit.request.resolve import resolve
+from perfkit.core.inputs import InputError, samples
+from perfkit.core.inputs.data_set import digest, examine
+from perfkit.core.inputs.sequences import HEADER, MAGIC, Row
+from perfkit.core.models.gpt import END_OF_TEXT, VOCABULARY
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan
+from perfkit.core.request.resolve import resolve
 
 
 def config(folder, **changes):

@@ -15,11 +15,11 @@ from sides import equal, side_of, step
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - PyTorch is optional; the imports below need it
 
-from perfkit.frameworks.base import NodeRank
-from perfkit.frameworks.torch import backend, launch_command
-from perfkit.frameworks.torch.backend import align_gradients, seconds_of_parts
-from perfkit.frameworks.torch.layers import Network
-from perfkit.worker import rank as worker
+from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.frameworks.torch import backend, launch_command
+from perfkit.core.frameworks.torch.backend import align_gradients, seconds_of_parts
+from perfkit.core.frameworks.torch.layers import Network
+from perfkit.core.worker import rank as worker
 
 # torch.compile itself uses deprecated functions of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")

@@ -14,16 +14,9 @@ from made import keep as keep_result
 from made import measured
 from sides import SIDES, config, use_float32
 
-from perfkit import models, verification
-from perfkit.cli import main
-from perfkit.comparison import compare
-from perfkit.models import MODELS
-from perfkit.report.measurement import work_equivalence
-from perfkit.request import RequestError
-from perfkit.request.resolve import resolve
-from perfkit.results.schema import Reading
-from perfkit.results.store import Measurement
-from perfkit.verification import (
+from perfkit.analysis import verification
+from perfkit.analysis.comparison import compare
+from perfkit.analysis.verification import (
     ALLOWED,
     FOLDER,
     NAMES,
@@ -37,13 +30,21 @@ from perfkit.verification import (
     sides,
     verification_of,
 )
-from perfkit.worker.trace import STEPS, fixed_batch, write_trace
+from perfkit.cli import main
+from perfkit.core import models
+from perfkit.core.models import MODELS
+from perfkit.core.request import RequestError
+from perfkit.core.request.resolve import resolve
+from perfkit.core.results.schema import Reading
+from perfkit.core.results.store import Measurement
+from perfkit.core.worker.trace import STEPS, fixed_batch, write_trace
+from perfkit.report.measurement import work_equivalence
 
 pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
 
-from perfkit.frameworks.torch.backend import Trainer  # noqa: E402
-from perfkit.frameworks.torch.layers import Network  # noqa: E402
+from perfkit.core.frameworks.torch.backend import Trainer  # noqa: E402
+from perfkit.core.frameworks.torch.layers import Network  # noqa: E402
 
 TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 64, "VOCABULARY": 1100}
 NARROW = {
@@ -472,7 +473,7 @@ def in_workers(narrow, plant):
     """Return a function that plants narrow networks and `code` into the workers."""
 
     def planted(code=""):
-        lines = ["from perfkit import models"]
+        lines = ["from perfkit.core import models"]
         for model, sizes in NARROW.items():
             lines += [f"models.{model}.{name} = {value!r}" for name, value in sizes.items()]
         lines += code.splitlines()
@@ -521,7 +522,7 @@ def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_failed_framework_is_reported_and_leaves_no_files(in_workers, run, tmp_path):
-    in_workers("from perfkit.frameworks.torch.layers import Network\ndel Network.forward")
+    in_workers("from perfkit.core.frameworks.torch.layers import Network\ndel Network.forward")
     status, printed = run()
     assert status == 1 and "worker_error: rank 0: NotImplementedError" in printed.err
     assert [*(tmp_path / "outputs" / FOLDER).iterdir()] == []

@@ -11,16 +11,16 @@ from drivers import AT_BATCHES
 from made import measured, rank_events, with_raw_files
 
 import perfkit
-from perfkit.analysis.steady import is_warmed_up
 from perfkit.analysis.warnings import warnings_of
-from perfkit.config import Protocol
-from perfkit.driver.repeat import WarmupTest
-from perfkit.inputs.samples import make_images
+from perfkit.core.config import Protocol
+from perfkit.core.driver.repeat import WarmupTest
+from perfkit.core.inputs.samples import make_images
+from perfkit.core.results.store import steady_file
+from perfkit.core.results.summarize import check_against_raw, summarize
+from perfkit.core.steady import is_warmed_up
+from perfkit.core.system.environment import usable_cores
+from perfkit.core.worker.warmup import CHECK_STEPS, AutoWarmup
 from perfkit.report import measurement as page
-from perfkit.results.store import steady_file
-from perfkit.results.summarize import check_against_raw, summarize
-from perfkit.system.environment import usable_cores
-from perfkit.worker.warmup import CHECK_STEPS, AutoWarmup
 
 RUNS = 20
 
@@ -127,7 +127,7 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
         tested.append((len(seconds), measured_steps, pass_steps))
         return len(seconds) >= 7
 
-    monkeypatch.setattr("perfkit.analysis.steady.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
     found = measure(framework="torch", input="synthetic", processes=2, warmup_steps="auto")
     (repeat,) = found.result.complete_repeats
     assert repeat.warmup.ended_by == "steady"
@@ -148,7 +148,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
         tested.append(len(seconds))
         return False
 
-    monkeypatch.setattr("perfkit.analysis.steady.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
     found = measure(
         input="synthetic", processes=2, warmup_steps="auto", warmup_limit=7, measured_steps=20
     )
@@ -164,7 +164,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
 
 COLD = """
     import time
-    from perfkit.inputs.images import Images
+    from perfkit.core.inputs.images import Images
     real, warm = Images.__getitem__, set()
 
     def read(self, index):

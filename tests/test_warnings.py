@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from made import V100, rank_events, with_raw_files
 
-from perfkit.analysis.steady import profile_repeats
+from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
-from perfkit.config import ROOT
-from perfkit.reference import published
-from perfkit.results.frames import load_steps
-from perfkit.results.schema import Evaluation, Peak, TelemetrySummary
-from perfkit.text.messages import WARNINGS, sentence
+from perfkit.core.config import ROOT
+from perfkit.core.results.frames import load_steps
+from perfkit.core.results.schema import Evaluation, Peak, TelemetrySummary
+from perfkit.core.steady import profile_repeats
+from perfkit.report.text.messages import WARNINGS, sentence
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
 

@@ -1,9 +1,10 @@
 """Analysis of stored measurements.
 
-steady.py        steady state of step times; when a running repeat is warmed up
 ratios.py        the ratio of two measurements with its interval and verdict
 series.py        change points of a series of measurements
 warnings.py      reasons to doubt a measurement: disturbed repeats, implausible losses
 utilization.py   throughput as a share of the devices' peak
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
+diagnosis.py     whether input or training limits a measurement
+verification.py  work equivalence of frameworks
 """

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perfkit.results.schema import Positive, Repeat, Result, Stored
-from perfkit.statistics import Estimate, median_estimate, ratio_interval
+from perfkit.core.results.schema import Positive, Repeat, Result, Stored
+from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Method = Literal["pairs", "Hodges-Lehmann", "median"]

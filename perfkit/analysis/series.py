@@ -23,7 +23,7 @@ from math import comb, log, sqrt
 from statistics import median
 from typing import NamedTuple
 
-from perfkit.statistics import Estimate, ratio_interval
+from perfkit.core.statistics import Estimate, ratio_interval
 
 Repeats = Sequence[Sequence[float]]
 """Throughputs of the repeats of each measurement, in chronological order."""

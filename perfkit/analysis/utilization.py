@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.models import training_flops
-from perfkit.results.schema import Result
+from perfkit.core.models import training_flops
+from perfkit.core.results.schema import Result
 
 FILE = Path(__file__).parent / "gpu_peaks.csv"
 PRECISIONS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}

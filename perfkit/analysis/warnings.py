@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.analysis.steady import TOLERANCE, RepeatProfile, profile_repeats
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
-from perfkit.messages import Message
-from perfkit.models import MODELS, units_per_sample
-from perfkit.results.frames import steps_of
-from perfkit.results.schema import STOPPING_LEVEL, Evaluation, Result
-from perfkit.results.store import Measurement, ResultError
-from perfkit.results.summarize import check_against_raw
-from perfkit.results.telemetry import SAMPLING_SECONDS
-from perfkit.statistics import median, outliers, relative_width
-from perfkit.text.messages import worst_first
+from perfkit.core.messages import Message
+from perfkit.core.models import MODELS, units_per_sample
+from perfkit.core.results.frames import steps_of
+from perfkit.core.results.schema import STOPPING_LEVEL, Evaluation, Result
+from perfkit.core.results.store import Measurement, ResultError
+from perfkit.core.results.summarize import check_against_raw
+from perfkit.core.results.telemetry import SAMPLING_SECONDS
+from perfkit.core.statistics import median, outliers, relative_width
+from perfkit.core.steady import TOLERANCE, RepeatProfile, profile_repeats
+from perfkit.report.text.messages import worst_first
 
 OTHER_LOAD_SHARE = 0.1
 """Share of the usable cores above which the load of other processes disturbs a repeat."""

@@ -27,8 +27,8 @@ from perfkit.cli.options import (
     fail,
     separated,
 )
-from perfkit.config import portable
-from perfkit.request import RequestError
+from perfkit.core.config import portable
+from perfkit.core.request import RequestError
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 UNUSABLE |= {errno.ENAMETOOLONG, errno.ELOOP}
@@ -57,11 +57,11 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except RequestError as error:
-            from perfkit.text.terminal import wrapped
+            from perfkit.report.text.terminal import wrapped
 
             fail("\n".join([error.heading, *(wrapped(p, "  ") for p in error.problems)]), 2)
         except click.UsageError as error:
-            from perfkit.config import parameters
+            from perfkit.core.config import parameters
 
             pairs = pairwise(["", *context.obj])
             words = [w for before, w in pairs if before != "-p" and "=" in w]
@@ -72,7 +72,7 @@ class Commands(click.Group):
             advice = f"{error.message}\nParameters need -p: -p {loose[0]}"
             raise click.UsageError(advice, error.ctx) from None
         except RuntimeError as error:
-            from perfkit.driver.repeat import TaskError
+            from perfkit.core.driver.repeat import TaskError
 
             if not isinstance(error, TaskError):
                 raise
@@ -82,7 +82,7 @@ class Commands(click.Group):
         except MemoryError:
             fail(TOO_LITTLE_MEMORY, 1)
         except OSError as error:
-            from perfkit.results.store import NO_ROOM
+            from perfkit.core.results.store import NO_ROOM
 
             if error.errno in UNUSABLE and error.filename:
                 fail(f"{portable(str(error.filename))}: {error.strerror}; use another path", 2)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from perfkit.cli import options
-from perfkit.config import LABEL, portable
-from perfkit.request import RequestError
+from perfkit.core.config import LABEL, portable
+from perfkit.core.request import RequestError
 
 if TYPE_CHECKING:
-    from perfkit.logs.formats import LogFormat
+    from perfkit.audit.formats import LogFormat
 
 
 @options.command(failure="claim not reproduced, or no readable file")
@@ -71,11 +71,11 @@ def audit(
       perfkit audit train.log --claim 10984.436
       perfkit audit logs/ --published paddle-resnet50-report --label paddle
     """
-    from perfkit.driver.progress import Bar
-    from perfkit.logs.auditing import audit as audited
-    from perfkit.logs.auditing import files_of
-    from perfkit.logs.wording import audit_text
-    from perfkit.text.terminal import printable
+    from perfkit.audit.auditing import audit as audited
+    from perfkit.audit.auditing import files_of
+    from perfkit.audit.wording import audit_text
+    from perfkit.core.driver.progress import Bar
+    from perfkit.report.text.terminal import printable
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
@@ -95,7 +95,7 @@ def audit(
     options.print_result(found, file, audit_text(found))
     if label:
         # Imported only now: writing pages takes more memory than reading a large log.
-        from perfkit.logs.audit import FOLDER, write_audit
+        from perfkit.audit.audit import FOLDER, write_audit
         from perfkit.report.site import publish_audit
 
         folder = outputs / FOLDER / label
@@ -107,7 +107,7 @@ def audit(
 
 def _format(regex: str | None, semantics: str) -> "LogFormat | None":
     """Return the user's format, if any. Raises RequestError."""
-    from perfkit.logs.formats import user_format
+    from perfkit.audit.formats import user_format
 
     if semantics and not regex:
         raise RequestError(["--format-options: describes the groups of --format-regex"])

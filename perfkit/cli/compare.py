@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from perfkit.cli import options
-from perfkit.config import resolved_path, typed_path
-from perfkit.request import RequestError
-from perfkit.request.plan import plan
+from perfkit.core.config import resolved_path, typed_path
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan
 
 
 @options.command(failure="regression")
@@ -61,8 +61,8 @@ def compare(
     \b
       perfkit compare --live bert framework=paddle framework=torch -p device cpu
     """
-    from perfkit.comparison import ComparisonError
-    from perfkit.comparison import compare as compared
+    from perfkit.analysis.comparison import ComparisonError
+    from perfkit.analysis.comparison import compare as compared
 
     if live:
         if across or outputs != resolved_path("outputs"):
@@ -83,8 +83,8 @@ def _compare_live(
     names: tuple[str, ...], shared: dict[str, Any], file: str | None, **shares: float
 ) -> None:
     """Measure the variants with interleaved repeats; exit with the comparison's status."""
-    from perfkit.comparison.interleaved import measure_interleaved, plan_interleaved
-    from perfkit.comparison.stored import read_comparison
+    from perfkit.analysis.comparison.interleaved import measure_interleaved, plan_interleaved
+    from perfkit.analysis.comparison.stored import read_comparison
     from perfkit.report.site import publish_comparison
 
     if file and file != "-" and not Path(file).absolute().parent.is_dir():
@@ -125,7 +125,7 @@ def history(
     """
     import pandas as pd
 
-    from perfkit.comparison.history import history as history_of
+    from perfkit.analysis.comparison.history import history as history_of
 
     frames = []
     for folder in outputs or ["outputs"]:
@@ -158,8 +158,8 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
     weights. Compares parameter names and shapes, multiply-adds, losses, gradients and updates,
     in float64 and float32. Pages and comparisons show the result where it applies.
     """
-    from perfkit.verification import sides, text
-    from perfkit.verification import verify as verified
+    from perfkit.analysis.verification import sides, text
+    from perfkit.analysis.verification import verify as verified
 
     configs = sides(model, frameworks, values)
     verification, path = verified(configs, options.print_step)
@@ -180,10 +180,10 @@ def diagnose(model: str, values: options.Values) -> None:
     profiler. Existing measurements are reused and listed. The measurement's page
     shows the diagnosis too.
     """
-    from perfkit.diagnosis import diagnose as diagnosed
-    from perfkit.diagnosis import diagnosis_lines
+    from perfkit.analysis.diagnosis import diagnose as diagnosed
+    from perfkit.analysis.diagnosis import diagnosis_lines
     from perfkit.report.measurement import write_measurement
-    from perfkit.text.terminal import wrapped
+    from perfkit.report.text.terminal import wrapped
 
     planned = plan(model, values)
     measurement, diagnosis = diagnosed(planned.config, planned.protocol, options.print_step)

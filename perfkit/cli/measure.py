@@ -8,10 +8,10 @@ import click
 
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, source_of
-from perfkit.config import portable, run_command, typed_path, with_absolute_paths
-from perfkit.models import MODELS
-from perfkit.request import RequestError
-from perfkit.request.plan import plan
+from perfkit.core.config import portable, run_command, typed_path, with_absolute_paths
+from perfkit.core.models import MODELS
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan
 
 LENGTHS = {n: m.default_sequence_length for n, m in MODELS.items() if m.sample == "sequence"}
 
@@ -32,11 +32,11 @@ def run(model: str, values: options.Values) -> None:
     values = source.injected | values
     # Imported only now, so that invalid requests fail fast.
     from perfkit.analysis.warnings import check
-    from perfkit.driver.measure import finished_repeats, is_complete, measurement_folder
+    from perfkit.core.driver.measure import finished_repeats, is_complete, measurement_folder
+    from perfkit.core.request.checks import read_environment
+    from perfkit.core.results.store import Measurement, Store, make_folder
+    from perfkit.report.text.terminal import wrapped
     from perfkit.report.words import number_words, warning_words
-    from perfkit.request.checks import read_environment
-    from perfkit.results.store import Measurement, Store, make_folder
-    from perfkit.text.terminal import wrapped
 
     config = planned.config
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
@@ -150,8 +150,8 @@ def doctor(model: str, values: options.Values) -> None:
         planned = plan(model, values)
     except RequestError as error:
         options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
-    from perfkit.driver.doctor import examine_plan
-    from perfkit.text.terminal import printable, wrapped
+    from perfkit.core.driver.doctor import examine_plan
+    from perfkit.report.text.terminal import printable, wrapped
 
     words = {None: "-   ", True: click.style("ok  ", fg="green")}
     words[False] = click.style("FAIL", fg="red")
@@ -190,10 +190,10 @@ def samples(
     for gpt, a token file, both of text that is part of Python and changes with its release.
     FOLDER defaults to data/samples, data/sequences (bert) or data/tokens (gpt).
     """
-    from perfkit.driver.progress import Bar
-    from perfkit.inputs import InputError
-    from perfkit.inputs.data_set import data_set, digest
-    from perfkit.inputs.samples import SAMPLE_DATA
+    from perfkit.core.driver.progress import Bar
+    from perfkit.core.inputs import InputError
+    from perfkit.core.inputs.data_set import data_set, digest
+    from perfkit.core.inputs.samples import SAMPLE_DATA
 
     facts = MODELS[model]
     length = sequence_length or LENGTHS.get(model)
@@ -230,7 +230,7 @@ def samples(
 @click.argument("outputs", default="outputs", callback=options.from_here)
 def report(outputs: Path) -> None:
     """Rewrite all pages under OUTPUTS from stored results."""
-    from perfkit.driver.progress import Bar
+    from perfkit.core.driver.progress import Bar
     from perfkit.report.site import parts, write_site
 
     if not outputs.is_dir():

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import psutil
 
 from perfkit.cli.options import TOO_LITTLE_MEMORY
-from perfkit.config import ROOT, expanded, portable
-from perfkit.models import MODELS
-from perfkit.request import RequestError
+from perfkit.core.config import ROOT, expanded, portable
+from perfkit.core.models import MODELS
+from perfkit.core.request import RequestError
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 """A cell's call of `perfkit.plan`; the group is the model's name."""
@@ -89,8 +89,8 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from perfkit.driver.live import KernelOutput
-    from perfkit.results.store import read_file, write_atomically
+    from perfkit.core.driver.live import KernelOutput
+    from perfkit.core.results.store import read_file, write_atomically
 
     # Papermill would follow a link.
     executed.unlink(missing_ok=True)

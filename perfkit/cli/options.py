@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 from pydantic import BaseModel
 
-from perfkit.config import parameters, resolved_path, typed_path
-from perfkit.models import MODELS
-from perfkit.request import RequestError
-from perfkit.request.plan import typed
+from perfkit.core.config import parameters, resolved_path, typed_path
+from perfkit.core.models import MODELS
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import typed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ JSON_FILE = click.option(
 
 def print_error(problem: object) -> None:
     """Print a problem, which may have foreign text, without control characters."""
-    from perfkit.text.terminal import printable
+    from perfkit.report.text.terminal import printable
 
     click.echo(printable(str(problem)), err=True)
 
@@ -107,8 +107,8 @@ def fail(problem: object, status: int) -> NoReturn:
 def load_checked(outputs: str | Path) -> "pd.DataFrame":
     """Return the measurements under `outputs` that agree with their raw files, and print why
     others were left out. Raises RequestError if there is no such folder."""
-    from perfkit.results.outputs import load
-    from perfkit.results.store import ResultError
+    from perfkit.core.results.outputs import load
+    from perfkit.core.results.store import ResultError
 
     try:
         frame = load(outputs, check=True)
@@ -127,7 +127,7 @@ def print_step(text: str) -> None:
 
 def print_result(found: BaseModel, file: str | None, text: str | None = None) -> None:
     """Print a result, as `text` or its own string; write its JSON to `file`, `-` for stdout."""
-    from perfkit.results.store import write_atomically
+    from perfkit.core.results.store import write_atomically
 
     content = found.model_dump_json(indent=1)
     click.echo(text or found, err=file == "-")

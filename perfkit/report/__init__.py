@@ -16,7 +16,7 @@ site.py         writes one page, or all pages of an outputs folder with their in
 from importlib import import_module
 from typing import Any
 
-from perfkit.text.language import set_language
+from perfkit.report.text.language import set_language
 
 MODULES = {
     "plan": "measurement",

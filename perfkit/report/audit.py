@@ -7,14 +7,14 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from perfkit.config import resolved_path
-from perfkit.logs import wording
-from perfkit.logs.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
+from perfkit.audit import wording
+from perfkit.audit.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
+from perfkit.core.config import resolved_path
 from perfkit.report.pages import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
-from perfkit.text import format
-from perfkit.text.language import gettext as _
+from perfkit.report.text import format
+from perfkit.report.text.language import gettext as _
 
 MOST_ROWS = 12
 """Waterfalls that are drawn at most: those with the largest differences."""
@@ -43,7 +43,7 @@ def audit_waterfall(folder: str | Path) -> Section:
     """Stages from each published number to the throughput over all steady steps; for a log
     without a claim, from the protocol's steps to the steady steps."""
     # Imported here: pages of measurements need no log formats, which take time to compile.
-    from perfkit.logs.claims import waterfall
+    from perfkit.audit.claims import waterfall
 
     audit = _read(folder)
     claimed, names = {c.log for c in audit.claims}, wording.short_names(audit.logs)

@@ -10,21 +10,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfkit.comparison import text as words
-from perfkit.comparison.history import RECENT, Point, Series
-from perfkit.comparison.interleaved import disagreements
-from perfkit.comparison.keys import contrasted
-from perfkit.comparison.stored import InterleavedComparison, read_comparison
-from perfkit.config import resolved_path
-from perfkit.models import MODELS
+from perfkit.analysis.comparison import text as words
+from perfkit.analysis.comparison.history import RECENT, Point, Series
+from perfkit.analysis.comparison.interleaved import disagreements
+from perfkit.analysis.comparison.keys import contrasted
+from perfkit.analysis.comparison.stored import InterleavedComparison, read_comparison
+from perfkit.core.config import resolved_path
+from perfkit.core.models import MODELS
 from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, folded, picture, table
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
 from perfkit.report.summary import Summary
-from perfkit.text import format
-from perfkit.text.format import minute, number
-from perfkit.text.language import gettext as _
-from perfkit.text.terminal import plain
+from perfkit.report.text import format
+from perfkit.report.text.format import minute, number
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.terminal import plain
 
 
 @dataclass(frozen=True)

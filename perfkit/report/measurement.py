@@ -7,28 +7,29 @@ from typing import Any
 
 from markupsafe import Markup
 
-from perfkit import config, verification
-from perfkit.analysis.steady import FEWEST_STEPS, published_throughput
+from perfkit.analysis import verification
+from perfkit.analysis.comparison.stored import comparisons_of
+from perfkit.analysis.diagnosis import EVIDENCE, Diagnosis, diagnosis_lines, read_diagnosis
+from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
 from perfkit.analysis.warnings import Checks, check, checked_aspects
-from perfkit.comparison.stored import comparisons_of
-from perfkit.diagnosis import EVIDENCE, Diagnosis, diagnosis_lines, read_diagnosis
-from perfkit.diagnosis import FILE as DIAGNOSIS
-from perfkit.models import MODELS
+from perfkit.core import config
+from perfkit.core.models import MODELS
+from perfkit.core.request.plan import Plan
+from perfkit.core.request.resolve import resolve
+from perfkit.core.results.schema import Result
+from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError
+from perfkit.core.statistics import detectable_difference
+from perfkit.core.steady import FEWEST_STEPS, published_throughput
 from perfkit.report import pages, style
 from perfkit.report.section import Section, folded, markup
 from perfkit.report.step_charts import step_charts
+from perfkit.report.text import format
+from perfkit.report.text.format import FRAMEWORK_NAMES
+from perfkit.report.text.language import LANGUAGES, in_language
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.messages import coded
 from perfkit.report.words import number_words, warning_words
-from perfkit.request.plan import Plan
-from perfkit.request.resolve import resolve
-from perfkit.results.schema import Result
-from perfkit.results.store import NOTEBOOK, RESULT, Measurement, ResultError
-from perfkit.statistics import detectable_difference
-from perfkit.text import format
-from perfkit.text.format import FRAMEWORK_NAMES
-from perfkit.text.language import LANGUAGES, in_language
-from perfkit.text.language import gettext as _
-from perfkit.text.messages import coded
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -22,31 +22,32 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from nbformat import NotebookNode
 
-from perfkit import comparison, report
-from perfkit.analysis.steady import PUBLISHED_STEPS
-from perfkit.comparison import blocks
-from perfkit.comparison.keys import format_pair
-from perfkit.config import ROOT
-from perfkit.diagnosis import FILE as DIAGNOSIS
-from perfkit.diagnosis import VERDICTS, read_diagnosis
-from perfkit.logs import wording
-from perfkit.models import MODELS
-from perfkit.reference import labels
-from perfkit.reference.matches import difference_words
-from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
-from perfkit.report.style import COLOURS, INK
-from perfkit.results.frames import topology_size
-from perfkit.results.store import (
+from perfkit import report
+from perfkit.analysis import comparison
+from perfkit.analysis.comparison import blocks
+from perfkit.analysis.comparison.keys import format_pair
+from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
+from perfkit.analysis.diagnosis import VERDICTS, read_diagnosis
+from perfkit.analysis.published import labels
+from perfkit.analysis.published.matches import difference_words
+from perfkit.audit import wording
+from perfkit.core.config import ROOT
+from perfkit.core.models import MODELS
+from perfkit.core.results.frames import topology_size
+from perfkit.core.results.store import (
     NOTEBOOK,
     ResultError,
     open_stored,
     read_file,
     write_atomically,
 )
-from perfkit.statistics import median
-from perfkit.text import format, language, messages
-from perfkit.text.language import file_name
-from perfkit.text.language import gettext as _
+from perfkit.core.statistics import median
+from perfkit.core.steady import PUBLISHED_STEPS
+from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
+from perfkit.report.style import COLOURS, INK
+from perfkit.report.text import format, language, messages
+from perfkit.report.text.language import file_name
+from perfkit.report.text.language import gettext as _
 
 TAGS = {
     *("a", "abbr", "b", "blockquote", "br", "caption", "code", "dd", "details", "div", "dl"),

@@ -8,16 +8,24 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from perfkit.comparison.blocks import over_first
-from perfkit.models import MODELS
-from perfkit.reference import NO_BASE, RUNS, SHAPES, cells_of, labels, published, stated
-from perfkit.reference.matches import PARAMETER, match
+from perfkit.analysis.comparison.blocks import over_first
+from perfkit.analysis.published import (
+    NO_BASE,
+    RUNS,
+    SHAPES,
+    cells_of,
+    labels,
+    published,
+    stated,
+)
+from perfkit.analysis.published.matches import PARAMETER, match
+from perfkit.core.models import MODELS
+from perfkit.core.results.frames import records, topology_size
 from perfkit.report.pages import render
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, IDEAL, MARKERS, from_zero, lines, new_figure
-from perfkit.results.frames import records, topology_size
-from perfkit.text.format import number
-from perfkit.text.language import gettext as _
+from perfkit.report.text.format import number
+from perfkit.report.text.language import gettext as _
 
 VALUES = ("throughput_low", "throughput", "throughput_high")
 LEAD = 1.01

@@ -21,12 +21,12 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from perfkit.config import ROOT, resolved_path
-from perfkit.messages import Message
+from perfkit.core.config import ROOT, resolved_path
+from perfkit.core.messages import Message
 from perfkit.report.style import chart_style
-from perfkit.text.format import stored_value
-from perfkit.text.language import gettext
-from perfkit.text.messages import sentence
+from perfkit.report.text.format import stored_value
+from perfkit.report.text.language import gettext
+from perfkit.report.text.messages import sentence
 
 PNG_DOTS_PER_INCH = 110
 SEVERITY_MARKS = {

@@ -14,18 +14,12 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from perfkit.comparison.stored import comparison_folders, read_comparison
-from perfkit.config import portable, resolved_path
-from perfkit.logs.audit import audit_folders, read_audit
-from perfkit.report import pages
-from perfkit.report.audit import audit_facts
-from perfkit.report.comparison import ComparisonPage, comparison_facts
-from perfkit.report.measurement import checked, outcome, write_measurement
-from perfkit.report.section import Section, markup
-from perfkit.report.summary import Summary, read_all
-from perfkit.results.frames import records
-from perfkit.results.outputs import contradiction, load
-from perfkit.results.store import (
+from perfkit.analysis.comparison.stored import comparison_folders, read_comparison
+from perfkit.audit.audit import audit_folders, read_audit
+from perfkit.core.config import portable, resolved_path
+from perfkit.core.results.frames import records
+from perfkit.core.results.outputs import contradiction, load
+from perfkit.core.results.store import (
     NOTEBOOK,
     RESULT,
     Measurement,
@@ -34,11 +28,17 @@ from perfkit.results.store import (
     make_folder,
     write_atomically,
 )
-from perfkit.results.summarize import check_against_raw
-from perfkit.system.environment import usable_cores
-from perfkit.system.scratch import end_with_parent
-from perfkit.text import format
-from perfkit.text.language import LANGUAGES, file_name, gettext, in_language
+from perfkit.core.results.summarize import check_against_raw
+from perfkit.core.system.environment import usable_cores
+from perfkit.core.system.scratch import end_with_parent
+from perfkit.report import pages
+from perfkit.report.audit import audit_facts
+from perfkit.report.comparison import ComparisonPage, comparison_facts
+from perfkit.report.measurement import checked, outcome, write_measurement
+from perfkit.report.section import Section, markup
+from perfkit.report.summary import Summary, read_all
+from perfkit.report.text import format
+from perfkit.report.text.language import LANGUAGES, file_name, gettext, in_language
 
 STORED: dict[str, tuple[Callable[[Path], Iterable[Path]], Callable[[Path], Any]]] = {
     "comparison": (comparison_folders, read_comparison),

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, WAIT, from_zero, new_figure
-from perfkit.text.language import gettext_noop as later
+from perfkit.report.text.language import gettext_noop as later
 
 MOST_RANKS = 8
 """With more ranks, only the fastest and the slowest rank are drawn."""

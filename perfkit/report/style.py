@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from perfkit.comparison.stored import PairResult, Variant
-from perfkit.comparison.text import VERDICTS
-from perfkit.text.format import FRAMEWORK_NAMES, interval, number
-from perfkit.text.language import gettext
+from perfkit.analysis.comparison.stored import PairResult, Variant
+from perfkit.analysis.comparison.text import VERDICTS
+from perfkit.report.text.format import FRAMEWORK_NAMES, interval, number
+from perfkit.report.text.language import gettext
 
 INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
 ACCENT, WAIT, IDEAL = "#1f5fbf", "#8a5a2b", "#57606a"

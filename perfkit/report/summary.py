@@ -15,23 +15,23 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 
-from perfkit import config
-from perfkit.comparison import blocks, stored
-from perfkit.comparison import history as series
-from perfkit.comparison.blocks import PANEL, Ranking, rankings, speedups
-from perfkit.diagnosis import FILE, VERDICTS, Diagnosis, read_diagnosis
-from perfkit.models import MODELS
-from perfkit.reference import cells_of, published
-from perfkit.reference.matches import match
+from perfkit.analysis.comparison import blocks, stored
+from perfkit.analysis.comparison import history as series
+from perfkit.analysis.comparison.blocks import PANEL, Ranking, rankings, speedups
+from perfkit.analysis.diagnosis import FILE, VERDICTS, Diagnosis, read_diagnosis
+from perfkit.analysis.published import cells_of, published
+from perfkit.analysis.published.matches import match
+from perfkit.core import config
+from perfkit.core.models import MODELS
+from perfkit.core.results.frames import records
+from perfkit.core.results.outputs import load
+from perfkit.core.results.store import ResultError
 from perfkit.report import style
 from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, markup, picture
-from perfkit.results.frames import records
-from perfkit.results.outputs import load
-from perfkit.results.store import ResultError
-from perfkit.text import format
-from perfkit.text.language import gettext as _
-from perfkit.text.language import gettext_noop
+from perfkit.report.text import format
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import gettext_noop
 
 MOST_ROWS, MOST_PANELS, MOST_BARS, MOST_ANSWERS = 200, 12, 40, 5
 PARTS = {

@@ -1,10 +1,10 @@
 """A measurement's number and warnings in words, for its page and for a terminal."""
 
 from perfkit.analysis.warnings import Checks
-from perfkit.results.schema import Result
-from perfkit.text import format
-from perfkit.text.language import gettext as _
-from perfkit.text.language import ngettext
+from perfkit.core.results.schema import Result
+from perfkit.report.text import format
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
 
 
 def number_words(result: Result) -> str:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfkit.config import resolved_path, run_command, with_absolute_paths
-from perfkit.inputs.samples import SAMPLE_DATA
-from perfkit.models import MODELS
-from perfkit.request import RequestError
-from perfkit.request.checks import Check
-from perfkit.request.plan import Plan, plan
-from perfkit.results.schema import Result
+from perfkit.core.config import resolved_path, run_command, with_absolute_paths
+from perfkit.core.inputs.samples import SAMPLE_DATA
+from perfkit.core.models import MODELS
+from perfkit.core.request import RequestError
+from perfkit.core.request.checks import Check
+from perfkit.core.request.plan import Plan, plan
+from perfkit.core.results.schema import Result
 from perfkit.sweep.matrix import GIVEN, Configuration, Problem, SweepError, read_sweep
 
 LABEL_LENGTH = 60

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.config import ROOT
-from perfkit.driver.workers import close, start_supervised
+from perfkit.core.config import ROOT
+from perfkit.core.driver.workers import close, start_supervised
+from perfkit.core.system.scratch import Scratch
 from perfkit.sweep.jobs import Job
 from perfkit.sweep.status import JobStatus, StoredResults
-from perfkit.system.scratch import Scratch
 
 POLL_SECONDS = 1.0
 Show = Callable[[list[JobStatus]], None]

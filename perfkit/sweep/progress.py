@@ -9,11 +9,11 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.config import portable
-from perfkit.driver.live import LastLine
+from perfkit.core.config import portable
+from perfkit.core.driver.live import LastLine
+from perfkit.report.text.format import interval, number
+from perfkit.report.text.terminal import wrapped
 from perfkit.sweep.status import JobStatus, State
-from perfkit.text.format import interval, number
-from perfkit.text.terminal import wrapped
 
 MEASURED: tuple[State, ...] = ("done", "kept", "failed")
 ENDED: tuple[State, ...] = (*MEASURED, "skipped")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfkit.config import portable
-from perfkit.driver.measure import alone
+from perfkit.core.config import portable
+from perfkit.core.driver.measure import alone
+from perfkit.core.request import RequestError
+from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site
-from perfkit.request import RequestError
-from perfkit.results.store import PARTIAL, make_folder, read_file
 from perfkit.sweep.jobs import Job
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
 from perfkit.sweep.matrix import SweepError

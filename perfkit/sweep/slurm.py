@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfkit.config import ROOT
+from perfkit.core.config import ROOT
+from perfkit.core.system.scratch import end_with_parent
 from perfkit.sweep.jobs import Job
 from perfkit.sweep.local import Show, new_log, perfkit_command
 from perfkit.sweep.matrix import SweepError
 from perfkit.sweep.status import JobStatus, StoredResults
-from perfkit.system.scratch import end_with_parent
 
 PREFIX = "perfkit-"
 """Beginning of the names of the Slurm jobs."""

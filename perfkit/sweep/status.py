@@ -7,15 +7,15 @@ from typing import Literal, NamedTuple
 
 from rich.text import Text
 
-from perfkit.config import Config, portable
-from perfkit.driver.node_files import listed
-from perfkit.inputs.data_set import digest
-from perfkit.request.checks import read_environment
-from perfkit.results.schema import Reading, measurement_id
-from perfkit.results.store import Measurement, ResultError, Store, folders, read_file
+from perfkit.core.config import Config, portable
+from perfkit.core.driver.node_files import listed
+from perfkit.core.inputs.data_set import digest
+from perfkit.core.request.checks import read_environment
+from perfkit.core.results.schema import Reading, measurement_id
+from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file
+from perfkit.core.system.software import InterpreterError
+from perfkit.report.text.messages import coded
 from perfkit.sweep.jobs import Job, work
-from perfkit.system.software import InterpreterError
-from perfkit.text.messages import coded
 
 DATA_DISK = "data_disk"
 """The fact of the environment that depends on the data set's place."""

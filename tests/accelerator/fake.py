@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from perfkit.config import ROOT
-from perfkit.results.store import read_result
+from perfkit.core.config import ROOT
+from perfkit.core.results.store import read_result
 
 FOLDER = Path(__file__).parent
 SOURCES = ("device.cc", "kernels.cc", "half.cc")

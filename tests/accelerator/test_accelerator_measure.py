@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from accelerator.fake import measured
 
-from perfkit.results.outputs import measurements
+from perfkit.core.results.outputs import measurements
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ SMALL = {"batch_size": 2, "image_size": 32, "input": "synthetic", "repeats": 1}
 SMALL |= {"warmup_steps": 1, "measured_steps": 3, "timeout": 200}
 AT_BATCH = """
 import os, signal, time
-import perfkit.inputs.synthetic as synthetic
+import perfkit.core.inputs.synthetic as synthetic
 batches = synthetic.batches
 def faulty(config, rank):
     for number, batch in enumerate(batches(config, rank), 1):

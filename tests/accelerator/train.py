@@ -17,10 +17,10 @@ from pathlib import Path
 from accelerator.fake import NAMES
 from narrow import replace_sizes
 
-from perfkit.frameworks.paddle import backend
-from perfkit.inputs import dataloader, synthetic
-from perfkit.request.resolve import resolve
-from perfkit.worker.loop import train
+from perfkit.core.frameworks.paddle import backend
+from perfkit.core.inputs import dataloader, synthetic
+from perfkit.core.request.resolve import resolve
+from perfkit.core.worker.loop import train
 
 INPUTS = {"synthetic": synthetic, "dataloader": dataloader}
 WARMUP, MEASURED = 2, 2

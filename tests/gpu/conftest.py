@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.config import ROOT
-from perfkit.driver.workers import with_dali_settings, worker_environment
-from perfkit.frameworks import FRAMEWORKS
-from perfkit.frameworks.base import NodeRank
-from perfkit.request.resolve import resolve
-from perfkit.system import gpus
-from perfkit.system.environment import usable_cores
-from perfkit.system.software import find_version
+from perfkit.core.config import ROOT
+from perfkit.core.driver.workers import with_dali_settings, worker_environment
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.request.resolve import resolve
+from perfkit.core.system import gpus
+from perfkit.core.system.environment import usable_cores
+from perfkit.core.system.software import find_version
 
 DEVICE = Path(__file__).with_name("device.py")
 SECONDS = 240

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.analysis.utilization import datasheet_of
-from perfkit.system import gpus
+from perfkit.core.system import gpus
 
 pytestmark = pytest.mark.gpu
 

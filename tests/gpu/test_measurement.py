@@ -11,8 +11,8 @@ import pynvml
 import pytest
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet
-from perfkit.config import ROOT
-from perfkit.system import gpus
+from perfkit.core.config import ROOT
+from perfkit.core.system import gpus
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,7 @@ import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 
-IN_WORKER = "perfkit.worker.rank" in sys.orig_argv
+IN_WORKER = "perfkit.core.worker.rank" in sys.orig_argv
 CAPABILITY = (8, 0)
 """The A100's, which supports TF32."""
 
@@ -66,8 +66,8 @@ def patch_software(software):
 
 PATCHES = {
     "paddle": patch_paddle,
-    "perfkit.models": patch_models,
-    "perfkit.system.software": patch_software,
+    "perfkit.core.models": patch_models,
+    "perfkit.core.system.software": patch_software,
 }
 
 

@@ -1,0 +1,57 @@
+"""Comparisons: whether B is faster than A, by how much, and with what confidence.
+
+keys.py         keys in which two measurements must agree or may differ
+pairs.py        sources A and B, pairs of their measurements, ratio and verdict
+stored.py       stored comparisons
+interleaved.py  interleaved comparisons: plan, measurement and verdict
+text.py         comparisons and series as text for a terminal
+history.py      series of one configuration over time
+blocks.py       blocks and rows of summary tables, the fastest framework of a row, scaling
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfkit.analysis.comparison.keys import across_problems
+from perfkit.analysis.comparison.pairs import ComparisonError, Source, compared, source
+from perfkit.analysis.comparison.stored import Comparison
+
+__all__ = ["Comparison", "ComparisonError", "compare"]
+
+
+def compare(
+    a: str | Path,
+    b: str | Path,
+    *,
+    across: Sequence[str] = (),
+    level: float = 0.95,
+    threshold: float = 0.02,
+    outputs: str | Path = "outputs",
+) -> Comparison:
+    """Compare B with A, the base: a ratio of throughputs above 1 means that B is faster.
+
+    `a` and `b` name measurements: a result.json, a measurement's folder, a folder of many, an
+    id, `label:NAME` or NAME for a label under `outputs`, or a published table (at most one of
+    the two). Measurements that agree in all of `keys.KEYS` except those in `across` are paired.
+    `level` is the level of interval and verdict, 0.5 to 1. A pair has regressed if B is slower
+    at that level and the estimate is below 1 - `threshold`.
+
+    Raises ComparisonError if a source can't be found or read, or if nothing can be compared;
+    the message lists the keys in which the closest pair differs. `print` shows a Comparison as
+    the command does.
+    """
+    problems = across_problems(across)
+    if not 0.5 <= level < 1:
+        problems.append(f"level: {level:g} is not between 0.5 and 1; 0.95 is usual")
+    if not 0 <= threshold < 1:
+        problems.append(f"threshold: {threshold:g} is not between 0 and 1; 0.02 is 2 %")
+    sources: list[Source] = []
+    for side, name in (("A", a), ("B", b)):
+        try:
+            sources.append(source(str(name), outputs))
+        except ComparisonError as error:
+            problems += [f"{side}: {problem}" for problem in error.problems]
+    if problems:
+        raise ComparisonError(problems)
+    base, other = sources
+    return compared(base, other, across, level, threshold)

@@ -1,0 +1,286 @@
+"""Models of comparisons of stored measurements, and of interleaved comparisons.
+
+    outputs/comparisons/<name>/comparison.json    an InterleavedComparison, replaced atomically
+
+Each variant is a measurement of its own below `outputs`; `docs/results.md` describes both.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from perfkit.analysis.comparison.keys import Differences, Value
+from perfkit.analysis.comparison.text import as_text
+from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, judgement
+from perfkit.core.config import ModelName
+from perfkit.core.models.model import Unit
+from perfkit.core.results.schema import Failure, Stored
+from perfkit.core.results.store import (
+    ResultError,
+    make_folder,
+    read_as,
+    read_file,
+    write_atomically,
+)
+from perfkit.core.statistics import median_estimate
+from perfkit.report.text.format import variant_name
+
+SCHEMA_VERSION: Literal[4] = 4
+FOLDER = "comparisons"
+"""Folder of interleaved comparisons below the outputs."""
+FILE = "comparison.json"
+TakenAs = Literal["result", "folder", "label", "published table"]
+Level = Annotated[float, Field(ge=0.5, lt=1)]
+
+
+class Named(Stored):
+    """Source A or B of a comparison."""
+
+    name: str
+    """name as given"""
+    taken_as: TakenAs
+    """what the name was found to be"""
+    count: int
+    """number of its measurements or published numbers"""
+    left_out: list[str]
+    """files that could not be read, and why"""
+
+
+class Number(Stored):
+    """A measurement or a published number. Fields that a published number lacks are None."""
+
+    name: str
+    """id of the measurement, or place of the published number"""
+    value: float
+    """throughput"""
+    unit: Unit
+    """unit of the throughput"""
+    interval: tuple[float, float] | None = None
+    """confidence interval of the median"""
+    interval_level: float | None = None
+    """coverage achieved, 0 to 1"""
+    n: int | None = None
+    """number of complete repeats"""
+    repeats: int | None = None
+    """number of requested repeats"""
+    status: Literal["complete", "partial"] | None = None
+    """status of the measurement"""
+    created: str | None = None
+    """start of the measurement; UTC, ISO 8601"""
+    label: str | None = None
+    """label of the measurement"""
+    warnings: list[str] = Field(default_factory=list)
+    """codes of its warnings, the worst first"""
+    source: str | None = None
+    """source of the published number"""
+
+
+class SameWork(Stored):
+    """Whether A's and B's frameworks are known to do the same work."""
+
+    state: Literal["verified", "not the same", "not verified"]
+    """outcome of the verification"""
+    created: str | None = None
+    """time of the verification; UTC, ISO 8601"""
+    command: str
+    """command that verifies it"""
+
+
+class PairResult(Ratio):
+    """B compared with A; the ratio is B / A."""
+
+    keys: dict[str, Value]
+    """values in which both agree, by key"""
+    a: Number
+    """the base"""
+    b: Number
+    """the other number"""
+    method: Method
+    """pairs: median of the ratios of repeat k to repeat k, of interleaved repeats;
+    Hodges-Lehmann: median of the ratios of all combinations of two repeats; median: median of
+    the repeats, beside a published number"""
+    verdict: Verdict
+    """verdict on B at the comparison's level; undecided: the full range of so few repeats does
+    not reach the level"""
+    regressed: bool
+    """whether B is slower, by more than the threshold"""
+    across: Differences
+    """differences in keys that had to agree unless allowed: key -> A's value, B's value"""
+    differs: Differences
+    """differences in keys that need not agree"""
+    same_work: SameWork | None = None
+    """None for a single framework, and beside a published number"""
+    turns: list[Turn]
+    """pairs of repeats, for method pairs; otherwise empty"""
+
+    @property
+    def ratios(self) -> list[float]:
+        return [turn.ratio for turn in self.turns]
+
+    @property
+    def out_of_turn(self) -> list[int]:
+        return [turn.repeat for turn in self.turns if not turn.in_turn]
+
+
+class Unmeasured(Stored):
+    """A measurement without a number."""
+
+    side: Literal["A", "B"]
+    """its side"""
+    name: str
+    """its id"""
+    failure: Failure | None
+    """why it failed; None if it is not finished"""
+    partner: str | None
+    """measurement of the other side that has a number and no other partner"""
+
+
+class Comparison(Stored):
+    """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1."""
+
+    schema_version: Literal[4] = SCHEMA_VERSION
+    """version of this form"""
+    a: Named
+    """the base"""
+    b: Named
+    """what is compared with it"""
+    level: Level
+    """confidence level, as requested"""
+    threshold: float
+    """slowdown above which B has regressed, as requested"""
+    across: list[str]
+    """keys that were allowed to differ"""
+    pairs: list[PairResult]
+    """the compared pairs"""
+    alone_a: list[str]
+    """measurements of A with a number, without a partner"""
+    alone_b: list[str]
+    """measurements of B with a number, without a partner"""
+    failed: list[Unmeasured]
+    """measurements without a number"""
+    regressed: bool
+    """whether a pair has regressed, or B failed where A has a number; the exit status is then
+    1"""
+
+    def __str__(self) -> str:
+        return as_text("comparison", self)
+
+
+class Variant(Stored):
+    """A variant of an interleaved comparison, and its measurement."""
+
+    name: str
+    """name as typed"""
+    values: dict[str, Value]
+    """parameters that it sets"""
+    id: str
+    """id of its measurement"""
+    number: Number | None
+    """its number; None without a complete repeat"""
+    failure: Failure | None
+    """why it made no further repeats; None if it did not fail"""
+    differs: Differences
+    """differences from the base that no variant sets, in keys that must agree; with any, the
+    variant has no ratio and makes no further repeats"""
+    matmul_flops_per_second: float | None
+    """its measured peak, the median of its repeats"""
+    of_own_peak: float | None
+    """the model's arithmetic as a share of its own peak, 0 to 1, the median of its repeats"""
+    of_highest_peak: float | None
+    """the same of the highest peak of any repeat of any variant, by the measurement's number"""
+
+
+class InterleavedComparison(Stored):
+    """Variants compared with the first variant, the base, which is A of all pairs. Shares are
+    0 to 1."""
+
+    schema_version: Literal[4] = SCHEMA_VERSION
+    """readers refuse any other"""
+    created: str
+    """start of the first variant; UTC, ISO 8601"""
+    command: str
+    """command that repeats the comparison"""
+    model: ModelName
+    """the model"""
+    named: list[str]
+    """parameters that variants set"""
+    repeats: int
+    """number of requested repeats of each variant"""
+    level: Level
+    """confidence level, as requested"""
+    threshold: float
+    """slowdown above which a variant has regressed, as requested"""
+    variants: Annotated[list[Variant], Field(min_length=2)]
+    """the variants, the base first"""
+    pairs: list[PairResult]
+    """each other variant that has a ratio, with the base"""
+    regressed: bool
+    """whether a variant is slower than the base by more than the threshold"""
+
+    @property
+    def base(self) -> Variant:
+        return self.variants[0]
+
+    @property
+    def failed(self) -> list[Variant]:
+        """Variants that failed, or have no ratio because they did different work."""
+        return [variant for variant in self.variants if variant.failure or variant.differs]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all variants have all their repeats and a ratio."""
+        numbers = [variant.number for variant in self.variants]
+        return all(n and n.n == self.repeats for n in numbers) and not self.failed
+
+    def variant_of(self, pair: PairResult) -> Variant:
+        return next(variant for variant in self.variants if variant.id == pair.b.name)
+
+    @model_validator(mode="after")
+    def _follows_from_its_turns(self) -> Self:
+        base, *others = ((variant.id, variant.number) for variant in self.variants)
+        for pair in self.pairs:
+            a, b = ((side.name, side) for side in (pair.a, pair.b))
+            if a != base or b not in others or not pair.turns:
+                raise ValueError("a pair is not of the base and another variant")
+            ratio = median_estimate(pair.ratios, self.level)
+            found = judgement(ratio, self.level, self.threshold)
+            if any(getattr(pair, name) != value for name, value in found.items()):
+                raise ValueError("ratio, interval or verdict do not follow from the turns")
+        if self.regressed != any(pair.regressed for pair in self.pairs):
+            raise ValueError("regressed does not follow from the pairs")
+        return self
+
+    def __str__(self) -> str:
+        return as_text("interleaved", self)
+
+
+def comparison_folders(outputs: Path) -> Iterator[Path]:
+    """Yield the folders of the interleaved comparisons under `outputs`, by name."""
+    for path in sorted(outputs.glob(f"{FOLDER}/*/{FILE}")):
+        yield path.parent
+
+
+def read_comparison(folder: Path) -> InterleavedComparison:
+    """Read the comparison in `folder`. Raises ResultError."""
+    return read_as(InterleavedComparison, folder / FILE, SCHEMA_VERSION)
+
+
+def write_comparison(folder: Path, comparison: InterleavedComparison) -> None:
+    """Replace the comparison in `folder` atomically. Raises OSError."""
+    make_folder(folder)
+    write_atomically(folder / FILE, comparison.model_dump_json(indent=1) + "\n")
+
+
+def comparisons_of(outputs: Path, measurement_id: str) -> Iterator[tuple[str, str]]:
+    """Yield the readable interleaved comparisons under `outputs` that have this measurement:
+    the folder below `outputs` and the names of the variants."""
+    for folder in comparison_folders(outputs):
+        with suppress(ResultError, OSError):
+            # Reading all of them for each page would validate every turn many times.
+            if measurement_id.encode() in read_file(folder / FILE):
+                variants = read_comparison(folder).variants
+                name = " · ".join(map(variant_name, variants))
+                yield folder.relative_to(outputs).as_posix(), name

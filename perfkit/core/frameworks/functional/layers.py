@@ -1,0 +1,257 @@
+"""The layers of the networks: a forward pass whose parameters are a flat dict of arrays. Each
+framework's subclass provides the operations.
+
+Convolution kernels are height x width x inputs x outputs; the axes of all other parameters are
+those of perfkit.core.frameworks.base.Weights.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from perfkit.core.frameworks.networks import Outline
+
+NORM_MOMENTUM = 0.9
+"""Weight of the old value in batch norm's running statistics (Paddle's default)."""
+NORM_EPSILON = 1e-5
+
+Array = Any
+Arrays = dict[str, np.ndarray]
+
+
+def initial_values(network: Any, seed: int) -> tuple[Arrays, Arrays]:
+    """Return the initial parameters of a network, with the axes of Weights, and its batch
+    norms' statistics: convolutions as in He et al., Delving deep into rectifiers, 2015
+    (normal), other weights with the deviation that the network states or, without it, as in
+    Glorot and Bengio, 2010 (uniform)."""
+    random = np.random.default_rng(seed)
+    parameters: Arrays = {}
+    statistics: Arrays = {}
+
+    def normal(deviation: float, *shape: int) -> np.ndarray:
+        return random.standard_normal(shape, np.float32) * np.float32(deviation)
+
+    for name, (kind, sizes, options) in Outline(network).layers.items():
+        width, weight, bias = sizes[0], f"{name}.weight", f"{name}.bias"
+        if kind == "vector":
+            parameters[name] = np.zeros(width, np.float32)
+        elif kind == "embedding":
+            rows, width, deviation = sizes
+            parameters[weight] = normal(deviation, rows, width)
+        elif kind == "convolution":
+            inputs, width, size, *_stride = sizes
+            parameters[weight] = normal(
+                (2 / (inputs * size**2)) ** 0.5, width, inputs, size, size
+            )
+        elif kind == "dense":
+            inputs, width, deviation = sizes
+            if deviation:
+                parameters[weight] = normal(deviation, inputs, width)
+            else:
+                limit = np.float32((6 / (inputs + width)) ** 0.5)
+                drawn = random.random((inputs, width), np.float32)
+                parameters[weight] = (drawn * 2 - 1) * limit
+        else:
+            parameters[weight] = np.ones(width, np.float32)
+        if kind == "batch_norm":
+            statistics[f"{name}._mean"] = np.zeros(width, np.float32)
+            statistics[f"{name}._variance"] = np.ones(width, np.float32)
+        if kind in ("dense", "batch_norm", "layer_norm") or "bias" in options:
+            parameters[bias] = np.zeros(width, np.float32)
+    return parameters, statistics
+
+
+class Forward:
+    """One forward pass: the parameters that its layers read, and the updated statistics.
+
+    Factors of convolutions, dense layers and attention have the dtype `dtype`, as under a
+    framework's autocast; norms, softmax and losses compute in `wide`, the parameters' dtype,
+    and norms return the dtype of their input.
+    """
+
+    wide: Any = "float32"
+    """Shared by all passes; float64 once enabled."""
+    cast: ClassVar[Callable[..., Array]]
+    concat: ClassVar[Callable[..., Array]]
+    gelu: ClassVar[Callable[..., Array]]
+    maximum: ClassVar[Callable[..., Array]]
+    mean: ClassVar[Callable[..., Array]]
+    relu: ClassVar[Callable[..., Array]]
+    reshape: ClassVar[Callable[..., Array]]
+    rsqrt: ClassVar[Callable[..., Array]]
+    softmax: ClassVar[Callable[..., Array]]
+    split: ClassVar[Callable[..., Array]]
+    sum: ClassVar[Callable[..., Array]]
+    tanh: ClassVar[Callable[..., Array]]
+    transpose: ClassVar[Callable[..., Array]]
+
+    def __init__(
+        self,
+        dtype: Any,
+        layout: str = "NHWC",
+        parameters: Mapping[str, Array] | None = None,
+        statistics: Mapping[str, Array] | None = None,
+    ) -> None:
+        self.dtype, self.layout = dtype, layout
+        self.parameters, self.before = parameters or {}, statistics or {}
+        self.statistics: dict[str, Array] = {}
+        self.spatial = tuple(layout.index(axis) for axis in "HW") if "H" in layout else ()
+
+    def parameter(self, name: str) -> Array:
+        return self.parameters[name]
+
+    # Operations that each framework implements; those for sequences only if it trains them.
+
+    def convolve(self, x: Array, kernel: Array, size: int, stride: int) -> Array:
+        """Convolve with padding that preserves the image size at stride 1."""
+
+    def max_pool(self, x: Array, size: int, stride: int, padding: int = 0) -> Array:
+        """Max-pool over size x size windows; the first of equal values gets the gradient."""
+
+    def dropout(self, x: Array, rate: float) -> Array:
+        """Set each value to 0 with probability `rate` and scale the rest to keep the mean."""
+
+    def product(self, a: Array, b: Array, *, transposed: bool = False) -> Array:
+        """Multiply the matrices in the last two axes of `a` and `b`, or all rows of `a` by one
+        matrix `b`; `transposed` swaps the last two axes of `b`."""
+
+    def rows(self, table: Array, indices: Array) -> Array:
+        """Return the rows of `table` at `indices` of any shape."""
+
+    def rows_of_each(self, x: Array, positions: Array) -> Array:
+        """Return x[n, positions[n]] for each n of a batch x length x width array."""
+
+    def cross_entropies(self, logits: Array, labels: Array) -> Array:
+        """Return each row's cross entropy in `wide`; `labels` may have any shape."""
+
+    # Layers. Those with parameters get their name, the activations and the sizes.
+
+    def convolution(
+        self,
+        name: str,
+        x: Array,
+        _inputs: int,
+        _outputs: int,
+        size: int,
+        stride: int = 1,
+        *,
+        bias: bool = False,
+    ) -> Array:
+        kernel = self.cast(self.parameter(f"{name}.weight"), self.dtype)
+        y = self.convolve(self.cast(x, self.dtype), kernel, size, stride)
+        return self.add_bias(y, self.parameter(f"{name}.bias")) if bias else y
+
+    def along(self, channels: Array) -> Array:
+        """Reshape one value per channel for broadcasting with activations."""
+        return channels[:, None, None] if self.layout == "NCHW" else channels
+
+    def add(self, x: Array, y: Array) -> Array:
+        """Return x + y in the dtype of x."""
+        return x + self.cast(y, x.dtype)
+
+    def add_bias(self, x: Array, bias: Array) -> Array:
+        """Add one value per channel to activations of images or rows."""
+        return self.add(x, self.along(bias) if len(x.shape) == 4 else bias)
+
+    def norm(self, name: str) -> tuple[Array, Array]:
+        return self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
+
+    def batch_norm(self, name: str, x: Array, _channels: int) -> Array:
+        wide = self.cast(x, self.wide)
+        axes = (0, *self.spatial)
+        mean = self.mean(wide, axis=axes)
+        variance = self.mean((wide - self.along(mean)) ** 2, axis=axes)
+        self.keep_statistics(name, mean, variance)
+        weight, bias = self.norm(name)
+        scale = weight * self.rsqrt(variance + NORM_EPSILON)
+        offset = bias - mean * scale
+        return self.cast(wide * self.along(scale) + self.along(offset), x.dtype)
+
+    def keep_statistics(self, name: str, mean: Array, variance: Array) -> None:
+        """Update batch norm's running statistics with those of this batch."""
+        for part, value in ((f"{name}._mean", mean), (f"{name}._variance", variance)):
+            kept = NORM_MOMENTUM * self.before[part]
+            self.statistics[part] = kept + (1 - NORM_MOMENTUM) * value
+
+    def layer_norm(self, name: str, x: Array, _width: int, epsilon: float) -> Array:
+        wide = self.cast(x, self.wide)
+        wide = wide - self.mean(wide, axis=-1, keepdims=True)
+        wide = wide * self.rsqrt(self.mean(wide * wide, axis=-1, keepdims=True) + epsilon)
+        weight, bias = self.norm(name)
+        return self.cast(wide * weight + bias, x.dtype)
+
+    def dense(self, name: str, x: Array, *_sizes: Any) -> Array:
+        """Apply a dense layer with bias to the last axis."""
+        weight, bias = self.norm(name)
+        return self.add_bias(self.product(*map(self.factor, (x, weight))), bias)
+
+    def factor(self, x: Array) -> Array:
+        """Return `x` as a factor of a product."""
+        return self.cast(x, self.dtype)
+
+    def embedding(self, name: str, *_sizes: Any) -> Array:
+        """Return an embedding table of size x width."""
+        return self.parameter(f"{name}.weight")
+
+    def vector(self, name: str, _width: int) -> Array:
+        """Return a parameter with one axis, initially 0."""
+        return self.parameter(name)
+
+    def logits(self, x: Array, table: Array, bias: Array | None = None) -> Array:
+        """Return the products of all rows of `x` with all rows of an embedding table, as one
+        matrix."""
+        y = self.product(self.factor(x), self.factor(table), transposed=True)
+        return self.reshape(y if bias is None else self.add_bias(y, bias), (-1, y.shape[-1]))
+
+    def causal_mask(self, x: Array) -> Any:
+        """Return the mask for attention to no later token; None if attention applies it."""
+        return np.triu(np.full((x.shape[1], x.shape[1]), -np.inf, np.float32), 1)
+
+    def attention(
+        self, parts: Iterable[Array], heads: int, mask: Array, dropout: float
+    ) -> Array:
+        """Multi-head attention of queries, keys and values, each batch x length x width; `mask`
+        is added to the scores."""
+        query, key, value = (
+            self.transpose(self.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
+            for x in parts
+        )
+        scores = self.product(query * query.shape[-1] ** -0.5, key, transposed=True)
+        weights = self.softmax(self.cast(scores, self.wide) + self.cast(mask, self.wide))
+        weights = self.dropout(weights, dropout) if dropout else weights
+        attended = self.product(self.factor(weights), value)
+        attended = self.transpose(attended, (0, 2, 1, 3))
+        return self.reshape(attended, (*attended.shape[:2], -1))
+
+    def spatial_mean(self, x: Array) -> Array:
+        """Return the mean of each channel, batch x channels."""
+        return self.mean(self.cast(x, self.wide), axis=self.spatial)
+
+    def average_to(self, x: Array, count: int) -> Array:
+        """Average-pool images adaptively to count x count; windows overlap where a side is not
+        a multiple of `count`."""
+        for axis in self.spatial:
+            size = x.shape[axis]
+            if size == count:
+                continue
+            parts = []
+            for part in range(count):
+                pooled = slice(part * size // count, -(-(part + 1) * size // count))
+                window = (*[slice(None)] * axis, pooled)
+                parts.append(self.mean(x[window], axis=axis, keepdims=True))
+            x = self.concat(parts, axis)
+        return x
+
+    def flatten(self, x: Array) -> Array:
+        """Flatten images to rows, channels first in both layouts as dense weights expect."""
+        x = self.transpose(x, [self.layout.index(axis) for axis in "NCHW"])
+        return self.reshape(x, (x.shape[0], -1))
+
+    def cross_entropy(self, logits: Array, labels: Array, ignored: int | None = None) -> Array:
+        """Return the mean over the rows whose label is not `ignored`."""
+        losses = self.cross_entropies(logits, labels)
+        if ignored is None:
+            return self.mean(losses)
+        counted = self.cast(self.reshape(labels, (-1,)) != ignored, self.wide)
+        return self.sum(losses * counted) / self.maximum(self.sum(counted), 1)

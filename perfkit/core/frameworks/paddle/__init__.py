@@ -1,0 +1,96 @@
+"""Paddle. `presets.py` holds the distributed strategies of published suites, `strategy.py`
+applies them and records the outcome of each option."""
+
+from functools import cache
+from pathlib import Path
+
+from perfkit.core.config import Config
+from perfkit.core.frameworks.base import Framework, NodeRank
+from perfkit.core.system.software import InterpreterError, ask
+
+TUNING_FLAGS: dict[str, tuple[str, int | bool]] = {
+    "cudnn_search": ("FLAGS_cudnn_exhaustive_search", True),
+    "persistent_batch_norm": ("FLAGS_cudnn_batchnorm_spatial_persistent", True),
+    "conv_workspace": ("FLAGS_conv_workspace_size_limit", 4096),
+}
+"""GPU setting -> Paddle's flag and its value in NVIDIA's DeepLearningExamples; the convolution
+workspace is in MB."""
+WITHOUT_DUMPS = """
+unset PADDLE_BACKUP_ENV_PATH
+(cd "$0" && rm -f envlog.* backup_env.* *.*.log)
+exec "$@"
+"""
+"""Shell script that removes the launcher's dumps of the environment, then runs the worker. The
+dumps include secrets, and a worker would read variables that it lacks from them."""
+COUNT_DEVICES = """
+import json
+import paddle
+core = paddle.base.core
+types = core.get_all_custom_device_type()
+counts = {kind: core.get_custom_device_count(kind) for kind in types}
+if paddle.is_compiled_with_xpu():
+    counts["xpu"] = core.get_xpu_device_count()
+print(json.dumps(counts))
+"""
+
+
+def launch_command(
+    config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
+) -> list[str]:
+    """Return the paddle.distributed.launch command; see Framework."""
+    launch = [config.interpreter, "-m", "paddle.distributed.launch"]
+    # enable_gpu_log would run nvidia-smi every few seconds, also inside the window.
+    launch += ["--log_dir", str(log_folder), "--job_id", job, "--enable_gpu_log", "False"]
+    if node.nodes > 1:
+        launch += ["--nnodes", str(node.nodes), "--rank", str(node.node)]
+        launch += ["--master", node.master, "--host", node.address]
+    if config.accelerated:
+        labels = FRAMEWORK.visible_devices(config.device, config.interpreter)
+        launch += ["--devices", ",".join(labels[: config.devices])]
+    else:
+        # --devices would fail on a CPU ("substring not found").
+        launch += ["--nproc_per_node", str(config.devices)]
+    return [*launch, "/bin/sh", "-c", WITHOUT_DUMPS, str(log_folder), *worker]
+
+
+@cache
+def other_devices(interpreter: str) -> dict[str, int]:
+    """Return type -> number of devices of Paddle's plugins or XPU build, queried in a separate
+    process; {} if Paddle cannot be queried."""
+    try:
+        return dict(ask(interpreter, COUNT_DEVICES))
+    except InterpreterError:
+        return {}
+
+
+def cpu_settings(vendor: str, threads: int) -> dict[str, str]:
+    """Without OMP_NUM_THREADS the CPU wheel runs on one thread; without MKL_DEBUG_CPU_TYPE its
+    bundled MKL takes a slow path on AMD processors."""
+    fast_path = {"MKL_DEBUG_CPU_TYPE": "5"} if vendor == "AuthenticAMD" else {}
+    return {"OMP_NUM_THREADS": str(threads)} | fast_path
+
+
+FRAMEWORK = Framework(
+    name="Paddle",
+    module="paddle",
+    extra="cpu",
+    supports={},
+    cpu_precisions=("fp32",),
+    layout="NCHW",
+    # Tensor cores require NHWC; for fp32, cuDNN's NCHW kernels are faster.
+    gpu_layouts=dict.fromkeys(("amp", "pure_fp16", "bf16"), "NHWC"),
+    tuning=(*TUNING_FLAGS, "fused_optimizer"),
+    execution="dynamic",
+    launch_command=launch_command,
+    rank_variable="PADDLE_TRAINER_ID",
+    log_pattern="workerlog.{index}",
+    cpu_settings=cpu_settings,
+    other_devices=other_devices,
+    versions={
+        "paddle": ("paddle/version/__init__.py:full_version",),
+        "paddle_commit": ("paddle/version/__init__.py:commit",),
+        "cuda": ("paddle/version/__init__.py:cuda_version",),
+        "cudnn": ("paddle/version/__init__.py:cudnn_version",),
+        "nccl": ("paddle/version/__init__.py:nccl_version",),
+    },
+)

@@ -1,0 +1,42 @@
+"""The inputs `dali`, `dataloader` and `synthetic`. Each has `batches(config, rank)`, an endless
+iterator over micro-batches of `config.batch_size` samples:
+
+images  (images, labels): float32, batch x layout; int64, batch x 1
+BERT    (input_ids, segment_ids, input_mask, masked_lm_positions, masked_lm_ids,
+        next_sentence_labels), int64: three times batch x tokens, twice batch x predictions
+        (unused predictions are 0), batch x 1
+GPT-2   (ids, labels): int64, batch x tokens; labels are shifted by one token
+"""
+
+from perfkit.core.config import Config
+from perfkit.core.models import MODELS
+
+PROBLEMS_SHOWN = 5
+
+
+class InputError(ValueError):
+    """The training data is invalid; the message names the file and the line or dataset."""
+
+    def __init__(self, message: str) -> None:
+        # A file's name need not be UTF-8, but the message is stored as JSON.
+        super().__init__(message.encode(errors="backslashreplace").decode())
+
+
+def raise_if_any(problems: list[str]) -> None:
+    """Raise InputError with the first PROBLEMS_SHOWN problems, if any."""
+    if problems:
+        more = len(problems) - PROBLEMS_SHOWN
+        shown = problems[:PROBLEMS_SHOWN] + [f"and {more} more"] * (more > 0)
+        raise InputError("\n".join(shown))
+
+
+def raise_if_short(samples: int, config: Config, source: str) -> None:
+    """Raise InputError if a rank's share of `samples` does not fill one batch, so that an input
+    would repeat samples or never fill a batch."""
+    step = config.ranks * config.batch_size
+    if samples < step:
+        kind = MODELS[config.model].sample
+        raise InputError(
+            f"{source}: {samples} {kind}s, but one step of {config.ranks} x "
+            f"{config.batch_size} needs {step}; add data or reduce batch_size"
+        )

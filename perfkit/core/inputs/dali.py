@@ -1,0 +1,101 @@
+"""Input by NVIDIA DALI, on a GPU or a CPU.
+
+With `dali_decoder=image_random_crop`, as in the published suites, the decoder crops and
+`resize` follows; with `image`, `random_resized_crop` draws the same crops.
+"""
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from nvidia.dali import fn, pipeline_def, types
+
+from perfkit.core.config import Config
+from perfkit.core.inputs import InputError, raise_if_short
+from perfkit.core.inputs.images import DEVIATION, MEAN, Images
+
+PLUGINS = {"paddle": "paddle", "torch": "pytorch"}
+"""DALI's plugin for each framework that trains on GPUs."""
+
+
+@pipeline_def
+def _pipeline(config: Config, data: Images, rank: int) -> Any:
+    encoded, labels = fn.readers.file(
+        file_root=str(data.source.parent),
+        file_list=str(data.source),
+        random_shuffle=True,
+        shard_id=rank,
+        num_shards=config.ranks,
+        pad_last_batch=True,
+        name="reader",
+    )
+    decoding: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
+    if config.device == "gpu":
+        decoding |= {
+            "device": "mixed",
+            "hw_decoder_load": config.dali_hw_decoder_load,
+            "device_memory_padding": config.dali_device_padding,
+            "host_memory_padding": config.dali_host_padding,
+        }
+    attempts, size = config.dali_crop_attempts, config.sample_size
+    if config.dali_decoder == "image":
+        images = fn.decoders.image(encoded, **decoding)
+        images = fn.random_resized_crop(images, size=(size, size), num_attempts=attempts)
+    else:
+        images = fn.decoders.image_random_crop(encoded, num_attempts=attempts, **decoding)
+        images = fn.resize(images, resize_x=size, resize_y=size)
+    images = fn.crop_mirror_normalize(
+        images,
+        dtype=types.FLOAT,
+        output_layout=str(config.layout).removeprefix("N"),
+        mean=MEAN,
+        std=DEVIATION,
+        mirror=fn.random.coin_flip(),
+    )
+    labels = fn.cast(labels, dtype=types.INT64)
+    return images, labels.gpu() if config.device == "gpu" else labels
+
+
+def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
+    """Yield batches of images; see perfkit.core.inputs.
+
+    On a CPU, batches are DALI's buffers, read by DLPack and valid until the next batch. On a
+    GPU, they are tensors of the framework from DALI's plugin: with the dynamic executor
+    (available in 1.51, default in 2.0) in DALI's memory, which is not reused while a tensor
+    refers to it; with the older executor copied to the framework's memory.
+
+    Raises InputError if the list is invalid or too short for a batch of each rank, and if a
+    file cannot be decoded (with its line in the list if DALI names the file).
+    """
+    data = Images(config)
+    raise_if_short(len(data), config, str(data.source))
+    pipeline = _pipeline(
+        config,
+        data,
+        rank,
+        batch_size=config.batch_size,
+        num_threads=config.dali_threads,
+        device_id=rank % config.devices if config.device == "gpu" else None,
+        prefetch_queue_depth=config.dali_prefetch,
+        seed=config.seed + rank,
+    )
+    try:
+        if config.device == "gpu":
+            plugin = import_module(f"nvidia.dali.plugin.{PLUGINS[config.framework]}")
+            for (batch,) in plugin.DALIGenericIterator([pipeline], ["images", "labels"]):
+                yield batch["images"], batch["labels"]
+        pipeline.build()
+        while True:
+            images, labels = pipeline.run()
+            yield images.as_tensor(), labels.as_tensor()
+    except RuntimeError as error:
+        raise InputError(data.line_of(str(error)) + _reason(str(error))) from error
+
+
+def _reason(message: str) -> str:
+    """Extract the reason from DALI's message, which adds the pipeline and a traceback."""
+    reason = re.search(
+        r"encountered:\s+(.+?)\s*(?:Current pipeline|C\+\+ context|$)", message, re.S
+    )
+    return " ".join((reason[1] if reason else message).split())[:400]

@@ -1,0 +1,232 @@
+"""Sample data, identical bytes on every machine: images, sequences for BERT, tokens for GPT-2.
+
+Only integers from a raw bit stream are used, because floating point and NumPy's distributions
+may differ between machines and releases.
+
+A picture is a "dead leaves" image: overlapping opaque discs with power-law radii, which have
+the edges and scale invariance of photographs (Lee, Mumford and Huang, Occlusion models for
+natural images, IJCV 41, 2001), plus noise of several octaves (1/f).
+
+The text of sequences is Python's language reference, `pydoc_data.topics`, and so depends on the
+Python release. It is converted to lower case and split into words and punctuation marks, each
+with its own id. A sequence is [CLS] A [SEP] B [SEP], where B is from another topic half the
+time, masked as in Devlin et al., BERT: pre-training of deep bidirectional transformers, 2018.
+As in the public recipes, one sequence in ten is shortened, and the text is reused with other
+cuts and masks.
+
+Tokens are the bytes of the same text, in original case, with an end-of-text token after each
+topic: a byte-level vocabulary needs no merges file.
+"""
+
+import io
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import cycle, islice
+from math import isqrt
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+from PIL import Image, ImageDraw
+
+from perfkit.core.inputs.images import LIST
+from perfkit.core.inputs.sequences import DTYPE, FIELDS
+from perfkit.core.models.bert import FIRST_WORD, predictions
+from perfkit.core.models.gpt import END_OF_TEXT
+
+SIZES = [(500, 375)] * 3 + [(375, 500), (500, 333), (500, 400), (480, 360), (640, 480)]
+LEAVES = 700
+OCTAVES = ((4, 44), (8, 30), (16, 22), (32, 16), (64, 12), (128, 9), (256, 7))
+GRAIN = 32
+"""Noise: (cells per side, amplitude) of each octave, and the amplitude of single pixels."""
+QUALITY = 90
+
+SHARD = "sequences.hdf5"
+TOKENS = "train.bin"
+SOURCE = f"the language reference of Python {platform.python_version()}"
+CLS, SEP, MASK = 101, 102, 103
+"""Ids of special tokens in BERT's English vocabularies."""
+TYPES = {"input_ids": np.int32, "masked_lm_positions": np.int32, "masked_lm_ids": np.int32}
+"""Field types as in public shards; the other fields are int8."""
+
+
+def picture(number: int) -> bytes:
+    """Return the JPEG bytes of sample `number`."""
+    bits = np.random.PCG64(number)
+    width, height = SIZES[bits.random_raw() % len(SIZES)]
+    image = Image.new("RGB", (width, height), (112, 116, 104))
+    draw = ImageDraw.Draw(image)
+    reach = 3 * max(width, height) // 4
+    leaves = (bits.random_raw(6 * LEAVES) >> 33).reshape(LEAVES, 6).tolist()
+    for x, y, size, red, green, blue in leaves:
+        # An integer power law: radii of density r^-3 between 6 and `reach` pixels.
+        radius = reach * 6 // max(6, isqrt(size % 10**6 * reach**2 // 10**6))
+        tint = red % 160 + 30
+        colour = tuple((2 * tint + c % 220 + 10) // 3 for c in (red >> 8, green, blue))
+        draw.circle((x % width, y % height), radius, fill=colour)
+    pixels = np.asarray(image, np.int32)
+    # 1/f noise: each octave is a small random image, enlarged; the grain has full size.
+    octaves = [(cells, cells, amplitude) for cells, amplitude in OCTAVES]
+    for columns, rows, amplitude in (*octaves, (width, height, GRAIN)):
+        words = bits.random_raw(-(-rows * columns // 8)).astype("<u8")
+        small = words.view(np.uint8)[: rows * columns].reshape(rows, columns)
+        large = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+        pixels = pixels + ((np.asarray(large, np.int32) - 128) * amplitude // 128)[..., None]
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=QUALITY)
+    return buffer.getvalue()
+
+
+def path_of(number: int) -> str:
+    """Return the path of picture `number` below the data folder, in ImageNet's layout."""
+    return f"train/s{number % 64:02}/s{number % 64:02}_{number}.jpeg"
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` when the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write(folder: Path, number: int) -> int:
+    path = folder / path_of(number)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.write_bytes(picture(number))
+
+
+def make_images(folder: Path, count: int, _size: int = 0) -> Iterator[int]:
+    """Write `count` pictures, then train_list.txt, below `folder`, overwriting existing files;
+    yields the bytes of each picture."""
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from pool.map(_write, [folder] * count, range(count), chunksize=8)
+    with whole(folder / LIST) as file:
+        file.write_text("".join(f"{path_of(n)} {n % 64}\n" for n in range(count)))
+
+
+def documents(texts: dict[str, str]) -> list[np.ndarray]:
+    """Return the word ids of each text, sorted by the texts' names. Ids are assigned by
+    frequency, from FIRST_WORD. Lines without a letter or digit (rulers) are dropped."""
+    split = []
+    for name in sorted(texts):
+        lines = [line for line in texts[name].lower().splitlines() if re.search(r"\w", line)]
+        split.append(re.findall(r"\w+|[^\w\s]", "\n".join(lines)))
+    counts = Counter(word for words in split for word in words)
+    by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
+    ids = {word: number for number, word in enumerate(by_frequency, FIRST_WORD)}
+    return [np.array([ids[word] for word in words], np.int64) for words in split]
+
+
+def pairs(
+    texts: list[np.ndarray], room: int, bits: np.random.PCG64
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    """Yield pairs of segments, up to `room` words together, and whether the second segment is
+    random, endlessly. Requires at least two texts of at least two words, and `room` >= 2."""
+    for number, text in cycle(enumerate(texts)):
+        start = bits.random_raw() % (1 + min(room, len(text)) // 4)
+        while (left := len(text) - start) >= 2:
+            is_short = bits.random_raw() % 10 == 0
+            length = 2 + bits.random_raw() % (room - 1) if is_short else room
+            first = text[start : start + 1 + bits.random_raw() % (min(length, left) - 1)]
+            start += len(first)
+            remaining = length - len(first)
+            is_random = bits.random_raw() % 2 == 1
+            if is_random:
+                other = texts[(number + 1 + bits.random_raw() % (len(texts) - 1)) % len(texts)]
+                offset = bits.random_raw() % max(1, len(other) - remaining + 1)
+                second = other[offset : offset + remaining]
+            else:
+                second = text[start : start + remaining]
+                start += len(second)
+            yield first, second, is_random
+
+
+def mask(
+    ids: np.ndarray, most: int, vocabulary: int, bits: np.random.PCG64
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mask 15 % of the words in `ids`, at least 1 and at most `most`, but no special tokens.
+    `vocabulary` is the number of words. Returns the masked ids, the sorted positions of masked
+    words, and their original ids."""
+    words = np.flatnonzero(ids >= FIRST_WORD)
+    size = min(most, max(1, (15 * len(words) + 50) // 100))
+    keys = bits.random_raw(len(words))
+    positions = words[np.sort(np.argsort(keys, kind="stable")[:size])]
+    draw = bits.random_raw(size) % 10
+    random_words = FIRST_WORD + (bits.random_raw(size) % vocabulary).astype(np.int64)
+    masked = ids.copy()
+    masked[positions] = np.select([draw < 8, draw == 8], [MASK, random_words], ids[positions])
+    return masked, positions, ids[positions]
+
+
+def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yield sequences of `length` tokens from `texts`, endlessly: rows of a shard, by field."""
+    bits = np.random.PCG64(0)
+    ids_of_texts = documents(texts)
+    vocabulary = int(max(ids.max() for ids in ids_of_texts)) + 1 - FIRST_WORD
+    most = predictions(length)
+    widths = (length, length, length, most, most)
+    for first, second, is_random in pairs(ids_of_texts, length - 3, bits):
+        ids = np.concatenate([[CLS], first, [SEP], second, [SEP]])
+        masked, positions, words = mask(ids, most, vocabulary, bits)
+        segments = np.arange(len(ids)) > len(first) + 1
+        fields = (masked, segments, np.ones(len(ids)), positions, words)
+        row = {"next_sentence_labels": np.array(is_random, np.int8)}
+        for name, values, width in zip(FIELDS, fields, widths, strict=False):
+            row[name] = np.zeros(width, TYPES.get(name, np.int8))
+            row[name][: len(values)] = values
+        yield row
+
+
+def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
+    """Write folder/SHARD with `count` sequences of `length` tokens; yields the bytes of each.
+    Unlike public shards it is not compressed, since the bytes would depend on zlib."""
+    rows = []
+    for row in islice(sequences(topics, length), count):
+        rows.append(row)
+        yield sum(field.nbytes for field in row.values())
+    with whole(folder / SHARD) as path, h5py.File(path, "w") as file:
+        for name in FIELDS:
+            file.create_dataset(name, data=np.stack([row[name] for row in rows]))
+
+
+def make_tokens(folder: Path, count: int, length: int) -> Iterator[int]:
+    """Write folder/TOKENS with `count` sequences of `length` tokens and one more token for the
+    last label; yields the bytes of each sequence."""
+    end = np.array([END_OF_TEXT], DTYPE)
+    parts = [(np.frombuffer(topics[name].encode(), np.uint8), end) for name in sorted(topics)]
+    text = np.concatenate([part.astype(DTYPE) for pair in parts for part in pair])
+    with whole(folder / TOKENS) as path, path.open("wb") as file:
+        for begin in range(0, count * length, length):
+            block = text.take(range(begin, begin + length), mode="wrap")
+            yield file.write(block.tobytes())
+        file.write(text.take([count * length], mode="wrap").tobytes())
+
+
+class SampleData(NamedTuple):
+    """Default sample data: `make(folder, count, size)` writes `count` samples of that size and
+    yields the bytes of each; `file` is written last."""
+
+    file: str
+    default_count: int
+    make: Callable[[Path, int, int], Iterator[int]]
+    source: str = ""
+
+
+SAMPLE_DATA = {
+    "images": SampleData(LIST, 512, make_images),
+    "shards": SampleData(SHARD, 2048, make_sequences, SOURCE),
+    "tokens": SampleData(TOKENS, 2048, make_tokens, SOURCE),
+}
+"""Sample data by data format of a model."""

@@ -1,0 +1,83 @@
+"""The models: facts that do not depend on the framework. perfkit.core.frameworks.networks has
+the networks."""
+
+from typing import NamedTuple, TypeVar
+
+from perfkit.core.config import Config
+from perfkit.core.models import bert, gpt, resnet50, vgg16
+from perfkit.core.models.model import ADAM_BETAS, Model
+
+MODELS: dict[str, Model] = {
+    "resnet50": resnet50.MODEL,
+    "vgg16": vgg16.MODEL,
+    "bert": bert.MODEL,
+    "gpt": gpt.MODEL,
+}
+
+MOMENTUM = 0.9
+"""Momentum of SGD."""
+DESCRIPTIONS = {
+    "momentum": f"momentum SGD {MOMENTUM}, learning rate {{rate:g}}, weight decay {{decay:g}}",
+    "adamw": "AdamW, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+    "lamb": "LAMB, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+}
+
+Number = TypeVar("Number", int, float)
+
+
+class OptimizerSettings(NamedTuple):
+    """`optimizer` is `momentum` (weight decay is added to every gradient), `adamw` or `lamb`
+    (weight decay of parameters with more than one axis only). For `betas` and `clip_norm`, see
+    OptimizerDefaults. `description` includes the loss."""
+
+    optimizer: str
+    learning_rate: float
+    weight_decay: float
+    description: str = ""
+    betas: tuple[float, float] = ADAM_BETAS
+    clip_norm: float | None = None
+
+
+def optimizer_settings(config: Config) -> OptimizerSettings:
+    """Return the settings of published trainings with this optimizer and global batch."""
+    optimizer = str(config.optimizer)
+    defaults = MODELS[config.model].optimizer_defaults[optimizer]
+    learning_rate, decay, betas, clip = defaults
+    rate = learning_rate(config.global_batch)
+    description = DESCRIPTIONS[optimizer].format(rate=rate, decay=decay)
+    description += "; betas {:g} and {:g}".format(*betas) if betas != ADAM_BETAS else ""
+    description += f"; gradients clipped at norm {clip:g}" if clip else ""
+    description += "; rate constant; cross entropy"
+    return OptimizerSettings(optimizer, rate, decay, description, betas, clip)
+
+
+def units_per_sample(config: Config) -> int:
+    """Return the units of throughput per sample: its tokens for tokens/s, otherwise 1."""
+    return config.sample_size if MODELS[config.model].unit == "tokens/s" else 1
+
+
+def training_flops(config: Config) -> int:
+    """Return the FLOPs of forward and backward pass per sample, or per token for tokens/s (6 N
+    + 12 L d T, see model.Decoder)."""
+    return flops_with_backward(config, multiply_adds(config)) // units_per_sample(config)
+
+
+def flops_with_backward(config: Config, forward: Number) -> Number:
+    """Return the FLOPs of forward and backward pass per sample from the multiply-adds of the
+    forward pass.
+
+    A multiply-add is two FLOPs. The backward pass has two products for each product of the
+    forward pass, one for the weights' gradient and one for the input's (Chowdhery et al., PaLM,
+    2022, appendix B); the first convolution needs no gradient of the images. Recomputation does
+    not count.
+    """
+    return 6 * forward - 2 * _multiply_adds(config)[0]
+
+
+def multiply_adds(config: Config) -> int:
+    """Return the multiply-adds of one sample's forward pass."""
+    return sum(_multiply_adds(config))
+
+
+def _multiply_adds(config: Config) -> tuple[int, int]:
+    return MODELS[config.model].multiply_adds(config.sample_size)

@@ -1,0 +1,340 @@
+"""The folder of a measurement: its paths, atomic writes and strict reading."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from perfkit.core.config import ROOT
+from perfkit.core.results.schema import SCHEMA_VERSION, Result
+
+RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
+"""File names in a measurement's folder."""
+RESERVE_BYTES = 64 * 1024
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a write without space: on the disk, or in the user's quota."""
+BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE)
+"""Errors of a write to a broken or removed disk: a disk with errors is remounted read-only, a
+file server loses its file handles."""
+MOST_BYTES = 512 * 2**20
+"""Largest size of a stored file."""
+MOST_DIGITS = 16
+"""Most digits of an integer in a stored file, more than a float has."""
+UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
+"""Types of pydantic's errors about a field that a model or a dataclass lacks."""
+PARTIAL = ".partial"
+"""Suffix of a file that is being written."""
+Events = list[dict[str, Any]]
+"""The raw events of one rank."""
+
+
+class ResultError(ValueError):
+    """A stored file can't be read as the expected type; the message names file and reason."""
+
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Every path of one measurement, whose id is the folder's name.
+
+    outputs/<id>/result.json                 the measurement (Result), replaced atomically
+    outputs/<id>/repeats/<k>/rank<r>.jsonl   raw events of one rank, appended as they happen
+    outputs/<id>/repeats/<k>/telemetry.jsonl telemetry samples during the repeat
+    outputs/<id>/logs/<k>-<name>.log         output of a worker or the launcher
+    outputs/<id>/notebook.ipynb, report.html its notebook with outputs, and its page in English
+    outputs/<id>/.lock, .reserve             held while measuring; disk space for a last write
+    """
+
+    folder: Path
+
+    @property
+    def result_file(self) -> Path:
+        return self.folder / RESULT
+
+    @property
+    def page_file(self) -> Path:
+        return self.folder / "report.html"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.folder / ".lock"
+
+    @property
+    def reserve_file(self) -> Path:
+        return self.folder / ".reserve"
+
+    @property
+    def log_folder(self) -> Path:
+        return self.folder / "logs"
+
+    def log_file(self, repeat: int, name: str) -> Path:
+        return self.log_folder / f"{repeat}-{name}.log"
+
+    def raw_folder(self, repeat: int) -> Path:
+        return self.folder / "repeats" / str(repeat)
+
+    def rank_file(self, repeat: int, rank: int) -> Path:
+        return rank_file(self.raw_folder(repeat), rank)
+
+    def telemetry_file(self, repeat: int) -> Path:
+        return self.raw_folder(repeat) / "telemetry.jsonl"
+
+    def raw_files(self) -> list[Path]:
+        """Return all existing raw files in the order of the repeats."""
+        paths = self.folder.glob("repeats/*/*.jsonl")
+        return sorted(paths, key=lambda path: _in_order(path.parent.name, path.name))
+
+    def log_files(self) -> list[Path]:
+        """Return all existing logs in the order of the repeats."""
+        paths = self.log_folder.glob("*.log")
+        return sorted(paths, key=lambda path: _in_order(path.name.split("-")[0], path.name))
+
+
+def _in_order(repeat: str, name: str) -> tuple[int, str]:
+    """Return a sort key with repeat 2 before 10."""
+    return (int(repeat) if repeat.isdigit() else 0, name)
+
+
+def steady_file(raw_folder: Path) -> Path:
+    """Return the file that the driver creates when the workers' steps are steady."""
+    return raw_folder / ".steady"
+
+
+def rank_file(raw_folder: Path, rank: int) -> Path:
+    """Return the raw file of a rank in the folder that workers write to."""
+    return raw_folder / f"rank{rank}.jsonl"
+
+
+@dataclass(frozen=True)
+class Measurement(Store):
+    """A stored measurement: its folder and the contents of `result.json`."""
+
+    result: Result
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "Measurement":
+        """Read the measurement in `folder`; a relative path starts at the checkout. Raises
+        ResultError if it can't be read, or if the folder's name is not its id."""
+        folder = ROOT / folder
+        path = Store(folder).result_file
+        result = read_result(path)
+        if result.id != folder.name:
+            raise ResultError(
+                f"{path}: its id is {result.id[:80]!r}, which must be the name of its folder"
+            )
+        return cls(folder, result)
+
+    def __repr__(self) -> str:
+        number = self.result.throughput
+        shown = f"{number.value:.4g} {number.unit}" if number else "no number"
+        return f"Measurement({self.result.id}: {self.result.status}, {shown})"
+
+
+def read_result(path: Path) -> Result:
+    """Read the Result in `path`. Raises ResultError if the content is anything else, or if a
+    folder of raw files beside it is a link."""
+    repeats = path.parent / "repeats"
+    if any(os.path.islink(each) for each in (repeats, *repeats.glob("*"))):  # noqa: PTH114
+        raise ResultError(f"{repeats}: has a link, which is not followed")
+    return read_as(Result, path, SCHEMA_VERSION)
+
+
+def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
+    """Read `path` as `model` of that version. Raises ResultError if the content is anything
+    else."""
+    try:
+        text = read_file(path)
+        _check_version(text, schema_version)
+        return model.model_validate_json(text)
+    except OSError as error:
+        why = str(error.strerror)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        fault = str(first.get("ctx", {}).get("error", first["msg"]))
+        if first["type"] in UNKNOWN_FIELD:
+            fault = "unknown field; if a newer perfkit wrote it, update perfkit"
+        why = f"{where}: {fault}" if where else fault
+    except (UnicodeError, json.JSONDecodeError, RecursionError) as error:
+        why = f"not JSON, perhaps cut off ({error})"
+    except ValueError as error:
+        why = str(error)
+    raise ResultError(f"{path}: {textwrap.shorten(why, 200, placeholder=' …')}")
+
+
+def _check_version(text: bytes, readable: int) -> None:
+    """Check the version. Raises ValueError for another version, a duplicate key, or an integer
+    of too many digits."""
+    content = json.loads(text, object_pairs_hook=_without_doubles, parse_int=_whole)
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if type(version) is not int or version != readable:
+        age = ""
+        if type(version) is int:
+            age = ", written by an older one" if version < readable else ", and is newer"
+        raise ValueError(f"schema_version is {version!r}, this perfkit reads {readable}{age}")
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _value in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a whole number of over {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def open_stored(path: Path, most: int = MOST_BYTES) -> BinaryIO:
+    """Open an untrusted stored file for reading: a regular file of at most `most` bytes. Links,
+    pipes and devices are not opened. Raises OSError."""
+    why, status = "", path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        why = "a link, which is not followed"
+    elif not stat.S_ISREG(status.st_mode):
+        why = "not a regular file"
+    elif status.st_size > most:
+        why = f"over {most / 2**20:g} MiB, too large"
+    if why:
+        raise OSError(errno.EINVAL, why, str(path))
+    # The file may have been replaced since.
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a stored file. Raises OSError, which names the file."""
+    with open_stored(path, most) as stream:
+        try:
+            return stream.read(most)
+        except OSError as error:
+            # Unlike open, a failed read does not name the file.
+            error.filename = str(path)
+            raise
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise OSError if the path of a folder to write to contains a link: stored folders are
+    untrusted, and so are links in them."""
+    if os.path.realpath(folder) != os.path.abspath(folder):  # noqa: PTH100
+        raise OSError(errno.ELOOP, "a link leads there, which is not followed", str(folder))
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents if they don't exist. Raises OSError."""
+    refuse_links(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Replace `folder/result.json` atomically, with a reserve file beside it.
+
+    Raises OSError if there is no space for both. The reserve is then deleted, so that
+    `write_last_result` still has space.
+    """
+    reserve = Store(folder).reserve_file
+    try:
+        if not reserve.exists():
+            write_atomically(reserve, " " * RESERVE_BYTES)
+        write_last_result(folder, result)
+    except OSError:
+        reserve.unlink(missing_ok=True)
+        raise
+    if result.status == "complete":
+        reserve.unlink(missing_ok=True)
+
+
+def write_last_result(folder: Path, result: Result) -> None:
+    """Replace `folder/result.json` atomically, without a reserve. Raises OSError."""
+    write_atomically(Store(folder).result_file, result.model_dump_json(indent=1))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` to `path`: a reader sees the old file or the new one, never a part.
+
+    Raises OSError, which names the file, also if the path of its folder contains a link.
+    """
+    refuse_links(path.parent)
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        if isinstance(error, OSError):
+            # Unlike open, a failed write does not name the file.
+            error.filename = str(path)
+        raise
+
+
+def read_raw_files(folder: Path) -> dict[str, bytes]:
+    """Return name -> content of a repeat's raw files. Raises OSError."""
+    return {path.name: read_file(path) for path in sorted(folder.glob("*.jsonl"))}
+
+
+def raw_digests(raw_files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return name -> SHA-256 of each raw file."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in raw_files.items()}
+
+
+def read_events(path: Path) -> Events:
+    """Return the raw events of one rank, by `parse_events`. Raises OSError and ResultError."""
+    return parse_events(read_file(path), path)
+
+
+def parse_events(content: bytes, path: Path) -> Events:
+    """Return the raw events in the content of `path`. A truncated last line, after a kill or on
+    a full disk, is left out. Raises ResultError, with the line number, for any other line that
+    is not a JSON object."""
+    lines = content.split(b"\n")[:-1]
+    with contextlib.suppress(ValueError):
+        # Parsing all lines at once takes a third of the time.
+        events: Events = from_json(b"[%s]" % b",".join(lines))
+        if len(events) == len(lines) and all(type(event) is dict for event in events):
+            return events
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            event = from_json(line)
+            if not isinstance(event, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            raise ResultError(f"{path}:{number}: {error}") from error
+        events.append(event)
+    return events
+
+
+def folders(outputs: Path) -> Iterator[Path]:
+    """Yield the measurement folders under `outputs` by name, including inaccessible ones, which
+    their reader reports. Raises OSError."""
+    found = outputs.iterdir() if outputs.is_dir() else ()
+    for folder in sorted(found, key=lambda folder: folder.name):
+        try:
+            Store(folder).result_file.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            pass
+        yield folder

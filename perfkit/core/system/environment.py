@@ -1,0 +1,249 @@
+"""Facts of this machine: hardware, driver, versions, settings, the suite's own commit.
+
+Only the facts listed here are read, never the whole environment: they contain no secret, host
+name or home path. A fact that can't be read has a reason instead of a value.
+"""
+
+import ast
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+import pynvml
+
+from perfkit.core.config import ROOT, portable
+from perfkit.core.results.schema import Reading
+from perfkit.core.system import gpus
+from perfkit.core.system.software import PACKAGES, Software
+
+Value = str | int | float | bool | list[str]
+
+LIBRARY_VARIABLES = (
+    *("NCCL_", "GLOO_", "UCX_", "FI_", "NVIDIA_", "TORCH_"),
+    *("FLAGS_", "OMP_", "MKL_", "KMP_", "DALI_"),
+)
+"""Prefixes of environment variables that configure the libraries, and so can change a number:
+they are recorded, and passed on to other nodes."""
+SECRET = re.compile(r"API_?KEY|ACCESS_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+"""Parts of the names of variables that hold a secret, such as NVIDIA_API_KEY; unlike
+NCCL_IB_PKEY, which is a number."""
+UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
+PACKAGE = ROOT / "perfkit"
+MEASURING = (
+    "core/frameworks/**/*.py",
+    "core/inputs/**/*.py",
+    "core/models/**/*.py",
+    "core/worker/**/*.py",
+    "core/driver/workers.py",
+    "core/system/gpus.py",
+)
+"""Code that affects a measured number, besides the resolved configuration."""
+
+
+class MissingError(LookupError):
+    """This machine does not have a fact or a sensor; the message says why."""
+
+
+UNAVAILABLE = (
+    *(MissingError, OSError, ValueError, IndexError, psutil.Error, pynvml.NVMLError),
+    *(subprocess.SubprocessError, PackageNotFoundError),
+)
+"""Errors of facts and sensors that this machine does not have."""
+
+
+def reason(error: Exception) -> str:
+    """Why a fact or a reading is missing, without home and checkout paths."""
+    match error:
+        case MissingError():
+            text = str(error)
+        case pynvml.NVMLError():
+            text = f"NVML: {error}"
+        case OSError(filename=str(path), strerror=str(problem)):
+            text = f"{path}: {problem}"
+        case _:
+            text = f"{type(error).__name__}: {error}"
+    return portable(text)[:200]
+
+
+def read_facts(data_dir: Path, software: Software) -> dict[str, Reading]:
+    """Return by name the facts of FACTS and `software`, and the disk of the data set."""
+    readers = MACHINE | {"data_disk": partial(_disk, data_dir)}
+    facts = {}
+    for name, read in readers.items():
+        try:
+            facts[name] = Reading(value=read())
+        except UNAVAILABLE as error:
+            facts[name] = Reading(value=None, missing=reason(error))
+    for name, value in {"python": software.python, **software.versions}.items():
+        facts[name] = Reading(value=value, missing=None if value else "not installed")
+    return facts
+
+
+def cpu_vendor() -> str:
+    """The kernel's name of the CPU vendor; empty if it has none, as on ARM."""
+    try:
+        return _cpuinfo("vendor_id")
+    except MissingError:
+        return ""
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Cores that this process may use at once: those it is bound to, or fewer if its control
+    group or a parent has a CPU quota, as a container with a limit has."""
+    limits = [float(len(os.sched_getaffinity(0)))]
+    for line in _lines(root / "proc/self/cgroup"):
+        _hierarchy, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top, parts = root / "sys/fs/cgroup" / ("cpu" if controllers else ""), group.split("/")
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+        for depth in range(1, len(parts) + 1):
+            folder = top.joinpath(*parts[1:depth])
+            words = " ".join(line for name in files for line in _lines(folder / name)).split()
+            # Without a quota, the first word is `max` or -1.
+            if len(words) == 2 and words[0].isdigit():
+                limits.append(int(words[0]) / int(words[1]))
+    return max(1, int(min(limits)))
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; none if it can't be read."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def suite_source() -> str:
+    """Digest of the code that affects a number, without comments and docstrings."""
+    files = [path for code in MEASURING for path in PACKAGE.glob(code)]
+    return _digest(files, lambda path: _statements(path.read_bytes()))
+
+
+def package_source() -> str:
+    """Digest of all code of the suite, which must be equal on all nodes."""
+    return _digest(PACKAGE.rglob("*.py"), Path.read_bytes)
+
+
+def _digest(files: Iterable[Path], read: Callable[[Path], bytes]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + read(path) + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _statements(source: bytes) -> bytes:
+    """The AST dump of a module. Parsing all modules takes a tenth of a second."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            # Attributes can have docstrings, too.
+            node.body = [
+                s
+                for s in node.body
+                if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+            ]
+    return ast.dump(tree).encode()
+
+
+def _cpuinfo(key: str) -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    raise MissingError(f"/proc/cpuinfo has no {key!r} on this machine")
+
+
+def _cpu() -> str:
+    details = f"family {_cpuinfo('cpu family')} model {_cpuinfo('model')}"
+    return f"{_cpuinfo('model name')} ({details})"
+
+
+def _interconnect() -> list[str]:
+    adapters = sorted(Path("/sys/class/infiniband").glob("*"))
+    if not adapters:
+        raise MissingError("no InfiniBand or RoCE adapter under /sys/class/infiniband")
+    return [f"{a.name}: {(a / 'ports/1/rate').read_text().strip()}" for a in adapters]
+
+
+def _disk(path: Path) -> str:
+    path = path.resolve()
+    while not path.exists():
+        path = path.parent
+    mounts = [p for p in psutil.disk_partitions(all=True) if path.is_relative_to(p.mountpoint)]
+    # Of several mounts at one place, the last is visible.
+    file_system = max(reversed(mounts), key=lambda p: len(p.mountpoint)).fstype
+    device = path.stat().st_dev
+    block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    for folder in (block, block.parent):
+        if (rotational := folder / "queue/rotational").exists():
+            virtual = rotational.read_text().strip() == "1"
+            kind = "rotating, or virtual" if virtual else "solid state"
+            return f"{file_system} on {folder.name} ({kind})"
+    return f"{file_system} (no block device)"
+
+
+def _variables() -> list[str]:
+    """The settings of the libraries in the environment, without those that belong to one job:
+    FI_PSM3_UUID must be equal on its nodes, and another job has another."""
+    settings = []
+    for name, value in sorted(os.environ.items()):
+        is_of_library = name.startswith(LIBRARY_VARIABLES) and is_setting(name, value)
+        if is_of_library and not UUID.search(value):
+            settings.append(portable(f"{name}={value}"))
+    return settings
+
+
+def is_setting(name: str, value: str) -> bool:
+    """Whether a variable with one of these prefixes sets something that may be published: it
+    is no secret, and does not contain the UUID of a GPU, as a container's
+    NVIDIA_VISIBLE_DEVICES does, which tells two equal machines apart."""
+    names_a_gpu = re.search(r"\b(GPU|MIG)-[0-9A-Fa-f]", value)
+    return not SECRET.search(name) and not names_a_gpu
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError as error:
+        raise MissingError(f"no {command[0]} on this machine") from error
+    if done.returncode:
+        reason = portable(" ".join(done.stderr.split()))[:200]
+        raise MissingError(f"{command[0]} exited with status {done.returncode}: {reason}")
+    return done.stdout.rstrip()
+
+
+# Not the repository around an unpacked archive of perfkit.
+_git = partial(_output, "git", f"--git-dir={ROOT / '.git'}", f"--work-tree={ROOT}")
+
+MACHINE: dict[str, Callable[[], Value]] = {
+    "cpu": _cpu,
+    "cpu_cores": lambda: f"{usable_cores()} usable of {os.cpu_count()}",
+    "cpu_features": lambda: [f for f in CPU_FEATURES if f in _cpuinfo("flags").split()],
+    "memory": lambda: f"{round(psutil.virtual_memory().total / 2**30)} GiB",
+    "virtual_machine": lambda: "yes" if "hypervisor" in _cpuinfo("flags").split() else "no",
+    "os": lambda: platform.freedesktop_os_release()["PRETTY_NAME"],
+    "kernel": platform.release,
+    "gpus": gpus.visible_names,
+    "driver": gpus.driver,
+    "driver_cuda": gpus.driver_cuda,
+    "gpu_topology": lambda: gpus.topology(_output("nvidia-smi", "topo", "-m")),
+    "interconnect": _interconnect,
+    "variables": _variables,
+    "suite": lambda: version("perfkit"),
+    "suite_source": suite_source,
+    "suite_commit": lambda: _git("rev-parse", "HEAD"),
+    "suite_modified": lambda: bool(_git("status", "--porcelain", "--untracked-files=no")),
+}
+
+FACTS = (*MACHINE, "python", *PACKAGES)
+"""Names of the facts, besides those of the framework and the disk of the data set."""

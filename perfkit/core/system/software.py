@@ -1,0 +1,138 @@
+"""Packages of an interpreter, read from files, since importing a framework would start it. Runs
+in other environments, too, so it imports only the standard library."""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+OLDEST = (3, 11)
+"""The oldest Python that workers run on."""
+CUDA_VERSIONS = tuple(str(major) for major in range(11, 20))
+"""CUDA versions at the end of NVIDIA's package names, as in nvidia-cudnn-cu12."""
+Sources = Mapping[str, Sequence[str]]
+"""Fact -> sources of its version, in order of preference: a distribution (`jax`), or a string
+assigned in a module's file (`torch/version.py:cuda`)."""
+PACKAGES: Sources = {
+    "dali": tuple(f"nvidia-dali-cuda{cuda}0" for cuda in CUDA_VERSIONS),
+    "h5py": ("h5py",),
+    "pillow": ("pillow",),
+    "numpy": ("numpy",),
+}
+"""Sources of the packages that inputs use."""
+NAME = r"(python|pypy)[\w.-]*"
+"""Pattern of an interpreter's file name. Other programs are not started."""
+START = f"""
+import runpy, sys
+if sys.version_info < {OLDEST}:
+    sys.exit("Python " + sys.version.split()[0] + "; needs {OLDEST[0]}.{OLDEST[1]} or later")
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+"""Code that old interpreters can run, too."""
+MOST_SECONDS = 60
+
+
+class InterpreterError(ValueError):
+    """Workers can't run on an interpreter; the message has its path and the reason."""
+
+
+class Software(NamedTuple):
+    """Versions of an interpreter and of facts (None: not installed); missing modules."""
+
+    python: str
+    versions: dict[str, str | None]
+    lacking: list[str]
+
+
+def read_software(interpreter: str, sources: Sources, modules: Sequence[str] = ()) -> Software:
+    """Read the packages of `interpreter`, by running this file in it if it is another one.
+    Raises InterpreterError."""
+    if interpreter == sys.executable:
+        return _software(sources, modules)
+    return Software(*ask(interpreter, START, __file__, json.dumps([sources, modules])))
+
+
+def search_path(interpreter: str) -> dict[str, str]:
+    """The variable by which another interpreter finds perfkit."""
+    if interpreter == sys.executable:
+        return {}
+    folders = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def ask(interpreter: str, code: str, *words: str) -> Any:
+    """Run `code` in `interpreter` and parse its last line as JSON. Raises InterpreterError."""
+    path = Path(interpreter)
+    reason = "is not a Python interpreter; use one such as .venv/bin/python"
+    if not path.is_dir() and re.fullmatch(NAME, path.name):
+        command = [interpreter, "-c", code, *words]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=MOST_SECONDS,
+                check=False,
+                env=os.environ | search_path(interpreter),
+            )
+            return json.loads(done.stdout.splitlines()[-1])
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except subprocess.TimeoutExpired:
+            reason = f"no answer within {MOST_SECONDS} s"
+        except (ValueError, IndexError):
+            last = done.stderr.strip().rpartition("\n")[2]
+            reason = last or f"exited with status {done.returncode} and no answer"
+    raise InterpreterError(f"{interpreter}: {reason}")
+
+
+def _software(sources: Sources, modules: Sequence[str]) -> Software:
+    versions = {fact: find_version(*places) for fact, places in sources.items()}
+    lacking = [module for module in modules if not _installed(module)]
+    return Software(platform.python_version(), versions, lacking)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def find_version(*places: str) -> str | None:
+    """The version from the first of these sources (Sources) that has one."""
+    for place in places:
+        file, assigns, name = place.partition(":")
+        if assigns:
+            module, _, inside = file.partition("/")
+            if found := constants(module, inside).get(name):
+                return found
+            continue
+        with contextlib.suppress(PackageNotFoundError):
+            cuda = re.search(r"cuda(\d\d)0$", place)
+            return version(place) + (f" (CUDA {cuda[1]} build)" if cuda else "")
+    return None
+
+
+def constants(module: str, file: str) -> dict[str, str]:
+    """Strings assigned in `file` of a module, such as `cuda_version`, without values that mean
+    the absence of a component; empty for a module that is not installed."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return {}
+    text = (Path(spec.origin).parent / file).read_text()
+    found = re.findall(r"^(\w+) *(?:: .+?)?= *['\"](.+)['\"]$", text, re.MULTILINE)
+    return {name: value for name, value in found if value not in ("False", "0", "None")}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_software(*json.loads(sys.argv[1]))))

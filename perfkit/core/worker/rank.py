@@ -1,0 +1,280 @@
+"""One rank of a repeat: `python -m perfkit.core.worker.rank JOB`, started by a launcher.
+
+Reads its task from the file JOB and appends events to the rank's raw file, for a repeat: start,
+effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or failure.
+`docs/results.md` describes the events.
+"""
+
+import errno
+import faulthandler
+import json
+import math
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from perfkit.core.config import Config, Protocol, portable
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import AFFINITY, Backend, Batch, Device, Trainer, backend
+from perfkit.core.inputs import InputError
+from perfkit.core.results.schema import FailureCode
+from perfkit.core.results.store import BROKEN, NO_ROOM, rank_file
+from perfkit.core.system.gpus import run_near
+from perfkit.core.system.scratch import register
+from perfkit.core.worker.loop import LossNotFiniteError, compute_seconds, train
+from perfkit.core.worker.peak import measure_peak
+from perfkit.core.worker.trace import write_trace
+from perfkit.core.worker.warmup import AutoWarmup
+
+READ_BATCHES, READ_SECONDS = 12, 3.0
+"""Minimum number of batches and seconds when only the input is read."""
+PROFILED_STEPS = 5
+
+
+class ConfigMismatchError(RuntimeError):
+    """The training silently differs from the configuration."""
+
+
+class RawFile:
+    """The raw events of this rank, one per line, unbuffered."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
+        )
+
+    def write(self, *events: dict[str, Any]) -> None:
+        """Append the events in one system call. Raises OSError if the disk is full."""
+        # json.dumps is eight times slower, and this runs in every step of the window.
+        lines = b"\n".join([*map(to_json, events), b""])
+        if os.write(self.descriptor, lines) != len(lines):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def main(job_file: Path) -> None:
+    """Run this rank. Exits with status 1 after a `failure` event."""
+    scratch = job_file.parent
+    register(scratch)
+    # Otherwise, a DataLoader process waiting to deliver a batch would outlive its trainer.
+    os.register_at_fork(after_in_child=partial(register, scratch))
+    # PyTorch's DataLoader creates its sockets here, which a kill would leave behind elsewhere.
+    # The name is short because a socket's path has at most 107 bytes.
+    folder = f"/proc/{os.getpid()}/fd/{os.open(scratch, os.O_RDONLY)}"
+    vars(multiprocessing.current_process())["_config"]["tempdir"] = folder
+    # The driver sends this signal when a rank hangs, to get each rank's stacks in the log.
+    faulthandler.register(signal.SIGUSR1)
+    job = json.loads(job_file.read_text())
+    config = Config.model_validate(job["config"])
+    protocol = Protocol.model_validate(job["protocol"])
+    # Set by the launcher; a single process runs without a launcher.
+    rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
+    raw = RawFile(rank_file(Path(job["raw_folder"]), rank))
+    try:
+        raw.write({"event": "start", "pid": os.getpid()})
+        end = TASKS[job["task"]](config, protocol, rank, raw)
+        raw.write({"event": "end", **end})
+    except BaseException as error:
+        code, message = classify(error)
+        traceback.print_exc()
+        sys.stderr.flush()
+        try:
+            raw.write({"event": "failure", "code": code, "params": {"detail": message}})
+        finally:
+            # Not sys.exit: remains of the framework (a failed pipeline, a rank waiting for
+            # others) may keep the interpreter alive.
+            os._exit(1)
+
+
+def open_input(
+    config: Config, rank: int
+) -> tuple[Backend, Device, Iterator[Batch], dict[str, str]]:
+    """Return the framework, this rank's device, the input's batches on the device, and the
+    settings of host and input by name."""
+    settings = {}
+    # Before the framework is imported: its threads inherit the process's CPU affinity.
+    if config.device == "gpu":
+        tuned = config.tunes(AFFINITY)
+        settings[AFFINITY] = run_near(rank % config.devices) if tuned else "all cores: disabled"
+    for name in ("dali_threads", "dali_prefetch") if config.input == "dali" else ():
+        settings[name] = str(getattr(config, name))
+    framework = backend(config.framework)
+    device = framework.open_device(config)
+    batches = import_module(f"perfkit.core.inputs.{config.input}").batches(config, rank)
+    return framework, device, framework.tensors(batches, config), settings
+
+
+def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
+    """Train under the protocol."""
+    framework, device, batches, settings = open_input(config, rank)
+    trainer = framework.Trainer(config)
+    # The first batch starts the input's workers and shows whether the data is readable.
+    effective = trainer.effective(next(batches))
+    effective.setdefault("settings", {}).update(settings)
+    check_effective(config, effective)
+    raw.write({"event": "effective", **effective, "step_clock": device.step_clock})
+
+    def write_peak() -> None:
+        peak = try_measure(lambda: measure_peak(framework.Workloads(config), device))
+        raw.write({"event": "peak", **peak})
+
+    # Measured before and after the training: other load can lower either measurement.
+    write_peak()
+    warmup = AutoWarmup(protocol, rank, raw.path.parent, raw.write, framework.largest_of_ranks)
+    sizes: list[int] = []
+
+    def counted() -> Iterator[Batch]:
+        for batch in batches:
+            sizes.append(batch[0].shape[0])
+            yield batch
+
+    window = train(
+        trainer,
+        counted(),
+        device,
+        raw.write,
+        samples_per_step=config.samples_per_step,
+        accumulate=config.accumulate,
+        warmup_steps=protocol.warmup_steps,
+        measured_steps=protocol.measured_steps,
+        read_losses_at_once=config.device == "cpu",
+        announce=config.ranks > 1,
+        is_warmed_up=warmup.is_over,
+    )
+    # A short batch must not count as a full one.
+    samples = sum(sizes[-protocol.measured_steps * config.accumulate :])
+    raw.write({"event": "window", **window._asdict(), "samples": samples})
+    # Read the peak memory before the work below allocates more.
+    end: dict[str, Any] = {
+        "memory_bytes": device.peak_memory_bytes(),
+        "skipped_steps": trainer.skipped_steps if effective["loss_scaling"] else None,
+        "loss_scale": trainer.loss_scale,
+        "samples_seen": sum(sizes),
+    }
+    if config.ranks > 1:
+        end["compute_seconds"] = compute_seconds(trainer, batches, device, config.accumulate)
+    raw.write({"event": "evaluation", **try_measure(lambda: evaluate(trainer, next(batches)))})
+    write_peak()
+    return end
+
+
+def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
+    """Read batches at full speed, without training."""
+    _framework, device, batches, _settings = open_input(config, rank)
+    # Skip batches prepared in advance. A DataLoader keeps two for each of its processes.
+    prepared = 2 * config.dataloader_workers
+    if config.input == "dali":
+        prepared = config.dali_prefetch or 0
+    for _ in range(prepared + 2):
+        next(batches)
+    intervals: list[float] = []
+    while len(intervals) < READ_BATCHES or sum(intervals) < READ_SECONDS:
+        began = time.perf_counter()
+        next(batches)
+        device.synchronize()
+        intervals.append(time.perf_counter() - began)
+    raw.write({"event": "input", "intervals": intervals})
+    return {}
+
+
+def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
+    """Train PROFILED_STEPS steps under the framework's own profiler, which slows them down."""
+    framework, _device, batches, _settings = open_input(config, rank)
+    trainer = framework.Trainer(config)
+
+    def step() -> None:
+        for micro_batch in range(1, config.accumulate + 1):
+            trainer.backward(next(batches), sync_gradients=micro_batch == config.accumulate)
+        trainer.update()
+
+    for _ in range(max(1, protocol.warmup_steps)):
+        step()
+    raw.write({"event": "profile", "seconds": framework.profile(step, PROFILED_STEPS)})
+    return {}
+
+
+def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> dict[str, Any]:
+    """Trace the framework's work; see perfkit.core.worker.trace."""
+    write_trace(config, raw.path.parent.parent, raw.write)
+    return {}
+
+
+TASKS = {"measure": measure, "read_input": read_input, "profile": profile, "verify": verify}
+"""Tasks of a worker; each returns the fields of the `end` event."""
+
+
+def evaluate(trainer: Trainer, batch: Batch) -> dict[str, float]:
+    """Return loss and accuracy on a batch. Raises LossNotFiniteError for NaN or infinity."""
+    loss, accuracy = trainer.evaluate(batch)
+    if not math.isfinite(loss):
+        raise LossNotFiniteError(f"the loss is {loss} after the last step")
+    return {"loss": loss, "accuracy": accuracy}
+
+
+def try_measure(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
+    """Return `read()` or, if it fails, the reason as `missing`, so that the window remains a
+    result. Raises LossNotFiniteError."""
+    try:
+        return read()
+    except LossNotFiniteError:
+        raise
+    except Exception as error:
+        return {"missing": classify(error)[1]}
+
+
+def check_effective(config: Config, effective: dict[str, Any]) -> None:
+    """Raise ConfigMismatchError if the training differs from the configuration."""
+    expected: dict[str, Any] = {"device": config.device, "precision": config.precision}
+    if config.precision == "auto":
+        del expected["precision"]
+    if config.precision == "fp32":
+        # TF32 does not affect lower precisions.
+        expected["tf32"] = config.tf32
+    for name, value in expected.items():
+        if effective[name] != value:
+            computed = ", ".join(f"{n} in {d}" for d, n in effective["dtypes"].items())
+            raise ConfigMismatchError(
+                f"{name}={value} was requested, but the training has {name}={effective[name]} "
+                f"(matrix products: {computed}): {config.framework} ignores it on this device"
+            )
+
+
+NO_MEMORY = (
+    "out of memory|resourceexhausted|bad_alloc|(unable|failed) to allocate"
+    "|can(not|'t) allocate|allocation failed|oom when allocating|status_alloc_failed"
+)
+FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
+    ("loss_not_finite", LossNotFiniteError, ""),
+    ("config_mismatch", ConfigMismatchError, ""),
+    ("out_of_memory", MemoryError, ""),
+    ("out_of_memory", BaseException, NO_MEMORY),
+    ("bad_input", InputError, ""),
+    ("disk_full", OSError, rf"^\[Errno ({'|'.join(map(str, NO_ROOM))})\]"),
+    ("io_error", OSError, rf"^\[Errno ({'|'.join(map(str, BROKEN))})\]"),
+)
+"""Codes by exception class and pattern in the message; the first match counts."""
+
+
+def classify(error: BaseException) -> tuple[FailureCode, str]:
+    """Return the failure code and the exception's message on one line."""
+    text = " ".join(str(error).split()).encode(errors="replace").decode()
+    message = portable(text)[:600] or type(error).__name__
+    for code, kind, pattern in FAILURES:
+        if isinstance(error, kind) and re.search(pattern, text, re.IGNORECASE):
+            return code, message
+    return "worker_error", f"{type(error).__name__}: {message}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""Sentences of messages: looked up by code when shown, in the current language."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from perfkit.core.messages import Message
+from perfkit.core.results.schema import Failure
+from perfkit.report.text.format import changes, number, percent
+from perfkit.report.text.language import gettext, ngettext
+from perfkit.report.text.terminal import plain
+
+Sentence = str | list[str]
+"""A text with parameters as `%(name)s`, or a list of fragments; a fragment is shown if all its
+parameters are known."""
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+
+
+WARNINGS: dict[str, dict[str, str]] = _read("warnings.toml")
+"""Warning code -> `severity` ("error" or "caution") and `sentence`, worst first."""
+FAILURES: dict[str, list[str]] = _read("failures.toml")
+"""Failure code -> fragments of its sentence."""
+COMPARISON: dict[str, str] = _read("comparison.toml")
+"""Verdict code of a pair -> its sentence."""
+DIAGNOSIS: dict[str, str] = _read("diagnosis.toml")
+"""Code in a diagnosis -> its sentence."""
+SEVERITIES = ("error", "caution")
+
+
+def _repeats(indices: list[int]) -> str:
+    words = ngettext("Repeat %(numbers)s", "Repeats %(numbers)s", len(indices))
+    return words % {"numbers": ", ".join(map(str, indices))}
+
+
+FORMATTERS: dict[str, Callable[[Any], str]] = {
+    "repeats": _repeats,
+    **dict.fromkeys(("share", "share_limit"), percent),
+    "shares": changes,
+    **dict.fromkeys(("cores", "core_limit"), lambda value: number(value, 2)),
+    **dict.fromkeys(("loss", "low", "high"), lambda value: number(value, 3)),
+    **dict.fromkeys(("here", "there"), repr),
+    "port": str,
+}
+"""Name of a parameter -> its formatter, if the value's type does not determine the format."""
+
+
+def worst_first(codes: Iterable[str]) -> list[str]:
+    """Return known warning codes in the order of WARNINGS, then the others."""
+    order = list(WARNINGS)
+    return sorted(codes, key=lambda code: order.index(code) if code in order else len(order))
+
+
+def severity(codes: Iterable[str]) -> str | None:
+    """Return the highest severity of these warning codes; None without a code."""
+    found = {WARNINGS.get(code, {}).get("severity", "caution") for code in codes}
+    return next((level for level in SEVERITIES if level in found), None)
+
+
+def sentence(message: Message) -> str:
+    """Return the sentence of a failure or a warning in the current language."""
+    failed = isinstance(message, Failure)
+    text = FAILURES[message.code] if failed else WARNINGS[message.code]["sentence"]
+    shown = {name: _formatted(name, value) for name, value in message.params.items()}
+    return filled(text, shown)
+
+
+def coded(failure: Failure) -> str:
+    """Return code and sentence of a failure on one line: "timeout: repeat 1 took over 9 s"."""
+    return f"{failure.code}: {plain(sentence(failure))}"
+
+
+def filled(text: Sentence, shown: dict[str, str]) -> str:
+    """Return a sentence in the current language with the formatted parameters `shown`."""
+    if isinstance(text, str):
+        return gettext(text) % shown
+    parts = [part for part in text if shown.keys() >= {*re.findall(r"%\((\w+)\)", part)}]
+    return "".join(gettext(part) % shown for part in parts)
+
+
+def _formatted(name: str, value: Any) -> str:
+    if name in FORMATTERS:
+        return FORMATTERS[name](value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
