@@ -29,10 +29,10 @@ from perfkit.audit.formats import Semantics
 from perfkit.audit.log import WINDOW, Log, ReportedFigure
 from perfkit.audit.recompute import Figures, half_of, half_unit
 from perfkit.core.config import ROOT
+from perfkit.core.format import changes
 from perfkit.core.messages import Message
 from perfkit.core.results.store import ResultError
 from perfkit.report.site import write_site
-from perfkit.report.text.format import changes
 from perfkit.report.text.language import file_name
 
 FACTS = {

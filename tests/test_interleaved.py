@@ -39,8 +39,8 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.core.results.schema import Peak
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report.site import write_site
-from perfkit.report.text.format import variant_name
 from perfkit.report.text.language import file_name
+from perfkit.report.text.names import variant_name
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]

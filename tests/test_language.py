@@ -25,7 +25,6 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.report.text import language
-from perfkit.report.text.format import fact_name
 from perfkit.report.text.messages import (
     COMPARISON,
     DIAGNOSIS,
@@ -33,6 +32,7 @@ from perfkit.report.text.messages import (
     SEVERITIES,
     WARNINGS,
 )
+from perfkit.report.text.names import fact_name
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 OPTIONAL = "cpu_time steal_time cpu_clock cpu_temperature cpu_throttling cpu_energy gpus"

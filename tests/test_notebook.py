@@ -29,11 +29,11 @@ from PIL import Image
 from perfkit.cli.notebook import execute, source_of
 from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.core.config import ROOT, parameters
+from perfkit.core.format import number
 from perfkit.core.models import MODELS
 from perfkit.core.results.store import Measurement
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import OWN
-from perfkit.report.text.format import number
 
 sys.path.insert(0, str(ROOT / "docs"))
 import reference

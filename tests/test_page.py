@@ -14,7 +14,7 @@ from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.schema import Failure, Peak, Rank, Reading, Repeat
 from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
-from perfkit.report.text import format
+from perfkit.report.text import names
 
 
 def page_of(folder, **changes):
@@ -121,7 +121,7 @@ def test_the_command_on_the_page_reproduces_the_request(tmp_path):
     given |= {"batch_size": 3, "measured_steps": 9, "protocol": "published"}
     planned = plan("resnet50", given)
     asked = {"config": planned.config, "protocol": planned.protocol}
-    words = shlex.split(format.command(made_result(repeats=[], status="partial", **asked)))
+    words = shlex.split(names.command(made_result(repeats=[], status="partial", **asked)))
     assert words[:3] == ["perfkit", "run", "resnet50"]
     assert replanned(words) == planned
 
@@ -159,17 +159,17 @@ def test_the_command_for_a_diagnosis_has_only_what_differs(given, options):
 
 
 def test_a_changed_protocol_is_marked_as_changed():
-    assert format.protocol_name(Protocol.named("published")) == "published"
+    assert names.protocol_name(Protocol.named("published")) == "published"
     changed = Protocol.named("published", repeats=1)
-    assert format.protocol_name(changed) == "published, changed"
+    assert names.protocol_name(changed) == "published, changed"
 
 
 def test_the_title_shows_the_effective_precision():
     asked = measured([1.0], precision="amp", used="fp32")
-    assert format.title(asked).startswith(
+    assert names.title(asked).startswith(
         "ResNet-50 · Paddle · fp32 (requested: amp) · batch 32"
     )
-    assert "requested" not in format.title(measured([1.0], precision="amp"))
+    assert "requested" not in names.title(measured([1.0], precision="amp"))
 
 
 def test_page_titles_are_unique(tmp_path):
@@ -312,7 +312,7 @@ def test_markdown_of_users_is_shown_as_written_without_scripts(tmp_path):
     ],
 )
 def test_numbers_show_four_digits(value, shown):
-    assert format.number(value) == shown
+    assert names.number(value) == shown
 
 
 def test_chosen_parameters_precede_defaults(published):

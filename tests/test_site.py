@@ -35,8 +35,8 @@ from perfkit.report.section import Section
 from perfkit.report.section import table as report_table
 from perfkit.report.site import parts, write_index, write_site, write_tables
 from perfkit.report.summary import Summary
-from perfkit.report.text.format import command
 from perfkit.report.text.language import LANGUAGES, file_name
+from perfkit.report.text.names import command
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
 AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"

@@ -19,13 +19,13 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.measure import measure
 from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.driver.workers import with_dali_settings
+from perfkit.core.format import number, percent
 from perfkit.core.models import MODELS, units_per_sample
 from perfkit.core.request import RequestError
 from perfkit.core.results.schema import NonNegative, Positive, Result, Stored
 from perfkit.core.results.store import Measurement, read_as, write_atomically
 from perfkit.core.statistics import Estimate
 from perfkit.core.system.environment import usable_cores
-from perfkit.report.text.format import number, percent
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import gettext_noop
 from perfkit.report.text.messages import DIAGNOSIS, coded

@@ -34,6 +34,7 @@ from perfkit.core.config import (
     select,
 )
 from perfkit.core.driver.repeat import TaskError, perform
+from perfkit.core.format import number
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS, flops_with_backward, multiply_adds
 from perfkit.core.request import RequestError
@@ -43,9 +44,9 @@ from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import NonNegative, Reading, Result, Stored
 from perfkit.core.results.store import ResultError, make_folder, read_as, write_atomically
 from perfkit.core.worker.trace import COPIES, STEPS
-from perfkit.report.text.format import FRAMEWORK_NAMES, number, stored_value
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import gettext_noop
+from perfkit.report.text.names import FRAMEWORK_NAMES, stored_value
 from perfkit.report.text.terminal import tabulated, wrapped
 
 FOLDER = "verified"

@@ -16,8 +16,8 @@ from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
 from perfkit.core.config import portable
+from perfkit.core.format import plain
 from perfkit.core.request import RequestError, not_available
-from perfkit.report.text.terminal import plain
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 """A printed number; commas only between thousands."""

@@ -20,7 +20,7 @@ from perfkit.audit.audit import (
 )
 from perfkit.audit.recompute import Figures, half_of
 from perfkit.core.messages import Message
-from perfkit.report.text.format import FRAMEWORK_NAMES
+from perfkit.report.text.names import FRAMEWORK_NAMES
 
 NEARBY = 1e-3
 """Share of the claim on both sides within which figures are assumed uniformly distributed."""

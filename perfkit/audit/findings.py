@@ -14,9 +14,9 @@ from perfkit.audit.audit import AuditedLog, Claim, Figure, Finding
 from perfkit.audit.claims import APART
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.recompute import END, WARMUP, Figures, inside
+from perfkit.core.format import plain
 from perfkit.core.messages import Message
 from perfkit.core.models import MODELS
-from perfkit.report.text.terminal import plain
 
 WAIT = 0.05
 """Share of the time spent waiting for input above which a finding is reported."""

@@ -10,9 +10,9 @@ import numpy as np
 from perfkit.audit.audit import Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, known_first, some_of
 from perfkit.core.config import Protocol
+from perfkit.core.format import plain
 from perfkit.core.models import MODELS
 from perfkit.core.steady import steadiness
-from perfkit.report.text.terminal import plain
 
 PROTOCOL = Protocol.named("published")
 WARMUP, END = PROTOCOL.warmup_steps, PROTOCOL.steps

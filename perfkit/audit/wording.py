@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.audit.audit import Audit, AuditedLog, Claim, Explanation, Figure
+from perfkit.core.format import change, number, percent
 from perfkit.core.messages import Message
-from perfkit.report.text.format import change, number, percent
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.messages import filled
 from perfkit.report.text.terminal import laid_out, tabulated

@@ -75,7 +75,7 @@ def audit(
     from perfkit.audit.auditing import files_of
     from perfkit.audit.wording import audit_text
     from perfkit.core.driver.progress import Bar
-    from perfkit.report.text.terminal import printable
+    from perfkit.core.format import printable
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])

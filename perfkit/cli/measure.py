@@ -151,7 +151,8 @@ def doctor(model: str, values: options.Values) -> None:
     except RequestError as error:
         options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
     from perfkit.core.driver.doctor import examine_plan
-    from perfkit.report.text.terminal import printable, wrapped
+    from perfkit.core.format import printable
+    from perfkit.report.text.terminal import wrapped
 
     words = {None: "-   ", True: click.style("ok  ", fg="green")}
     words[False] = click.style("FAIL", fg="red")

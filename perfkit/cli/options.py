@@ -93,7 +93,7 @@ JSON_FILE = click.option(
 
 def print_error(problem: object) -> None:
     """Print a problem, which may have foreign text, without control characters."""
-    from perfkit.report.text.terminal import printable
+    from perfkit.core.format import printable
 
     click.echo(printable(str(problem)), err=True)
 

@@ -10,11 +10,12 @@ import pandas as pd
 from perfkit.audit import wording
 from perfkit.audit.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
 from perfkit.core.config import resolved_path
+from perfkit.core.format import minute, shortened
 from perfkit.report.pages import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
-from perfkit.report.text import format
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import FRAMEWORK_NAMES
 
 MOST_ROWS = 12
 """Waterfalls that are drawn at most: those with the largest differences."""
@@ -23,7 +24,7 @@ MOST_ROWS = 12
 def audit_facts(folder: str | Path) -> tuple[str, str]:
     """Return the page's title and the time of the audit."""
     audit = _read(folder)
-    return _("Audit: %(label)s") % {"label": audit.label}, format.minute(audit.created)
+    return _("Audit: %(label)s") % {"label": audit.label}, minute(audit.created)
 
 
 def _read(folder: str | Path) -> Audit:
@@ -64,7 +65,7 @@ def audit_waterfall(folder: str | Path) -> Section:
 def _label(claim: Claim) -> str:
     if not claim.framework:
         return claim.place
-    name, gpu = format.FRAMEWORK_NAMES[claim.framework], (claim.gpu or "–").split("-")[0]
+    name, gpu = FRAMEWORK_NAMES[claim.framework], (claim.gpu or "–").split("-")[0]
     words = [name, gpu, claim.precision, claim.topology, f"b{claim.batch_size}", claim.text]
     return " · ".join(str(word) for word in words)
 
@@ -95,7 +96,7 @@ def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
         seaborn.lineplot(**at, linewidth=1.5, **line)
         seaborn.scatterplot(**at, style="stage", **look)
         axes.axvline(0, color=INK, linewidth=1)
-        axes.set_yticks(range(len(rows)), [format.shortened(row, 48) for row in rows])
+        axes.set_yticks(range(len(rows)), [shortened(row, 48) for row in rows])
         axes.set(xlabel=label, ylabel="")
         seaborn.move_legend(axes, "lower left", bbox_to_anchor=(0, 1), ncol=2, title="")
     return picture(figure, label)

@@ -16,15 +16,14 @@ from perfkit.analysis.comparison.interleaved import disagreements
 from perfkit.analysis.comparison.keys import contrasted
 from perfkit.analysis.comparison.stored import InterleavedComparison, read_comparison
 from perfkit.core.config import resolved_path
+from perfkit.core.format import minute, number, plain
 from perfkit.core.models import MODELS
 from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, folded, picture, table
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
 from perfkit.report.summary import Summary
-from perfkit.report.text import format
-from perfkit.report.text.format import minute, number
+from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.terminal import plain
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ def _text(page: ComparisonPage, macro: str, *values: Any) -> Section:
 def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
     c = page.comparison
-    words, made = [MODELS[c.model].short_name], [format.minute(c.created)]
+    words, made = [MODELS[c.model].short_name], [names.minute(c.created)]
     for keys in (pair.keys for pair in c.pairs[:1]):
         batch = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
         known = [keys.get(name) for name in ("precision", "topology", "input")]
         words += [str(word) for word in (known[0], batch, *known[1:]) if word is not None]
         facts = {f"environment.{name}": value for name, value in keys.items()}
-        made += [format.device_name(facts | keys)] if "device" in keys else []
-    variants = ", ".join(map(format.variant_name, c.variants))
+        made += [names.device_name(facts | keys)] if "device" in keys else []
+    variants = ", ".join(map(names.variant_name, c.variants))
     return f"{' · '.join(words)}: {variants}", " · ".join(made)
 
 
@@ -75,8 +74,8 @@ def comparison_headline(shown: Shown) -> Section:
     c = page.comparison
     text = _text(page, "headline", c, comparison_facts(page)[0], words)
     variants = [(c.variant_of(pair), pair) for pair in c.pairs]
-    rows = [(format.variant_name(variant), variant, pair) for variant, pair in variants]
-    base = _("throughput / throughput of %(base)s") % {"base": format.variant_name(c.base)}
+    rows = [(names.variant_name(variant), variant, pair) for variant, pair in variants]
+    base = _("throughput / throughput of %(base)s") % {"base": names.variant_name(c.base)}
     return text + picture(forest(rows, base), base) if rows else text
 
 
@@ -165,7 +164,7 @@ def _mark_change(axes: Axes, x: int, point: Point) -> None:
         return
     axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
     _before, after = contrasted(facts[0], *point.changes[facts[0]], width=16)
-    text = f"{plain(facts[0])} {format.shortened(after, 18)}"
+    text = f"{plain(facts[0])} {names.shortened(after, 18)}"
     at_bottom = axes.get_xaxis_transform()
     axes.text(x - 0.45, 0.02, text, transform=at_bottom, color=INK, rotation=90, size=7)
 

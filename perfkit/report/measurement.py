@@ -24,11 +24,11 @@ from perfkit.core.steady import FEWEST_STEPS, published_throughput
 from perfkit.report import pages, style
 from perfkit.report.section import Section, folded, markup
 from perfkit.report.step_charts import step_charts
-from perfkit.report.text import format
-from perfkit.report.text.format import FRAMEWORK_NAMES
+from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.messages import coded
+from perfkit.report.text.names import FRAMEWORK_NAMES
 from perfkit.report.words import number_words, warning_words
 
 
@@ -110,7 +110,7 @@ def diagnose_command(result: Result) -> str:
     usual = resolve(c.model_dump(include=kept | {"device"})).model_dump()
     usual |= {"device": "gpu" if result.fact("gpus") else "cpu"}
     usual |= {"protocol": "published" if c.accelerated else "quick"}
-    given = format.requested(result).items()
+    given = names.requested(result).items()
     values = {name: value for name, value in given if name in kept or value != usual.get(name)}
     words = config.run_command(c.model, values)
     return shlex.join(words).replace("perfkit run", "perfkit diagnose", 1)
@@ -223,7 +223,7 @@ def environment(measurement: Measurement) -> Section:
     missing: dict[str, list[str]] = {}
     for name, reading in readings.items():
         if reading.missing:
-            missing.setdefault(reading.missing, []).append(format.fact_name(name))
+            missing.setdefault(reading.missing, []).append(names.fact_name(name))
     known = {name: fact.value for name, fact in readings.items() if not fact.missing}
     shown = _text(measurement, "environment", known, missing)
     return folded(_("%(count)d facts") % {"count": len(readings)}, shown)
@@ -276,8 +276,8 @@ def write_measurement(
     codes = " ".join(warning.code for warning in page.checks.warnings)
     for language in LANGUAGES:
         with in_language(language):
-            title = format.title(result)
-            when = _("Started %(time)s") % {"time": format.minute(result.created)}
+            title = names.title(result)
+            when = _("Started %(time)s") % {"time": names.minute(result.created)}
             pages.write_notebook(
                 folder,
                 source,
@@ -288,6 +288,6 @@ def write_measurement(
                 site=page.site,
                 files=[NOTEBOOK, RESULT],
                 title=f"{title} · {result.id.rsplit('-', 1)[-1]}",
-                made=f"{when} · {format.device(result)} · {format.framework_version(result)}",
+                made=f"{when} · {names.device(result)} · {names.framework_version(result)}",
                 facts={"warnings": codes} if result.complete_repeats else {},
             )

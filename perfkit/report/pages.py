@@ -45,7 +45,7 @@ from perfkit.core.statistics import median
 from perfkit.core.steady import PUBLISHED_STEPS
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import COLOURS, INK
-from perfkit.report.text import format, language, messages
+from perfkit.report.text import language, messages, names
 from perfkit.report.text.language import file_name
 from perfkit.report.text.language import gettext as _
 
@@ -104,7 +104,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
 TEMPLATES.policies["ext.i18n.trimmed"] = True
-TEMPLATES.filters |= {"translated": language.gettext, "variant_name": format.variant_name}
+TEMPLATES.filters |= {"translated": language.gettext, "variant_name": names.variant_name}
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     },
     "row_title": blocks.title,
     "table": lambda *cells: Markup(table(*cells).html),
-    "text": format,
+    "text": names,
     "wording": wording,
 }
 

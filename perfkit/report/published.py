@@ -19,12 +19,12 @@ from perfkit.analysis.published import (
     stated,
 )
 from perfkit.analysis.published.matches import PARAMETER, match
+from perfkit.core.format import number
 from perfkit.core.models import MODELS
 from perfkit.core.results.frames import records, topology_size
 from perfkit.report.pages import render
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, IDEAL, MARKERS, from_zero, lines, new_figure
-from perfkit.report.text.format import number
 from perfkit.report.text.language import gettext as _
 
 VALUES = ("throughput_low", "throughput", "throughput_high")

@@ -24,9 +24,9 @@ from matplotlib.text import Text
 from perfkit.core.config import ROOT, resolved_path
 from perfkit.core.messages import Message
 from perfkit.report.style import chart_style
-from perfkit.report.text.format import stored_value
 from perfkit.report.text.language import gettext
 from perfkit.report.text.messages import sentence
+from perfkit.report.text.names import stored_value
 
 PNG_DOTS_PER_INCH = 110
 SEVERITY_MARKS = {

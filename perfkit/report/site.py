@@ -37,7 +37,7 @@ from perfkit.report.comparison import ComparisonPage, comparison_facts
 from perfkit.report.measurement import checked, outcome, write_measurement
 from perfkit.report.section import Section, markup
 from perfkit.report.summary import Summary, read_all
-from perfkit.report.text import format
+from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, file_name, gettext, in_language
 
 STORED: dict[str, tuple[Callable[[Path], Iterable[Path]], Callable[[Path], Any]]] = {
@@ -195,8 +195,8 @@ def _facts(kind: str, content: Content) -> tuple[str, str]:
 def _made(measurements: pd.DataFrame) -> str:
     """Return the newest time and up to three devices."""
     places = measurements.filter(["device", "environment.gpus", "environment.cpu"])
-    devices = dict.fromkeys(map(format.device_name, records(places)))
-    newest = [format.minute(measurements["created"].max())] if devices else []
+    devices = dict.fromkeys(map(names.device_name, records(places)))
+    newest = [names.minute(measurements["created"].max())] if devices else []
     return " · ".join([*newest, *devices][:4])
 
 

@@ -18,8 +18,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison.stored import PairResult, Variant
 from perfkit.analysis.comparison.text import VERDICTS
-from perfkit.report.text.format import FRAMEWORK_NAMES, interval, number
+from perfkit.core.format import interval, number
 from perfkit.report.text.language import gettext
+from perfkit.report.text.names import FRAMEWORK_NAMES
 
 INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
 ACCENT, WAIT, IDEAL = "#1f5fbf", "#8a5a2b", "#57606a"

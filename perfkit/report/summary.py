@@ -22,6 +22,7 @@ from perfkit.analysis.diagnosis import FILE, VERDICTS, Diagnosis, read_diagnosis
 from perfkit.analysis.published import cells_of, published
 from perfkit.analysis.published.matches import match
 from perfkit.core import config
+from perfkit.core.format import percent, shortened
 from perfkit.core.models import MODELS
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load
@@ -29,7 +30,7 @@ from perfkit.core.results.store import ResultError
 from perfkit.report import style
 from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, markup, picture
-from perfkit.report.text import format
+from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import gettext_noop
 
@@ -137,10 +138,10 @@ def fastest(summary: Summary) -> Section:
     shown = cells[cells["row"].isin(cells["row"].unique()[:MOST_ROWS])]
     tables = []
     for caption, facts, block in blocks.captioned(shown):
-        names = [name for name in blocks.NAMES if name in {*block["name"]}]
+        columns = [name for name in blocks.NAMES if name in {*block["name"]}]
         rows = groupby(records(block), itemgetter("row"))
         by_name = [{cell["name"]: cell for cell in row} for _number, row in rows]
-        tables.append((caption, facts, names, by_name))
+        tables.append((caption, facts, columns, by_name))
     return _text(
         summary,
         "fastest",
@@ -158,7 +159,7 @@ def _answers(cells: pd.DataFrame, ranked: Mapping[int, Ranking]) -> dict[str, Ra
     """Return rankings by row title, which has topology, input, setup and device only where
     rows differ in nothing else. Of rankings with the same title, the first block's is kept."""
     frame = cells[cells["row"].isin(ranked)].drop_duplicates("row")
-    frame = frame.assign(on=[format.device_name(row) for row in records(frame)])
+    frame = frame.assign(on=[names.device_name(row) for row in records(frame)])
     first, more = blocks.ROW[1:4], [*blocks.ROW[4:], "on"]
     alike = frame.groupby(first)
     keys = [*first, *(key for key in more if alike[key].nunique().max() > 1)]
@@ -173,8 +174,8 @@ def ratios(summary: Summary) -> Section:
     every = []
     for name, c in summary.newest:
         for pair in c.pairs:
-            names = map(format.variant_name, [c.variant_of(pair), c.base])
-            every.append((name, c, pair, " / ".join(names)))
+            sides = map(names.variant_name, [c.variant_of(pair), c.base])
+            every.append((name, c, pair, " / ".join(sides)))
     text = _text(summary, "ratios", every, MOST_BARS, summary.site)
     if not every:
         return text
@@ -227,7 +228,7 @@ def _compare_to_ideal(axes: Axes, panel: pd.DataFrame) -> None:
         devices = panel["devices"].astype(float)
         axes.plot(devices, devices / devices.min(), "--", color=style.IDEAL, label=_("ideal"))
         for row in records(panel[(panel["source"] == "") & (devices > devices.min())]):
-            share, at = format.percent(row["efficiency"], 2), (row["devices"], row["speedup"])
+            share, at = percent(row["efficiency"], 2), (row["devices"], row["speedup"])
             below, colour = (4, -9 * (row["order"] + 1)), style.COLOURS[row["name"]]
             axes.annotate(share, at, below, textcoords="offset points", color=colour, size=7)
     ends = (axes.dataLim.y0 / style.HEADROOM, axes.dataLim.y1 * style.HEADROOM)
@@ -264,19 +265,19 @@ def bottlenecks(summary: Summary) -> Section:
     text = _text(summary, "bottlenecks", rows, len(every) - len(rows), summary.site)
     if not rows:
         return text
-    names = [f"{format.shortened(n, 60)}\n{_(VERDICTS[d.verdict])}" for n, _row, d in rows]
+    labels = [f"{shortened(n, 60)}\n{_(VERDICTS[d.verdict])}" for n, _row, d in rows]
     shares = [
         diagnosis.step_parts.shares(row["data_wait_share"] or 0, row["device"])
         for _name, row, diagnosis in rows
     ]
-    parts = pd.DataFrame(shares, names)
+    parts = pd.DataFrame(shares, labels)
     parts = parts.reindex(columns=PARTS).dropna(axis="columns", how="all").fillna(0.0)
     with style.new_figure(9, 1 + 0.5 * len(rows)) as (figure, [axes]):
         named, colours = parts.rename(columns=_), [PARTS[name] for name in parts]
         named.plot.barh(stacked=True, ax=axes, width=0.8, color=colours, legend=False)
         bars: Any = axes.containers
         for name, bar in zip(parts, bars, strict=True):
-            texts = [format.percent(share, 2) if share > 0.04 else "" for share in parts[name]]
+            texts = [percent(share, 2) if share > 0.04 else "" for share in parts[name]]
             ink = "white" if "wait" in name else style.INK
             axes.bar_label(bar, texts, label_type="center", color=ink)
         axes.invert_yaxis()

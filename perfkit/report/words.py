@@ -2,7 +2,7 @@
 
 from perfkit.analysis.warnings import Checks
 from perfkit.core.results.schema import Result
-from perfkit.report.text import format
+from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 
@@ -11,11 +11,11 @@ def number_words(result: Result) -> str:
     """Return the throughput of a complete measurement with its unit and interval."""
     throughput = result.throughput
     assert throughput
-    words = f"{format.number(throughput.value)} {throughput.unit}, "
+    words = f"{names.number(throughput.value)} {throughput.unit}, "
     words += _("median of n=%(n)d") % {"n": throughput.n}
     if throughput.interval and throughput.interval_level:
-        low, high = map(format.number, throughput.interval)
-        level = format.percent(throughput.interval_level, 4)
+        low, high = map(names.number, throughput.interval)
+        level = names.percent(throughput.interval_level, 4)
         interval = {"level": level, "low": low, "high": high}
         words += "; " + _("%(level)s interval %(low)s to %(high)s") % interval
     return words

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from perfkit.core.config import portable
 from perfkit.core.driver.live import LastLine
-from perfkit.report.text.format import interval, number
+from perfkit.core.format import interval, number
 from perfkit.report.text.terminal import wrapped
 from perfkit.sweep.status import JobStatus, State
 

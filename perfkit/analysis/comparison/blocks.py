@@ -19,8 +19,8 @@ from perfkit.core.models import MODELS
 from perfkit.core.results.frames import records, topology_size
 from perfkit.core.results.schema import NOT_IDENTITY
 from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
-from perfkit.report.text.format import FRAMEWORK_NAMES, column_value
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import FRAMEWORK_NAMES, column_value
 
 FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
 MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]

@@ -15,7 +15,7 @@ from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
 from perfkit.core.results.frames import records
 from perfkit.core.results.schema import NOT_IDENTITY, Stored
 from perfkit.core.statistics import ratio_interval
-from perfkit.report.text.format import column_value, traits
+from perfkit.report.text.names import column_value, traits
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]

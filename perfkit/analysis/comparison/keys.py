@@ -5,11 +5,11 @@ from itertools import takewhile
 from typing import Any
 
 from perfkit.core.config import ABOUT, Config, Protocol, select
+from perfkit.core.format import one_line, plain, shortened
 from perfkit.core.request import suggest
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
-from perfkit.report.text.format import column_value, one_line, shortened
-from perfkit.report.text.terminal import plain
+from perfkit.report.text.names import column_value
 
 Value = str | int | float | bool | None
 Differences = dict[str, tuple[Value, Value]]

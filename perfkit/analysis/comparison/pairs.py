@@ -32,6 +32,7 @@ from perfkit.analysis.ratios import Method, Turn, judgement, ratio_of
 from perfkit.analysis.verification import command, verification_of
 from perfkit.analysis.warnings import check
 from perfkit.core.config import resolved_path
+from perfkit.core.format import plain
 from perfkit.core.models import MODELS
 from perfkit.core.models.model import Unit
 from perfkit.core.request import RequestError, suggest
@@ -40,7 +41,6 @@ from perfkit.core.results.outputs import agreeing, measurements
 from perfkit.core.results.store import Measurement, ResultError, Store, read_result
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.statistics import Estimate, median_estimate
-from perfkit.report.text.terminal import plain
 
 LABEL = "label:"
 TABLES = [table for table in SHAPES if table != RUNS]

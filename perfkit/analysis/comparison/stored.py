@@ -26,7 +26,7 @@ from perfkit.core.results.store import (
     write_atomically,
 )
 from perfkit.core.statistics import median_estimate
-from perfkit.report.text.format import variant_name
+from perfkit.report.text.names import variant_name
 
 SCHEMA_VERSION: Literal[4] = 4
 FOLDER = "comparisons"

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.analysis.comparison.keys import KEYS, Differences, Value, format_pair
 from perfkit.analysis.ratios import Method, Verdict
+from perfkit.core.format import interval, number, percent, plain
 from perfkit.core.models import MODELS
 from perfkit.core.statistics import fewest_values
-from perfkit.report.text import format
-from perfkit.report.text.format import FRAMEWORK_NAMES, interval, number, percent
+from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.messages import COMPARISON, coded, worst_first
-from perfkit.report.text.terminal import laid_out, plain, tabulated
+from perfkit.report.text.names import FRAMEWORK_NAMES
+from perfkit.report.text.terminal import laid_out, tabulated
 
 if TYPE_CHECKING:
     from perfkit.analysis.comparison.stored import Comparison, PairResult
@@ -61,7 +62,7 @@ METHODS: dict[Method, str] = {
 
 def as_text(macro: str, shown: Any) -> str:
     """Return a comparison, an interleaved comparison or a history as text."""
-    return laid_out(TEMPLATE, macro, shown, words=sys.modules[__name__], text=format)
+    return laid_out(TEMPLATE, macro, shown, words=sys.modules[__name__], text=names)
 
 
 def why_no_number(failure: "Failure | None") -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from perfkit.core.results.frames import records
-from perfkit.report.text.format import FRAMEWORK_NAMES
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import FRAMEWORK_NAMES
 
 FILE = Path(__file__).parent / "published.csv"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from perfkit.analysis.published import RUNS, Cell
 from perfkit.core.models import MODELS
-from perfkit.report.text.format import device_name
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import device_name
 
 Row = dict[str, Any]  # of perfkit.load(), as `frames.records` gives it
 Differences = dict[str, tuple[str, str]]

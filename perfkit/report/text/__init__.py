@@ -2,6 +2,6 @@
 
 language.py  current language and gettext
 messages.py  sentences of message codes, severities of warnings
-format.py    numbers, names and commands as text
+names.py     names of results, devices and configurations, and commands, as text
 terminal.py  text wrapped for a terminal
 """

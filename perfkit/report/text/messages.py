@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from perfkit.core.format import changes, number, percent, plain
 from perfkit.core.messages import Message
 from perfkit.core.results.schema import Failure
-from perfkit.report.text.format import changes, number, percent
 from perfkit.report.text.language import gettext, ngettext
-from perfkit.report.text.terminal import plain
 
 Sentence = str | list[str]
 """A text with parameters as `%(name)s`, or a list of fragments; a fragment is shown if all its

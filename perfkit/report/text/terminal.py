@@ -74,7 +74,7 @@ def laid_out(file: Path, macro: str, shown: Any, **names: Any) -> str:
 def _template(file: Path) -> "Template":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from perfkit.report.text.format import number, percent
+    from perfkit.core.format import number, percent
 
     environment = Environment(
         loader=FileSystemLoader(file.parent),
@@ -85,15 +85,3 @@ def _template(file: Path) -> "Template":
     )
     environment.filters |= {"wrapped": wrapped, "number": number, "percent": percent}
     return environment.get_template(file.name)
-
-
-def plain(text: str) -> str:
-    """Return foreign text on one line, without control characters."""
-    return printable(" ".join(text.split()))
-
-
-def printable(text: str) -> str:
-    """Return text with its line breaks, but without other control characters."""
-    return "".join(
-        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )

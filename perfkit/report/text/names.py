@@ -1,13 +1,23 @@
-"""Numbers, names and commands as text."""
+"""Names of results, devices and configurations, and commands, as text."""
 
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.core import config
+from perfkit.core.format import (  # noqa: F401 (templates look them up here)
+    change,
+    changes,
+    interval,
+    minute,
+    number,
+    one_line,
+    percent,
+    shortened,
+    spread,
+)
 from perfkit.core.models import MODELS
 from perfkit.core.results.schema import Result
 from perfkit.core.statistics import median
@@ -22,27 +32,6 @@ SPELLINGS = {
 }
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """Return `value` with `digits` significant digits, trailing zeros kept; a dash for None."""
-    if value is None or not isfinite(value):
-        return "–" if value is None else str(value)
-    if round(abs(value)) >= 10 ** (digits - 1):
-        return f"{value:,.0f}" if round(abs(value)) >= 10**digits else f"{value:.0f}"
-    return f"{value:#.{digits}g}"
-
-
-def percent(share: float | None, digits: int = 3) -> str:
-    """Return a fraction in percent, to 0.0001 % at most; a dash for None."""
-    if share is None:
-        return "–"
-    # Adding 0 turns -0 into 0.
-    value = round(share * 100, 4) + 0.0
-    if share and not value:
-        return "< 0.0001 %"
-    # All digits of whole percents are significant: "100 %".
-    return f"{value:.{max(digits, len(f'{abs(value):.0f}'))}g} %"
-
-
 def peak_share(shares: Sequence[float | None]) -> str:
     """Return the median share of the measured peak, or "unreliable" if any repeat exceeds
     100 %."""
@@ -50,26 +39,6 @@ def peak_share(shares: Sequence[float | None]) -> str:
     if max(known, default=0) > 1:
         return _("unreliable, over 100 %")
     return percent(median(known) if known else None)
-
-
-def spread(values: Iterable[float | None], unit: float = 1) -> str:
-    """Return the range of the known values, divided by `unit`; empty without values."""
-    known = [value / unit for value in values if value is not None]
-    return interval(min(known), max(known), 3) if known else ""
-
-
-def change(share: float, digits: int = 2) -> str:
-    """Return a relative difference in percent, with its sign."""
-    return f"{'+' if round(share, 6) > 0 else ''}{percent(share, digits)}"
-
-
-def changes(shares: Iterable[float]) -> str:
-    return ", ".join(map(change, shares))
-
-
-def interval(low: float | None, high: float | None, digits: int = 4) -> str:
-    """Return both ends of an interval; a dash without an interval."""
-    return "–" if low is None else f"{number(low, digits)} – {number(high, digits)}"
 
 
 def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
@@ -99,25 +68,9 @@ def stored_value(field: str, value: Any) -> str:
     return text
 
 
-def minute(time: str) -> str:
-    """Return an ISO 8601 time in UTC to the minute."""
-    return f"{time[:16].replace('T', ' ')} UTC"
-
-
 def fact_name(name: str) -> str:
     """Return the name of a fact of the environment: "driver CUDA" for `driver_cuda`."""
     return _(" ".join(SPELLINGS.get(word, word) for word in name.split("_")))
-
-
-def one_line(value: Any) -> str:
-    """Return a value as text on one line; a dash for an empty value."""
-    return "–" if value in (None, "") else " ".join(str(value).split())
-
-
-def shortened(value: Any, longest: int = 40) -> str:
-    """Return a value on one line of at most `longest` characters."""
-    text = one_line(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def column_value(column: str, value: Any) -> str:

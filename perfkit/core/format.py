@@ -1,0 +1,74 @@
+"""Numbers and foreign text as text, the same in every language."""
+
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return `value` with `digits` significant digits, trailing zeros kept; a dash for None."""
+    if value is None or not isfinite(value):
+        return "–" if value is None else str(value)
+    if round(abs(value)) >= 10 ** (digits - 1):
+        return f"{value:,.0f}" if round(abs(value)) >= 10**digits else f"{value:.0f}"
+    return f"{value:#.{digits}g}"
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    """Return a fraction in percent, to 0.0001 % at most; a dash for None."""
+    if share is None:
+        return "–"
+    # Adding 0 turns -0 into 0.
+    value = round(share * 100, 4) + 0.0
+    if share and not value:
+        return "< 0.0001 %"
+    # All digits of whole percents are significant: "100 %".
+    return f"{value:.{max(digits, len(f'{abs(value):.0f}'))}g} %"
+
+
+def spread(values: Iterable[float | None], unit: float = 1) -> str:
+    """Return the range of the known values, divided by `unit`; empty without values."""
+    known = [value / unit for value in values if value is not None]
+    return interval(min(known), max(known), 3) if known else ""
+
+
+def change(share: float, digits: int = 2) -> str:
+    """Return a relative difference in percent, with its sign."""
+    return f"{'+' if round(share, 6) > 0 else ''}{percent(share, digits)}"
+
+
+def changes(shares: Iterable[float]) -> str:
+    return ", ".join(map(change, shares))
+
+
+def interval(low: float | None, high: float | None, digits: int = 4) -> str:
+    """Return both ends of an interval; a dash without an interval."""
+    return "–" if low is None else f"{number(low, digits)} – {number(high, digits)}"
+
+
+def minute(time: str) -> str:
+    """Return an ISO 8601 time in UTC to the minute."""
+    return f"{time[:16].replace('T', ' ')} UTC"
+
+
+def one_line(value: Any) -> str:
+    """Return a value as text on one line; a dash for an empty value."""
+    return "–" if value in (None, "") else " ".join(str(value).split())
+
+
+def shortened(value: Any, longest: int = 40) -> str:
+    """Return a value on one line of at most `longest` characters."""
+    text = one_line(value)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def plain(text: str) -> str:
+    """Return foreign text on one line, without control characters."""
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Return text with its line breaks, but without other control characters."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
