@@ -1,6 +1,7 @@
 """Wording of results for terminals, notebooks and pages.
 
 language.py  current language and gettext
+statements.py  sentences of statements in the current language
 messages.py  sentences of message codes, severities of warnings
 names.py     names of results, devices and configurations, and commands, as text
 terminal.py  text wrapped for a terminal

@@ -40,9 +40,14 @@ def current() -> str:
     return _current[-1]
 
 
+def translations() -> standard.NullTranslations:
+    """Return the catalogue of the current language."""
+    return _translation(current())
+
+
 def gettext(text: str) -> str:
     # The empty text is the key of the catalogue's header.
-    return _translation(current()).gettext(text) if text else ""
+    return translations().gettext(text) if text else ""
 
 
 def gettext_noop(text: str) -> str:
@@ -51,7 +56,7 @@ def gettext_noop(text: str) -> str:
 
 
 def ngettext(singular: str, plural: str, count: int) -> str:
-    return _translation(current()).ngettext(singular, plural, count)
+    return translations().ngettext(singular, plural, count)
 
 
 @cache

@@ -1,0 +1,9 @@
+"""Sentences of statements in the current language."""
+
+from perfkit.core.statements import Statement
+from perfkit.report.text.language import translations
+
+
+def sentence(statement: Statement) -> str:
+    """Return the sentence of a warning, a failure, a finding or a verdict."""
+    return statement.text(translations())
