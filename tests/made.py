@@ -7,7 +7,7 @@ from pathlib import Path
 from perfkit.analysis.diagnosis import Diagnosis, InputAlone, StepParts
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS, units_per_sample
+from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import (
     SCHEMA_VERSION,
@@ -138,7 +138,7 @@ def measured(
         )
         for k, (value, window) in enumerate(zip(values, seconds, strict=True), 1)
     ]
-    unit = MODELS[config.model].unit
+    unit = model_of(config).unit
     failure = None if values else {"code": "out_of_memory", "params": {"detail": "no room"}}
     name = f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}"
     return Result(

@@ -11,7 +11,7 @@ import pytest
 
 from perfkit.core.frameworks.base import backend
 from perfkit.core.inputs import synthetic
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.core.request.resolve import resolve
 
 PADDLE_2 = version("paddlepaddle").startswith("2.")
@@ -23,8 +23,12 @@ SIDES = ("paddle", "torch", "jax", "tensorflow")
 def config(model="resnet50", framework="paddle", **changes):
     """Return the configuration of a small training on the CPU."""
     values = {"model": model, "framework": framework, "device": "cpu", "processes": 1}
-    values |= {"input": "synthetic", "batch_size": 2, "optimizer": MODELS[model].optimizers[0]}
-    size = "sequence_length" if MODELS[model].sample == "sequence" else "image_size"
+    values |= {
+        "input": "synthetic",
+        "batch_size": 2,
+        "optimizer": model_named(model).optimizers[0],
+    }
+    size = "sequence_length" if model_named(model).sample == "sequence" else "image_size"
     return resolve(values | {size: 16 if size == "sequence_length" else 32} | changes)
 
 

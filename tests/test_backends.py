@@ -12,7 +12,7 @@ from narrow import replace_sizes
 from sides import PADDLE_2, SIDES, equal, side_of, step, use_float32
 
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS, multiply_adds, optimizer_settings
+from perfkit.core.models import MODELS, model_named, multiply_adds, optimizer_settings
 
 # PyTorch's compiler uses deprecated parts of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
@@ -124,7 +124,7 @@ def test_effective_settings_are_reported(training, side, model):
     assert found["threads"] and {*found["variables"]} <= {*side.backend.Trainer.variables}
     rate = side.config(model, batch_size=RATE.get(model, 2))
     assert found["optimizer_settings"] == optimizer_settings(rate).description
-    kernel = None if MODELS[model].sample == "image" else "unfused"
+    kernel = None if model_named(model).sample == "image" else "unfused"
     if kernel and side.framework == "torch":
         kernel = "_scaled_dot_product_flash_attention_for_cpu"
     assert found["attention"] == kernel

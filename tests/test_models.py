@@ -9,7 +9,13 @@ from sides import PADDLE_2, config, side_of, step, use_float32
 from perfkit.core.frameworks.networks import NETWORKS
 from perfkit.core.frameworks.paddle.backend import DenseTensor, as_tensor
 from perfkit.core.frameworks.paddle.layers import Network
-from perfkit.core.models import MODELS, bert, multiply_adds, training_flops, units_per_sample
+from perfkit.core.models import (
+    bert,
+    model_named,
+    multiply_adds,
+    training_flops,
+    units_per_sample,
+)
 
 SIDE = side_of("paddle")
 batch = SIDE.batch
@@ -62,7 +68,7 @@ def test_parameter_counts_match_the_published_models(framework, model, count):
         with torch.device("meta"):
             created = side_of("torch").backend.Network(network)
         sizes = [p.numel() for p in created.parameters()]
-    assert sum(sizes) == MODELS[model].parameters == count
+    assert sum(sizes) == model_named(model).parameters == count
 
 
 def test_operation_counts_match_the_published_ones():
@@ -73,7 +79,7 @@ def test_operation_counts_match_the_published_ones():
         # The first convolution computes no gradient of its input.
         flops = training_flops(config(model, image_size=224))
         assert 5.9 * forward < flops < 6 * forward
-    chosen, n = config("gpt", sequence_length=64), MODELS["gpt"].decoder.product_weights
+    chosen, n = config("gpt", sequence_length=64), model_named("gpt").decoder.product_weights
     assert n == 12 * 12 * 768**2 + 768 * 50_304
     assert training_flops(chosen) == 6 * n + 12 * 12 * 768 * 64
     assert (units_per_sample(chosen), units_per_sample(config())) == (64, 1)

@@ -30,7 +30,7 @@ from perfkit.cli.notebook import execute, source_of
 from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.core.config import ROOT, parameters
 from perfkit.core.format import number
-from perfkit.core.models import MODELS
+from perfkit.core.models import MODELS, model_named
 from perfkit.core.results.store import Measurement
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import OWN
@@ -323,7 +323,7 @@ def tagged(tag):
 @pytest.mark.parametrize("model", MODELS)
 def test_model_notebooks_differ_only_in_title_and_model(model):
     own, others = cell_sources(NOTEBOOK.with_stem(model)), cell_sources(NOTEBOOK)
-    assert own[0] == f"# {MODELS[model].name}: training throughput"
+    assert own[0] == f"# {model_named(model).name}: training throughput"
     assert [source.replace(f'"{model}"', '"resnet50"') for source in own[1:]] == others[1:]
     cells = nbformat.read(NOTEBOOK.with_stem(model), 4).cells
     assert not any(cell.outputs for cell in cells if cell.cell_type == "code")

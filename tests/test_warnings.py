@@ -11,6 +11,7 @@ from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
 from perfkit.core.config import ROOT
+from perfkit.core.models import model_named
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.schema import Evaluation, Peak, TelemetrySummary
 from perfkit.core.steady import profile_repeats
@@ -235,10 +236,10 @@ def test_the_share_of_the_peak_is_computed_per_repeat():
 
 
 def test_untrained_losses_assume_uniform_predictions():
-    assert untrained_losses("resnet50") == pytest.approx(
+    assert untrained_losses(model_named("resnet50")) == pytest.approx(
         (0.75 * 6.9078, 1.5 * 6.9078), abs=1e-4
     )
-    assert untrained_losses("bert")[1] == pytest.approx(1.5 * 11.0193, abs=2e-4)
+    assert untrained_losses(model_named("bert"))[1] == pytest.approx(1.5 * 11.0193, abs=2e-4)
 
 
 def warnings_for(tmp_path, seconds):

@@ -20,7 +20,7 @@ from perfkit.core.driver.measure import measure
 from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.driver.workers import with_dali_settings
 from perfkit.core.format import number, percent
-from perfkit.core.models import MODELS, units_per_sample
+from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request import RequestError
 from perfkit.core.results.schema import NonNegative, Positive, Result, Stored
 from perfkit.core.results.store import Measurement, read_as, write_atomically
@@ -304,7 +304,7 @@ def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
     interval = _("%(level)s interval %(low)s to %(high)s") % ends
     first, parts = found.input_alone[0], found.step_parts.model_dump(exclude_none=True)
     values: dict[str, Any] = {
-        "unit": MODELS[c.model].unit,
+        "unit": model_of(c).unit,
         "input": c.input,
         "setting": first.setting,
         "both": number(found.throughput),

@@ -36,7 +36,13 @@ from perfkit.core.config import (
 from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.format import number
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS, flops_with_backward, multiply_adds
+from perfkit.core.models import (
+    find_model,
+    flops_with_backward,
+    model_named,
+    model_of,
+    multiply_adds,
+)
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import plan, typed
@@ -232,7 +238,8 @@ def sides(model: str, named: str | None, values: Mapping[str, Any]) -> list[Conf
             problems.append(f"{name}: set it by --frameworks, as in paddle,torch:static:NCHW")
         elif name in FIELDS and name not in (takes := select(verified=True)):
             problems.append(f"{name}: fixed in a verification; it takes {', '.join(takes)}")
-    usual = MODELS[model].optimizers[0] if model in MODELS else ""
+    facts = find_model(model)
+    usual = facts.optimizers[0] if facts else ""
     work = {"model": model, "optimizer": values.get("optimizer") or usual}
     able = [name for name, f in FRAMEWORKS.items() if f.version and f.takes(**work)]
     words = [side.split(":") for side in (able if named is None else named.split(","))]
@@ -272,7 +279,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     make_folder(folder)
     seen: list[tuple[Side, Trace]] = []
     with _shared_folder(folder) as shared:
-        needed = COPIES * 4 * MODELS[base.model].parameters
+        needed = COPIES * 4 * model_of(base).parameters
         if (free := shutil.disk_usage(folder).free) < needed:
             raise TaskError(
                 f"disk_full: {portable(str(folder))} has {free / 1e9:.1f} GB free, and the "
@@ -538,7 +545,7 @@ def text(verification: Verification) -> str:
     """Return a verification as text in lines of at most 80 columns."""
     v = verification
     size = f"{v.image_size} pixels" if v.image_size else f"{v.sequence_length} tokens"
-    lines = [f"{MODELS[v.model].name}, {size}, batch {v.batch_size}, {v.optimizer}"]
+    lines = [f"{model_named(v.model).name}, {size}, batch {v.batch_size}, {v.optimizer}"]
     lines.append(f"Base: {v.base}")
     for against in v.against:
         shown: list[list[str]] = []

@@ -8,7 +8,8 @@ import pandas as pd
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
 from perfkit.core.messages import Message
-from perfkit.core.models import MODELS, units_per_sample
+from perfkit.core.models import model_of, units_per_sample
+from perfkit.core.models.model import Model
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.schema import STOPPING_LEVEL, Evaluation, Result
 from perfkit.core.results.store import Measurement, ResultError
@@ -66,18 +67,18 @@ FEWEST_UPDATES = 20
 full strength, 88 % of it after 20 updates."""
 
 
-def untrained_losses(model: str) -> tuple[float, float]:
+def untrained_losses(model: Model) -> tuple[float, float]:
     """Return the lowest and the highest plausible first loss. An untrained network guesses: all
     choices of each part of its cross entropy are equally likely. No training of FEWEST_UPDATES
     should end above the highest."""
-    guess = sum(map(log, MODELS[model].choices))
+    guess = sum(map(log, model.choices))
     return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
 
 
-def has_few_guesses(model: str, samples: int) -> bool:
+def has_few_guesses(model: Model, samples: int) -> bool:
     """Return whether the loss of these samples is that of fewer than FEWEST_GUESSES
     predictions. A sequence alone has as many: its tokens, or BERT's masked ones."""
-    return MODELS[model].sample == "image" and samples < FEWEST_GUESSES
+    return model.sample == "image" and samples < FEWEST_GUESSES
 
 
 def accuracy_is_possible(seen: Evaluation) -> bool:
@@ -260,13 +261,13 @@ def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
 def _about_losses(result: Result) -> Iterator[Message]:
     """Yield warnings about losses and accuracies that training can't have."""
     repeats, config = result.complete_repeats, result.config
-    low, high = untrained_losses(config.model)
+    low, high = untrained_losses(model_of(config))
     firsts = {r.index: r.loss_first for r in repeats if r.loss_first is not None}
     lasts = {r.index: r.loss_last for r in repeats if r.loss_last is not None}
     few = {r.index for r in repeats if result.steps(r) < FEWEST_UPDATES}
     odd = [loss for loss in firsts.values() if not low <= loss <= high]
     # The losses are those of rank 0.
-    if odd and not has_few_guesses(config.model, config.samples_per_step):
+    if odd and not has_few_guesses(model_of(config), config.samples_per_step):
         yield Message("first_loss", {"loss": odd[0], "low": low, "high": high})
     if (worst := max((lasts[k] for k in lasts.keys() - few), default=low)) > high:
         yield Message("last_loss", {"loss": worst, "high": high})
@@ -300,7 +301,7 @@ def _about_samples(result: Result) -> Iterator[Message]:
 
 def _about_peaks(result: Result) -> Iterator[Message]:
     """Yield warnings about a throughput above the devices' peak."""
-    most = FEWER_MULTIPLICATIONS if MODELS[result.config.model].sample == "image" else 1.0
+    most = FEWER_MULTIPLICATIONS if model_of(result.config).sample == "image" else 1.0
     if known := utilization(result):
         peaks = {r.index: r.peak for r in result.complete_repeats if r.peak}
         lower = {k: peak.disturbance or 0.0 for k, peak in peaks.items()}

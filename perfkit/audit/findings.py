@@ -16,7 +16,7 @@ from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.recompute import END, WARMUP, Figures, inside
 from perfkit.core.format import plain
 from perfkit.core.messages import Message
-from perfkit.core.models import MODELS
+from perfkit.core.models import find_model
 
 WAIT = 0.05
 """Share of the time spent waiting for input above which a finding is reported."""
@@ -170,11 +170,11 @@ def _of_losses(log: Log, rows: Columns) -> Located:
     losses = loss[finite]
     few = max(min(FEW, len(losses) // 2), 1)
     first, last = float(losses[:few].mean()), float(losses[-few:].mean())
-    if (model := log.fact("model")) in MODELS:
-        low, high = untrained_losses(str(model))
+    if model := find_model(log.fact("model")):
+        low, high = untrained_losses(model)
         earliest = float(losses[0])
         samples = log.number("batch_size") * (log.number("accumulate") or 1)
-        is_few = bool(samples) and has_few_guesses(str(model), samples)
+        is_few = bool(samples) and has_few_guesses(model, samples)
         is_first = rows["last"][finite[0]] <= WARMUP
         if is_first and not is_few and not low <= earliest <= high:
             yield None, Message("first_loss", {"loss": earliest, "low": low, "high": high})

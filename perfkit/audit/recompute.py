@@ -11,7 +11,7 @@ from perfkit.audit.audit import Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, known_first, some_of
 from perfkit.core.config import Protocol
 from perfkit.core.format import plain
-from perfkit.core.models import MODELS
+from perfkit.core.models import find_model
 from perfkit.core.steady import steadiness
 
 PROTOCOL = Protocol.named("published")
@@ -44,7 +44,7 @@ def device_samples(log: Log) -> int:
         # BERT suites accumulate by default, so an unknown count is not 1.
         bert = bool({log.fact("model"), log.fact("unit")} & SEQUENCES)
         samples *= accumulate or (0 if bert else 1)
-    model = MODELS.get(str(log.fact("model")))
+    model = find_model(log.fact("model"))
     unit = log.fact("unit") or (model and model.unit)
     if unit == "tokens/s":
         return samples * log.number("sequence_length")

@@ -9,7 +9,7 @@ import click
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, source_of
 from perfkit.core.config import portable, run_command, typed_path, with_absolute_paths
-from perfkit.core.models import MODELS
+from perfkit.core.models import MODELS, model_named
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 
@@ -196,7 +196,7 @@ def samples(
     from perfkit.core.inputs.data_set import data_set, digest
     from perfkit.core.inputs.samples import SAMPLE_DATA
 
-    facts = MODELS[model]
+    facts = model_named(model)
     length = sequence_length or LENGTHS.get(model)
     given = {
         "device": "cpu",

@@ -17,7 +17,7 @@ from perfkit.analysis.comparison.keys import contrasted
 from perfkit.analysis.comparison.stored import InterleavedComparison, read_comparison
 from perfkit.core.config import resolved_path
 from perfkit.core.format import minute, number, plain
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, folded, picture, table
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
@@ -57,7 +57,7 @@ def _text(page: ComparisonPage, macro: str, *values: Any) -> Section:
 def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
     c = page.comparison
-    words, made = [MODELS[c.model].short_name], [names.minute(c.created)]
+    words, made = [model_named(c.model).short_name], [names.minute(c.created)]
     for keys in (pair.keys for pair in c.pairs[:1]):
         batch = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
         known = [keys.get(name) for name in ("precision", "topology", "input")]

@@ -14,7 +14,7 @@ from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
 from perfkit.analysis.warnings import Checks, check, checked_aspects
 from perfkit.core import config
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 from perfkit.core.request.plan import Plan
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Result
@@ -202,7 +202,7 @@ def parameters(measurement: Measurement) -> Section:
         measurement,
         "parameters",
         result,
-        sampled=c.input != "synthetic" and c.data_dir == MODELS[c.model].data_dir,
+        sampled=c.input != "synthetic" and c.data_dir == model_of(c).data_dir,
         values=result.parameters,
         meanings={
             name: known

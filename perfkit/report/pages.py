@@ -32,7 +32,7 @@ from perfkit.analysis.published import labels
 from perfkit.analysis.published.matches import difference_words
 from perfkit.audit import wording
 from perfkit.core.config import ROOT
-from perfkit.core.models import MODELS
+from perfkit.core.models import find_model, model_named, model_of
 from perfkit.core.results.frames import topology_size
 from perfkit.core.results.store import (
     NOTEBOOK,
@@ -204,7 +204,9 @@ FUNCTIONS = (
 TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     "COLOURS": COLOURS,
     "INK": INK,
-    "MODELS": MODELS,
+    "find_model": find_model,
+    "model_named": model_named,
+    "model_of": model_of,
     "PAIR_VERDICTS": comparison.text.VERDICTS,
     "PUBLISHED_STEPS": PUBLISHED_STEPS,
     "VERDICTS": VERDICTS,

@@ -20,7 +20,7 @@ from perfkit.analysis.published import (
 )
 from perfkit.analysis.published.matches import PARAMETER, match
 from perfkit.core.format import number
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.core.results.frames import records, topology_size
 from perfkit.report.pages import render
 from perfkit.report.section import Section, folded, picture
@@ -46,7 +46,7 @@ def published_tables(summary: Any) -> Section:
         shown += text("source", folder, source, SHAPES[listed["table"].iloc[0]].url, *counts)
         for (table, part), cells in listed.groupby(["table", "part"], sort=False):
             model = cells["model"].iloc[0]
-            caption = f"{MODELS[PARAMETER.get(model, model)].short_name}, {part}"
+            caption = f"{model_named(PARAMETER.get(model, model)).short_name}, {part}"
             facts = {key: stated(cells, key) for key in ("gpu", "input", "statistic")}
             laid_out = (cells.to_dict("records"), caption, SHAPES[table].corner, facts)
             section = text("part", folder, *laid_out, site) + charts(cells, listed[is_run])

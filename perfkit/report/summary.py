@@ -23,7 +23,7 @@ from perfkit.analysis.published import cells_of, published
 from perfkit.analysis.published.matches import match
 from perfkit.core import config
 from perfkit.core.format import percent, shortened
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import ResultError
@@ -180,7 +180,7 @@ def ratios(summary: Summary) -> Section:
     if not every:
         return text
     rows = [
-        (f"{MODELS[c.model].short_name} · {variants}", c.variant_of(pair), pair)
+        (f"{model_named(c.model).short_name} · {variants}", c.variant_of(pair), pair)
         for _name, c, pair, variants in every[:MOST_BARS]
     ]
     figure = style.forest(rows, _("ratio of throughputs; right of 1 is faster"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfkit.core.config import resolved_path, run_command, with_absolute_paths
 from perfkit.core.inputs.samples import SAMPLE_DATA
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import Check
 from perfkit.core.request.plan import Plan, plan
@@ -71,13 +71,13 @@ class Job:
         """The file from `perfkit samples`, if the job trains on sample data."""
         if self.parameters.get("data_dir") or self.plan.config.input == "synthetic":
             return None
-        return self.plan.config.data_folder / SAMPLE_DATA[MODELS[self.model].data].file
+        return self.plan.config.data_folder / SAMPLE_DATA[model_named(self.model).data].file
 
     @property
     def sample_options(self) -> list[str]:
         """The options with which `perfkit samples` makes that file."""
         options = ["--for", self.model]
-        if MODELS[self.model].data == "shards":
+        if model_named(self.model).data == "shards":
             options += ["--sequence-length", str(self.plan.config.sequence_length)]
         return options
 

@@ -15,7 +15,7 @@ from perfkit.analysis.comparison.stored import InterleavedComparison
 from perfkit.analysis.published import NO_BASE, RUNS, cells_of, published
 from perfkit.analysis.published.matches import place, place_of
 from perfkit.core.config import ABOUT
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.core.results.frames import records, topology_size
 from perfkit.core.results.schema import NOT_IDENTITY
 from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
@@ -122,7 +122,7 @@ def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 def title(row: Mapping[str, Any], keys: Iterable[str], between: str = " · ") -> str:
     """Return a row's values of these keys in one line."""
     named = {
-        "model": MODELS[row["model"]].short_name,
+        "model": model_named(row["model"]).short_name,
         "batch_size": _("batch %(size)s") % {"size": row["batch_size"]},
     }
     return between.join(filter(None, (named.get(key, row[key]) for key in keys)))

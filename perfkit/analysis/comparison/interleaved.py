@@ -30,7 +30,7 @@ from perfkit.analysis.utilization import utilization
 from perfkit.core.config import PROTOCOL_PARAMETERS, portable, resolved_path, select
 from perfkit.core.driver.measure import BEING_MEASURED, alone, measurement_folder, resume
 from perfkit.core.driver.progress import Progress, round_order
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan, plan, typed
@@ -302,7 +302,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     stored()
     if all(measurement.result.status == "complete" for measurement in measurements):
         return
-    going, unit = [*range(len(names))], MODELS[found.plan.config.model].unit
+    going, unit = [*range(len(names))], model_of(found.plan.config).unit
     with Progress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
         for repeat in range(1, protocol.repeats + 1):
             for number in round_order(going, repeat):

@@ -33,7 +33,7 @@ from perfkit.analysis.verification import command, verification_of
 from perfkit.analysis.warnings import check
 from perfkit.core.config import resolved_path
 from perfkit.core.format import plain
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named, model_of
 from perfkit.core.models.model import Unit
 from perfkit.core.request import RequestError, suggest
 from perfkit.core.results.frames import row_of, row_order
@@ -170,7 +170,7 @@ class Side:
 def measured(measurement: Measurement) -> Side:
     result, row = measurement.result, row_of(measurement)
     row["effective.precision"] = row.get("effective.precision") or "not known"
-    unit = MODELS[result.config.model].unit
+    unit = model_of(result.config).unit
     return Side(plain(result.id), unit, must_agree(measurement), row, measurement)
 
 
@@ -180,7 +180,7 @@ def side_of_cell(cell: Cell) -> Side:
     place, note = matches.place_of(cell), f" ({cell['note']})" if cell["note"] else ""
     words = [cell[key] for key in ("table", "framework", "precision", "topology")]
     name = f"{' '.join(words)} b{cell['batch_per_gpu']} on {cell['gpu']}{note}"
-    return Side(name, MODELS[place["model"]].unit, place, cell)
+    return Side(name, model_named(place["model"]).unit, place, cell)
 
 
 class Pair(NamedTuple):

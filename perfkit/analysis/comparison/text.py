@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit.analysis.comparison.keys import KEYS, Differences, Value, format_pair
 from perfkit.analysis.ratios import Method, Verdict
 from perfkit.core.format import interval, number, percent, plain
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.core.statistics import fewest_values
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
@@ -38,7 +38,7 @@ VERDICTS: dict[Verdict, str] = {
 """Verdict -> its words: an interval that contains 1 does not show that there is no difference.
 """
 TITLE: dict[str, Callable[[Value], str]] = {
-    "model": lambda model: MODELS[str(model)].name,
+    "model": lambda model: model_named(str(model)).name,
     "framework": lambda framework: FRAMEWORK_NAMES[str(framework)],
     "precision": str,
     "device": lambda device: str(device).upper(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.analysis.published import RUNS, Cell
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import device_name
 
@@ -59,7 +59,7 @@ def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
 def place(row: Row) -> dict[str, Any]:
     """Return the properties that decide which published cells a measurement matches."""
     keys = ("model", "device", "framework", "precision", "topology", "batch_size")
-    model = MODELS[row["model"]]
+    model = model_named(row["model"])
     # All published numbers are for samples of the default size.
     sizes = {
         "image_size": row.get("image_size") or model.default_image_size,
@@ -82,7 +82,7 @@ def differing(cell: Cell, row: Row) -> Differences:
     used = row | {"precision": (row["effective.precision"] or row["precision"]) + tf32}
     expected = {"precision": cell["precision"], "input": cell["input"]}
     expected["strategy"] = STRATEGIES.get((cell["table"], cell["precision"]), "none")
-    expected |= {"accumulate": 1, "optimizer": MODELS[row["model"]].optimizers[0]}
+    expected |= {"accumulate": 1, "optimizer": model_named(row["model"]).optimizers[0]}
     if cell["framework"] == "paddle":
         expected |= {"layout": "NCHW", "execution": "static"}
     named = {*gpu.replace("-", " ").replace("GiB", "GB").split()}

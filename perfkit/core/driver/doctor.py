@@ -11,7 +11,7 @@ from perfkit.core.driver.failures import NodeError
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import data_set_class, examine
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.store import make_folder
@@ -61,7 +61,7 @@ def _data(config: Config) -> Check:
         count = len(examine(config))
     except InputError as error:
         return Check(False, "data", str(error))
-    return Check(True, "data", f"{count:,} {MODELS[config.model].sample}s in {config.data_dir}")
+    return Check(True, "data", f"{count:,} {model_of(config).sample}s in {config.data_dir}")
 
 
 def _free_space(subject: str, path: Path, needed: int, remedy: str) -> Check:

@@ -17,7 +17,7 @@ from perfkit.core.driver.workers import Launcher
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems, read_environment
 from perfkit.core.results import store
@@ -139,7 +139,7 @@ def _measure(
     if result.failure or not missing:
         return
     interrupted = False
-    own = Progress(protocol.repeats, protocol.steps, MODELS[config.model].unit, protocol.budget)
+    own = Progress(protocol.repeats, protocol.steps, model_of(config).unit, protocol.budget)
     try:
         samples = None
         if config.input != "synthetic":

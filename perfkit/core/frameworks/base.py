@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 import numpy as np
 
 from perfkit.core.config import Config
-from perfkit.core.models import MODELS, optimizer_settings
+from perfkit.core.models import model_of, optimizer_settings
 from perfkit.core.system.gpus import visible_gpus
 from perfkit.core.system.software import Sources, find_version
 
@@ -345,7 +345,7 @@ class Trainer(ABC):
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
         predicted = self.array(logits.argmax(-1)).ravel()
         labels = self.array(batch[self.network.inputs]).ravel()
-        counted = labels != MODELS[self.config.model].ignored_label
+        counted = labels != model_of(self.config).ignored_label
         if not counted.any():
             raise ValueError("no row of this batch has a label")
         return float(loss), float((predicted == labels)[counted].mean())
@@ -426,7 +426,7 @@ class Trainer(ABC):
     def attention(self, batch: Batch) -> str | None:
         """Return the attention kernel; None for a network without attention. Does not change
         the training."""
-        return "unfused" if MODELS[self.config.model].sample == "sequence" else None
+        return "unfused" if model_of(self.config).sample == "sequence" else None
 
     @property
     def device(self) -> str:

@@ -9,7 +9,7 @@ GPT-2   (ids, labels): int64, batch x tokens; labels are shifted by one token
 """
 
 from perfkit.core.config import Config
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 
 PROBLEMS_SHOWN = 5
 
@@ -35,7 +35,7 @@ def raise_if_short(samples: int, config: Config, source: str) -> None:
     would repeat samples or never fill a batch."""
     step = config.ranks * config.batch_size
     if samples < step:
-        kind = MODELS[config.model].sample
+        kind = model_of(config).sample
         raise InputError(
             f"{source}: {samples} {kind}s, but one step of {config.ranks} x "
             f"{config.batch_size} needs {step}; add data or reduce batch_size"

@@ -4,7 +4,7 @@ from perfkit.core.config import Config
 from perfkit.core.inputs import raise_if_short
 from perfkit.core.inputs.images import Images
 from perfkit.core.inputs.sequences import Sequences, Tokens
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 
 DataSet = Images | Sequences | Tokens
 DATA_SETS: dict[str, type[DataSet]] = {"images": Images, "shards": Sequences, "tokens": Tokens}
@@ -13,7 +13,7 @@ DATA_SETS: dict[str, type[DataSet]] = {"images": Images, "shards": Sequences, "t
 
 def data_set_class(config: Config) -> type[DataSet]:
     """Return the data set class of the model."""
-    return DATA_SETS[MODELS[config.model].data]
+    return DATA_SETS[model_of(config).data]
 
 
 def data_set(config: Config) -> DataSet:

@@ -6,7 +6,7 @@ from itertools import repeat
 import numpy as np
 
 from perfkit.core.config import Config
-from perfkit.core.models import MODELS, bert, gpt
+from perfkit.core.models import bert, gpt, model_of
 from perfkit.core.models.model import CLASSES
 
 
@@ -19,7 +19,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
     def integers(first: int, end: int, width: int) -> np.ndarray:
         return random.integers(first, end, (batch, width), np.int64)
 
-    data = MODELS[config.model].data
+    data = model_of(config).data
     if data == "images":
         shape = (3, size, size) if config.layout == "NCHW" else (size, size, 3)
         images = random.standard_normal((batch, *shape), np.float32)

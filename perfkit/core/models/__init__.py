@@ -14,6 +14,23 @@ MODELS: dict[str, Model] = {
     "gpt": gpt.MODEL,
 }
 
+
+def model_of(config: Config) -> Model:
+    """Return the facts of what a configuration trains. Other modules ask this function, and not
+    MODELS, since a configuration need not train one of those."""
+    return MODELS[config.model]
+
+
+def model_named(name: str) -> Model:
+    """Return the facts of a model by its name in stored rows. Raises KeyError."""
+    return MODELS[name]
+
+
+def find_model(name: object) -> Model | None:
+    """Return the facts of a model by its name in a foreign log; None for other models."""
+    return MODELS.get(str(name))
+
+
 MOMENTUM = 0.9
 """Momentum of SGD."""
 DESCRIPTIONS = {
@@ -41,7 +58,7 @@ class OptimizerSettings(NamedTuple):
 def optimizer_settings(config: Config) -> OptimizerSettings:
     """Return the settings of published trainings with this optimizer and global batch."""
     optimizer = str(config.optimizer)
-    defaults = MODELS[config.model].optimizer_defaults[optimizer]
+    defaults = model_of(config).optimizer_defaults[optimizer]
     learning_rate, decay, betas, clip = defaults
     rate = learning_rate(config.global_batch)
     description = DESCRIPTIONS[optimizer].format(rate=rate, decay=decay)
@@ -53,7 +70,7 @@ def optimizer_settings(config: Config) -> OptimizerSettings:
 
 def units_per_sample(config: Config) -> int:
     """Return the units of throughput per sample: its tokens for tokens/s, otherwise 1."""
-    return config.sample_size if MODELS[config.model].unit == "tokens/s" else 1
+    return config.sample_size if model_of(config).unit == "tokens/s" else 1
 
 
 def training_flops(config: Config) -> int:
@@ -80,4 +97,4 @@ def multiply_adds(config: Config) -> int:
 
 
 def _multiply_adds(config: Config) -> tuple[int, int]:
-    return MODELS[config.model].multiply_adds(config.sample_size)
+    return model_of(config).multiply_adds(config.sample_size)

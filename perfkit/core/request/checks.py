@@ -11,7 +11,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import AFFINITY
 from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.inputs.data_set import data_set_class
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 from perfkit.core.request import hosts, not_available
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Reading
@@ -70,7 +70,7 @@ def problems(config: Config, gpus: int, skip_checks: Collection[Check] = ()) -> 
 
 
 def _contradictions(config: Config) -> Iterator[str]:
-    model, framework = MODELS[config.model], FRAMEWORKS[config.framework]
+    model, framework = model_of(config), FRAMEWORKS[config.framework]
     launchers = ("local",) if config.nodes == 1 else ("srun", "ssh")
     limits: list[tuple[str, tuple[Any, ...], str]] = [
         ("input", model.inputs, config.model),
@@ -114,7 +114,7 @@ def _without_effect(config: Config) -> Iterator[str]:
     inputs are accepted, since a sweep may set them for several inputs."""
     deciding = {"model", "framework", "device", "nodes", "launcher"}
     usual = resolve(config.model_dump(include=deciding))
-    facts = config.model_dump() | {"sample": MODELS[config.model].sample}
+    facts = config.model_dump() | {"sample": model_of(config).sample}
     facts |= {"accelerated": config.accelerated}
     instead = {
         "gpus": "for several processes on the CPU set processes",
@@ -180,7 +180,7 @@ def _lacking(config: Config, gpus: int) -> Iterator[str]:
 
 
 def _without_data(config: Config) -> Iterator[str]:
-    model = MODELS[config.model]
+    model = model_of(config)
     if config.input == "synthetic" or config.input not in model.inputs:
         return
     data_set = data_set_class(config)

@@ -5,7 +5,7 @@ from typing import Any
 
 from perfkit.core.config import FIELDS, Config, is_open, portable_path, select
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 
 
 def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
@@ -16,7 +16,7 @@ def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
     ValidationError for any other invalid value.
     """
     given = {n: v for n, v in given.items() if n == "model" or not is_open(n, v)}
-    model = MODELS[given["model"]]
+    model = model_named(given["model"])
     framework = FRAMEWORKS[given.get("framework", FIELDS["framework"].default)]
     device = given.get("device", "gpu" if given.get("gpus", gpus) else "cpu")
     launcher = given.get("launcher", "local" if given.get("nodes", 1) == 1 else "srun")

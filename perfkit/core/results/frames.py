@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from perfkit.core.config import parameters, resolved_path
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 from perfkit.core.results.store import (
     Measurement,
     ResultError,
@@ -64,7 +64,7 @@ def row_of(measurement: Measurement) -> Row:
         "other_load_cores": result.other_load_cores,
         "energy_joules_per_sample": result.energy_joules_per_sample,
         "statistic": result.protocol.statistic,
-        "unit": MODELS[config.model].unit,
+        "unit": model_of(config).unit,
         "nodes_differ": "; ".join(sorted(differences)) or None,
         "input_sha256": result.input_data.sha256 if result.input_data else None,
     }

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from perfkit.core.config import Config, Protocol, parameter_values, select
 from perfkit.core.messages import STORED, Message
-from perfkit.core.models import MODELS, units_per_sample
+from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.models.model import Unit
 from perfkit.core.statistics import median, median_interval, relative_width
 
@@ -489,7 +489,7 @@ class Result(Stored):
     @property
     def derived_throughput(self) -> Throughput | None:
         """The throughput that follows from the complete repeats."""
-        complete, unit = self.complete_repeats, MODELS[self.config.model].unit
+        complete, unit = self.complete_repeats, model_of(self.config).unit
         return Throughput.of(complete, unit) if complete else None
 
     @property

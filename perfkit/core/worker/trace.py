@@ -21,7 +21,7 @@ import numpy as np
 from perfkit.core.config import Config
 from perfkit.core.frameworks.base import Batch, Trainer, backend
 from perfkit.core.inputs import synthetic
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_of
 from perfkit.core.results.store import write_atomically
 from perfkit.core.worker.loop import Write
 
@@ -51,7 +51,7 @@ def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
     """Return the batch of synthetic input with the same images in each layout. The first
     sequence ends after three quarters, which reveals frameworks that compute with padding or
     count unused predictions."""
-    data = MODELS[config.model].data
+    data = model_of(config).data
     if data == "tokens":
         return next(synthetic.batches(config, 0))
     if data == "shards":

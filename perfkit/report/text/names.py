@@ -18,7 +18,7 @@ from perfkit.core.format import (  # noqa: F401 (templates look them up here)
     shortened,
     spread,
 )
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named, model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
@@ -110,7 +110,7 @@ def traits(row: Mapping[str, Any]) -> dict[str, str]:
     words |= {"tf32": "TF32"} if row["tf32"] else {}
     if row["accumulate"] > 1:
         words["accumulate"] = _("accumulate %(count)d") % {"count": row["accumulate"]}
-    model, length = MODELS[row["model"]], row["sequence_length"]
+    model, length = model_named(row["model"]), row["sequence_length"]
     if row["image_size"] not in (None, model.default_image_size):
         words["image_size"] = f"{row['image_size']} px"
     if length not in (None, model.default_sequence_length):
@@ -137,7 +137,7 @@ def title(result: Result) -> str:
     """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
     c, known = result.config, result.parameters | {"model": result.config.model}
     batch = _("batch %(size)s") % {"size": c.batch_size}
-    words = [MODELS[c.model].short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
+    words = [model_of(c).short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
     words += [c.topology if c.ranks > 1 else "", c.input, *traits(known).values(), c.label]
     return " · ".join(filter(None, words))
 
