@@ -466,7 +466,7 @@ def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path
     assert "which has base, new; did you mean 'new'?" in message
     assert "no readable measurement" in refused(tmp_path, files[0])
     message = refused("label:x", files[0], outputs=tmp_path / "none")
-    assert "no label 'x': no folder" in message
+    assert f"no label 'x': {tmp_path / 'none'}: no folder" in message
     (tmp_path / "cut.json").write_text('{"schema_version": 3, "id"')
     assert "not JSON, perhaps cut off" in refused(tmp_path / "cut.json", files[0])
 

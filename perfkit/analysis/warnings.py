@@ -152,7 +152,7 @@ def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfil
     try:
         steps = steps_of(measurement)
     except ResultError as error:
-        return pd.DataFrame(), [], str(error).replace(f"{folder}/", "")
+        return pd.DataFrame(), [], error.relative_to(folder)
     return steps, counting(result, profile_repeats(steps, units_per_sample(result.config))), ""
 
 

@@ -97,7 +97,7 @@ def _diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:
     try:
         return read_diagnosis(measurement.folder), ""
     except ResultError as error:
-        return None, str(error).replace(f"{measurement.folder}/", "")
+        return None, error.relative_to(measurement.folder)
 
 
 def diagnose_command(result: Result) -> str:

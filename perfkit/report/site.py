@@ -130,7 +130,7 @@ def _write_stored(site: pages.Site, kind: str, folder: Path) -> dict[str, list[s
         for language in LANGUAGES:
             _write(kind, page, site, language)
     except ResultError as error:
-        pages.write_unreadable(folder, site, str(error).replace(f"{site.outputs}/", ""))
+        pages.write_unreadable(folder, site, error.relative_to(site.outputs))
     return {}
 
 

@@ -126,7 +126,7 @@ def read_all(
         try:
             found[folder.name] = read(folder)
         except ResultError as error:
-            unreadable.append(str(error).replace(f"{outputs}/", ""))
+            unreadable.append(error.relative_to(outputs))
     return found
 
 

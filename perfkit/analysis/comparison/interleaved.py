@@ -144,7 +144,7 @@ def disagreements(comparison: InterleavedComparison, outputs: Path) -> list[str]
             wrong = check_against_raw(measurement) or ()
             problems += [f"{variant.id}: {problem}" for problem in wrong]
         except ResultError as error:
-            problems.append(str(error).replace(f"{outputs}/", ""))
+            problems.append(error.relative_to(outputs))
     if problems:
         return problems
     base = comparison.base.id

@@ -106,7 +106,8 @@ def steps_of(measurement: Measurement) -> pd.DataFrame:
             except ResultError:
                 raise
             except (KeyError, TypeError, ValueError, ArithmeticError, OSError) as error:
-                raise ResultError(f"{path}: not the events of a rank ({error!r})") from error
+                problem = f"not the events of a rank ({error!r})"
+                raise ResultError(path, problem) from error
     frame = pd.DataFrame(rows, columns=STEP_COLUMNS[:-1])
     warmup = {repeat.index: result.warmup_steps(repeat) for repeat in result.repeats}
     return frame.assign(measured=frame["step"] > frame["repeat"].map(warmup))

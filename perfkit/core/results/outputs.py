@@ -44,12 +44,12 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
     """
     place = resolved_path(str(outputs))
     if not place.is_dir():
-        raise ResultError(f"no folder {place}")
+        raise ResultError(place, "no folder")
     for folder in folders(place):
         try:
             yield _read(folder)
         except ResultError as error:
-            unreadable.append(str(error).replace(f"{place}/", ""))
+            unreadable.append(error.relative_to(place))
 
 
 def agreeing(measurements: Iterable[Measurement], left_out: list[str]) -> Iterator[Measurement]:
@@ -75,8 +75,8 @@ def _read(folder: Path) -> Measurement:
     try:
         folder.name.encode()
     except UnicodeEncodeError:
-        raise ResultError(f"{folder.name!a}: the folder's name is not UTF-8") from None
+        raise ResultError(folder, "the folder's name is not UTF-8") from None
     measurement = Measurement.read(folder)
     if measurement.result.is_fake:
-        raise ResultError(f"{folder.name}: from the fake accelerator: no measurement")
+        raise ResultError(folder, "from the fake accelerator: no measurement")
     return measurement

@@ -40,7 +40,29 @@ Events = list[dict[str, Any]]
 
 
 class ResultError(ValueError):
-    """A stored file can't be read as the expected type; the message names file and reason."""
+    """A stored file that can't be read as the expected type, or a stored folder that is not
+    that of a measurement. `line` is the number of the line that is wrong, if there is one."""
+
+    def __init__(self, path: Path, problem: str, line: int | None = None) -> None:
+        super().__init__(path, problem, line)
+        self.path = path
+        self.problem = problem
+        self.line = line
+
+    def __str__(self) -> str:
+        return self._at(self.path)
+
+    def relative_to(self, folder: Path) -> str:
+        """Return the message with the path as seen from `folder`, if it lies there."""
+        below = self.path.is_relative_to(folder)
+        return self._at(self.path.relative_to(folder) if below else self.path)
+
+    def _at(self, path: Path) -> str:
+        # A name in a foreign folder may not be UTF-8.
+        place = str(path).encode(errors="backslashreplace").decode()
+        if self.line is not None:
+            place += f":{self.line}"
+        return f"{place}: {self.problem}"
 
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -132,9 +154,8 @@ class Measurement(Store):
         path = Store(folder).result_file
         result = read_result(path)
         if result.id != folder.name:
-            raise ResultError(
-                f"{path}: its id is {result.id[:80]!r}, which must be the name of its folder"
-            )
+            problem = f"its id is {result.id[:80]!r}, which must be the name of its folder"
+            raise ResultError(path, problem)
         return cls(folder, result)
 
     def __repr__(self) -> str:
@@ -148,7 +169,7 @@ def read_result(path: Path) -> Result:
     folder of raw files beside it is a link."""
     repeats = path.parent / "repeats"
     if any(os.path.islink(each) for each in (repeats, *repeats.glob("*"))):  # noqa: PTH114
-        raise ResultError(f"{repeats}: has a link, which is not followed")
+        raise ResultError(repeats, "has a link, which is not followed")
     return read_as(Result, path, SCHEMA_VERSION)
 
 
@@ -172,7 +193,7 @@ def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
         why = f"not JSON, perhaps cut off ({error})"
     except ValueError as error:
         why = str(error)
-    raise ResultError(f"{path}: {textwrap.shorten(why, 200, placeholder=' …')}")
+    raise ResultError(path, textwrap.shorten(why, 200, placeholder=" …"))
 
 
 def _check_version(text: bytes, readable: int) -> None:
@@ -321,7 +342,7 @@ def parse_events(content: bytes, path: Path) -> Events:
             if not isinstance(event, dict):
                 raise ValueError("not an object")
         except ValueError as error:
-            raise ResultError(f"{path}:{number}: {error}") from error
+            raise ResultError(path, str(error), line=number) from error
         events.append(event)
     return events
 

@@ -132,7 +132,7 @@ def check_against_raw(measurement: Measurement) -> list[str] | None:
             path = Path(error.filename).relative_to(measurement.folder)
             problem = f"{path}: {error.strerror}"
         except ResultError as error:
-            problem = str(error).removeprefix(f"{measurement.folder}/")
+            problem = error.relative_to(measurement.folder)
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             problem = "the raw files are not those of a finished repeat"
         else:
