@@ -17,10 +17,10 @@ sys.path.insert(0, TESTS)
 from fake_trainer import launcher_command
 
 import perfkit
-from perfkit.core.config import ROOT
 from perfkit.core.driver import workers as launch
 from perfkit.core.driver.workers import worker_environment
 from perfkit.core.frameworks.base import CpuDevice, NodeRank
+from perfkit.core.paths import ROOT
 from perfkit.core.worker.loop import train
 from perfkit.core.worker.rank import RawFile
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 from clusters import wait_for

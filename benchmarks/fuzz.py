@@ -20,7 +20,7 @@ from pathlib import Path
 
 import perfkit
 from perfkit.analysis.comparison.history import history
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.outputs import load
 from perfkit.core.results.schema import Result, identity_digest

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfkit.core.config import ROOT, resolved_path
+from perfkit.core.paths import ROOT, resolved_path
 from perfkit.core.request.checks import read_environment
 from perfkit.core.results.store import write_atomically
 from perfkit.core.statistics import Interval, median, median_interval, share_interval

@@ -38,7 +38,6 @@ from perfkit.core.config import (
     ABOUT,
     PROTOCOL_PARAMETERS,
     PROTOCOLS,
-    ROOT,
     Config,
     Protocol,
     choices,
@@ -46,6 +45,7 @@ from perfkit.core.config import (
 )
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
+from perfkit.core.paths import ROOT
 from perfkit.core.request import PATTERNS
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically

@@ -21,8 +21,8 @@ from several_nodes import NodesOverSsh, nodes_over_ssh
 
 import perfkit
 from perfkit.cli import main
-from perfkit.core.config import ROOT
 from perfkit.core.inputs.samples import make_images
+from perfkit.core.paths import ROOT
 from perfkit.report.text.language import file_name
 
 # Has its own pytest.ini, for machines without the packages of these tests: make gpu.

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from clusters import Namespaces, Slurm, Ssh, slurm_cluster, ssh_between, two_namespaces
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import read_result
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 
 PACKAGE = ROOT / "perfkit"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()

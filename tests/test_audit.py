@@ -28,9 +28,9 @@ from perfkit.audit.findings import together
 from perfkit.audit.formats import Semantics
 from perfkit.audit.log import WINDOW, Log, ReportedFigure
 from perfkit.audit.recompute import Figures, half_of, half_unit
-from perfkit.core.config import ROOT
 from perfkit.core.format import changes
 from perfkit.core.messages import Message
+from perfkit.core.paths import ROOT
 from perfkit.core.results.store import ResultError
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name

@@ -11,8 +11,8 @@ import fuzz
 import pytest
 import runner
 
-from perfkit.core.config import ROOT
 from perfkit.core.inputs.samples import make_images
+from perfkit.core.paths import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "figures.py"
 SMALLEST = {"PAIRS": "1", "SIZES": "5", "COUNTS": "1", "MEASUREMENTS": "2", "PIXELS": "32"}

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from perfkit.cli import main
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 
 ORDER = ["run", "sweep", "report", "compare", "history", "verify", "diagnose", "audit"]
 ORDER += ["doctor", "samples"]

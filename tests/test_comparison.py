@@ -20,7 +20,7 @@ from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
 from perfkit.analysis.comparison.stored import Comparison
 from perfkit.cli import main
 from perfkit.core import statistics
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import Failure as Failed
 from perfkit.core.results.schema import InputData
 from perfkit.core.results.store import read_result
@@ -454,7 +454,7 @@ def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monk
         found = perfkit.compare(name, "new", outputs=outputs)
         assert found.a.taken_as == "label" and found.pairs[0].verdict == "faster"
     write_all(tmp_path / "fleetx-vgg16", labelled)
-    monkeypatch.setattr("perfkit.core.config.ROOT", tmp_path)
+    monkeypatch.setattr("perfkit.core.paths.ROOT", tmp_path)
     found = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
     assert found.a.taken_as == "folder"
 

@@ -14,8 +14,9 @@ from ruamel.yaml import YAML
 import perfkit
 from perfkit.audit.wording import SENTENCES
 from perfkit.cli import main
-from perfkit.core.config import FIELDS, ROOT, is_open
+from perfkit.core.config import FIELDS, is_open
 from perfkit.core.models import MODELS
+from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.schema import Result
 

@@ -8,8 +8,8 @@ import pytest
 import perfkit
 from perfkit.analysis.comparison.interleaved import disagreements
 from perfkit.analysis.comparison.stored import read_comparison
-from perfkit.core.config import ROOT
 from perfkit.core.models import MODELS
+from perfkit.core.paths import ROOT
 from perfkit.report.site import write_site
 
 EXAMPLES = ROOT / "outputs" / "examples"

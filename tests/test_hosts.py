@@ -19,12 +19,13 @@ from clusters import wait_for
 from conftest import RUN_HERE
 
 import perfkit
-from perfkit.core.config import ROOT, Protocol
+from perfkit.core.config import Protocol
 from perfkit.core.driver import cluster, programs
 from perfkit.core.driver.cluster import ClusterLauncher
 from perfkit.core.driver.failures import NodeError
 from perfkit.core.driver.node_files import PREFIX, ExitStatus
 from perfkit.core.driver.programs import exported_variables, start_commands
+from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
 from perfkit.core.request.hosts import own_index
 from perfkit.core.request.resolve import resolve

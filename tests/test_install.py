@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.request.checks import OF_INPUT, PIP_NAMES, WORKER
 
 

@@ -21,7 +21,7 @@ from clusters import wait_for
 from fake_trainer import planted
 from PIL import Image
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 
 TOKEN = "of-a-test"
 SECONDS = 180

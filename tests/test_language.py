@@ -16,8 +16,9 @@ from perfkit.analysis.comparison.text import VERDICTS
 from perfkit.analysis.published import SHAPES, published
 from perfkit.analysis.warnings import checked_aspects
 from perfkit.audit.wording import LABELS, SENTENCES
-from perfkit.core.config import ROOT, parameters
+from perfkit.core.config import parameters
 from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import Option
 from perfkit.core.system.environment import FACTS
 from perfkit.report import style

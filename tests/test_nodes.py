@@ -19,7 +19,7 @@ from several_nodes import (
     nodes_over_ssh,
 )
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import load_steps
 from perfkit.report.text.messages import sentence
 

@@ -9,7 +9,8 @@ import pytest
 from made import keep, made_result, measured, rank_events, stored, with_raw_files
 
 from perfkit import report
-from perfkit.core.config import ROOT, Protocol
+from perfkit.core.config import Protocol
+from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.schema import Failure, Peak, Rank, Reading, Repeat
 from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement

@@ -7,7 +7,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.published.matches import STRATEGIES
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import SweepError, read_sweep
 

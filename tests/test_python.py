@@ -12,8 +12,8 @@ import pytest
 import perfkit
 from perfkit.analysis.comparison.interleaved import plan_interleaved
 from perfkit.analysis.verification import sides as verified
-from perfkit.core.config import ROOT, portable
 from perfkit.core.driver.measure import measurement_folder
+from perfkit.core.paths import ROOT, portable
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import WORKER, read_environment
 from perfkit.core.results.schema import identity

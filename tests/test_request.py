@@ -9,9 +9,10 @@ from conftest import cli
 
 import perfkit
 from perfkit.cli.options import separated
-from perfkit.core.config import ROOT, Protocol, parameters, portable, resolved_path, typed_path
+from perfkit.core.config import Protocol, parameters
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
+from perfkit.core.paths import ROOT, portable, resolved_path, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems as problems_here
 from perfkit.core.request.plan import plan, typed

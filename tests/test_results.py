@@ -14,8 +14,8 @@ import pytest
 from made import FACTS, keep, made_result, measured, stored, write_all
 
 import perfkit
-from perfkit.core.config import resolved_path
 from perfkit.core.messages import Message
+from perfkit.core.paths import resolved_path
 from perfkit.core.results.schema import Failure, FailureCode, Result, identity_digest
 from perfkit.core.results.store import (
     MOST_BYTES,

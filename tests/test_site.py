@@ -25,7 +25,7 @@ from pydantic import ValidationError
 import perfkit
 from perfkit import report
 from perfkit.analysis.warnings import check
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import Reading, Result
 from perfkit.core.results.store import Measurement
 from perfkit.report import site

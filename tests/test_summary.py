@@ -16,7 +16,7 @@ import perfkit
 from perfkit.analysis.comparison.interleaved import Live, judge_interleaved
 from perfkit.analysis.comparison.stored import write_comparison
 from perfkit.analysis.diagnosis import FILE
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.statistics import ratio_interval
 from perfkit.report import summary as sections

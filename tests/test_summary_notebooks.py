@@ -4,7 +4,7 @@ import nbformat
 import pytest
 from made import stored
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ from kept import finished_repeats
 from made import keep, made_result
 from PIL import Image
 
-from perfkit.core.config import ROOT
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.inputs.data_set import digest
+from perfkit.core.paths import ROOT
 from perfkit.core.request.checks import read_environment
 from perfkit.core.results.schema import InputData, Repeat
 from perfkit.core.system.environment import LIBRARY_VARIABLES

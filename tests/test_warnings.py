@@ -10,8 +10,8 @@ from made import V100, rank_events, with_raw_files
 from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
-from perfkit.core.config import ROOT
 from perfkit.core.models import model_named
+from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.schema import Evaluation, Peak, TelemetrySummary
 from perfkit.core.steady import profile_repeats

@@ -23,16 +23,7 @@ from typing import Annotated, Any, Literal, get_args
 from filelock import FileLock, Timeout
 from pydantic import Field
 
-from perfkit.core.config import (
-    FIELDS,
-    Config,
-    FrameworkName,
-    ModelName,
-    Protocol,
-    portable,
-    resolved_path,
-    select,
-)
+from perfkit.core.config import FIELDS, Config, FrameworkName, ModelName, Protocol, select
 from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.format import number
 from perfkit.core.frameworks import FRAMEWORKS
@@ -43,6 +34,7 @@ from perfkit.core.models import (
     model_of,
     multiply_adds,
 )
+from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import plan, typed

@@ -15,8 +15,8 @@ from perfkit.audit.formats import LogFormat
 from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
-from perfkit.core.config import portable
 from perfkit.core.format import plain
+from perfkit.core.paths import portable
 from perfkit.core.request import RequestError, not_available
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")

@@ -27,7 +27,7 @@ from perfkit.cli.options import (
     fail,
     separated,
 )
-from perfkit.core.config import portable
+from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from perfkit.cli import options
-from perfkit.core.config import LABEL, portable
+from perfkit.core.config import LABEL
+from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from perfkit.cli import options
-from perfkit.core.config import resolved_path, typed_path
+from perfkit.core.paths import resolved_path, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 

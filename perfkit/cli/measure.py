@@ -8,8 +8,9 @@ import click
 
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, source_of
-from perfkit.core.config import portable, run_command, typed_path, with_absolute_paths
+from perfkit.core.command import run_command, with_absolute_paths
 from perfkit.core.models import MODELS, model_named
+from perfkit.core.paths import portable, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from perfkit.cli.options import TOO_LITTLE_MEMORY
-from perfkit.core.config import ROOT, expanded, portable
 from perfkit.core.models import MODELS
+from perfkit.core.paths import ROOT, expanded, portable
 from perfkit.core.request import RequestError
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)

@@ -10,8 +10,9 @@ import click
 from click.core import ParameterSource
 from pydantic import BaseModel
 
-from perfkit.core.config import parameters, resolved_path, typed_path
+from perfkit.core.config import parameters
 from perfkit.core.models import MODELS
+from perfkit.core.paths import resolved_path, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed
 

@@ -1,9 +1,6 @@
-"""All parameters: type, range, description and properties. Imports nothing of perfkit."""
+"""All parameters: type, range, description and properties."""
 
 import dataclasses
-import os
-import re
-import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,8 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The checkout. Relative paths in parameters start here, wherever the notebook runs."""
+from perfkit.core.paths import interpreter_path, is_local_folder, resolved_path
 
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
 DEVICE = r"^[a-z][a-z0-9_]{0,29}$"
@@ -20,59 +16,15 @@ HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._-]*(,[A-Za-z0-9][A-Za-z0-9._-]*)*$"
 """Names or addresses, comma-separated, without a leading dash, which would start an option."""
 NAMES = r"^([a-z_]+(,[a-z_]+)*)?$"
 ALL = "all"
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def _local(path: str) -> str:
-    """Return `path`. Raises ValueError for URLs, /proc, /sys and unprintable characters."""
-    virtual = Path(path).parts[1:2] in (("proc",), ("sys",)) and path.startswith("/")
-    if URL.match(path) or virtual or not path.isprintable():
+def _local_folder(path: str) -> str:
+    if not is_local_folder(path):
         raise ValueError("not a folder for files on this machine")
     return path
 
 
-LocalFolder = Annotated[str, Field(min_length=1), AfterValidator(_local)]
-
-
-def resolved_path(path: str) -> Path:
-    """A parameter's path as an absolute path without links; relative paths start at ROOT."""
-    return Path(os.path.realpath(ROOT / expanded(path)))
-
-
-def interpreter_path(python: str | None) -> str:
-    """The workers' interpreter as an absolute path; links stay, which locate environments."""
-    return str(ROOT / expanded(python)) if python else sys.executable
-
-
-def typed_path(path: str) -> str:
-    """Convert a path or URL typed in the working directory to a parameter's value."""
-    return path if URL.match(path) else portable_path(str(expanded(path).absolute()))
-
-
-def portable_path(path: str) -> str:
-    """`portable(path)`, or `path` if that would be another place: `~+data`, an empty text."""
-    short = portable(path)
-    # An unprintable path is refused later; with NUL it can't even be resolved.
-    same = short and path.isprintable() and resolved_path(short) == resolved_path(path)
-    return short if same else path
-
-
-def expanded(path: str) -> Path:
-    """Expand `~`; `~name` of an unknown user is kept."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111
-
-
-def portable(text: str) -> str:
-    """`text` without user names, for publication: the checkout's path removed, home as `~`."""
-    shorter = {f"{ROOT}/": ""}
-    home = expanded("~")
-    shorter |= {str(home): "~", str(home.resolve()): "~"}
-    for path, short in shorter.items():
-        if path != "/":
-            # Match whole leading folders only: neither /data/root nor /rootfs is in /root.
-            end = "" if path.endswith("/") else r"(?![\w.-])"
-            text = re.sub(rf"(?<![\w./~-]){re.escape(path)}{end}", short, text)
-    return text
+LocalFolder = Annotated[str, Field(min_length=1), AfterValidator(_local_folder)]
 
 
 @dataclass(frozen=True)
@@ -455,19 +407,6 @@ def parameters() -> dict[str, tuple[Any, str]]:
         default = unset if unset or field.is_required() else field.default
         known[name] = (default, meaning)
     return known
-
-
-def run_command(model: str, values: dict[str, Any]) -> list[str]:
-    """The `perfkit run` command, as words, that measures `model` with these parameters."""
-    options = [word for name, value in values.items() for word in ("-p", name, str(value))]
-    return ["perfkit", "run", model, *options]
-
-
-def with_absolute_paths(values: dict[str, Any]) -> dict[str, Any]:
-    """These parameters with absolute paths, for a command in any folder or container."""
-    paths = {name: values.get(name) for name in select(is_path=True)}
-    given = {n: p for n, p in paths.items() if isinstance(p, str) and p and not URL.match(p)}
-    return values | {name: interpreter_path(path) for name, path in given.items()}
 
 
 def parameter_values(config: Config, protocol: Protocol) -> dict[str, Any]:

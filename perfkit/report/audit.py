@@ -9,8 +9,8 @@ import pandas as pd
 
 from perfkit.audit import wording
 from perfkit.audit.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
-from perfkit.core.config import resolved_path
 from perfkit.core.format import minute, shortened
+from perfkit.core.paths import resolved_path
 from perfkit.report.pages import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure

@@ -15,9 +15,9 @@ from perfkit.analysis.comparison.history import RECENT, Point, Series
 from perfkit.analysis.comparison.interleaved import disagreements
 from perfkit.analysis.comparison.keys import contrasted
 from perfkit.analysis.comparison.stored import InterleavedComparison, read_comparison
-from perfkit.core.config import resolved_path
 from perfkit.core.format import minute, number, plain
 from perfkit.core.models import model_named
+from perfkit.core.paths import resolved_path
 from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, folded, picture, table
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure

@@ -14,7 +14,9 @@ from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
 from perfkit.analysis.warnings import Checks, check, checked_aspects
 from perfkit.core import config
+from perfkit.core.command import run_command
 from perfkit.core.models import model_of
+from perfkit.core.paths import portable
 from perfkit.core.request.plan import Plan
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Result
@@ -112,7 +114,7 @@ def diagnose_command(result: Result) -> str:
     usual |= {"protocol": "published" if c.accelerated else "quick"}
     given = names.requested(result).items()
     values = {name: value for name, value in given if name in kept or value != usual.get(name)}
-    words = config.run_command(c.model, values)
+    words = run_command(c.model, values)
     return shlex.join(words).replace("perfkit run", "perfkit diagnose", 1)
 
 
@@ -251,10 +253,10 @@ def outcome(measurement: Measurement) -> Section:
     if result.status != "complete":
         reason = coded(result.failure) if result.failure else "not finished"
         done = f"{kept} of {result.protocol.repeats} repeats are kept"
-        logs = f"Logs: {config.portable(str(measurement.folder / 'logs'))}"
+        logs = f"Logs: {portable(str(measurement.folder / 'logs'))}"
         advice = f"{done}; the same command continues. {logs}" if kept else logs
         raise MeasurementError(f"{result.id} {result.status}: {reason}\n{advice}")
-    page = config.portable(str(measurement.page_file))
+    page = portable(str(measurement.page_file))
     link = Markup('<a href="report.html">%s</a>') % page
     line = Markup("<p><strong>%s</strong> · %s · %s</p>")
     warned = warning_words(checked(measurement).checks)

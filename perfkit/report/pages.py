@@ -31,8 +31,8 @@ from perfkit.analysis.diagnosis import VERDICTS, read_diagnosis
 from perfkit.analysis.published import labels
 from perfkit.analysis.published.matches import difference_words
 from perfkit.audit import wording
-from perfkit.core.config import ROOT
 from perfkit.core.models import find_model, model_named, model_of
+from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import topology_size
 from perfkit.core.results.store import (
     NOTEBOOK,

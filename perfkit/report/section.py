@@ -21,8 +21,8 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from perfkit.core.config import ROOT, resolved_path
 from perfkit.core.messages import Message
+from perfkit.core.paths import ROOT, resolved_path
 from perfkit.report.style import chart_style
 from perfkit.report.text.language import gettext
 from perfkit.report.text.messages import sentence

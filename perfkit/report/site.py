@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparison_folders, read_comparison
 from perfkit.audit.audit import audit_folders, read_audit
-from perfkit.core.config import portable, resolved_path
+from perfkit.core.paths import portable, resolved_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import contradiction, load
 from perfkit.core.results.store import (

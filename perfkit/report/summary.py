@@ -21,9 +21,9 @@ from perfkit.analysis.comparison.blocks import PANEL, Ranking, rankings, speedup
 from perfkit.analysis.diagnosis import FILE, VERDICTS, Diagnosis, read_diagnosis
 from perfkit.analysis.published import cells_of, published
 from perfkit.analysis.published.matches import match
-from perfkit.core import config
 from perfkit.core.format import percent, shortened
 from perfkit.core.models import model_named
+from perfkit.core.paths import resolved_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import ResultError
@@ -64,7 +64,7 @@ class Summary:
         """Read all results under `outputs`, and with `check` all raw files: results that
         contradict these are left out. Relative paths start at the checkout. Raises ResultError
         if the folder does not exist."""
-        place = config.resolved_path(str(outputs))
+        place = resolved_path(str(outputs))
         return cls.of(Site(place), load(place, check=check))
 
     @classmethod

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfkit.core.config import resolved_path, run_command, with_absolute_paths
+from perfkit.core.command import run_command, with_absolute_paths
 from perfkit.core.inputs.samples import SAMPLE_DATA
 from perfkit.core.models import model_named
+from perfkit.core.paths import resolved_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import Check
 from perfkit.core.request.plan import Plan, plan

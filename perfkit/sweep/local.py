@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.core.config import ROOT
 from perfkit.core.driver.workers import close, start_supervised
+from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import Scratch
 from perfkit.sweep.jobs import Job
 from perfkit.sweep.status import JobStatus, StoredResults

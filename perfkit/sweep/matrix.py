@@ -13,7 +13,8 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 
-from perfkit.core.config import ROOT, parameters
+from perfkit.core.config import parameters
+from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError, nearest, suggest
 
 MOST_DEPTH, MOST_CONFIGURATIONS, MOST_BYTES = 8, 10_000, 256 * 1024

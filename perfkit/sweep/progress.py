@@ -9,9 +9,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.core.config import portable
 from perfkit.core.driver.live import LastLine
 from perfkit.core.format import interval, number
+from perfkit.core.paths import portable
 from perfkit.report.text.terminal import wrapped
 from perfkit.sweep.status import JobStatus, State
 

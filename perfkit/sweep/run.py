@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfkit.core.config import portable
 from perfkit.core.driver.measure import alone
+from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import end_with_parent
 from perfkit.sweep.jobs import Job
 from perfkit.sweep.local import Show, new_log, perfkit_command

@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 
 from rich.text import Text
 
-from perfkit.core.config import Config, portable
+from perfkit.core.config import Config
 from perfkit.core.driver.node_files import listed
 from perfkit.core.inputs.data_set import digest
+from perfkit.core.paths import portable
 from perfkit.core.request.checks import read_environment
 from perfkit.core.results.schema import Reading, measurement_id
 from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file

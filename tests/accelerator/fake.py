@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.store import read_result
 
 FOLDER = Path(__file__).parent

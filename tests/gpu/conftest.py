@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.core.config import ROOT
 from perfkit.core.driver.workers import with_dali_settings, worker_environment
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system import gpus
 from perfkit.core.system.environment import usable_cores

@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.system import gpus
 
 pytestmark = pytest.mark.gpu

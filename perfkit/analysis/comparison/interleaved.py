@@ -27,10 +27,11 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.analysis.ratios import turns
 from perfkit.analysis.utilization import utilization
-from perfkit.core.config import PROTOCOL_PARAMETERS, portable, resolved_path, select
+from perfkit.core.config import PROTOCOL_PARAMETERS, select
 from perfkit.core.driver.measure import BEING_MEASURED, alone, measurement_folder, resume
 from perfkit.core.driver.progress import Progress, round_order
 from perfkit.core.models import model_of
+from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan, plan, typed

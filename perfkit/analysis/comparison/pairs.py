@@ -31,10 +31,10 @@ from perfkit.analysis.published import RUNS, SHAPES, Cell, cells_of, matches, pu
 from perfkit.analysis.ratios import Method, Turn, judgement, ratio_of
 from perfkit.analysis.verification import command, verification_of
 from perfkit.analysis.warnings import check
-from perfkit.core.config import resolved_path
 from perfkit.core.format import plain
 from perfkit.core.models import model_named, model_of
 from perfkit.core.models.model import Unit
+from perfkit.core.paths import resolved_path
 from perfkit.core.request import RequestError, suggest
 from perfkit.core.results.frames import row_of, row_order
 from perfkit.core.results.outputs import agreeing, measurements

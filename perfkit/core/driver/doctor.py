@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.core.config import Config, Protocol, resolved_path
+from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.failures import NodeError
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import data_set_class, examine
 from perfkit.core.models import model_of
+from perfkit.core.paths import resolved_path
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.store import make_folder

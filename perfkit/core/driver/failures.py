@@ -11,8 +11,8 @@ import os
 import re
 from typing import Any
 
-from perfkit.core.config import portable
 from perfkit.core.driver.workers import ExitInfo
+from perfkit.core.paths import portable
 from perfkit.core.results.schema import Failure, FailureCode
 from perfkit.core.results.store import BROKEN, NO_ROOM, Events
 from perfkit.report.text.messages import sentence

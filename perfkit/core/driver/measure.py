@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from perfkit.core.config import Config, Protocol, portable, resolved_path
+from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.failures import NodeError, failure, unwritten
 from perfkit.core.driver.progress import Progress
@@ -18,6 +18,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.models import model_of
+from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems, read_environment
 from perfkit.core.results import store

@@ -15,11 +15,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from perfkit.core.config import Config, portable
+from perfkit.core.config import Config
 from perfkit.core.driver.failures import failure
 from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.workers import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.core.driver.workers import STACKS_SECONDS, SUPERVISOR, shortened
+from perfkit.core.paths import portable
 from perfkit.core.results.schema import Failure, FailureCode
 from perfkit.core.system.environment import LIBRARY_VARIABLES, is_setting
 from perfkit.core.system.scratch import Scratch

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from perfkit.core.config import ABOUT, ALL, Config, portable, resolved_path
+from perfkit.core.config import ABOUT, ALL, Config
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import AFFINITY
 from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.inputs.data_set import data_set_class
 from perfkit.core.models import model_of
+from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import hosts, not_available
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Reading

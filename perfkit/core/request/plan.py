@@ -10,14 +10,13 @@ from perfkit.core.config import (
     Config,
     Protocol,
     choices,
-    interpreter_path,
     is_open,
     parameters,
     select,
-    typed_path,
 )
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
+from perfkit.core.paths import interpreter_path, typed_path
 from perfkit.core.request import RequestError, not_available, suggest, validated
 from perfkit.core.request.checks import Check, problems
 from perfkit.core.request.resolve import resolve

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.core.config import FIELDS, Config, is_open, portable_path, select
+from perfkit.core.config import FIELDS, Config, is_open, select
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_named
+from perfkit.core.paths import portable_path
 
 
 def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.core.config import parameters, resolved_path
+from perfkit.core.config import parameters
 from perfkit.core.models import model_of
+from perfkit.core.paths import resolved_path
 from perfkit.core.results.store import (
     Measurement,
     ResultError,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from perfkit.core.config import resolved_path
+from perfkit.core.paths import resolved_path
 from perfkit.core.results.frames import as_frame, row_of
 from perfkit.core.results.store import Measurement, ResultError, folders
 from perfkit.core.results.summarize import check_against_raw

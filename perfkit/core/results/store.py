@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from perfkit.core.config import ROOT
+from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import SCHEMA_VERSION, Result
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from perfkit.core.config import ROOT, portable
+from perfkit.core.paths import ROOT, portable
 from perfkit.core.results.schema import Reading
 from perfkit.core.system import gpus
 from perfkit.core.system.software import PACKAGES, Software

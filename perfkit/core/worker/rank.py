@@ -24,10 +24,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from perfkit.core.config import Config, Protocol, portable
+from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import AFFINITY, Backend, Batch, Device, Trainer, backend
 from perfkit.core.inputs import InputError
+from perfkit.core.paths import portable
 from perfkit.core.results.schema import FailureCode
 from perfkit.core.results.store import BROKEN, NO_ROOM, rank_file
 from perfkit.core.system.gpus import run_near

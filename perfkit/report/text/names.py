@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.core import config
+from perfkit.core.command import run_command
 from perfkit.core.format import (  # noqa: F401 (templates look them up here)
     change,
     changes,
@@ -160,7 +161,7 @@ def framework_version(result: Result) -> str:
 
 def command(result: Result) -> str:
     """Return the command that repeats the measurement with the same settings on any machine."""
-    return shlex.join(config.run_command(result.config.model, requested(result)))
+    return shlex.join(run_command(result.config.model, requested(result)))
 
 
 def requested(result: Result) -> dict[str, Any]:

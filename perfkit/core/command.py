@@ -1,0 +1,25 @@
+"""The command line of a measurement, for another shell, container or machine."""
+
+from typing import Any
+
+from perfkit.core.config import select
+from perfkit.core.paths import URL, interpreter_path
+
+
+def run_command(model: str, values: dict[str, Any]) -> list[str]:
+    """Return the `perfkit run` command, as words, that measures `model` with these
+    parameters."""
+    command = ["perfkit", "run", model]
+    for name, value in values.items():
+        command += ["-p", name, str(value)]
+    return command
+
+
+def with_absolute_paths(values: dict[str, Any]) -> dict[str, Any]:
+    """Return these parameters with absolute paths, for a command in any folder or container."""
+    absolute = dict(values)
+    for name in select(is_path=True):
+        path = values.get(name)
+        if isinstance(path, str) and path and not URL.match(path):
+            absolute[name] = interpreter_path(path)
+    return absolute
