@@ -387,7 +387,7 @@ def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, ex
         wait_for(psutil.Process(process.pid).cmdline)
         try:
             with Scratch() as scratch:
-                (scratch.folder / f"{process.pid}.pid").touch()
+                (scratch.folder / f"{process.pid}.pid").write_text(f"torch_{process.pid}_*")
                 if exiting:
                     # While a killed process frees its memory, it has no command line.
                     process.kill()
@@ -403,7 +403,7 @@ def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, ex
 def test_shared_memory_with_other_containers_is_kept(tmp_path, options):
     segment = Path(f"/dev/shm/torch_{2**30}_{tmp_path.name}")
     code = "from perfkit.core.system.scratch import Scratch\nwith Scratch() as scratch:\n"
-    code += f"    (scratch.folder / '{2**30}.pid').touch()"
+    code += f"    (scratch.folder / '{2**30}.pid').write_text('torch_{2**30}_*')"
     unshared = ["unshare", "--pid", "--fork", "--mount-proc", *options]
     segment.touch()
     try:

@@ -44,7 +44,7 @@ from perfkit.core.results.store import ResultError, make_folder, read_as, write_
 from perfkit.core.worker.trace import COPIES, STEPS
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import gettext_noop
-from perfkit.report.text.names import FRAMEWORK_NAMES, stored_value
+from perfkit.report.text.names import stored_value
 from perfkit.report.text.terminal import tabulated, wrapped
 
 FOLDER = "verified"
@@ -106,7 +106,7 @@ class Side(Stored):
     """memory layout of images; None for sequences"""
 
     def __str__(self) -> str:
-        name = f"{FRAMEWORK_NAMES[self.framework]} {self.version}"
+        name = f"{FRAMEWORKS[self.framework].display_name} {self.version}"
         return ", ".join(filter(None, [name, self.execution, self.layout]))
 
 
@@ -280,7 +280,11 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
             )
         for place, config in enumerate(configs):
             framework = FRAMEWORKS[config.framework]
-            say(", ".join(filter(None, [framework.name, config.execution, config.layout])))
+            say(
+                ", ".join(
+                    filter(None, [framework.display_name, config.execution, config.layout])
+                )
+            )
             raw = shared / str(place)
             (events,) = perform(config, Protocol.named("quick"), "verify", raw)
             environment = read_environment(config.framework, folder, config.interpreter)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.published import Cell
+from perfkit.analysis.published import FRAMEWORK_NAMES, Cell
 from perfkit.analysis.published.matches import place_of
 from perfkit.audit.audit import (
     AuditedLog,
@@ -20,7 +20,6 @@ from perfkit.audit.audit import (
 )
 from perfkit.audit.recompute import Figures, half_of
 from perfkit.core.messages import Message
-from perfkit.report.text.names import FRAMEWORK_NAMES
 
 NEARBY = 1e-3
 """Share of the claim on both sides within which figures are assumed uniformly distributed."""

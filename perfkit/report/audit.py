@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
+from perfkit.analysis.published import FRAMEWORK_NAMES
 from perfkit.audit import wording
 from perfkit.audit.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
 from perfkit.core.format import minute, shortened
@@ -15,7 +16,6 @@ from perfkit.report.pages import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import FRAMEWORK_NAMES
 
 MOST_ROWS = 12
 """Waterfalls that are drawn at most: those with the largest differences."""

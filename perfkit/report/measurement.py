@@ -15,6 +15,7 @@ from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilizat
 from perfkit.analysis.warnings import Checks, check, checked_aspects
 from perfkit.core import config
 from perfkit.core.command import run_command
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
 from perfkit.core.paths import portable
 from perfkit.core.request.plan import Plan
@@ -23,14 +24,13 @@ from perfkit.core.results.schema import Result
 from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError
 from perfkit.core.statistics import detectable_difference
 from perfkit.core.steady import FEWEST_STEPS, published_throughput
-from perfkit.report import pages, style
+from perfkit.report import pages
 from perfkit.report.section import Section, folded, markup
 from perfkit.report.step_charts import step_charts
 from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.messages import coded
-from perfkit.report.text.names import FRAMEWORK_NAMES
 from perfkit.report.words import number_words, warning_words
 
 
@@ -52,7 +52,7 @@ def checked(measurement: Measurement, site: pages.Site | None = None) -> Checked
     folder, result, charts = measurement.folder, measurement.result, Section()
     checks = check(measurement)
     if not checks.steps.empty:
-        colour = style.COLOURS[FRAMEWORK_NAMES[result.config.framework]]
+        colour = FRAMEWORKS[result.config.framework].colour
         charts = step_charts(checks.steps, colour)
     site = site or pages.Site.read(folder.parent)
     return CheckedMeasurement(folder, result, checks, charts, site)

@@ -28,9 +28,10 @@ from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.keys import format_pair
 from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis import VERDICTS, read_diagnosis
-from perfkit.analysis.published import labels
+from perfkit.analysis.published import FRAMEWORK_NAMES, labels
 from perfkit.analysis.published.matches import difference_words
 from perfkit.audit import wording
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import find_model, model_named, model_of
 from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import topology_size
@@ -44,7 +45,7 @@ from perfkit.core.results.store import (
 from perfkit.core.statistics import median
 from perfkit.core.steady import PUBLISHED_STEPS
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
-from perfkit.report.style import COLOURS, INK
+from perfkit.report.style import INK
 from perfkit.report.text import language, messages, names
 from perfkit.report.text.language import file_name
 from perfkit.report.text.language import gettext as _
@@ -202,7 +203,8 @@ FUNCTIONS = (
 )
 """Functions that templates call by name."""
 TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
-    "COLOURS": COLOURS,
+    "FRAMEWORKS": FRAMEWORKS,
+    "FRAMEWORK_NAMES": FRAMEWORK_NAMES,
     "INK": INK,
     "find_model": find_model,
     "model_named": model_named,

@@ -19,22 +19,15 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from perfkit.analysis.comparison.stored import PairResult, Variant
 from perfkit.analysis.comparison.text import VERDICTS
 from perfkit.core.format import interval, number
+from perfkit.core.frameworks import DISPLAY_NAMES, FRAMEWORKS
 from perfkit.report.text.language import gettext
-from perfkit.report.text.names import FRAMEWORK_NAMES
 
 INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
 ACCENT, WAIT, IDEAL = "#1f5fbf", "#8a5a2b", "#57606a"
-LOOKS = {
-    "Paddle": ("#1f5fbf", "o"),
-    "PyTorch": ("#d1495b", "s"),
-    "JAX": ("#2a9d6f", "^"),
-    "TensorFlow": ("#e08a00", "D"),
-    "MXNet": ("#7a5cc0", "v"),
-    "OneFlow": ("#3f8fa8", "P"),
-}
-"""Colour and marker of each framework; distinguishable in greyscale too."""
-COLOURS = {name: colour for name, (colour, _marker) in LOOKS.items()}
-MARKERS = {name: marker for name, (_colour, marker) in LOOKS.items()}
+COLOURS = {framework.display_name: framework.colour for framework in FRAMEWORKS.values()}
+MARKERS = {framework.display_name: framework.marker for framework in FRAMEWORKS.values()}
+COLOURS["OneFlow"], MARKERS["OneFlow"] = "#3f8fa8", "P"
+"""Colour and marker by the framework's name in texts; only published tables have OneFlow."""
 SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """Light to dark, for ordered lines."""
 STYLE = Path(__file__).parent / "chart.mplstyle"
@@ -91,8 +84,9 @@ def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figur
     1. A row is a name, a variant, and its pair with the base."""
     with new_figure(8, 0.7 + 0.5 * len(rows)) as (figure, (axes,)):
         for y, (_name, variant, pair) in enumerate(rows):
-            framework = FRAMEWORK_NAMES.get(str(variant.values.get("framework")), "")
-            colour, marker = LOOKS.get(framework, (ACCENT, "o"))
+            framework = DISPLAY_NAMES.get(str(variant.values.get("framework")), "")
+            colour = COLOURS.get(framework, ACCENT)
+            marker = MARKERS.get(framework, "o")
             _draw_ratio(axes, y, pair, colour, marker)
         axes.axvline(1, color=INK, linewidth=1)
         axes.set(xscale="log", xlabel=label, ylim=(len(rows) - 0.4, -0.6))

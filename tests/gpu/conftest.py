@@ -63,9 +63,9 @@ def framework(request, visible_gpus):
     """The name of each framework that is installed as a build for GPUs."""
     facts = FRAMEWORKS[request.param]
     if not facts.version:
-        pytest.skip(f"{facts.name} is not installed")
+        pytest.skip(f"{facts.display_name} is not installed")
     if not find_version(*facts.versions["cuda"]):
-        pytest.skip(f"{facts.name} {facts.version} is no build for GPUs")
+        pytest.skip(f"{facts.display_name} {facts.version} is no build for GPUs")
     return request.param
 
 

@@ -15,12 +15,13 @@ from perfkit.analysis.comparison.stored import InterleavedComparison
 from perfkit.analysis.published import NO_BASE, RUNS, cells_of, published
 from perfkit.analysis.published.matches import place, place_of
 from perfkit.core.config import ABOUT
+from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import records, topology_size
 from perfkit.core.results.schema import NOT_IDENTITY
 from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import FRAMEWORK_NAMES, column_value
+from perfkit.report.text.names import column_value
 
 FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
 MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
@@ -34,7 +35,7 @@ SETUP = [name for name in WORK if name not in {*ROW, *EXECUTION, "framework", "d
 SETUP += ["effective.tf32", "input_sha256"]
 INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
 """Settings of the input. Their defaults depend on the device, which the block's caption has."""
-NAMES = [*dict.fromkeys(FRAMEWORK_NAMES.values())]
+NAMES = [*DISPLAY_NAMES.values()]
 """Names of the frameworks in the order of columns and lines."""
 
 
@@ -44,7 +45,7 @@ def named(measurements: pd.DataFrame) -> pd.DataFrame:
     used = measurements["effective.precision"]
     return measurements.assign(
         used=used.where(used.notna(), measurements["precision"]),
-        name=measurements["framework"].map(FRAMEWORK_NAMES),
+        name=measurements["framework"].map(DISPLAY_NAMES),
     )
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from perfkit.analysis.comparison.keys import KEYS, Differences, Value, format_pair
 from perfkit.analysis.ratios import Method, Verdict
 from perfkit.core.format import interval, number, percent, plain
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_named
 from perfkit.core.statistics import fewest_values
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.messages import COMPARISON, coded, worst_first
-from perfkit.report.text.names import FRAMEWORK_NAMES
 from perfkit.report.text.terminal import laid_out, tabulated
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ VERDICTS: dict[Verdict, str] = {
 """
 TITLE: dict[str, Callable[[Value], str]] = {
     "model": lambda model: model_named(str(model)).name,
-    "framework": lambda framework: FRAMEWORK_NAMES[str(framework)],
+    "framework": lambda framework: FRAMEWORKS[str(framework)].display_name,
     "precision": str,
     "device": lambda device: str(device).upper(),
     "topology": str,

@@ -9,11 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.results.frames import records
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import FRAMEWORK_NAMES
 
 FILE = Path(__file__).parent / "published.csv"
+FRAMEWORK_NAMES = DISPLAY_NAMES | {"pytorch": "PyTorch", "oneflow": "OneFlow"}
+"""Framework in published.csv or in a measurement -> its name in texts."""
 
 
 def published() -> pd.DataFrame:

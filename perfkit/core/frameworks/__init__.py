@@ -13,3 +13,5 @@ FRAMEWORKS = {
     "tensorflow": tensorflow.FRAMEWORK,
     "mxnet": mxnet.FRAMEWORK,
 }
+DISPLAY_NAMES = {name: framework.display_name for name, framework in FRAMEWORKS.items()}
+"""Name of a framework in parameters -> its name in texts."""

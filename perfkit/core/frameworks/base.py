@@ -106,10 +106,16 @@ class NodeRank(NamedTuple):
 class Framework:
     """Facts, limits and defaults of a framework, known without importing it.
 
-    `module`: the Python module. `extra`: the extra of pyproject.toml that installs it; if
-    empty, `make peers` creates an environment for this framework alone. `supports`: parameter
-    -> supported values; a parameter that is not listed may have any value. `layout` and
-    `execution` are defaults; `gpu_layouts`: precision -> default layout on a GPU, if different.
+    `display_name`: its name in texts. `colour` and `marker`: its colour and matplotlib's marker
+    in charts, distinguishable from the others' in greyscale too.
+
+    `module`: the Python module. `package`: its name for pip. `install`: the command that
+    installs it; `gpu_install`: the command for a build for GPUs, if it is another one.
+
+    `supports`: parameter -> supported values; a parameter that is not listed may have any
+    value. `layout` and `execution` are defaults; `gpu_layouts`: precision -> default layout on
+    a GPU, if different. `preset_precision(strategy)`: the precision that a strategy sets; None
+    if it sets none.
 
     `launch_command(config, node, log_folder, job, worker)`: the command that starts all ranks
     of a node; `worker` is the command of a rank, `job` a unique name of the run. The launcher
@@ -123,6 +129,10 @@ class Framework:
     docs/backends.md describes them.
 
     `loader_threads`: whether its DataLoader uses threads instead of processes.
+    `shared_memory`: pattern for the names of the files that a process of its DataLoader creates
+    in /dev/shm, with {pid} for the number of the process; empty if it creates none.
+    `dali_plugin`: the module of DALI whose iterator yields its tensors on a GPU; empty if it
+    trains on no GPU.
 
     `versions`: fact of the environment -> sources of its version; the framework's own first.
 
@@ -130,9 +140,12 @@ class Framework:
     GPUs that the framework sees; starts a process.
     """
 
-    name: str
+    display_name: str
+    colour: str
+    marker: str
     module: str
-    extra: str
+    package: str
+    install: str
     supports: Mapping[str, tuple[Any, ...]]
     cpu_precisions: tuple[str, ...]
     layout: str
@@ -144,6 +157,10 @@ class Framework:
     cpu_settings: Callable[[str, int], dict[str, str]] = lambda _vendor, _threads: {}
     tuning: tuple[str, ...] = ()
     loader_threads: bool = False
+    shared_memory: str = ""
+    dali_plugin: str = ""
+    gpu_install: str = ""
+    preset_precision: Callable[[str], str | None] = lambda _strategy: None
     gpu_layouts: Mapping[str, str] = field(default_factory=dict)
     other_devices: Callable[[str], Mapping[str, int]] = lambda _interpreter: {}
 

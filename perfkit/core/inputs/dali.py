@@ -12,11 +12,9 @@ from typing import Any
 from nvidia.dali import fn, pipeline_def, types
 
 from perfkit.core.config import Config
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError, raise_if_short
 from perfkit.core.inputs.images import DEVIATION, MEAN, Images
-
-PLUGINS = {"paddle": "paddle", "torch": "pytorch"}
-"""DALI's plugin for each framework that trains on GPUs."""
 
 
 @pipeline_def
@@ -82,7 +80,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     )
     try:
         if config.device == "gpu":
-            plugin = import_module(f"nvidia.dali.plugin.{PLUGINS[config.framework]}")
+            plugin = import_module(FRAMEWORKS[config.framework].dali_plugin)
             for (batch,) in plugin.DALIGenericIterator([pipeline], ["images", "labels"]):
                 yield batch["images"], batch["labels"]
         pipeline.build()

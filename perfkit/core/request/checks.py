@@ -9,7 +9,6 @@ from typing import Any, Literal
 from perfkit.core.config import ABOUT, ALL, Config
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import AFFINITY
-from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.inputs.data_set import data_set_class
 from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
@@ -32,7 +31,7 @@ def read_environment(
     facts = FRAMEWORKS[framework]
     software = read_software(interpreter, {**PACKAGES, **facts.versions})
     environment = read_facts(data_dir, software)
-    absent = Reading(value=None, missing=f"this {facts.name} is a CPU build")
+    absent = Reading(value=None, missing=f"this {facts.display_name} is a CPU build")
     if software.versions[facts.facts[0]]:
         found = software.versions
         environment |= {fact: absent for fact in facts.facts if not found[fact]}
@@ -49,7 +48,6 @@ def software_for(config: Config) -> Software:
 
 Check = Literal["machine", "requirements", "data"]
 PIP_NAMES = {
-    "paddle": "paddlepaddle",
     "nvidia.dali": "nvidia-dali-cuda120",
     "PIL": "pillow",
     "pynvml": "nvidia-ml-py",
@@ -93,7 +91,7 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"sequence_length: {config.model} has {longest} positions; at most {longest}"
     if config.ranks > 1 and not framework.several_processes:
         yield f"processes: {by} trains in one process; leave out nodes and processes"
-    preset = precision_of(config.strategy)
+    preset = framework.preset_precision(config.strategy)
     if config.precision == "auto" and preset != "auto":
         yield "precision: 'auto' needs strategy=fleetx-auto"
     elif preset not in (None, config.precision):
@@ -104,8 +102,8 @@ def _contradictions(config: Config) -> Iterator[str]:
     # For other devices, the worker checks the effective precision.
     if config.device == "cpu" and config.precision not in (*framework.cpu_precisions, "auto"):
         yield (
-            f"precision: {config.precision!r} is not for {framework.name} on a CPU; allowed: "
-            f"{', '.join(framework.cpu_precisions)}; bf16 on a CPU: "
+            f"precision: {config.precision!r} is not for {framework.display_name} on a CPU; "
+            f"allowed: {', '.join(framework.cpu_precisions)}; bf16 on a CPU: "
             "-p framework torch -p precision bf16"
         )
 
@@ -139,7 +137,7 @@ def _lacking(config: Config, gpus: int) -> Iterator[str]:
         shown = f"{gpus} {config.device.upper()}{'s' * (gpus != 1)}"
         if not gpus and not by_gpu:
             types = ", ".join(["cpu", "gpu", *framework.other_devices(config.interpreter)])
-            shown += f"; device types of {framework.name} here: {types}"
+            shown += f"; device types of {framework.display_name} here: {types}"
         yield (
             f"gpus: {requested}; visible on this machine: {shown}. "
             "To run on the CPU: -p device cpu, without gpus"
@@ -154,24 +152,23 @@ def _lacking(config: Config, gpus: int) -> Iterator[str]:
         return
     if config.python and software.lacking:
         names = ", ".join(software.lacking)
-        how = " ".join(PIP_NAMES.get(module, module) for module in software.lacking)
+        packages = PIP_NAMES | {framework.module: framework.package}
+        how = " ".join(packages.get(module, module) for module in software.lacking)
         yield (
             f"python: {config.python} has no {names}; to install: "
             f"{config.python} -m pip install {how}"
         )
         return
-    extra = "torch-cu12" if by_gpu and framework.module == "torch" else framework.extra
-    how = f"pip install -e '.[{extra}]'"
-    if not framework.extra:
-        how = f"make peers; to use it: -p python .venv-{config.framework}/bin/python"
-    elif framework.module == "paddle":
-        how = "conda env create -f environment.yml" if by_gpu else "make report"
+    how = framework.install
+    if by_gpu and framework.gpu_install:
+        how = framework.gpu_install
     if framework.module in software.lacking:
-        yield f"framework: {framework.name} is not installed; to install it: {how}"
+        yield f"framework: {framework.display_name} is not installed; to install it: {how}"
     elif by_gpu and gpus and not software.versions.get("cuda", "none"):
         yield (
-            f"framework: this {framework.name} is a CPU build without GPU support. For a GPU "
-            f"build, in an environment of its own: {how}; to run on the CPU: -p device cpu"
+            f"framework: this {framework.display_name} is a CPU build without GPU support. For "
+            f"a GPU build, in an environment of its own: {how}; to run on the CPU: "
+            "-p device cpu"
         )
     if "nvidia.dali" in software.lacking:
         yield (

@@ -23,8 +23,6 @@ from typing import Self
 
 PREFIX, SUFFIX = "perfkit-", ".run"
 SHARED_MEMORY = Path("/dev/shm")
-SEGMENTS = ("paddle_{}_*", "torch_{}_*")
-"""Names of a DataLoader's shared-memory files; {} is the PID of the process."""
 KILLING_SECONDS = 2.0
 HOST_PIDS, HOST_IPC = 0xEFFFFFFC, 0xEFFFFFFF
 """Inodes of the host's namespaces of process ids and of shared memory, fixed in Linux."""
@@ -74,10 +72,15 @@ def lock(folder: Path) -> int:
     return descriptor
 
 
-def register(folder: Path) -> None:
-    """Tie this process to its parent and to `folder`; exit if both owners have been killed."""
+def register(folder: Path, shared_memory: str = "") -> None:
+    """Tie this process to its parent and to `folder`; exit if both owners have been killed.
+
+    `shared_memory` is the pattern for names of this process's files in /dev/shm, with {pid} for
+    its number; empty if it creates none. They are removed with the folder.
+    """
     end_with_parent()
-    (folder / f"{os.getpid()}.pid").touch()
+    pid = os.getpid()
+    (folder / f"{pid}.pid").write_text(shared_memory.format(pid=pid))
     with _locked_by_nobody(folder) as abandoned:
         if abandoned:
             sys.exit("driver and supervisor have ended")
@@ -111,8 +114,9 @@ def _remove(folder: Path) -> None:
     import psutil
 
     ended, left = [], []
-    for pid in [int(path.stem) for path in folder.glob("*.pid")]:
+    for registration in [*folder.glob("*.pid")]:
         try:
+            pid = int(registration.stem)
             process = psutil.Process(pid)
             words = process.cmdline()
             if words and not any(str(folder) in word for word in words):
@@ -126,15 +130,16 @@ def _remove(folder: Path) -> None:
             continue
         except psutil.NoSuchProcess:
             pass
-        ended.append(pid)
+        ended.append(registration)
     psutil.wait_procs(left, timeout=KILLING_SECONDS)
     if _namespace("ipc") == HOST_IPC and _namespace("pid") != HOST_PIDS:
         # As with docker --ipc=host: other containers' processes can have the same PIDs.
         ended.clear()
-    for pid in ended:
-        for pattern in SEGMENTS:
-            for segment in SHARED_MEMORY.glob(pattern.format(pid)):
-                segment.unlink(missing_ok=True)
+    for registration in ended:
+        pattern = registration.read_text()
+        segments = SHARED_MEMORY.glob(pattern) if pattern else ()
+        for segment in segments:
+            segment.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -66,21 +66,22 @@ class RawFile:
 
 def main(job_file: Path) -> None:
     """Run this rank. Exits with status 1 after a `failure` event."""
+    job = json.loads(job_file.read_text())
+    config = Config.model_validate(job["config"])
+    protocol = Protocol.model_validate(job["protocol"])
+    framework = FRAMEWORKS[config.framework]
     scratch = job_file.parent
-    register(scratch)
+    register(scratch, framework.shared_memory)
     # Otherwise, a DataLoader process waiting to deliver a batch would outlive its trainer.
-    os.register_at_fork(after_in_child=partial(register, scratch))
+    os.register_at_fork(after_in_child=partial(register, scratch, framework.shared_memory))
     # PyTorch's DataLoader creates its sockets here, which a kill would leave behind elsewhere.
     # The name is short because a socket's path has at most 107 bytes.
     folder = f"/proc/{os.getpid()}/fd/{os.open(scratch, os.O_RDONLY)}"
     vars(multiprocessing.current_process())["_config"]["tempdir"] = folder
     # The driver sends this signal when a rank hangs, to get each rank's stacks in the log.
     faulthandler.register(signal.SIGUSR1)
-    job = json.loads(job_file.read_text())
-    config = Config.model_validate(job["config"])
-    protocol = Protocol.model_validate(job["protocol"])
     # Set by the launcher; a single process runs without a launcher.
-    rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
+    rank = int(os.environ.get(framework.rank_variable, "0"))
     raw = RawFile(rank_file(Path(job["raw_folder"]), rank))
     try:
         raw.write({"event": "start", "pid": os.getpid()})

@@ -19,14 +19,12 @@ from perfkit.core.format import (  # noqa: F401 (templates look them up here)
     shortened,
     spread,
 )
+from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.models import model_named, model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
 
-FRAMEWORK_NAMES = {"paddle": "Paddle", "torch": "PyTorch"} | {
-    name.lower(): name for name in ("PyTorch", "JAX", "TensorFlow", "MXNet", "OneFlow")
-}
 SPELLINGS = {
     word.lower(): word
     for word in ("CPU", "GPU", "GPUs", "OS", "CUDA", "cuDNN", "NCCL", "DALI", "NumPy")
@@ -138,7 +136,7 @@ def title(result: Result) -> str:
     """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
     c, known = result.config, result.parameters | {"model": result.config.model}
     batch = _("batch %(size)s") % {"size": c.batch_size}
-    words = [model_of(c).short_name, FRAMEWORK_NAMES[c.framework], precision(result), batch]
+    words = [model_of(c).short_name, DISPLAY_NAMES[c.framework], precision(result), batch]
     words += [c.topology if c.ranks > 1 else "", c.input, *traits(known).values(), c.label]
     return " · ".join(filter(None, words))
 
@@ -147,7 +145,7 @@ def variant_name(side: Any) -> str:
     """Return the name of a variant of an interleaved comparison: "PyTorch" for framework=torch,
     "MXNet (.venv-mxnet)" with an interpreter of its own; other variants as typed."""
     values = dict(side.values)
-    framework = FRAMEWORK_NAMES.get(str(values.pop("framework", None)))
+    framework = DISPLAY_NAMES.get(str(values.pop("framework", None)))
     python = values.pop("python", None)
     if not framework or values:
         return str(side.name)
@@ -156,7 +154,7 @@ def variant_name(side: Any) -> str:
 
 def framework_version(result: Result) -> str:
     framework = result.config.framework
-    return f"{FRAMEWORK_NAMES[framework]} {result.fact(framework) or ''}".rstrip()
+    return f"{DISPLAY_NAMES[framework]} {result.fact(framework) or ''}".rstrip()
 
 
 def command(result: Result) -> str:

@@ -3,9 +3,12 @@
 from perfkit.core.frameworks.base import Framework
 
 FRAMEWORK = Framework(
-    name="JAX",
+    display_name="JAX",
+    colour="#2a9d6f",
+    marker="^",
     module="jax",
-    extra="jax",
+    package="jax",
+    install="pip install -e '.[jax]'",
     supports={
         "precision": ("fp32", "bf16"),
         "execution": ("static",),

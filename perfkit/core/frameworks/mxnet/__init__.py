@@ -4,9 +4,12 @@ NumPy < 1.24 and therefore a separate environment (docs/backends.md)."""
 from perfkit.core.frameworks.base import Framework
 
 FRAMEWORK = Framework(
-    name="MXNet",
+    display_name="MXNet",
+    colour="#7a5cc0",
+    marker="v",
     module="mxnet",
-    extra="",
+    package="mxnet",
+    install="make peers; to use it: -p python .venv-mxnet/bin/python",
     supports={
         "model": ("resnet50", "vgg16"),
         "precision": ("fp32",),

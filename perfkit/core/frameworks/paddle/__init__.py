@@ -6,6 +6,7 @@ from pathlib import Path
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.base import Framework, NodeRank
+from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.system.software import InterpreterError, ask
 
 TUNING_FLAGS: dict[str, tuple[str, int | bool]] = {
@@ -71,9 +72,12 @@ def cpu_settings(vendor: str, threads: int) -> dict[str, str]:
 
 
 FRAMEWORK = Framework(
-    name="Paddle",
+    display_name="Paddle",
+    colour="#1f5fbf",
+    marker="o",
     module="paddle",
-    extra="cpu",
+    package="paddlepaddle",
+    install="make report",
     supports={},
     cpu_precisions=("fp32",),
     layout="NCHW",
@@ -86,6 +90,10 @@ FRAMEWORK = Framework(
     log_pattern="workerlog.{index}",
     cpu_settings=cpu_settings,
     other_devices=other_devices,
+    shared_memory="paddle_{pid}_*",
+    dali_plugin="nvidia.dali.plugin.paddle",
+    gpu_install="conda env create -f environment.yml",
+    preset_precision=precision_of,
     versions={
         "paddle": ("paddle/version/__init__.py:full_version",),
         "paddle_commit": ("paddle/version/__init__.py:commit",),

@@ -3,9 +3,12 @@
 from perfkit.core.frameworks.base import Framework
 
 FRAMEWORK = Framework(
-    name="TensorFlow",
+    display_name="TensorFlow",
+    colour="#e08a00",
+    marker="D",
     module="tensorflow",
-    extra="tensorflow",
+    package="tensorflow",
+    install="pip install -e '.[tensorflow]'",
     supports={
         "precision": ("fp32", "amp", "bf16"),
         "optimizer": ("momentum", "adamw"),

@@ -23,9 +23,12 @@ def launch_command(
 
 
 FRAMEWORK = Framework(
-    name="PyTorch",
+    display_name="PyTorch",
+    colour="#d1495b",
+    marker="s",
     module="torch",
-    extra="torch",
+    package="torch",
+    install="pip install -e '.[torch]'",
     supports={
         "device": ("cpu", "gpu"),
         "precision": ("fp32", "amp", "bf16"),
@@ -38,6 +41,9 @@ FRAMEWORK = Framework(
     launch_command=launch_command,
     rank_variable="RANK",
     log_pattern="*/attempt_0/{index}/std*.log",
+    shared_memory="torch_{pid}_*",
+    dali_plugin="nvidia.dali.plugin.pytorch",
+    gpu_install="pip install -e '.[torch-cu12]'",
     tuning=("cudnn_search", "fused_attention", "fused_optimizer"),
     # By default, torchrun limits each of several processes to one thread.
     cpu_settings=lambda _vendor, threads: {"OMP_NUM_THREADS": str(threads)},
