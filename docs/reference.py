@@ -7,6 +7,7 @@ docs/reference/python.md       public names of `import perfkit`
 docs/reference/result.md       fields of result.json: perfkit.core.results.schema
 docs/reference/files.md        fields of the other JSON files: comparisons, diagnoses, audits …
 docs/reference/formats.md      log formats: perfkit/audit/formats.toml
+docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
@@ -30,6 +31,7 @@ from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
 from perfkit.analysis.diagnosis import Diagnosis
 from perfkit.analysis.verification import Verification
+from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit import formats
 from perfkit.audit.audit import Audit
 from perfkit.cli import main
@@ -68,6 +70,7 @@ def pages() -> dict[Path, str]:
         folder / "result.md": result_page(),
         folder / "files.md": files_page(),
         folder / "formats.md": formats_page(),
+        folder / "warnings.md": warnings_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
 
@@ -197,6 +200,24 @@ def formats_page() -> str:
         ),
         table(("group", "content"), groups),
         table(("option", "default", "allowed"), options),
+    )
+
+
+# Warnings.
+
+
+def warnings_page() -> str:
+    rows = []
+    for code, warning in MeasurementWarning.classes.items():
+        assert issubclass(warning, MeasurementWarning)
+        when = " ".join(str(warning.__doc__).split())
+        sentence = warning.sentence.replace("%%", "%")
+        rows.append((f"`{code}`", warning.severity, when, sentence))
+    return page(
+        "Warnings",
+        "The most severe first. An error means that the number can't be trusted, a caution "
+        "that it may be inaccurate. A sentence has values in place of `%(name)s`.",
+        table(("code", "severity", "when", "sentence"), rows),
     )
 
 

@@ -302,8 +302,8 @@ def test_a_driver_stopped_during_the_window_gets_telemetry_gap(small, tmp_path):
     measurement = Measurement.read(raw.parents[2])
     assert measurement.result.status == "complete"
     (gap,) = [m for m in check(measurement).warnings if m.code == "telemetry_gap"]
-    assert gap.params["repeats"] == [1]
-    assert 5 < gap.params["seconds"] <= 10
+    assert gap.repeats == [1]
+    assert 5 < gap.seconds <= 10
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from perfkit.analysis.comparison.text import VERDICTS
 from perfkit.analysis.published import SHAPES, published
+from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
 from perfkit.audit.wording import LABELS, SENTENCES
 from perfkit.core.config import parameters
@@ -30,8 +31,6 @@ from perfkit.report.text.messages import (
     COMPARISON,
     DIAGNOSIS,
     FAILURES,
-    SEVERITIES,
-    WARNINGS,
 )
 from perfkit.report.text.names import fact_name
 
@@ -106,7 +105,6 @@ def looked_up():
     messages |= {*SEVERITIES, *SENTENCES.values()} - {"%(how)s"}
     messages |= {words for kind in LABELS.values() for words in kind.values()}
     messages |= {*DIAGNOSIS.values(), *COMPARISON.values()}
-    messages |= {warning["sentence"] for warning in WARNINGS.values()}
     messages |= {part for parts in FAILURES.values() for part in parts} - {"%(detail)s"}
     return messages | {"complete", "partial", "failed", "not stated"}
 

@@ -13,8 +13,8 @@ from conftest import IN_WORKER
 from made import measured, stored
 
 from perfkit import report
+from perfkit.analysis.warning_types import OtherLoad, StealTime, Throttled
 from perfkit.analysis.warnings import warnings_of
-from perfkit.core.messages import Message
 from perfkit.core.results.schema import TelemetrySummary
 from perfkit.core.results.store import read_events
 from perfkit.core.results.summarize import check_against_raw
@@ -164,9 +164,9 @@ def test_disturbed_repeats_are_listed_with_value_and_limit():
     disturbed = quiet(other_load_cores=0.41), quiet(), quiet(steal_share=0.03, throttled=hot)
     found = warnings_of(with_telemetry(*disturbed, unknown, None), ())
     assert [w for w in found if w.code in ("other_load", "steal_time", "throttled")] == [
-        Message("other_load", {"repeats": [1], "cores": 0.41, "core_limit": 0.4}),
-        Message("steal_time", {"repeats": [3], "share": 0.03, "share_limit": 0.02}),
-        Message("throttled", {"repeats": [3], "reasons": ["gpu0: hardware_thermal"]}),
+        OtherLoad(repeats=[1], cores=0.41, core_limit=0.4),
+        StealTime(repeats=[3], share=0.03, share_limit=0.02),
+        Throttled(repeats=[3], reasons=["gpu0: hardware_thermal"]),
     ]
 
 

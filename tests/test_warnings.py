@@ -1,7 +1,5 @@
 """Warnings: each planted once, and none for an undisturbed measurement."""
 
-import re
-
 import made
 import numpy as np
 import pytest
@@ -9,13 +7,21 @@ from made import V100, rank_events, with_raw_files
 
 from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
+from perfkit.analysis.warning_types import (
+    HighLastLoss,
+    MeasurementWarning,
+    Outlier,
+    SingleRepeat,
+    VeryWideInterval,
+    WideInterval,
+    severity,
+    worst_first,
+)
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
 from perfkit.core.models import model_named
-from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.schema import Evaluation, Peak, TelemetrySummary
 from perfkit.core.steady import profile_repeats
-from perfkit.report.text.messages import WARNINGS, sentence
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
 
@@ -25,10 +31,11 @@ def measured(values, **how):
     return made.measured(values, **{"batch_size": 16} | how)
 
 
-def names(result, course=()):
-    found = warnings_of(result, course)
-    assert all(sentence(warning) for warning in found), "each has its parameters"
-    return [warning.code for warning in found]
+def codes(result, profiles=()):
+    """Return the codes of a measurement's warnings, each of which has a sentence."""
+    warnings = warnings_of(result, profiles)
+    assert all(warning.text() for warning in warnings)
+    return [warning.code for warning in warnings]
 
 
 def changed(result, **changes):
@@ -39,27 +46,32 @@ def changed(result, **changes):
 def test_an_undisturbed_measurement_has_no_warning():
     peak = Peak(matmul_flops_per_second=1e13, copy_bytes_per_second=1e11)
     evaluation = Evaluation(loss=0.5, accuracy=0.9)
-    assert names(changed(measured(QUIET), peak=peak, evaluation=evaluation)) == []
+    assert codes(changed(measured(QUIET), peak=peak, evaluation=evaluation)) == []
 
 
 @pytest.mark.parametrize(
-    ("values", "code", "params"),
+    ("values", "warning"),
     [
-        ([100.0], "single_repeat", {}),
-        ([90.0, 110.0, 95.0, 105.0, 100.0], "wide_interval", {"share": 0.2}),
-        ([74.0, 126.0, 80.0, 120.0, 100.0], "very_wide_interval", {"share": 0.52}),
-        ([*QUIET[:6], 103.0], "outlier", {"repeats": [7], "shares": [0.03]}),
-        # Far from the median only relative to a tiny spread.
-        ([100.0, 100.01, 100.02, 99.99, 100.5], None, None),
+        ([100.0], SingleRepeat()),
+        ([90.0, 110.0, 95.0, 105.0, 100.0], WideInterval(share=0.2)),
+        ([74.0, 126.0, 80.0, 120.0, 100.0], VeryWideInterval(share=0.52)),
     ],
 )
-def test_suspicious_throughputs_give_warnings(values, code, params):
-    result = measured(values)
-    found = {warning.code: warning.params for warning in warnings_of(result, ())}
-    assert [*found] == ([code] if code else [])
-    assert not code or found[code] == {k: pytest.approx(v) for k, v in params.items()}
-    # Outliers still count.
-    assert result.throughput.n == len(values)
+def test_suspicious_throughputs_give_warnings(values, warning):
+    assert warnings_of(measured(values), ()) == [warning]
+
+
+def test_an_outlier_gives_a_warning_and_still_counts():
+    result = measured([*QUIET[:6], 103.0])
+    (outlier,) = warnings_of(result, ())
+    assert isinstance(outlier, Outlier)
+    assert outlier.repeats == [7]
+    assert outlier.shares == [pytest.approx(0.03)]
+    assert result.throughput.n == 7
+
+
+def test_a_repeat_that_is_far_only_relative_to_a_tiny_spread_is_no_outlier():
+    assert codes(measured([100.0, 100.01, 100.02, 99.99, 100.5])) == []
 
 
 @pytest.mark.parametrize(
@@ -80,14 +92,14 @@ def test_suspicious_throughputs_give_warnings(values, code, params):
     ],
 )
 def test_implausible_training_gives_a_warning(name, changes):
-    assert names(changed(measured(QUIET), **changes)) == [name]
+    assert codes(changed(measured(QUIET), **changes)) == [name]
 
 
 @pytest.mark.parametrize(("warmup", "found"), [(14, []), (15, ["last_loss"])])
 def test_a_few_steps_do_not_show_a_divergence(warmup, found):
     diverged = changed(measured(QUIET, measured_steps=5, warmup_steps=warmup), loss_last=17.6)
-    assert names(diverged) == found
-    assert WARNINGS["last_loss"]["severity"] == "error"
+    assert codes(diverged) == found
+    assert HighLastLoss.severity == "error"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +117,7 @@ def test_the_first_loss_of_few_predictions_depends_on_chance(parameters, is_chec
         parameters |= {"input": "synthetic", "optimizer": "adamw"}
         parameters |= {"image_size": None, "layout": None}
     odd = changed(measured(QUIET, **parameters), loss_first=30.0)
-    assert names(odd) == ["first_loss"] * is_checked
+    assert codes(odd) == ["first_loss"] * is_checked
 
 
 def telemetry(**changes):
@@ -121,16 +133,16 @@ def telemetry(**changes):
 def test_a_telemetry_gap_gives_a_warning(samples, gaps):
     result = changed(measured([8.0] * 7, batch_size=4), began="2026-01-01T00:00:00.000+00:00")
     assert result.repeats[0].ranks[0].window_seconds == 50
-    seen = None if samples is None else telemetry(samples=samples)
-    found = warnings_of(changed(result, telemetry=seen), ())
-    assert [w.params["seconds"] for w in found if w.code == "telemetry_gap"] == gaps
+    summary = None if samples is None else telemetry(samples=samples)
+    warnings = warnings_of(changed(result, telemetry=summary), ())
+    assert [w.seconds for w in warnings if w.code == "telemetry_gap"] == gaps
 
 
 def test_a_rising_loss_on_a_constant_batch_gives_a_warning():
     rising = {"loss_first": 6.5, "loss_last": 7.0}
     synthetic = changed(measured(QUIET, input="synthetic"), **rising)
-    assert names(synthetic) == ["loss_not_falling"]
-    assert names(changed(measured(QUIET), **rising)) == []
+    assert codes(synthetic) == ["loss_not_falling"]
+    assert codes(changed(measured(QUIET), **rising)) == []
 
 
 def test_missing_samples_give_a_warning():
@@ -139,22 +151,27 @@ def test_missing_samples_give_a_warning():
     wanted = result.protocol.steps * result.config.samples_per_step
     for seen, expected in ((wanted, []), (wanted - 1, ["fewer_samples"])):
         ranks = [rank.model_copy(update={"samples_seen": seen})]
-        assert names(changed(result, ranks=ranks)) == expected
+        assert codes(changed(result, ranks=ranks)) == expected
 
 
 def test_throughput_above_the_datasheet_gives_a_warning():
-    assert names(measured([400.0] * 7, device="gpu", gpus=1)) == []
+    assert codes(measured([400.0] * 7, device="gpu", gpus=1)) == []
     # 15.7 TFLOP/s / 24.3 GFLOP per image = 646 images/s, times 4 for Winograd.
-    assert names(measured([2700.0] * 7, device="gpu", gpus=1)) == ["above_datasheet"]
-    assert names(measured([2700.0] * 7, device="gpu", gpus=2)) == []
-    # 69.9 GFLOP per sequence without Winograd savings: 225 sequences/s.
+    assert codes(measured([2700.0] * 7, device="gpu", gpus=1)) == ["above_datasheet"]
+    assert codes(measured([2700.0] * 7, device="gpu", gpus=2)) == []
+
+
+def test_a_throughput_of_sequences_is_compared_with_the_whole_datasheet():
     bert = {"model": "bert", "input": "dataloader", "image_size": None, "layout": None}
     bert |= {"sequence_length": 128, "optimizer": "adamw", "device": "gpu", "gpus": 1}
-    codes = names(measured([230.0] * 7, **bert))
-    assert [code for code in codes if "above" in code] == ["above_datasheet"]
-    assert "above_datasheet" not in names(measured([220.0] * 7, **bert))
+    # 69.9 GFLOP per sequence without Winograd savings: 225 sequences/s.
+    assert "above_datasheet" in codes(measured([230.0] * 7, **bert))
+    assert "above_datasheet" not in codes(measured([220.0] * 7, **bert))
+
+
+def test_an_unknown_gpu_has_no_datasheet_to_exceed():
     facts = {"gpus": ["Some GPU, 32 GiB"]}
-    assert names(measured([9e9] * 7, device="gpu", gpus=1, facts=facts)) == []
+    assert codes(measured([9e9] * 7, device="gpu", gpus=1, facts=facts)) == []
 
 
 @pytest.mark.parametrize(
@@ -193,7 +210,7 @@ def test_published_numbers_are_plausible():
         topology = {"nodes": int(cell.nodes), "gpus": int(cell.gpus_per_node), "device": "gpu"}
         launcher = {"launcher": "srun"} if cell.nodes > 1 else {}
         work = {"model": cell.model, "precision": cell.precision, **topology, **launcher}
-        assert "above_datasheet" not in names(measured([cell.throughput] * 2, **work))
+        assert "above_datasheet" not in codes(measured([cell.throughput] * 2, **work))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +225,7 @@ def test_a_missed_interval_target_gives_a_warning(target, repeats, budget, expec
     result = measured(QUIET)
     auto = {"interval_target": target, "repeats": repeats, "budget": budget}
     protocol = result.protocol.model_copy(update=auto)
-    assert names(result.model_copy(update={"protocol": protocol})) == expected
+    assert codes(result.model_copy(update={"protocol": protocol})) == expected
 
 
 def test_aspects_without_data_count_as_unchecked():
@@ -242,62 +259,73 @@ def test_untrained_losses_assume_uniform_predictions():
     assert untrained_losses(model_named("bert"))[1] == pytest.approx(1.5 * 11.0193, abs=2e-4)
 
 
-def warnings_for(tmp_path, seconds):
-    """Return the warnings of a single repeat with these step times in seconds."""
+def stored_profiles(tmp_path, result, events):
+    """Store a measurement with these raw events. Return its result and its profiles."""
+    measurement = with_raw_files(tmp_path, result, events)
+    return measurement.result, profile_repeats(load_steps(measurement.folder))
+
+
+STEPS = np.arange(120)
+NOISE = np.random.default_rng(20261122).normal(0, 0.005, 120)
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "expected"),
+    [
+        (1 + NOISE, []),
+        (1 + NOISE + (STEPS < 15), []),
+        (1 + NOISE + STEPS * 0.0008, ["drift"]),
+        (1 + NOISE + (STEPS < 60), ["warm_up_longer", "steady_differs"]),
+        (1 + NOISE + (STEPS > 100) * 0.3, ["never_steady"]),
+    ],
+    ids=["flat", "short warm-up", "drift", "long warm-up", "never steady"],
+)
+def test_drifting_and_unsteady_steps_give_warnings(tmp_path, step_seconds, expected):
+    events = rank_events([*step_seconds], measured_steps=100)
     result = measured([1.0], protocol="published")
-    events = [[rank_events(list(seconds), measured_steps=100)]]
-    found = with_raw_files(tmp_path / "m", result, events)
-    return names(found.result, profile_repeats(load_steps(found.folder)))
-
-
-def test_drifting_and_unsteady_steps_give_warnings(tmp_path):
-    noise = np.random.default_rng(20261122).normal(0, 0.005, 120)
-    steps = np.arange(120)
-    usual = ["single_repeat"]
-    assert warnings_for(tmp_path / "flat", 1 + noise) == usual
-    assert warnings_for(tmp_path / "short", 1 + noise + (steps < 15)) == usual
-    drifting = warnings_for(tmp_path / "drift", 1 + noise + steps * 0.0008)
-    assert drifting == ["single_repeat", "drift"]
-    longer = warnings_for(tmp_path / "long", 1 + noise + (steps < 60))
-    assert longer == ["single_repeat", "warm_up_longer", "steady_differs"]
-    never = warnings_for(tmp_path / "never", 1 + noise + (steps > 100) * 0.3)
-    assert never == ["single_repeat", "never_steady"]
+    result, profiles = stored_profiles(tmp_path / "m", result, [[events]])
+    assert codes(result, profiles) == ["single_repeat", *expected]
 
 
 def test_failed_repeats_give_no_warnings(tmp_path):
+    steady = rank_events([1.0] * 120, measured_steps=100)
+    unsteady = rank_events([1.0] * 100 + [1.5] * 20, measured_steps=100)
     result = measured([1.0, 1.0], protocol="published")
-    never = [1.0] * 100 + [1.5] * 20
-    events = [[rank_events(seconds, measured_steps=100)] for seconds in ([1.0] * 120, never)]
-    found = with_raw_files(tmp_path / "m", result, events)
-    profiles = profile_repeats(load_steps(found.folder))
-    assert "never_steady" in names(found.result, profiles)
-    failed = {"status": "failed", "throughput": None}
-    repeats = [found.result.repeats[0], found.result.repeats[1].model_copy(update=failed)]
-    codes = names(found.result.model_copy(update={"repeats": repeats}), profiles)
-    assert "never_steady" not in codes
+    result, profiles = stored_profiles(tmp_path / "m", result, [[steady], [unsteady]])
+    assert "never_steady" in codes(result, profiles)
+    first, second = result.repeats
+    failed = second.model_copy(update={"status": "failed", "throughput": None})
+    result = result.model_copy(update={"repeats": [first, failed]})
+    assert "never_steady" not in codes(result, profiles)
 
 
 def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):
-    result = measured([1.0], protocol="published")
     events = rank_events([1.0] * 120, measured_steps=100)
-    for event in events:
-        if event["event"] == "window":
-            # The host did not wait: the device's steps took longer than the window.
-            event["seconds"] = 60.0
-    found = with_raw_files(tmp_path / "m", result, [[events]])
-    codes = names(found.result, profile_repeats(load_steps(found.folder)))
-    assert "window_mismatch" in codes
+    (window,) = [event for event in events if event["event"] == "window"]
+    # The host did not wait: the device's steps took longer than the window.
+    window["seconds"] = 60.0
+    result = measured([1.0], protocol="published")
+    result, profiles = stored_profiles(tmp_path / "m", result, [[events]])
+    assert "window_mismatch" in codes(result, profiles)
 
 
-def test_every_warning_has_a_sentence_and_is_documented():
-    source = (ROOT / "perfkit" / "analysis" / "warnings.py").read_text()
-    given = {*re.findall(r'Message\("(\w+)"', source)}
-    assert given == {*WARNINGS}
-    docs = (ROOT / "docs" / "results.md").read_text()
-    table = docs.partition("## Warnings")[2].partition("##")[0]
-    named = [
-        re.findall(r"`(\w+)`", row.split("|")[1])
-        for row in table.splitlines()
-        if row.startswith("| `")
-    ]
-    assert given == {name for names in named for name in names}
+def test_errors_come_before_cautions():
+    severities = [warning.severity for warning in MeasurementWarning.classes.values()]
+    assert severities == sorted(severities, key=["error", "caution"].index)
+
+
+def test_codes_are_sorted_by_severity_and_unknown_ones_come_last():
+    assert worst_first(["new", "drift", "above_peak"]) == ["above_peak", "drift", "new"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "highest"),
+    [
+        ([], None),
+        (["drift"], "caution"),
+        (["new"], "caution"),
+        (["drift", "above_peak"], "error"),
+    ],
+)
+def test_the_severity_of_several_warnings_is_the_highest(codes, highest):
+    assert severity(codes) == highest

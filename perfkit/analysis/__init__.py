@@ -2,7 +2,8 @@
 
 ratios.py        the ratio of two measurements with its interval and verdict
 series.py        change points of a series of measurements
-warnings.py      reasons to doubt a measurement: disturbed repeats, implausible losses
+warning_types.py the kinds of warnings about a measurement, with severities and sentences
+warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
 utilization.py   throughput as a share of the devices' peak
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
 diagnosis.py     whether input or training limits a measurement

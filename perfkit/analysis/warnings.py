@@ -1,24 +1,64 @@
-"""Warnings about a measurement, as codes with parameters; sentences in text/warnings.toml."""
+"""Which warnings a measurement has: disturbed repeats, implausible losses, unsteady steps.
 
-from collections.abc import Iterable, Iterator
+`perfkit.analysis.warning_types` has the warnings with their severities and sentences.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
-from perfkit.core.messages import Message
+from perfkit.analysis.warning_types import (
+    AboveDatasheet,
+    AbovePeak,
+    ConstantLoss,
+    Drift,
+    FewerSamples,
+    HighLastLoss,
+    ImplausibleFirstLoss,
+    ImpossibleAccuracy,
+    Incomplete,
+    IntervalMissed,
+    LossNotFalling,
+    MeasurementWarning,
+    NeverSteady,
+    OtherLoad,
+    Outlier,
+    PeakDisturbed,
+    RawFilesDiffer,
+    RawStepsUnreadable,
+    SingleRepeat,
+    SkippedSteps,
+    SteadyDiffers,
+    StealTime,
+    TelemetryGap,
+    Throttled,
+    VeryWideInterval,
+    WarmUpLimited,
+    WarmUpLonger,
+    WideInterval,
+    WindowMismatch,
+    worst_first,
+)
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.models.model import Model
 from perfkit.core.results.frames import steps_of
-from perfkit.core.results.schema import STOPPING_LEVEL, Evaluation, Result
+from perfkit.core.results.schema import (
+    STOPPING_LEVEL,
+    Evaluation,
+    Repeat,
+    Result,
+    TelemetrySummary,
+)
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.results.telemetry import SAMPLING_SECONDS
 from perfkit.core.statistics import median, outliers, relative_width
-from perfkit.core.steady import TOLERANCE, RepeatProfile, profile_repeats
-from perfkit.report.text.messages import worst_first
+from perfkit.core.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
 
+Warnings = Iterator[MeasurementWarning]
 OTHER_LOAD_SHARE = 0.1
 """Share of the usable cores above which the load of other processes disturbs a repeat."""
 STEAL_SHARE = 0.02
@@ -27,32 +67,6 @@ PROTECTING = {"thermal", "hardware_slowdown", "software_thermal", "hardware_ther
 PROTECTING |= {"power_brake"}
 """Reasons for lower clocks that disturb a repeat. A power cap or clocks set by the owner are a
 GPU's usual state."""
-
-
-def disturbances(result: Result) -> Iterator[Message]:
-    """Yield the disturbances of the complete repeats that telemetry shows."""
-    seen = {r.index: r.telemetry for r in result.complete_repeats if r.telemetry}
-    limits = {repeat: OTHER_LOAD_SHARE * found.cores for repeat, found in seen.items()}
-    loads = {repeat: found.other_load_cores or 0.0 for repeat, found in seen.items()}
-    if loaded := [repeat for repeat in seen if loads[repeat] > limits[repeat]]:
-        most = max(loaded, key=loads.__getitem__)
-        known = {"repeats": loaded, "cores": loads[most], "core_limit": limits[most]}
-        yield Message("other_load", known)
-    shares = {repeat: found.steal_share or 0.0 for repeat, found in seen.items()}
-    if stolen := {repeat: share for repeat, share in shares.items() if share > STEAL_SHARE}:
-        most_stolen = {"share": max(stolen.values()), "share_limit": STEAL_SHARE}
-        yield Message("steal_time", {"repeats": [*stolen], **most_stolen})
-    reasons = {
-        (repeat, f"{device}: {reason}")
-        for repeat, found in seen.items()
-        for device, counts in found.throttled.items()
-        for reason in PROTECTING & counts.keys()
-    }
-    if reasons:
-        repeats, named = (sorted({*values}) for values in zip(*reasons, strict=True))
-        yield Message("throttled", {"repeats": repeats, "reasons": named})
-
-
 NEAR_CHANCE = (0.75, 1.5)
 """Range of an untrained network's first loss, in multiples of the loss of random guessing."""
 STANDING = 1e-4
@@ -71,7 +85,7 @@ def untrained_losses(model: Model) -> tuple[float, float]:
     """Return the lowest and the highest plausible first loss. An untrained network guesses: all
     choices of each part of its cross entropy are equally likely. No training of FEWEST_UPDATES
     should end above the highest."""
-    guess = sum(map(log, model.choices))
+    guess = sum(log(choices) for choices in model.choices)
     return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
 
 
@@ -81,14 +95,14 @@ def has_few_guesses(model: Model, samples: int) -> bool:
     return model.sample == "image" and samples < FEWEST_GUESSES
 
 
-def accuracy_is_possible(seen: Evaluation) -> bool:
+def accuracy_is_possible(evaluation: Evaluation) -> bool:
     """Return whether accuracy and loss of one forward pass are consistent.
 
     A misclassified sample's label has a probability of at most one half, so its loss is at
     least log 2: the share of such samples is at most the mean loss over log 2.
     """
-    least = 1 - seen.loss / log(2)
-    return least - ROUNDING <= seen.accuracy <= 1 and seen.accuracy >= 0
+    least = 1 - evaluation.loss / log(2)
+    return max(least - ROUNDING, 0) <= evaluation.accuracy <= 1
 
 
 WIDE, VERY_WIDE = 0.05, 0.5
@@ -105,44 +119,38 @@ SAME_WINDOW = 0.02
 """Largest difference between a window and the sum of its steps, as a share of the window."""
 
 
-def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Message]:
-    """Return all warnings about a measurement whose repeats have these profiles."""
-    found = list(_about_throughputs(result))
-    found += _about_profiles(result, counting(result, profiles))
-    abouts = (disturbances, _about_gaps, _about_losses, _about_samples, _about_peaks)
-    found += (warning for about in abouts for warning in about(result))
-    return found
-
-
-class Checks(NamedTuple):
-    """Checks of a measurement against its raw files. If these can't be read, `steps` is empty
-    and `problem` says why. `profiles` are the complete repeats'; `warnings` are sorted worst
-    first; `disagreements` say where the result does not follow from the raw files, None if
-    these are on other machines."""
+class MeasurementChecks(NamedTuple):
+    """What checking a measurement against its raw files has shown."""
 
     steps: pd.DataFrame
+    """The raw steps, empty if they can't be read."""
     profiles: list[RepeatProfile]
-    warnings: list[Message]
+    """Profiles of the complete repeats."""
+    warnings: list[MeasurementWarning]
+    """All warnings, the most severe first."""
     problem: str
+    """Why the raw steps can't be read; empty if they can."""
     disagreements: list[str] | None
+    """Where the result does not follow from the raw files; None if these are on other
+    machines."""
 
 
-def check(measurement: Measurement) -> Checks:
+def check(measurement: Measurement) -> MeasurementChecks:
     """Return all checks of a measurement's result and raw files."""
     result = measurement.result
     steps, profiles, problem = _profiled(measurement)
-    found = warnings_of(result, profiles)
-    differ = check_against_raw(measurement)
-    if differ:
-        found.append(Message("raw_files_differ", {"reasons": differ}))
-    unread = steps.empty and result.complete_repeats
-    if problem or unread:
-        found.append(Message("raw_steps_unreadable", {}))
+    warnings = warnings_of(result, profiles)
+    disagreements = check_against_raw(measurement)
+    complete = len(result.complete_repeats)
+    if disagreements:
+        warnings.append(RawFilesDiffer(reasons=disagreements))
+    if problem or (steps.empty and complete):
+        warnings.append(RawStepsUnreadable())
     if result.status != "complete":
-        done = {"complete": len(result.complete_repeats), "planned": result.protocol.repeats}
-        found.append(Message("incomplete", done))
-    by_code = {warning.code: warning for warning in found}
-    return Checks(steps, profiles, [by_code[c] for c in worst_first(by_code)], problem, differ)
+        warnings.append(Incomplete(complete=complete, planned=result.protocol.repeats))
+    by_code = {warning.code: warning for warning in warnings}
+    warnings = [by_code[code] for code in worst_first(by_code)]
+    return MeasurementChecks(steps, profiles, warnings, problem, disagreements)
 
 
 def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfile], str]:
@@ -153,21 +161,25 @@ def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfil
         steps = steps_of(measurement)
     except ResultError as error:
         return pd.DataFrame(), [], error.relative_to(folder)
-    return steps, counting(result, profile_repeats(steps, units_per_sample(result.config))), ""
+    profiles = profile_repeats(steps, units_per_sample(result.config))
+    return steps, of_complete_repeats(result, profiles), ""
 
 
-def counting(result: Result, every: Iterable[RepeatProfile]) -> list[RepeatProfile]:
-    """Return the complete repeats' profiles: a failed repeat may have reached its window."""
+def of_complete_repeats(
+    result: Result, profiles: Iterable[RepeatProfile]
+) -> list[RepeatProfile]:
+    """Return the profiles of complete repeats: a failed repeat may have reached its window."""
     complete = {repeat.index for repeat in result.complete_repeats}
-    return [profile for profile in every if profile.repeat in complete]
+    return [profile for profile in profiles if profile.repeat in complete]
 
 
 def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[str, bool]:
     """Return the possible sources of warnings, and whether this measurement has each."""
     repeats = result.complete_repeats
+    profiles = of_complete_repeats(result, profiles)
     return {
         "spread": len(repeats) > 1,
-        "step times": any(profile.steadiness for profile in counting(result, profiles)),
+        "step times": any(profile.steadiness for profile in profiles),
         "telemetry": any(repeat.telemetry for repeat in repeats),
         "losses": any(repeat.loss_first is not None for repeat in repeats),
         "accuracy": any(repeat.evaluation for repeat in repeats),
@@ -175,77 +187,99 @@ def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[s
     }
 
 
-def _about_throughputs(result: Result) -> Iterator[Message]:
-    values = result.throughputs
-    if len(values) == 1:
-        yield Message("single_repeat", {})
+def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[MeasurementWarning]:
+    """Return all warnings about a measurement whose repeats have these profiles."""
+    profiles = of_complete_repeats(result, profiles)
+    return [
+        *_about_throughputs(result),
+        *_about_steadiness(result, profiles),
+        *_about_windows(result, profiles),
+        *_about_warm_up(result),
+        *_about_steady_throughput(profiles),
+        *_about_telemetry(result),
+        *_about_losses(result),
+        *_about_changes_of_loss(result),
+        *_about_accuracy(result),
+        *_about_samples(result),
+        *_about_peaks(result),
+    ]
+
+
+# Throughputs.
+
+
+def _about_throughputs(result: Result) -> Warnings:
+    throughputs = result.throughputs
+    if len(throughputs) == 1:
+        yield SingleRepeat()
     width = result.throughput.relative_width if result.throughput else None
     if width is not None and width > VERY_WIDE:
-        yield Message("very_wide_interval", {"share": width})
+        yield VeryWideInterval(share=width)
     elif width is not None and width > WIDE:
-        yield Message("wide_interval", {"share": width})
-    # On a quiet machine, an outlier by z-score may still differ by a negligible share.
-    usual = median(values) if values else 0.0
-    apart = {result.complete_repeats[k].index: values[k] / usual - 1 for k in outliers(values)}
-    if far := {repeat: share for repeat, share in apart.items() if abs(share) > TOLERANCE}:
-        yield Message("outlier", _by_repeat(far))
+        yield WideInterval(share=width)
+    shares = _outlying_shares(result)
+    if shares:
+        yield Outlier(repeats=[*shares], shares=[*shares.values()])
     target = result.protocol.interval_target
     if target is not None and result.ended_by in ("budget", "repeats"):
-        reached = relative_width(values, STOPPING_LEVEL)
+        reached = relative_width(throughputs, STOPPING_LEVEL)
         if reached is None or reached > target:
-            yield Message("interval_missed", {"share": target, "n": len(values)})
+            yield IntervalMissed(n=len(throughputs), share=target)
 
 
-def _by_repeat(shares: dict[int, float]) -> dict[str, Any]:
-    return {"repeats": [*shares], "shares": [*shares.values()]}
+def _outlying_shares(result: Result) -> dict[int, float]:
+    """Return the outlying repeats and their relative distances from the median. On a quiet
+    machine, an outlier by z-score may still differ by a negligible share."""
+    throughputs = result.throughputs
+    shares = {}
+    for position in outliers(throughputs):
+        share = throughputs[position] / median(throughputs) - 1
+        if abs(share) > TOLERANCE:
+            shares[result.complete_repeats[position].index] = share
+    return shares
 
 
-def _about_gaps(result: Result) -> Iterator[Message]:
-    """Yield a warning about windows that telemetry missed."""
-    gaps = {}
+# Step times.
+
+
+def _steadiness(profiles: list[RepeatProfile]) -> dict[int, Steadiness]:
+    """Return the steady states of the repeats with enough steps to judge."""
+    return {profile.repeat: profile.steadiness for profile in profiles if profile.steadiness}
+
+
+def _about_steadiness(result: Result, profiles: list[RepeatProfile]) -> Warnings:
+    unsettled, late, drifts = [], [], {}
+    warmups = {repeat.index: result.warmup_steps(repeat) for repeat in result.complete_repeats}
+    steadiness = _steadiness(profiles)
+    for repeat, steady in steadiness.items():
+        if not steady.settled:
+            unsettled.append(repeat)
+        elif steady.begin > warmups[repeat]:
+            late.append(repeat)
+        if steady.drift:
+            drifts[repeat] = steady.drift
+    if unsettled:
+        yield NeverSteady(repeats=unsettled)
+    if drifts:
+        yield Drift(repeats=[*drifts], shares=[*drifts.values()])
+    if late:
+        steps = max(steadiness[repeat].begin for repeat in late)
+        warmup = min(warmups[repeat] for repeat in late)
+        yield WarmUpLonger(repeats=late, steps=steps, warmup=warmup)
+
+
+def _about_windows(result: Result, profiles: list[RepeatProfile]) -> Warnings:
+    steps = {profile.repeat: profile.window_steps for profile in profiles}
+    mismatched = []
     for repeat in result.complete_repeats:
-        window = max(rank.window_seconds for rank in repeat.ranks)
-        samples = repeat.telemetry.samples if repeat.telemetry else 0
-        gap = window - samples * SAMPLING_SECONDS
-        # Repeats without `began` predate telemetry.
-        if repeat.began and gap > max(GAP_SECONDS, GAP_SHARE * window):
-            gaps[repeat.index] = gap
-    if gaps:
-        longest = round(max(gaps.values()))
-        yield Message("telemetry_gap", {"repeats": [*gaps], "seconds": longest})
-
-
-def _about_profiles(result: Result, profiles: list[RepeatProfile]) -> Iterator[Message]:
-    known = {c.repeat: c.steadiness for c in profiles if c.steadiness}
-    if unsettled := [repeat for repeat, seen in known.items() if not seen.settled]:
-        yield Message("never_steady", {"repeats": unsettled})
-    if drifts := {repeat: seen.drift for repeat, seen in known.items() if seen.drift}:
-        yield Message("drift", _by_repeat(drifts))
-    windows = {
-        (r.index, rank.rank): rank.window_seconds for r in result.repeats for rank in r.ranks
-    }
-    apart = {
-        profile.repeat
-        for profile in profiles
-        for rank, seconds in profile.window_steps.items()
-        if (profile.repeat, rank) in windows
-        and window_disagrees(windows[profile.repeat, rank], seconds)
-    }
-    if apart:
-        yield Message("window_mismatch", {"repeats": sorted(apart)})
-    repeats = result.complete_repeats
-    lengths = {repeat.index: result.warmup_steps(repeat) for repeat in repeats}
-    begins = {repeat: seen.begin for repeat, seen in known.items() if seen.settled}
-    if late := [repeat for repeat, begin in begins.items() if begin > lengths[repeat]]:
-        steps = {"steps": max(begins[r] for r in late), "warmup": min(lengths[r] for r in late)}
-        yield Message("warm_up_longer", {"repeats": late, **steps})
-    limits = {r.index: r.warmup for r in repeats if r.warmup and r.warmup.ended_by != "steady"}
-    if limits:
-        most = max(warmup.steps for warmup in limits.values())
-        yield Message("warm_up_limited", {"repeats": [*limits], "steps": most})
-    differ = {c.repeat: c.disagreement for c in profiles if abs(c.disagreement) > TOLERANCE}
-    if differ:
-        yield Message("steady_differs", _by_repeat(differ))
+        steps_of_ranks = steps.get(repeat.index, {})
+        for rank in repeat.ranks:
+            step_seconds = steps_of_ranks.get(rank.rank)
+            if step_seconds is not None and window_disagrees(rank.window_seconds, step_seconds):
+                mismatched.append(repeat.index)
+                break
+    if mismatched:
+        yield WindowMismatch(repeats=mismatched)
 
 
 def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
@@ -255,62 +289,182 @@ def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
     On a GPU, the host times the window and the device times the steps. If they differ, the
     device was not synchronized at the window's ends, or one of the clocks is wrong.
     """
+    # A sum that is not a number disagrees, too.
     return not abs(sum(step_seconds) - window_seconds) <= SAME_WINDOW * window_seconds
 
 
-def _about_losses(result: Result) -> Iterator[Message]:
-    """Yield warnings about losses and accuracies that training can't have."""
-    repeats, config = result.complete_repeats, result.config
-    low, high = untrained_losses(model_of(config))
-    firsts = {r.index: r.loss_first for r in repeats if r.loss_first is not None}
-    lasts = {r.index: r.loss_last for r in repeats if r.loss_last is not None}
-    few = {r.index for r in repeats if result.steps(r) < FEWEST_UPDATES}
-    odd = [loss for loss in firsts.values() if not low <= loss <= high]
-    # The losses are those of rank 0.
-    if odd and not has_few_guesses(model_of(config), config.samples_per_step):
-        yield Message("first_loss", {"loss": odd[0], "low": low, "high": high})
-    if (worst := max((lasts[k] for k in lasts.keys() - few), default=low)) > high:
-        yield Message("last_loss", {"loss": worst, "high": high})
-    common = sorted(firsts.keys() & lasts.keys()) if result.protocol.steps > 1 else []
-    rises = {k: lasts[k] - firsts[k] for k in common}
-    rising = [k for k, rise in rises.items() if rise >= 0]
-    if rising and config.input == "synthetic":
-        yield Message("loss_not_falling", {"repeats": rising})
-    if constant := [k for k, rise in rises.items() if abs(rise) < STANDING]:
-        yield Message("constant_loss", {"repeats": constant})
-    seen = {r.index: r.evaluation for r in repeats if r.evaluation}
-    if impossible := [k for k, found in seen.items() if not accuracy_is_possible(found)]:
-        yield Message("accuracy", {"repeats": impossible})
+def _about_warm_up(result: Result) -> Warnings:
+    steps = {}
+    for repeat in result.complete_repeats:
+        if repeat.warmup and repeat.warmup.ended_by != "steady":
+            steps[repeat.index] = repeat.warmup.steps
+    if steps:
+        yield WarmUpLimited(repeats=[*steps], steps=max(steps.values()))
 
 
-def _about_samples(result: Result) -> Iterator[Message]:
+def _about_steady_throughput(profiles: list[RepeatProfile]) -> Warnings:
+    shares = {}
+    for profile in profiles:
+        if abs(profile.disagreement) > TOLERANCE:
+            shares[profile.repeat] = profile.disagreement
+    if shares:
+        yield SteadyDiffers(repeats=[*shares], shares=[*shares.values()])
+
+
+# Telemetry.
+
+
+def _about_telemetry(result: Result) -> Warnings:
+    repeats = result.complete_repeats
+    telemetry = {repeat.index: repeat.telemetry for repeat in repeats if repeat.telemetry}
+    yield from _about_other_load(telemetry)
+    yield from _about_steal_time(telemetry)
+    yield from _about_throttling(telemetry)
+    yield from _about_gaps(repeats)
+
+
+def _about_other_load(telemetry: Mapping[int, TelemetrySummary]) -> Warnings:
+    loads, limits = {}, {}
+    for repeat, summary in telemetry.items():
+        load = summary.other_load_cores or 0.0
+        limit = OTHER_LOAD_SHARE * summary.cores
+        if load > limit:
+            loads[repeat] = load
+            limits[repeat] = limit
+    if loads:
+        most = max(loads, key=loads.__getitem__)
+        yield OtherLoad(repeats=[*loads], cores=loads[most], core_limit=limits[most])
+
+
+def _about_steal_time(telemetry: Mapping[int, TelemetrySummary]) -> Warnings:
+    shares = {}
+    for repeat, summary in telemetry.items():
+        share = summary.steal_share or 0.0
+        if share > STEAL_SHARE:
+            shares[repeat] = share
+    if shares:
+        most = max(shares.values())
+        yield StealTime(repeats=[*shares], share=most, share_limit=STEAL_SHARE)
+
+
+def _about_throttling(telemetry: Mapping[int, TelemetrySummary]) -> Warnings:
+    repeats: set[int] = set()
+    reasons: set[str] = set()
+    for repeat, summary in telemetry.items():
+        for device, counts in summary.throttled.items():
+            for reason in PROTECTING & counts.keys():
+                repeats.add(repeat)
+                reasons.add(f"{device}: {reason}")
+    if repeats:
+        yield Throttled(repeats=sorted(repeats), reasons=sorted(reasons))
+
+
+def _about_gaps(repeats: list[Repeat]) -> Warnings:
+    """Yield a warning about windows that telemetry missed."""
+    gaps = {}
+    for repeat in repeats:
+        window = max(rank.window_seconds for rank in repeat.ranks)
+        samples = repeat.telemetry.samples if repeat.telemetry else 0
+        gap = window - samples * SAMPLING_SECONDS
+        # Repeats without `began` predate telemetry.
+        if repeat.began and gap > max(GAP_SECONDS, GAP_SHARE * window):
+            gaps[repeat.index] = gap
+    if gaps:
+        yield TelemetryGap(repeats=[*gaps], seconds=round(max(gaps.values())))
+
+
+# Losses and accuracies that training can't have.
+
+
+def _about_losses(result: Result) -> Warnings:
+    """Yield warnings about the losses of rank 0 that are far from the loss of guessing."""
+    model = model_of(result.config)
+    low, high = untrained_losses(model)
+    first_losses, last_losses = [], []
+    for repeat in result.complete_repeats:
+        if repeat.loss_first is not None:
+            first_losses.append(repeat.loss_first)
+        if repeat.loss_last is not None and result.steps(repeat) >= FEWEST_UPDATES:
+            last_losses.append(repeat.loss_last)
+    implausible = [loss for loss in first_losses if not low <= loss <= high]
+    if implausible and not has_few_guesses(model, result.config.samples_per_step):
+        yield ImplausibleFirstLoss(loss=implausible[0], low=low, high=high)
+    highest = max(last_losses, default=low)
+    if highest > high:
+        yield HighLastLoss(loss=highest, high=high)
+
+
+def _about_changes_of_loss(result: Result) -> Warnings:
+    if result.protocol.steps == 1:
+        return
+    not_falling, constant = [], []
+    for repeat in result.complete_repeats:
+        if repeat.loss_first is None or repeat.loss_last is None:
+            continue
+        rise = repeat.loss_last - repeat.loss_first
+        if rise >= 0:
+            not_falling.append(repeat.index)
+        if abs(rise) < STANDING:
+            constant.append(repeat.index)
+    if not_falling and result.config.input == "synthetic":
+        yield LossNotFalling(repeats=not_falling)
+    if constant:
+        yield ConstantLoss(repeats=constant)
+
+
+def _about_accuracy(result: Result) -> Warnings:
+    impossible = []
+    for repeat in result.complete_repeats:
+        if repeat.evaluation and not accuracy_is_possible(repeat.evaluation):
+            impossible.append(repeat.index)
+    if impossible:
+        yield ImpossibleAccuracy(repeats=impossible)
+
+
+# Work.
+
+
+def _about_samples(result: Result) -> Warnings:
     """Yield warnings about skipped steps and missing samples."""
-    repeats, per_step = result.complete_repeats, result.config.samples_per_step
-    if skipped := sum(repeat.skipped_steps or 0 for repeat in repeats):
-        steps = sum(map(result.steps, repeats))
-        yield Message("skipped_steps", {"count": skipped, "steps": steps})
-    samples = [
-        (rank.samples_seen, result.steps(repeat) * per_step)
-        for repeat in repeats
-        for rank in repeat.ranks
-        if rank.samples_seen is not None
-    ]
-    if fewer := [(seen, wanted) for seen, wanted in samples if seen < wanted]:
-        yield Message("fewer_samples", dict(zip(("seen", "wanted"), min(fewer), strict=True)))
+    repeats = result.complete_repeats
+    skipped = sum(repeat.skipped_steps or 0 for repeat in repeats)
+    if skipped:
+        steps = sum(result.steps(repeat) for repeat in repeats)
+        yield SkippedSteps(count=skipped, steps=steps)
+    too_few = []
+    for repeat in repeats:
+        wanted = result.steps(repeat) * result.config.samples_per_step
+        for rank in repeat.ranks:
+            if rank.samples_seen is not None and rank.samples_seen < wanted:
+                too_few.append(FewerSamples(seen=rank.samples_seen, wanted=wanted))
+    if too_few:
+        yield min(too_few, key=lambda warning: warning.seen)
 
 
-def _about_peaks(result: Result) -> Iterator[Message]:
-    """Yield warnings about a throughput above the devices' peak."""
-    most = FEWER_MULTIPLICATIONS if model_of(result.config).sample == "image" else 1.0
-    if known := utilization(result):
-        peaks = {r.index: r.peak for r in result.complete_repeats if r.peak}
-        lower = {k: peak.disturbance or 0.0 for k, peak in peaks.items()}
-        if disturbed := [k for k, share in lower.items() if share > DISTURBED_PEAK]:
-            share = max(lower.values())
-            yield Message("peak_disturbed", {"repeats": disturbed, "share": share})
-        shares = dict(zip(peaks, known.shares, strict=True))
-        if over := [k for k, share in shares.items() if share > most]:
-            yield Message("above_peak", {"repeats": over, "share": max(known.shares)})
+def _about_peaks(result: Result) -> Warnings:
+    """Yield warnings about a disturbed peak and a throughput above the devices' peak."""
+    is_convolutional = model_of(result.config).sample == "image"
+    plausible_share = FEWER_MULTIPLICATIONS if is_convolutional else 1.0
+    used = utilization(result)
+    if used:
+        yield from _about_measured_peaks(result, used.shares, plausible_share)
     sheet = datasheet(result)
-    if sheet and (share := share_of_datasheet(result, sheet) or 0.0) > most:
-        yield Message("above_datasheet", {"share": share, "gpu": sheet.gpu})
+    if sheet:
+        share = share_of_datasheet(result, sheet) or 0.0
+        if share > plausible_share:
+            yield AboveDatasheet(share=share, gpu=sheet.gpu)
+
+
+def _about_measured_peaks(
+    result: Result, shares: list[float], plausible_share: float
+) -> Warnings:
+    peaks = {repeat.index: repeat.peak for repeat in result.complete_repeats if repeat.peak}
+    disturbances = {repeat: peak.disturbance or 0.0 for repeat, peak in peaks.items()}
+    disturbed = [repeat for repeat, lower in disturbances.items() if lower > DISTURBED_PEAK]
+    if disturbed:
+        yield PeakDisturbed(repeats=disturbed, share=max(disturbances.values()))
+    exceeding = [
+        repeat for repeat, share in zip(peaks, shares, strict=True) if share > plausible_share
+    ]
+    if exceeding:
+        yield AbovePeak(repeats=exceeding, share=max(shares))

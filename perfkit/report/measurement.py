@@ -12,7 +12,7 @@ from perfkit.analysis.comparison.stored import comparisons_of
 from perfkit.analysis.diagnosis import EVIDENCE, Diagnosis, diagnosis_lines, read_diagnosis
 from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
-from perfkit.analysis.warnings import Checks, check, checked_aspects
+from perfkit.analysis.warnings import MeasurementChecks, check, checked_aspects
 from perfkit.core import config
 from perfkit.core.command import run_command
 from perfkit.core.frameworks import FRAMEWORKS
@@ -39,7 +39,7 @@ class CheckedMeasurement(Measurement):
     """A measurement with all that its sections show: the checks of its raw files, the charts of
     its raw steps (empty if there are none), and the site that its page is part of."""
 
-    checks: Checks
+    checks: MeasurementChecks
     charts: Section
     site: pages.Site
 

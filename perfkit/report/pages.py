@@ -30,6 +30,7 @@ from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis import VERDICTS, read_diagnosis
 from perfkit.analysis.published import FRAMEWORK_NAMES, labels
 from perfkit.analysis.published.matches import difference_words
+from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
 from perfkit.audit import wording
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import find_model, model_named, model_of
@@ -193,12 +194,12 @@ def page_warnings(page: Path) -> list[str] | None:
     except OSError:
         return None
     codes = found[1].split() if found else ["unknown"]
-    return messages.worst_first(codes) if {*codes} <= {*messages.WARNINGS} else None
+    return worst_first(codes) if {*codes} <= {*MeasurementWarning.classes} else None
 
 
 FUNCTIONS = (
     *(difference_words, file_name, format_pair, labels, median),
-    *(messages.coded, messages.sentence, messages.severity, messages.worst_first),
+    *(messages.coded, messages.sentence, severity, worst_first),
     *(page_warnings, topology_size),
 )
 """Functions that templates call by name."""

@@ -1,6 +1,6 @@
 """A measurement's number and warnings in words, for its page and for a terminal."""
 
-from perfkit.analysis.warnings import Checks
+from perfkit.analysis.warnings import MeasurementChecks
 from perfkit.core.results.schema import Result
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
@@ -21,7 +21,7 @@ def number_words(result: Result) -> str:
     return words
 
 
-def warning_words(checks: Checks) -> str:
+def warning_words(checks: MeasurementChecks) -> str:
     """Return the number of warnings and their codes, worst first."""
     codes = [warning.code for warning in checks.warnings]
     if not codes:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.analysis.comparison.keys import KEYS, Differences, Value, format_pair
 from perfkit.analysis.ratios import Method, Verdict
+from perfkit.analysis.warning_types import worst_first
 from perfkit.core.format import interval, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_named
 from perfkit.core.statistics import fewest_values
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.messages import COMPARISON, coded, worst_first
+from perfkit.report.text.messages import COMPARISON, coded
 from perfkit.report.text.terminal import laid_out, tabulated
 
 if TYPE_CHECKING:

@@ -2,14 +2,15 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from perfkit.core.format import changes, number, percent, plain
 from perfkit.core.messages import Message
 from perfkit.core.results.schema import Failure
-from perfkit.report.text.language import gettext, ngettext
+from perfkit.core.statements import Statement
+from perfkit.report.text.language import gettext, ngettext, translations
 
 Sentence = str | list[str]
 """A text with parameters as `%(name)s`, or a list of fragments; a fragment is shown if all its
@@ -20,15 +21,12 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
 
 
-WARNINGS: dict[str, dict[str, str]] = _read("warnings.toml")
-"""Warning code -> `severity` ("error" or "caution") and `sentence`, worst first."""
 FAILURES: dict[str, list[str]] = _read("failures.toml")
 """Failure code -> fragments of its sentence."""
 COMPARISON: dict[str, str] = _read("comparison.toml")
 """Verdict code of a pair -> its sentence."""
 DIAGNOSIS: dict[str, str] = _read("diagnosis.toml")
 """Code in a diagnosis -> its sentence."""
-SEVERITIES = ("error", "caution")
 
 
 def _repeats(indices: list[int]) -> str:
@@ -48,22 +46,11 @@ FORMATTERS: dict[str, Callable[[Any], str]] = {
 """Name of a parameter -> its formatter, if the value's type does not determine the format."""
 
 
-def worst_first(codes: Iterable[str]) -> list[str]:
-    """Return known warning codes in the order of WARNINGS, then the others."""
-    order = list(WARNINGS)
-    return sorted(codes, key=lambda code: order.index(code) if code in order else len(order))
-
-
-def severity(codes: Iterable[str]) -> str | None:
-    """Return the highest severity of these warning codes; None without a code."""
-    found = {WARNINGS.get(code, {}).get("severity", "caution") for code in codes}
-    return next((level for level in SEVERITIES if level in found), None)
-
-
-def sentence(message: Message) -> str:
+def sentence(message: Message | Statement) -> str:
     """Return the sentence of a failure or a warning in the current language."""
-    failed = isinstance(message, Failure)
-    text = FAILURES[message.code] if failed else WARNINGS[message.code]["sentence"]
+    if isinstance(message, Statement):
+        return message.text(translations())
+    text = FAILURES[message.code]
     shown = {name: _formatted(name, value) for name, value in message.params.items()}
     return filled(text, shown)
 

@@ -1,0 +1,380 @@
+"""The kinds of warnings about a measurement, the most severe first.
+
+An error means that the number can't be trusted, a caution that it may be inaccurate. The
+docstring of a class says when a measurement has this warning. `perfkit.analysis.warnings` finds
+out which warnings a measurement has.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from perfkit.core.statements import (
+    N_,
+    Changes,
+    Digits2,
+    Digits3,
+    Repeats,
+    Severity,
+    Share,
+    Statement,
+)
+
+SEVERITIES: tuple[Severity, ...] = ("error", "caution")
+"""Severities of warnings, the highest first."""
+
+
+class MeasurementWarning(Statement):
+    """A reason to doubt a measurement's number."""
+
+    classes: ClassVar = {}
+    severity: ClassVar[Severity]
+
+
+class RawFilesDiffer(MeasurementWarning):
+    """The numbers do not follow from the raw files, the raw files were changed or can't be
+    read, or the id does not match."""
+
+    code = "raw_files_differ"
+    severity = "error"
+    sentence = N_("The raw files do not agree with the result: %(reasons)s")
+    reasons: list[str]
+
+
+class WindowMismatch(MeasurementWarning):
+    """A rank's window differs by over 2 % from the sum of its steps."""
+
+    code = "window_mismatch"
+    severity = "error"
+    sentence = N_(
+        "%(repeats)s: the step times do not add up to the window. The device was not "
+        "synchronized, or a clock is wrong."
+    )
+    repeats: Repeats
+
+
+class AbovePeak(MeasurementWarning):
+    """The model's arithmetic exceeds the measured peak; for convolutional networks 4 times the
+    peak, because algorithms such as Winograd's need up to 4 times fewer multiplications."""
+
+    code = "above_peak"
+    severity = "error"
+    sentence = N_(
+        "%(repeats)s: %(share)s of the measured peak, more than faster convolution algorithms "
+        "explain. Work was skipped, time was not counted, or the peak was measured under other "
+        "load."
+    )
+    repeats: Repeats
+    share: Share
+
+
+class AboveDatasheet(MeasurementWarning):
+    """The model's arithmetic exceeds the datasheet's peak; for convolutional networks 4 times
+    the peak."""
+
+    code = "above_datasheet"
+    severity = "error"
+    sentence = N_(
+        "%(share)s of the datasheet's peak of %(gpu)s, more than faster convolution algorithms "
+        "explain."
+    )
+    share: Share
+    gpu: str
+
+
+class FewerSamples(MeasurementWarning):
+    """A rank's batches had fewer samples than steps × batch size."""
+
+    code = "fewer_samples"
+    severity = "error"
+    sentence = N_("A rank trained on %(seen)s samples; steps × batch size is %(wanted)s.")
+    seen: int
+    wanted: int
+
+
+class ConstantLoss(MeasurementWarning):
+    """The last loss equals the first, to 0.0001."""
+
+    code = "constant_loss"
+    severity = "error"
+    sentence = N_("%(repeats)s: the loss did not change from the first step to the last.")
+    repeats: Repeats
+
+
+class LossNotFalling(MeasurementWarning):
+    """With synthetic input, which repeats one batch, the last loss is not below the first."""
+
+    code = "loss_not_falling"
+    severity = "error"
+    sentence = N_("%(repeats)s: the loss did not fall, although every step had the same batch.")
+    repeats: Repeats
+
+
+class ImpossibleAccuracy(MeasurementWarning):
+    """Accuracy is below 1 - loss / ln 2 of the same forward pass, although a wrong prediction
+    has a loss of at least ln 2."""
+
+    code = "accuracy"
+    severity = "error"
+    sentence = N_("%(repeats)s: accuracy and loss of one forward pass contradict each other.")
+    repeats: Repeats
+
+
+class HighLastLoss(MeasurementWarning):
+    """The last loss is over 1.5 times the loss of guessing; not checked after fewer than 20
+    steps, because the loss may overshoot until momentum has its full strength."""
+
+    code = "last_loss"
+    severity = "error"
+    sentence = N_(
+        "The last loss is %(loss)s, above %(high)s, the highest plausible loss of guessing: "
+        "the training diverges."
+    )
+    loss: Digits3
+    high: Digits3
+
+
+class VeryWideInterval(MeasurementWarning):
+    """The interval is wider than half of the median."""
+
+    code = "very_wide_interval"
+    severity = "error"
+    sentence = N_(
+        "The interval spans %(share)s of the median, more than half: measure again on a "
+        "quieter machine."
+    )
+    share: Share
+
+
+class Incomplete(MeasurementWarning):
+    """Repeats are missing."""
+
+    code = "incomplete"
+    severity = "caution"
+    sentence = N_("Only %(complete)s of %(planned)s repeats are complete.")
+    complete: int
+    planned: int
+
+
+class RawStepsUnreadable(MeasurementWarning):
+    """The raw steps can't be read."""
+
+    code = "raw_steps_unreadable"
+    severity = "caution"
+    sentence = N_("The raw steps can't be read, so step times were not checked.")
+
+
+class OtherLoad(MeasurementWarning):
+    """Other load takes over 0.1 of the usable cores."""
+
+    code = "other_load"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: other processes used up to %(cores)s cores; more than %(core_limit)s "
+        "disturb the measurement."
+    )
+    repeats: Repeats
+    cores: Digits2
+    core_limit: Digits2
+
+
+class StealTime(MeasurementWarning):
+    """The hypervisor's steal time is over 0.02 of the usable cores' time."""
+
+    code = "steal_time"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: the hypervisor withheld up to %(share)s of the CPU time; more than "
+        "%(share_limit)s disturb the measurement."
+    )
+    repeats: Repeats
+    share: Share
+    share_limit: Share
+
+
+class Throttled(MeasurementWarning):
+    """A clock was lowered to protect the device."""
+
+    code = "throttled"
+    severity = "caution"
+    sentence = N_("%(repeats)s: clocks were throttled (%(reasons)s).")
+    repeats: Repeats
+    reasons: list[str]
+
+
+class TelemetryGap(MeasurementWarning):
+    """Over 5 s and over a fifth of the window have no telemetry."""
+
+    code = "telemetry_gap"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: no telemetry for %(seconds)s s of the window. The driver was stopped or "
+        "could not see the workers; other load and throttling in that time are unknown."
+    )
+    repeats: Repeats
+    seconds: int
+
+
+class NeverSteady(MeasurementWarning):
+    """With 30 steps or more: step times are not at one level for the last third of the
+    steps."""
+
+    code = "never_steady"
+    severity = "caution"
+    sentence = N_("%(repeats)s: step times never reached a steady state.")
+    repeats: Repeats
+
+
+class PeakDisturbed(MeasurementWarning):
+    """One of the two measurements of the peak was over 10 % lower."""
+
+    code = "peak_disturbed"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: the device's peak was up to %(share)s lower at one of the two times it "
+        "was measured, before and after the training. Other load or a lower clock disturbed "
+        "it; the share of the peak may be too high."
+    )
+    repeats: Repeats
+    share: Share
+
+
+class WarmUpLimited(MeasurementWarning):
+    """The warm-up ended at `warmup_limit` or `warmup_seconds`, before the steps were steady."""
+
+    code = "warm_up_limited"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: the warm-up ended at its limit, after up to %(steps)s steps, before the "
+        "steps were shown to be steady."
+    )
+    repeats: Repeats
+    steps: int
+
+
+class WarmUpLonger(MeasurementWarning):
+    """With 30 steps or more: step times become steady only after the warm-up."""
+
+    code = "warm_up_longer"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: steps are steady only after up to %(steps)s steps; the warm-up has "
+        "%(warmup)s."
+    )
+    repeats: Repeats
+    steps: int
+    warmup: int
+
+
+class SteadyDiffers(MeasurementWarning):
+    """The throughput of the steady steps differs by over 1 % from the window's."""
+
+    code = "steady_differs"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: the throughput of the steady steps differs from the window's by "
+        "%(shares)s."
+    )
+    repeats: Repeats
+    shares: Changes
+
+
+class Drift(MeasurementWarning):
+    """With 30 steps or more: the steady steps have a trend of over 1 %."""
+
+    code = "drift"
+    severity = "caution"
+    sentence = N_("%(repeats)s: step times drift by %(shares)s over the steady steps.")
+    repeats: Repeats
+    shares: Changes
+
+
+class Outlier(MeasurementWarning):
+    """A repeat has a modified z-score over 3.5 (Iglewicz and Hoaglin, 1993) and is over 1 %
+    from the median."""
+
+    code = "outlier"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: %(shares)s from the median, far outside the spread of the others "
+        "(modified z-score over 3.5). It is not removed."
+    )
+    repeats: Repeats
+    shares: Changes
+
+
+class WideInterval(MeasurementWarning):
+    """The interval is wider than 5 % of the median."""
+
+    code = "wide_interval"
+    severity = "caution"
+    sentence = N_(
+        "The interval spans %(share)s of the median. More repeats or a quieter machine narrow "
+        "it."
+    )
+    share: Share
+
+
+class SingleRepeat(MeasurementWarning):
+    """There is one repeat."""
+
+    code = "single_repeat"
+    severity = "caution"
+    sentence = N_("A single repeat has no interval.")
+
+
+class IntervalMissed(MeasurementWarning):
+    """`budget` or all repeats were used up before a 98 % interval was as narrow as
+    `interval_target`."""
+
+    code = "interval_missed"
+    severity = "caution"
+    sentence = N_(
+        "After %(n)s repeats the 98 %% interval was still wider than %(share)s of the median."
+    )
+    n: int
+    share: Share
+
+
+class SkippedSteps(MeasurementWarning):
+    """Loss scaling skipped steps."""
+
+    code = "skipped_steps"
+    severity = "caution"
+    sentence = N_("Loss scaling skipped %(count)s of %(steps)s steps after an overflow.")
+    count: int
+    steps: int
+
+
+class ImplausibleFirstLoss(MeasurementWarning):
+    """The first loss is not 0.75 to 1.5 times the loss of guessing; not checked for fewer than
+    16 images in a rank's step, whose loss depends on chance."""
+
+    code = "first_loss"
+    severity = "caution"
+    sentence = N_(
+        "The first loss is %(loss)s; an untrained network that guesses has %(low)s to %(high)s."
+    )
+    loss: Digits3
+    low: Digits3
+    high: Digits3
+
+
+def worst_first(codes: Iterable[str]) -> list[str]:
+    """Return warning codes sorted by severity, unknown codes last."""
+    order = [*MeasurementWarning.classes]
+    return sorted(codes, key=lambda code: order.index(code) if code in order else len(order))
+
+
+def severity(codes: Iterable[str]) -> Severity | None:
+    """Return the highest severity of these warning codes; None without a code. An unknown code
+    is a caution."""
+    severities = {_severity_of(code) for code in codes}
+    return next((level for level in SEVERITIES if level in severities), None)
+
+
+def _severity_of(code: str) -> Severity:
+    kind = MeasurementWarning.classes.get(code)
+    if kind is None:
+        return "caution"
+    assert issubclass(kind, MeasurementWarning)
+    return kind.severity
