@@ -22,8 +22,9 @@ import perfkit
 from perfkit.analysis.comparison.history import history
 from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import load_steps
+from perfkit.core.results.identity import identity_digest
 from perfkit.core.results.outputs import load
-from perfkit.core.results.schema import Result, identity_digest
+from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, ResultError, raw_digests, read_raw_files
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_index, write_tables

@@ -9,18 +9,9 @@ from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request.resolve import resolve
-from perfkit.core.results.schema import (
-    SCHEMA_VERSION,
-    Effective,
-    InputData,
-    Rank,
-    Reading,
-    Repeat,
-    Result,
-    StepSeconds,
-    Throughput,
-    measurement_id,
-)
+from perfkit.core.results.identity import Reading, measurement_id
+from perfkit.core.results.repeat import Rank, Repeat, StepSeconds
+from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, Result, Throughput
 from perfkit.core.results.store import (
     Measurement,
     Store,

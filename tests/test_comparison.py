@@ -21,7 +21,7 @@ from perfkit.analysis.comparison.stored import Comparison
 from perfkit.cli import main
 from perfkit.core import statistics
 from perfkit.core.paths import ROOT
-from perfkit.core.results.schema import Failure as Failed
+from perfkit.core.results.repeat import Failure as Failed
 from perfkit.core.results.schema import InputData
 from perfkit.core.results.store import read_result
 from perfkit.core.statistics import ratio_interval

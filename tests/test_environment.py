@@ -11,7 +11,7 @@ import pytest
 from made import change
 
 from perfkit.core.request.checks import read_environment
-from perfkit.core.results.schema import identity
+from perfkit.core.results.identity import identity
 from perfkit.core.system.environment import (
     MACHINE,
     MEASURING,

@@ -36,7 +36,7 @@ from perfkit.analysis.comparison.stored import (
     read_comparison,
     write_comparison,
 )
-from perfkit.core.results.schema import Peak
+from perfkit.core.results.repeat import Peak
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name

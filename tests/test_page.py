@@ -12,7 +12,8 @@ from perfkit import report
 from perfkit.core.config import Protocol
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
-from perfkit.core.results.schema import Failure, Peak, Rank, Reading, Repeat
+from perfkit.core.results.identity import Reading
+from perfkit.core.results.repeat import Failure, Peak, Rank, Repeat
 from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.report.text import names

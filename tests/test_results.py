@@ -16,7 +16,9 @@ from made import FACTS, keep, made_result, measured, stored, write_all
 import perfkit
 from perfkit.core.messages import Message
 from perfkit.core.paths import resolved_path
-from perfkit.core.results.schema import Failure, FailureCode, Result, identity_digest
+from perfkit.core.results.identity import identity_digest
+from perfkit.core.results.repeat import Failure, FailureCode
+from perfkit.core.results.schema import Result
 from perfkit.core.results.store import (
     MOST_BYTES,
     Measurement,

@@ -26,7 +26,8 @@ import perfkit
 from perfkit import report
 from perfkit.analysis.warnings import check
 from perfkit.core.paths import ROOT
-from perfkit.core.results.schema import Reading, Result
+from perfkit.core.results.identity import Reading
+from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.report import site
 from perfkit.report.measurement import write_measurement

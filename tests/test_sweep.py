@@ -35,7 +35,8 @@ from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.inputs.data_set import digest
 from perfkit.core.paths import ROOT
 from perfkit.core.request.checks import read_environment
-from perfkit.core.results.schema import InputData, Repeat
+from perfkit.core.results.repeat import Repeat
+from perfkit.core.results.schema import InputData
 from perfkit.core.system.environment import LIBRARY_VARIABLES
 from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs

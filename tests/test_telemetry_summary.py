@@ -15,7 +15,7 @@ from made import measured, stored
 from perfkit import report
 from perfkit.analysis.warning_types import OtherLoad, StealTime, Throttled
 from perfkit.analysis.warnings import warnings_of
-from perfkit.core.results.schema import TelemetrySummary
+from perfkit.core.results.repeat import TelemetrySummary
 from perfkit.core.results.store import read_events
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.results.telemetry import summarize_telemetry

@@ -35,7 +35,7 @@ from perfkit.core import models
 from perfkit.core.models import MODELS
 from perfkit.core.request import RequestError
 from perfkit.core.request.resolve import resolve
-from perfkit.core.results.schema import Reading
+from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement
 from perfkit.core.worker.trace import STEPS, fixed_batch, write_trace
 from perfkit.report.measurement import work_equivalence

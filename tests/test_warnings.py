@@ -20,7 +20,7 @@ from perfkit.analysis.warning_types import (
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import load_steps
-from perfkit.core.results.schema import Evaluation, Peak, TelemetrySummary
+from perfkit.core.results.repeat import Evaluation, Peak, TelemetrySummary
 from perfkit.core.steady import profile_repeats
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]

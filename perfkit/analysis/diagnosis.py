@@ -22,7 +22,8 @@ from perfkit.core.driver.workers import with_dali_settings
 from perfkit.core.format import number, percent
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request import RequestError
-from perfkit.core.results.schema import NonNegative, Positive, Result, Stored
+from perfkit.core.results.base import NonNegative, Positive, Stored
+from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, read_as, write_atomically
 from perfkit.core.statistics import Estimate
 from perfkit.core.system.environment import usable_cores

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perfkit.core.results.schema import Positive, Repeat, Result, Stored
+from perfkit.core.results.base import Positive, Stored
+from perfkit.core.results.repeat import Repeat
+from perfkit.core.results.schema import Result
 from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]

@@ -39,7 +39,9 @@ from perfkit.core.request import RequestError
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.request.resolve import resolve
-from perfkit.core.results.schema import NonNegative, Reading, Result, Stored
+from perfkit.core.results.base import NonNegative, Stored
+from perfkit.core.results.identity import Reading
+from perfkit.core.results.schema import Result
 from perfkit.core.results.store import ResultError, make_folder, read_as, write_atomically
 from perfkit.core.worker.trace import COPIES, STEPS
 from perfkit.report.text.language import gettext as _

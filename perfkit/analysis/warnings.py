@@ -45,13 +45,8 @@ from perfkit.analysis.warning_types import (
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.models.model import Model
 from perfkit.core.results.frames import steps_of
-from perfkit.core.results.schema import (
-    STOPPING_LEVEL,
-    Evaluation,
-    Repeat,
-    Result,
-    TelemetrySummary,
-)
+from perfkit.core.results.repeat import Evaluation, Repeat, TelemetrySummary
+from perfkit.core.results.schema import STOPPING_LEVEL, Result
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.results.telemetry import SAMPLING_SECONDS

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from perfkit.audit.config_facts import Sourced, Value
 from perfkit.core.messages import STORED, Message
-from perfkit.core.results.schema import Stored
+from perfkit.core.results.base import Stored
 from perfkit.core.results.store import make_folder, read_as, write_atomically
 
 SCHEMA_VERSION: Literal[2] = 2

@@ -18,7 +18,7 @@ from perfkit.core.config import ABOUT
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import records, topology_size
-from perfkit.core.results.schema import NOT_IDENTITY
+from perfkit.core.results.identity import NOT_IDENTITY
 from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import column_value

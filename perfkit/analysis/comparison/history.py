@@ -12,8 +12,9 @@ from perfkit.analysis.comparison.keys import PROTOCOL, WORK, Differences
 from perfkit.analysis.comparison.text import as_text
 from perfkit.analysis.ratios import Ratio, Verdict, estimated, verdict
 from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
+from perfkit.core.results.base import Stored
 from perfkit.core.results.frames import records
-from perfkit.core.results.schema import NOT_IDENTITY, Stored
+from perfkit.core.results.identity import NOT_IDENTITY
 from perfkit.core.statistics import ratio_interval
 from perfkit.report.text.names import column_value, traits
 

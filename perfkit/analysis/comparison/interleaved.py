@@ -35,7 +35,7 @@ from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan, plan, typed
-from perfkit.core.results.schema import Reading
+from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement, ResultError, make_folder
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.statistics import fewest_values, median, median_estimate

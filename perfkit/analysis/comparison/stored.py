@@ -17,7 +17,8 @@ from perfkit.analysis.comparison.text import as_text
 from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, judgement
 from perfkit.core.config import ModelName
 from perfkit.core.models.model import Unit
-from perfkit.core.results.schema import Failure, Stored
+from perfkit.core.results.base import Stored
+from perfkit.core.results.repeat import Failure
 from perfkit.core.results.store import (
     ResultError,
     make_folder,

@@ -23,7 +23,7 @@ from perfkit.report.text.terminal import laid_out, tabulated
 
 if TYPE_CHECKING:
     from perfkit.analysis.comparison.stored import Comparison, PairResult
-    from perfkit.core.results.schema import Failure
+    from perfkit.core.results.repeat import Failure
 
 TEMPLATE = Path(__file__).with_name("terminal.txt.j2")
 SHOWN = 10

@@ -39,7 +39,8 @@ from perfkit.core.driver.workers import ExitInfo, Launcher, LocalWorkers, Worker
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import NodeRank
 from perfkit.core.request.hosts import route_address
-from perfkit.core.results.schema import Failure, NodeSeen
+from perfkit.core.results.repeat import Failure
+from perfkit.core.results.schema import NodeSeen
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
 

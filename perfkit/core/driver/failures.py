@@ -13,7 +13,7 @@ from typing import Any
 
 from perfkit.core.driver.workers import ExitInfo
 from perfkit.core.paths import portable
-from perfkit.core.results.schema import Failure, FailureCode
+from perfkit.core.results.repeat import Failure, FailureCode
 from perfkit.core.results.store import BROKEN, NO_ROOM, Events
 from perfkit.report.text.messages import sentence
 

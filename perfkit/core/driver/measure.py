@@ -22,14 +22,9 @@ from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems, read_environment
 from perfkit.core.results import store
-from perfkit.core.results.schema import (
-    SCHEMA_VERSION,
-    Failure,
-    InputData,
-    Reading,
-    Result,
-    measurement_id,
-)
+from perfkit.core.results.identity import Reading, measurement_id
+from perfkit.core.results.repeat import Failure
+from perfkit.core.results.schema import SCHEMA_VERSION, InputData, Result
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
 

@@ -21,7 +21,7 @@ from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.workers import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.core.driver.workers import STACKS_SECONDS, SUPERVISOR, shortened
 from perfkit.core.paths import portable
-from perfkit.core.results.schema import Failure, FailureCode
+from perfkit.core.results.repeat import Failure, FailureCode
 from perfkit.core.system.environment import LIBRARY_VARIABLES, is_setting
 from perfkit.core.system.scratch import Scratch
 

@@ -25,7 +25,8 @@ from perfkit.core.driver.failures import (
 from perfkit.core.driver.progress import Progress
 from perfkit.core.driver.workers import ExitInfo, Launcher, LocalWorkers, find_supervisor
 from perfkit.core.models import units_per_sample
-from perfkit.core.results.schema import Effective, Failure, Repeat
+from perfkit.core.results.repeat import Failure, Repeat
+from perfkit.core.results.schema import Effective
 from perfkit.core.results.store import (
     Events,
     ResultError,

@@ -14,7 +14,7 @@ from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import hosts, not_available
 from perfkit.core.request.resolve import resolve
-from perfkit.core.results.schema import Reading
+from perfkit.core.results.identity import Reading
 from perfkit.core.system.environment import read_facts, usable_cores
 from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
 

@@ -1,5 +1,8 @@
 """Stored measurements.
 
+base.py        the base of all models of stored JSON files
+identity.py    what identifies a measurement, and its id
+repeat.py      models of a repeat
 schema.py      models of result.json
 store.py       a measurement's folder: paths, atomic writes, strict reading
 summarize.py   a repeat's numbers from the raw events of its ranks

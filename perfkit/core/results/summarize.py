@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfkit.core.config import Protocol
 from perfkit.core.models import units_per_sample
-from perfkit.core.results.schema import Evaluation, Peak, Rank, Repeat, StepSeconds, Warmup
+from perfkit.core.results.repeat import Evaluation, Peak, Rank, Repeat, StepSeconds, Warmup
 from perfkit.core.results.store import (
     Events,
     Measurement,

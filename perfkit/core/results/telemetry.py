@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from perfkit.core.results.schema import TelemetrySummary
+from perfkit.core.results.repeat import TelemetrySummary
 
 SAMPLING_SECONDS = 0.5
 """Interval between two samples."""

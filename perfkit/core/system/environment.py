@@ -19,7 +19,7 @@ import psutil
 import pynvml
 
 from perfkit.core.paths import ROOT, portable
-from perfkit.core.results.schema import Reading
+from perfkit.core.results.identity import Reading
 from perfkit.core.system import gpus
 from perfkit.core.system.software import PACKAGES, Software
 

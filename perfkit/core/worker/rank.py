@@ -29,7 +29,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import AFFINITY, Backend, Batch, Device, Trainer, backend
 from perfkit.core.inputs import InputError
 from perfkit.core.paths import portable
-from perfkit.core.results.schema import FailureCode
+from perfkit.core.results.repeat import FailureCode
 from perfkit.core.results.store import BROKEN, NO_ROOM, rank_file
 from perfkit.core.system.gpus import run_near
 from perfkit.core.system.scratch import register

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit.core.format import changes, number, percent, plain
 from perfkit.core.messages import Message
-from perfkit.core.results.schema import Failure
+from perfkit.core.results.repeat import Failure
 from perfkit.core.statements import Statement
 from perfkit.report.text.language import gettext, ngettext, translations
 

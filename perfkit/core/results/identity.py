@@ -1,0 +1,76 @@
+"""What identifies a measurement: its configuration, protocol, environment and data set."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from perfkit.core.config import Config, Protocol, select
+from perfkit.core.results.base import Stored
+
+NOT_IDENTITY = ("suite_commit", "suite_modified")
+"""Facts that don't identify a measurement: `suite_source` has the code's digest."""
+
+
+class Reading(Stored):
+    """One fact of the environment, or why it could not be read."""
+
+    value: str | int | float | bool | list[str] | None
+    """the fact; None if missing"""
+    missing: str | None = None
+    """why there is no value"""
+
+
+def identity(environment: Mapping[str, Reading]) -> dict[str, Any]:
+    """Return the facts that must agree for repeats to belong to one measurement."""
+    identifying = {}
+    for name, reading in sorted(environment.items()):
+        if name not in NOT_IDENTITY:
+            identifying[name] = reading.value
+    return identifying
+
+
+def identity_digest(
+    config: Config,
+    protocol: Protocol,
+    environment: Mapping[str, Reading],
+    data_sha256: str | None,
+) -> str:
+    """Return the digest at the end of a measurement's id. Parameters that did not exist when a
+    stored result was written are not part of it."""
+    not_stored = {*select(identifies=False)}
+    parts = [
+        config.model_dump(exclude=not_stored, exclude_unset=True),
+        protocol.model_dump(exclude_unset=True),
+        identity(environment),
+        data_sha256,
+    ]
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def measurement_id(
+    config: Config,
+    protocol: Protocol,
+    environment: Mapping[str, Reading],
+    data_sha256: str | None,
+) -> str:
+    """Return the id of a measurement, which is the name of its folder: configuration, protocol,
+    label, and a digest of everything that identifies it, so that only repeats of the same
+    measurement share a folder."""
+    # Validated again, so that every field is set, as in a stored result.
+    config = Config.model_validate(config.model_dump())
+    protocol = Protocol.model_validate(protocol.model_dump())
+    parts = [
+        config.model,
+        config.framework,
+        config.precision,
+        config.topology,
+        f"b{config.batch_size}",
+        config.device,
+        config.input,
+        protocol.name,
+        config.label,
+        identity_digest(config, protocol, environment, data_sha256),
+    ]
+    return "-".join(part for part in parts if part)

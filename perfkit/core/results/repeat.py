@@ -1,0 +1,220 @@
+"""Models of a repeat: one fresh run of the worker processes."""
+
+from math import isclose
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic.dataclasses import dataclass
+
+from perfkit.core.config import Config, Protocol
+from perfkit.core.messages import STORED, Message
+from perfkit.core.models import units_per_sample
+from perfkit.core.results.base import NonNegative, Positive, Stored, in_utc
+
+FailureCode = Literal[
+    "bad_input",
+    "loss_not_finite",
+    "out_of_memory",
+    "disk_full",
+    "io_error",
+    "worker_died",
+    "worker_error",
+    "timeout",
+    "interrupted",
+    "worker_stalled",
+    "config_mismatch",
+    "node_timeout",
+    "node_lost",
+    "not_shared",
+    "nodes_differ",
+    "port_taken",
+]
+
+
+@dataclass(frozen=True, config=STORED)
+class Failure(Message):
+    """Why a run failed."""
+
+    code: FailureCode
+    """kind of failure"""
+
+
+class Rank(Stored):
+    """One rank's window within a repeat."""
+
+    rank: int
+    """number, from 0 over all nodes"""
+    samples: int
+    """samples of this rank in the window"""
+    window_seconds: Positive
+    """wall time from a synchronized device to the completion of the last step"""
+    data_wait_seconds: NonNegative
+    """time of the window spent waiting for input"""
+    memory_bytes: int | None = None
+    """peak memory: on a GPU, allocated by the framework's allocator since the window's start;
+    on a CPU, of the process"""
+    compute_seconds: float | None = None
+    """time for the batches, forward and backward pass of a step without waiting for other
+    ranks: median of three after the window; None for a single rank"""
+    samples_seen: int | None = None
+    """samples counted in the batches, warm-up included"""
+
+
+class Peak(Stored):
+    """Peak speed of all ranks' devices together, from the framework's own matrix product and
+    copy."""
+
+    matmul_flops_per_second: Positive
+    """a multiply-add counts as two operations"""
+    copy_bytes_per_second: Positive
+    """bytes read and written"""
+    disturbance: Annotated[float | None, Field(ge=0, lt=1)] = None
+    """relative difference of the product's speed before and after the training, 1 - slower /
+    faster; None if it was measured once"""
+
+
+class Evaluation(Stored):
+    """Rank 0's loss and accuracy of one forward pass after the window."""
+
+    loss: float
+    """as in training"""
+    accuracy: float
+    """share of labels or masked words predicted correctly"""
+
+
+class StepSeconds(Stored):
+    """Summary of the window's step times over all ranks, seconds."""
+
+    minimum: NonNegative
+    """shortest step"""
+    p25: NonNegative
+    """25th percentile"""
+    median: NonNegative
+    """50th percentile"""
+    p75: NonNegative
+    """75th percentile"""
+    maximum: NonNegative
+    """longest step"""
+
+
+class TelemetrySummary(Stored):
+    """Telemetry of the machine in a repeat's window, sampled outside the training; with several
+    nodes, the driver's. Missing values are None, or not in the dict."""
+
+    samples: int
+    """samples in the window; if none, the two around it are used"""
+    cores: int
+    """usable cores, to which the other core figures refer"""
+    process_cores: float
+    """CPU time of the measurement's processes / seconds"""
+    other_load_cores: float | None
+    """(busy time of the usable cores - CPU time of the measurement's processes) / seconds;
+    includes the driver itself"""
+    steal_share: float | None
+    """share of the usable cores' time that the hypervisor gave to others; None if none has been
+    counted since the machine started, because some hypervisors hide it"""
+    clock_mhz: dict[str, tuple[float, float]]
+    """device -> lowest and highest clock"""
+    temperature_celsius: dict[str, float]
+    """device -> highest temperature"""
+    throttled: dict[str, dict[str, int]]
+    """device -> reason for a lower clock -> samples with it; thermal: the CPU's count rose
+    since the previous sample"""
+    energy_joules: dict[str, float]
+    """GPU, package or memory -> energy in the window"""
+    energy_joules_per_sample: float | None
+    """energy of the ranks' GPUs or, on a CPU, of all packages and memory, whichever process
+    used it / samples of the ranks on this machine"""
+    memory_used_bytes: dict[str, int] = {}
+    """GPU -> highest memory in use, from NVML: of all processes, including the memory of CUDA
+    and its libraries"""
+    missing: dict[str, str]
+    """missing value -> reason"""
+
+
+class Warmup(Stored):
+    """The warm-up of a repeat whose protocol does not fix its length."""
+
+    steps: Annotated[int, Field(ge=0)]
+    """steps before the window"""
+    seconds: NonNegative
+    """from the first step to the window, on rank 0"""
+    ended_by: Literal["steady", "steps", "seconds"]
+    """reason for its end: steady steps, or one of the protocol's limits"""
+
+
+class Repeat(Stored):
+    """One fresh run of the worker processes. Unless it is complete, numbers are None and no
+    raw files are listed."""
+
+    index: Annotated[int, Field(ge=1)]
+    """number, and name of its folder in repeats"""
+    status: Literal["complete", "failed"]
+    """complete: all ranks finished"""
+    failure: Failure | None = None
+    """None if complete"""
+    warmup: Warmup | None = None
+    """None if the protocol fixes the number of steps"""
+    throughput: Positive | None = None
+    """samples, or tokens, of all ranks in the window / the slowest rank's seconds"""
+    steps_per_second: Positive | None = None
+    """optimizer steps / the slowest rank's seconds"""
+    step_seconds: StepSeconds | None = None
+    """times of the window's steps"""
+    data_wait_share: NonNegative | None = None
+    """time waiting for input / window, over all ranks; 0 to 1"""
+    loss_first: float | None = None
+    """rank 0's loss at step 1"""
+    loss_last: float | None = None
+    """rank 0's loss at the last step"""
+    skipped_steps: int | None = None
+    """steps that loss scaling skipped on rank 0; None without loss scaling"""
+    loss_scale: float | None = None
+    """loss scale at the end"""
+    straggler: int | None = None
+    """rank whose compute_seconds exceed 1.1 times the others' median, if any"""
+    evaluation: Evaluation | None = None
+    """rank 0's, after the window"""
+    peak: Peak | None = None
+    """all ranks' together; None unless each has one"""
+    ranks: list[Rank] = []
+    """each rank's window"""
+    telemetry: TelemetrySummary | None = None
+    """None if the window is too short for it"""
+    nodes: list[str] = []
+    """names of the nodes, if several"""
+    began: str | None = None
+    """start of the launcher by the first node's clock; UTC, ISO 8601"""
+    wall_seconds: NonNegative | None = None
+    """from the start of the launcher to its end"""
+    raw_files: dict[str, str] = {}
+    """raw file in the repeat's folder from which the numbers are derived -> SHA-256"""
+
+    @field_validator("began")
+    @classmethod
+    def _in_utc(cls, text: str | None) -> str | None:
+        return text and in_utc(text, "milliseconds")
+
+    @model_validator(mode="after")
+    def _complete_has_numbers(self) -> Self:
+        if self.status == "complete" and not (self.throughput and self.steps_per_second):
+            raise ValueError("a complete repeat has a throughput and steps_per_second")
+        return self
+
+    def check(self, config: Config, protocol: Protocol) -> None:
+        """Raise ValueError if the numbers of a complete repeat contradict each other."""
+        assert self.throughput and self.steps_per_second
+        if not self.ranks:
+            raise ValueError("a complete repeat has the windows of its ranks")
+        steps = protocol.measured_steps
+        seconds = max(rank.window_seconds for rank in self.ranks)
+        samples = sum(rank.samples for rank in self.ranks)
+        if not isclose(self.steps_per_second * seconds, steps):
+            raise ValueError("a repeat's steps_per_second is not that of its ranks")
+        if not isclose(self.throughput * seconds, units_per_sample(config) * samples):
+            raise ValueError("a repeat's throughput is not that of its ranks")
+        # A window may have fewer samples than requested.
+        if samples > steps * config.global_batch:
+            raise ValueError("a repeat has more samples than its steps")
+        if self.wall_seconds is not None and self.wall_seconds < seconds:
+            raise ValueError("a repeat's window is longer than its wall_seconds")
