@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from perfkit.analysis.diagnosis import Diagnosis, InputAlone, StepParts
+from perfkit.analysis.diagnosis import Diagnosis, InputAlone
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
@@ -341,7 +341,7 @@ def input_alone(count, rate):
 def diagnosis(**changes):
     """Return a diagnosis of an input that is too slow, with fields changed."""
     values = {
-        "schema_version": 3,
+        "schema_version": 4,
         "created": "2026-01-01T00:00:00+00:00",
         "verdict": "input-bound",
         "throughput": 50.0,
@@ -358,8 +358,5 @@ def diagnosis(**changes):
             input_alone(16, 200.0),
             input_alone(32, 300.0),
         ],
-        "step_parts": StepParts(
-            step=1.0, forward=0.3, backward=0.6, optimizer=0.1, communication=0.0
-        ),
     }
     return Diagnosis(**values | changes)

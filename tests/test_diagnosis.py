@@ -1,10 +1,10 @@
-"""Diagnoses: the bottleneck and the advice for known inputs and step parts."""
+"""Diagnoses: the bottleneck and the advice for known inputs."""
 
 import json
 import shutil
 
 import pytest
-from conftest import IN_WORKER, SMALL, as_options
+from conftest import SMALL, as_options
 from made import diagnosis, measured, stored
 
 import perfkit
@@ -18,6 +18,7 @@ from perfkit.analysis.diagnosis import (
     verdict,
 )
 from perfkit.cli import main
+from perfkit.core.driver.repeat import TaskError
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.statistics import Estimate
 from perfkit.report import headline, limits
@@ -76,7 +77,7 @@ def test_enough_is_the_smallest_setting_with_headroom():
     [
         (lambda text: text[:-9], "not JSON"),
         (lambda text: text.replace('"input-bound"', '"<b>fine</b>"'), "verdict"),
-        (lambda text: json.dumps(json.loads(text) | {"step_parts": {}}), "step_parts"),
+        (lambda text: json.dumps(json.loads(text) | {"schema_version": 3}), "version"),
         (lambda text: json.dumps(json.loads(text) | {"input_alone": []}), "input_alone"),
     ],
 )
@@ -109,12 +110,6 @@ def test_every_verdict_has_its_own_advice(tmp_path):
     assert "disturbed" not in diagnosis_lines(diagnosis(ratio=1.04), config)
     assert "dali_threads=16 or more" in texts["input-bound"]
     assert "More repeats" in texts["undecided"]
-    parts = diagnosis().step_parts.model_copy(update={"communication": None})
-    line = diagnosis_lines(diagnosis(step_parts=parts), config)["communication_included"]
-    assert "the profiler does not separate it" in line
-    parts = diagnosis().step_parts.model_copy(update={"forward": None, "backward": None})
-    line = diagnosis_lines(diagnosis(step_parts=parts), measured([1.0]).config)["optimizer"]
-    assert "does not separate forward and backward." in line
 
 
 DIAGNOSED = {"dali_threads": 2, "batch_size": 4}
@@ -149,12 +144,8 @@ def test_a_real_diagnosis_is_complete_and_shown_on_the_page(
     found = read_diagnosis(file.parent)
     assert found.throughput > 0
     assert found.input_alone[0].count == 2
-    parts = found.step_parts
-    assert parts.communication == 0
-    assert 0 < parts.optimizer < parts.backward < parts.step
-    assert parts.forward + parts.backward + parts.optimizer <= parts.step
     evidence = sorted(path.parent.name for path in file.parent.glob("diagnosis/*/rank0.jsonl"))
-    assert evidence == ["profile", "read_input-2"]
+    assert evidence == ["read_input-2"]
     # One repeat of each is undecided; reading is so fast that no other count is tried.
     assert found.verdict == "undecided"
     assert found.reused == ["both", "compute alone"]
@@ -175,17 +166,14 @@ def test_synthetic_input_and_several_nodes_are_rejected(small, capsys):
 
 @pytest.mark.slow
 def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
-    measured_before, small, plant, tmp_path, capsys
+    measured_before, small, monkeypatch, tmp_path, capsys
 ):
     shutil.copytree(measured_before, tmp_path / "outputs")
-    plant(
-        f"{IN_WORKER}"
-        "    import perfkit.core.worker.rank\n"
-        "    import perfkit.core.frameworks.paddle.backend as backend\n"
-        "    def profile(*_):\n"
-        "        raise MemoryError('out of memory: planted')\n"
-        "    backend.profile = profile\n"
-    )
+
+    def fail(*_task):
+        raise TaskError("out_of_memory: planted")
+
+    monkeypatch.setattr("perfkit.analysis.diagnosis.perform", fail)
     status, printed = run(small(**DIAGNOSED), capsys)
     assert status == 1
     assert "out_of_memory" in printed.err

@@ -114,9 +114,6 @@ for name, case in CASES.items():
     trainer.backward(batches[0], sync_gradients=False)
     own = max(trainer.gradients().values(), key=np.size)
     trainer.zero_grad()
-    if FRAMEWORK == "torch":
-        seconds = side.backend.profile(lambda: trainer.backward(batches[0]), 2)
-        assert (0 < seconds["communication"] < seconds["step"]) == (ranks > 1), seconds
     file = f"{FOLDER}/{name}-{rank}of{ranks}.npz"
     np.savez(file, losses=losses, moved=moved, own=own, **trained)
 '''

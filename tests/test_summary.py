@@ -2,20 +2,18 @@
 
 import re
 import shutil
-from itertools import pairwise
 
 import nbformat
 import pandas as pd
 import pytest
 import seaborn
 from bs4 import BeautifulSoup
-from made import diagnosis, measured, name_of, write_all
+from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 
 import perfkit
 from perfkit.analysis.comparison.interleaved import Live, judge_interleaved
 from perfkit.analysis.comparison.stored import write_comparison
-from perfkit.analysis.diagnosis import FILE
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.statistics import ratio_interval
@@ -31,7 +29,6 @@ SECTIONS = [
     sections.ratios,
     sections.throughput_by_batch,
     sections.scaling,
-    sections.bottlenecks,
     sections.beside_published,
     sections.left_out,
 ]
@@ -347,13 +344,11 @@ def test_rows_panels_and_bars_beyond_the_limit_are_counted(tmp_path, monkeypatch
     monkeypatch.setattr(sections, "MOST_BARS", 1)
     sizes = [(b, p) for b in (4, 8, 16) for p in (1, 2)]
     results = [measured([5.0], batch_size=b, processes=p) for b, p in sizes]
-    for folder in read(tmp_path, *results).measurements["folder"]:
-        (tmp_path / folder / FILE).write_text(diagnosis().model_dump_json())
+    read(tmp_path, *results)
     shown = {
         sections.fastest: 4,
         sections.throughput_by_batch: 1,
         sections.scaling: 2,
-        sections.bottlenecks: 5,
     }
     for section, count in shown.items():
         html = section(Summary.read(tmp_path)).html
@@ -459,46 +454,6 @@ def test_a_single_topology_has_no_speedup(tmp_path):
     assert "differ in the topology alone" in sections.scaling(summary).html
 
 
-TIMES = {"step": 2.0, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
-
-
-def parts_of(outputs, waits, device="cpu", **changes):
-    """Return widths and colours of a diagnosed measurement's parts, and the section."""
-    result = measured([50.0], device=device, gpus=int(device == "gpu"))
-    repeats = [r.model_copy(update={"data_wait_share": waits}) for r in result.repeats]
-    write_all(outputs, result.model_copy(update={"repeats": repeats}))
-    step = diagnosis().step_parts.model_copy(update=changes)
-    text = diagnosis(step_parts=step).model_dump_json()
-    (outputs / name_of(result) / FILE).write_text(text)
-    section = sections.bottlenecks(Summary.read(outputs))
-    bars = {bar.get_label(): bar.patches[0] for bar in only_axes(section).containers}
-    widths = {name: round(bar.get_width(), 6) for name, bar in bars.items()}
-    assert only_axes(section).get_xlim()[0] == 0
-    return widths, {name: bar.get_facecolor() for name, bar in bars.items()}, section
-
-
-def test_the_bottleneck_is_shown_as_parts_of_a_step(tmp_path):
-    widths, _colours, section = parts_of(tmp_path / "whole", 0.5, **TIMES, communication=0.0)
-    (row,) = only_table(section)
-    assert row["Limited by"] == "input" and "50 %" in row.values()
-    assert sum(widths.values()) == pytest.approx(1)
-    assert widths.pop("communication, not overlapped") == widths.pop("other") == 0
-    assert widths == {"forward": 0.15, "backward": 0.3, "optimizer": 0.05, "data wait": 0.5}
-    widths, *_rest = parts_of(tmp_path / "gpu", 0.4, "gpu", **TIMES, communication=0.1)
-    assert widths["host wait for input"] == 0.4 and "data wait" not in widths
-    assert widths["communication, not overlapped"] == widths["other"] == 0.05
-    unknown = TIMES | {"forward": None, "backward": None, "communication": None}
-    widths, *_rest = parts_of(tmp_path / "jax", 0.5, **unknown)
-    assert widths["forward + backward"] == 0.45 and widths["data wait"] == 0.5
-    assert not {"forward", "backward", "other"} & {*widths}
-
-
-def test_adjacent_parts_differ_in_greyscale(tmp_path):
-    _widths, colours, _section = parts_of(tmp_path, 0.4, **TIMES, communication=0.1)
-    greys = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b, _alpha in colours.values()]
-    assert len(greys) == 6 and min(abs(a - b) for a, b in pairwise(greys)) > 0.1
-
-
 def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
     other = sections.beside_published(read(tmp_path / "a", measured([1.0])))
     assert "No measurement matches a published number" in other.html
@@ -514,11 +469,10 @@ def test_unreadable_files_are_listed_with_the_reason(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True)
         path.write_text("<b>")
-    (tmp_path / name_of(measured([1.0])) / FILE).write_text("{}")
     rows = only_table(sections.left_out(Summary.read(tmp_path)))
     found = " ".join(row["Left out"] for row in rows)
-    assert len(rows) == 3 and str(tmp_path) not in found
-    assert all(name in found for name in ("broken/result.json", "comparison.json", FILE))
+    assert len(rows) == 2 and str(tmp_path) not in found
+    assert all(name in found for name in ("broken/result.json", "comparison.json"))
     with pytest.raises(ResultError, match="typo"):
         Summary.read(tmp_path / "typo")
 
@@ -553,16 +507,13 @@ def everything(outputs, cpu="EPYC"):
         measured([5.0, 6.0], batch_size=b, processes=p, **facts) for b in (4, 8) for p in (1, 2)
     ]
     more.append(measured([2000.0], gpus=8, device="gpu"))
-    summary = frameworks(outputs, *more, changes=facts, paddle=SLOW, torch=FAST)
-    base = summary.newest[0][1].base
-    (outputs / base.id / FILE).write_text(diagnosis().model_dump_json())
-    return Summary.read(outputs)
+    return frameworks(outputs, *more, changes=facts, paddle=SLOW, torch=FAST)
 
 
 def test_empty_sections_name_the_command_to_run(tmp_path):
     texts = [section(Summary.read(tmp_path)).html for section in SECTIONS]
     assert all(text.startswith("<p") for text in texts)
-    commands = ("run resnet50", "compare --live", "sweep", "diagnose")
+    commands = ("run resnet50", "compare --live", "sweep")
     assert all(f"perfkit {command}" in " ".join(texts) for command in commands)
 
 
@@ -572,7 +523,7 @@ def test_output_does_not_depend_on_the_order_of_measurements(tmp_path):
     shown = set()
     for seed in range(2):
         frame = summary.measurements.sample(frac=1, random_state=seed)
-        other = Summary(summary.site, frame, summary.comparisons, summary.diagnoses)
+        other = Summary(summary.site, frame, summary.comparisons)
         shown.add("".join(section(other).html for section in SECTIONS))
     assert len(shown) == 1
 
@@ -580,7 +531,7 @@ def test_output_does_not_depend_on_the_order_of_measurements(tmp_path):
 def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
     summary = everything(tmp_path, HOSTILE)
     frame = summary.measurements.assign(input=HOSTILE)
-    hostile = Summary(summary.site, frame, summary.comparisons, summary.diagnoses, [HOSTILE])
+    hostile = Summary(summary.site, frame, summary.comparisons, [HOSTILE])
     html = "".join(section(hostile).html for section in SECTIONS)
     assert "<script" not in html and "&lt;script&gt;" in html
     assert not re.search(r"&(?!\w+;|#\d+;)", html)
@@ -595,7 +546,7 @@ def test_every_figure_has_resolved_colours_in_every_language(tmp_path, language)
         parts = [part for section in SECTIONS for part in section(summary).parts]
         bundles = [part.bundle(png=True) for part in parts]
     svgs = [bundle["image/svg+xml"] for bundle in bundles if "image/svg+xml" in bundle]
-    assert len(svgs) >= 4
+    assert len(svgs) >= 3
     for svg in svgs:
         assert "var(--" not in svg
         assert len({*re.findall(r"#[0-9a-f]{6}", svg)}) > 3

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from perfkit.core.frameworks.base import NodeRank
 from perfkit.core.frameworks.torch import backend, launch_command
-from perfkit.core.frameworks.torch.backend import align_gradients, seconds_of_parts
+from perfkit.core.frameworks.torch.backend import align_gradients
 from perfkit.core.frameworks.torch.layers import Network
 from perfkit.core.worker import rank as worker
 
@@ -136,46 +136,6 @@ def test_gpu_settings_are_applied_unless_disabled(monkeypatch, disabled, on):
         torch.backends.cudnn.benchmark = benchmark
         for switch in switches:
             switch(True)
-
-
-def profiled(name, device, start_us, end_us, **more):
-    from torch.autograd import DeviceType
-    from torch.autograd.profiler_util import FunctionEvent
-
-    kind = getattr(DeviceType, device)
-    values = {"thread": 1, "device_type": kind, "use_device": "cuda", **more}
-    return FunctionEvent(id=0, name=name, start_us=start_us, end_us=end_us, **values)
-
-
-def test_each_part_of_a_gpu_step_is_counted_once():
-    """Two steps of 100 us as reported by CUPTI: each range has a host event, with its kernels,
-    and an event per stream."""
-    named, events = {"is_user_annotation": True}, []
-    for began in (0, 100):
-        forward = profiled("forward", "CPU", began, began + 20, **named)
-        forward.append_kernel("gemm", 0, 30)
-        events += [
-            forward,
-            profiled("forward", "CUDA", began + 5, began + 35, **named),
-            profiled("gemm", "CUDA", began + 5, began + 35),
-            profiled("backward", "CPU", began + 20, began + 30, **named),
-            profiled("backward", "CUDA", began + 35, began + 85, **named),
-            # The same range on the NCCL stream.
-            profiled("backward", "CUDA", began + 60, began + 90, **named),
-            profiled("nccl:all_reduce", "CPU", began + 22, began + 23),
-            profiled("nccl:all_reduce", "CUDA", began + 60, began + 90),
-            profiled("optimizer", "CUDA", began + 90, began + 100, **named),
-        ]
-    found = seconds_of_parts(events, 2, gpu=True)
-    expected = {"forward": 30, "backward": 55, "optimizer": 10, "communication": 30}
-    assert found == pytest.approx({part: us / 1e6 for part, us in expected.items()})
-
-
-def test_a_part_missing_from_the_profile_has_no_seconds():
-    host = [profiled("forward", "CPU", 0, 20, is_user_annotation=True)]
-    nothing = dict.fromkeys(("forward", "backward", "optimizer"))
-    assert seconds_of_parts(host, 1, gpu=True) == nothing | {"communication": 0}
-    assert seconds_of_parts(host, 1, gpu=False)["forward"] == pytest.approx(20e-6)
 
 
 @pytest.mark.parametrize(

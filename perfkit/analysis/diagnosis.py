@@ -22,7 +22,7 @@ from perfkit.core.driver.workers import with_dali_settings
 from perfkit.core.format import number, percent
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request import RequestError
-from perfkit.core.results.base import NonNegative, Positive, Stored
+from perfkit.core.results.base import Positive, Stored
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, read_as, write_atomically
 from perfkit.core.statistics import Estimate
@@ -34,7 +34,7 @@ from perfkit.report.text.messages import DIAGNOSIS, coded
 FILE = "diagnosis.json"
 EVIDENCE = "diagnosis"
 """Folder of the raw files, beside FILE."""
-SCHEMA_VERSION: Literal[3] = 3
+SCHEMA_VERSION: Literal[4] = 4
 SLIGHT = 0.05
 """Negligible cost of the input, as a share of the throughput without it; and the tolerance
 within which training with an input is as fast as that input alone."""
@@ -77,41 +77,11 @@ class InputAlone(Stored):
         return self.throughput >= HEADROOM * synthetic
 
 
-class StepParts(Stored):
-    """Seconds of a step and its parts on rank 0, from the framework's own profiler in a
-    separate run. None for parts that the profiler can't measure."""
-
-    step: Positive
-    """the whole step"""
-    forward: NonNegative | None
-    """forward pass; None if it is compiled into one program with the backward pass, as in
-    JAX"""
-    backward: NonNegative | None
-    """backward pass; None as for the forward pass"""
-    optimizer: NonNegative | None
-    """update of the weights"""
-    communication: NonNegative | None
-    """exchange of gradients, which may overlap the other parts; None with gloo"""
-
-    def shares(self, wait: float, device: str) -> dict[str, float]:
-        """Return the parts as shares of the step, which add up to 1. `wait` is the share spent
-        waiting for input, which no other part includes."""
-        has_passes = None not in (self.forward, self.backward)
-        names = ["forward", "backward", "optimizer"] if has_passes else ["optimizer"]
-        shares = {k: s / self.step for k in names if (s := getattr(self, k)) is not None}
-        rest = max(0.0, 1 - sum(shares.values()))
-        wait = min(rest, wait)
-        exposed = min(rest - wait, (self.communication or 0) / self.step)
-        shares["data wait" if device == "cpu" else "host wait for input"] = wait
-        shares["communication, not overlapped"] = exposed
-        return shares | {"other" if has_passes else "forward + backward": rest - wait - exposed}
-
-
 class Diagnosis(Ratio):
     """The result of `perfkit diagnose`. `ratio` is the throughput with the input over the
     throughput with synthetic input, both of all ranks, in the model's unit."""
 
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     """readers refuse any other"""
     created: str
     """UTC, ISO 8601"""
@@ -132,8 +102,6 @@ class Diagnosis(Ratio):
     known"""
     input_alone: Annotated[list[InputAlone], Field(min_length=1)]
     """the input without training; the first has the measurement's own count"""
-    step_parts: StepParts
-    """parts of a step"""
 
     @property
     def enough(self) -> InputAlone | None:
@@ -195,9 +163,9 @@ def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
 def diagnose(
     config: Config, protocol: Protocol, say: Callable[[str], None]
 ) -> tuple[Measurement, Diagnosis]:
-    """Measure `config` with its input and with synthetic input, then the input alone and the
-    parts of a step, and store the diagnosis beside the measurement. `say` is called with the
-    name of each part before it starts.
+    """Measure `config` with its input and with synthetic input, then the input alone,
+    and store the diagnosis beside the measurement. `say` is called with the name of each part
+    before it starts.
 
     Existing measurements are reused, as by `perfkit run`. Raises RequestError if the
     configuration has synthetic input or several nodes, and TaskError if a part fails.
@@ -226,9 +194,6 @@ def diagnose(
     is_free = cost_in_turn(synthetic, found[0].throughput) <= SLIGHT
     if limit in ("input-bound", "mixed") or (limit == "undecided" and not is_free):
         found += alone
-    say("The parts of a step")
-    (events,) = perform(config, protocol, "profile", folder / "profile")[:1]
-    (profiled,) = (event for event in events if event["event"] == "profile")
     results: dict[Training, Result] = {"both": trained.result, "compute alone": twin}
     diagnosis = Diagnosis(
         schema_version=SCHEMA_VERSION,
@@ -245,7 +210,6 @@ def diagnose(
             if all((repeat.began or "") < began for repeat in result.complete_repeats)
         ],
         input_alone=found,
-        step_parts=StepParts(**profiled["seconds"]),
     )
     write_atomically(trained.folder / FILE, diagnosis.model_dump_json(indent=1))
     return trained, diagnosis
@@ -299,11 +263,11 @@ def _inputs_alone(
 
 def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
     """Return the sentences of a diagnosis by code: the measured parts, the verdict, the ratio
-    with its interval, remedies, the parts of a step."""
+    with its interval, remedies."""
     low, high = map(percent, found.interval)
     ends = {"level": percent(found.interval_level, 4), "low": low, "high": high}
     interval = _("%(level)s interval %(low)s to %(high)s") % ends
-    first, parts = found.input_alone[0], found.step_parts.model_dump(exclude_none=True)
+    first = found.input_alone[0]
     values: dict[str, Any] = {
         "unit": model_of(c).unit,
         "input": c.input,
@@ -315,7 +279,6 @@ def diagnosis_lines(found: Diagnosis, c: Config) -> dict[str, str]:
         "cost": percent(cost_in_turn(found.synthetic, first.throughput), 2),
         "enough": found.enough and found.enough.count,
         "depth": found.enough and found.enough.depth,
-        **{name: percent(s / found.step_parts.step, 2) for name, s in parts.items()},
     }
     lines = dict.fromkeys(_codes(found, c), "")
     for alone in found.input_alone:
@@ -341,10 +304,3 @@ def _codes(found: Diagnosis, c: Config) -> Iterator[str]:
             yield "depth"
         if c.device == "cpu":
             yield "shared_cores"
-    parts = found.step_parts
-    if parts.optimizer is None:
-        yield "no_parts"
-        return
-    yield "optimizer" if None in (parts.forward, parts.backward) else "passes"
-    if c.ranks > 1:
-        yield "communication_included" if parts.communication is None else "communication"

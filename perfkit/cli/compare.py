@@ -175,10 +175,9 @@ def diagnose(model: str, values: options.Values) -> None:
     """Report what limits MODEL: input, training, or both.
 
     Takes the parameters of `perfkit run`; needs one node, and an input other than synthetic.
-    Measures training with its input and with synthetic input, the input alone (with other
-    thread counts too, if it may be the limit), and the parts of a step with the framework's
-    profiler. Existing measurements are reused and listed. The measurement's page
-    shows the diagnosis too.
+    Measures training with its input and with synthetic input, and the input alone (with other
+    thread counts too, if it may be the limit). Existing measurements are reused and listed. The
+    measurement's page shows the diagnosis too.
     """
     from perfkit.analysis.diagnosis import diagnose as diagnosed
     from perfkit.analysis.diagnosis import diagnosis_lines

@@ -47,7 +47,6 @@ MODULES = {
     "ratios": "summary",
     "throughput_by_batch": "summary",
     "scaling": "summary",
-    "bottlenecks": "summary",
     "beside_published": "summary",
     "left_out": "summary",
     "published_tables": "published",

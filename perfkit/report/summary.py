@@ -1,4 +1,4 @@
-"""Sections of the summary: rankings, ratios with intervals, scaling, bottlenecks."""
+"""Sections of the summary: rankings, ratios with intervals, scaling."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -13,15 +13,14 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 
 from perfkit.analysis.comparison import blocks, stored
 from perfkit.analysis.comparison import history as series
 from perfkit.analysis.comparison.blocks import PANEL, Ranking, rankings, speedups
-from perfkit.analysis.diagnosis import FILE, VERDICTS, Diagnosis, read_diagnosis
 from perfkit.analysis.published import cells_of, published
 from perfkit.analysis.published.matches import match
-from perfkit.core.format import percent, shortened
+from perfkit.core.format import percent
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
 from perfkit.core.results.frames import records
@@ -32,31 +31,18 @@ from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, markup, picture
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import gettext_noop
 
 MOST_ROWS, MOST_PANELS, MOST_BARS, MOST_ANSWERS = 200, 12, 40, 5
-PARTS = {
-    gettext_noop("forward"): "#7fa8e0",
-    gettext_noop("backward"): "#bcd2f0",
-    gettext_noop("forward + backward"): "#9dbde8",
-    gettext_noop("optimizer"): "#5fa584",
-    gettext_noop("communication, not overlapped"): "#cdbff0",
-    gettext_noop("other"): "#eceff2",
-    gettext_noop("data wait"): style.WAIT,
-    gettext_noop("host wait for input"): "#5c3a10",
-}
-"""Parts of a step, in order -> colours, which differ in lightness too."""
 
 
 @dataclass(frozen=True)
 class Summary:
     """Data of the sections: measurements (perfkit.load) of a site, interleaved
-    comparisons by name, diagnoses by folder of the measurement, reasons for files left out."""
+    comparisons by name, reasons for files left out."""
 
     site: Site
     measurements: pd.DataFrame
     comparisons: dict[str, stored.InterleavedComparison] = field(default_factory=dict)
-    diagnoses: dict[str, Diagnosis] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
     @classmethod
@@ -74,9 +60,7 @@ class Summary:
         unreadable = [*frame.attrs["unreadable"]]
         folders = stored.comparison_folders(place)
         comparisons = read_all(folders, stored.read_comparison, place, unreadable)
-        diagnosed = [file.parent for file in sorted(place.glob(f"*/{FILE}"))]
-        diagnoses = read_all(diagnosed, read_diagnosis, place, unreadable)
-        return cls(site, frame, comparisons, diagnoses, unreadable)
+        return cls(site, frame, comparisons, unreadable)
 
     def __repr__(self) -> str:
         return f"Summary({self.outputs}: {len(self.measurements)} measurements)"
@@ -253,39 +237,6 @@ def scaling(summary: Summary) -> Section:
     lines = points[points["source"] == ""].groupby([*PANEL, "name"], sort=False)
     text = _text(summary, "scaling", records(lines.tail(1)), PANEL[1:], MOST_PANELS)
     return text + _charts(summary, points, "topology", _("Topology"), "devices", "speedup")
-
-
-def bottlenecks(summary: Summary) -> Section:
-    """The verdict and the parts of a step of each diagnosed measurement."""
-    every = summary.placed[summary.placed["folder"].isin([*summary.diagnoses])]
-    rows = [
-        (blocks.title(row, ["name", *blocks.ROW[1:]]), row, summary.diagnoses[row["folder"]])
-        for row in records(every.head(MOST_BARS))
-    ]
-    text = _text(summary, "bottlenecks", rows, len(every) - len(rows), summary.site)
-    if not rows:
-        return text
-    labels = [f"{shortened(n, 60)}\n{_(VERDICTS[d.verdict])}" for n, _row, d in rows]
-    shares = [
-        diagnosis.step_parts.shares(row["data_wait_share"] or 0, row["device"])
-        for _name, row, diagnosis in rows
-    ]
-    parts = pd.DataFrame(shares, labels)
-    parts = parts.reindex(columns=PARTS).dropna(axis="columns", how="all").fillna(0.0)
-    with style.new_figure(9, 1 + 0.5 * len(rows)) as (figure, [axes]):
-        named, colours = parts.rename(columns=_), [PARTS[name] for name in parts]
-        named.plot.barh(stacked=True, ax=axes, width=0.8, color=colours, legend=False)
-        bars: Any = axes.containers
-        for name, bar in zip(parts, bars, strict=True):
-            texts = [percent(share, 2) if share > 0.04 else "" for share in parts[name]]
-            ink = "white" if "wait" in name else style.INK
-            axes.bar_label(bar, texts, label_type="center", color=ink)
-        axes.invert_yaxis()
-        style.from_zero(axes, 1 / style.HEADROOM, "x")
-        axes.xaxis.set_major_formatter(PercentFormatter(1))
-        axes.set_xlabel(_("share of the step"))
-        figure.legend(loc="outside lower center", ncols=6)
-    return picture(figure, _("Steps by their parts")) + text
 
 
 def beside_published(summary: Summary) -> Section:

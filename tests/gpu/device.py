@@ -181,23 +181,6 @@ def overflow(config, small):
     return {"skipped": trainer.skipped_steps, "finite": sum(finite), "weights": len(finite)}
 
 
-def profile(config, small):
-    """The parts of a step by the framework's profiler."""
-    framework = backend(config.framework)
-    device = framework.open_device(config)
-    batches = framework.tensors(synthetic.batches(config, 0), config)
-    trainer = framework.Trainer(config)
-
-    def step():
-        trainer.backward(next(batches))
-        trainer.update()
-
-    for _ in range(WARMUP_STEPS):
-        step()
-    device.synchronize()
-    return framework.profile(step, STEPS)
-
-
 def dali(config, small):
     """The mean difference of DALI's first batch from that of its CPU pipeline, and whether a
     held batch changes while others are produced."""

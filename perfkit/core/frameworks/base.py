@@ -71,8 +71,6 @@ Clock = Callable[[], float]
 """Seconds since an arbitrary origin."""
 Launch = Callable[["Config", "NodeRank", Path, str, list[str]], list[str]]
 
-PARTS = ("forward", "backward", "optimizer", "communication")
-"""Parts of a step in a profile."""
 INITIAL_LOSS_SCALE = 2.0**15
 """Initial loss scale of float16 training, halved after each overflow."""
 POLL_SECONDS = 2e-4
@@ -527,11 +525,6 @@ class Backend(Protocol):
         """Return the largest value of all ranks; every rank must call this."""
 
     def Workloads(self, config: Config) -> Workloads: ...
-
-    def profile(self, step: Callable[[], None], steps: int) -> dict[str, float | None]:
-        """Return the mean seconds of a `step` and of its PARTS over `steps` steps, by the
-        framework's own profiler: device time on a GPU, else host time. Communication may
-        overlap the backward pass. None: the profiler does not show the part."""
 
 
 def backend(framework: str) -> Backend:

@@ -66,8 +66,6 @@ class Trainer(base.Trainer):
     optimizer: Any
     parallel: bool
     no_grad: Any
-    record: Any = nullcontext
-    """Names a part of a step for the profiler."""
 
     @abstractmethod
     def auto_cast(self) -> AbstractContextManager[Any]:
@@ -79,11 +77,10 @@ class Trainer(base.Trainer):
 
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Tensor:
         with self.forward.no_sync() if self.parallel and not sync_gradients else nullcontext():
-            with self.record("forward"), self.auto_cast():
+            with self.auto_cast():
                 loss, _logits = self._loss(self.forward, batch)
             loss = loss / self.accumulate if self.accumulate > 1 else loss
-            with self.record("backward"):
-                self.scaler.scale(loss).backward()
+            self.scaler.scale(loss).backward()
         return loss.detach()
 
     def predict(self, batch: Batch) -> tuple[Tensor, Any]:

@@ -40,7 +40,6 @@ from perfkit.core.worker.warmup import AutoWarmup
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
 """Minimum number of batches and seconds when only the input is read."""
-PROFILED_STEPS = 5
 
 
 class ConfigMismatchError(RuntimeError):
@@ -190,29 +189,13 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
     return {}
 
 
-def profile(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
-    """Train PROFILED_STEPS steps under the framework's own profiler, which slows them down."""
-    framework, _device, batches, _settings = open_input(config, rank)
-    trainer = framework.Trainer(config)
-
-    def step() -> None:
-        for micro_batch in range(1, config.accumulate + 1):
-            trainer.backward(next(batches), sync_gradients=micro_batch == config.accumulate)
-        trainer.update()
-
-    for _ in range(max(1, protocol.warmup_steps)):
-        step()
-    raw.write({"event": "profile", "seconds": framework.profile(step, PROFILED_STEPS)})
-    return {}
-
-
 def verify(config: Config, _protocol: Protocol, _rank: int, raw: RawFile) -> dict[str, Any]:
     """Trace the framework's work; see perfkit.core.worker.trace."""
     write_trace(config, raw.path.parent.parent, raw.write)
     return {}
 
 
-TASKS = {"measure": measure, "read_input": read_input, "profile": profile, "verify": verify}
+TASKS = {"measure": measure, "read_input": read_input, "verify": verify}
 """Tasks of a worker; each returns the fields of the `end` event."""
 
 

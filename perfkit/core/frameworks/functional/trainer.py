@@ -1,28 +1,21 @@
-"""A trainer whose network is a function of named parameters; readers of XLA's compiled text and
-profiles."""
+"""A trainer whose network is a function of named parameters; a reader of XLA's compiled
+text."""
 
 import re
-import tempfile
-import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks import base
-from perfkit.core.frameworks.base import PARTS
 from perfkit.core.frameworks.functional.layers import initial_values
 from perfkit.core.frameworks.networks import NETWORKS
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
 """XLA's dtype name -> NumPy's."""
-UPDATE = "perfkit optimizer step"
-"""Name of the optimizer's events in a profile."""
 
 
 def factor_dtypes(hlo: str) -> dict[str, int]:
@@ -30,26 +23,6 @@ def factor_dtypes(hlo: str) -> dict[str, int]:
     dtypes: dict[str, str] = dict(re.findall(r"%(\S+) = (\w+)\[", hlo))
     factors = re.findall(r" (?:dot|convolution)\(%([^\s,)]+)", hlo)
     return dict(Counter(NAMES.get(dtypes[name], dtypes[name]) for name in factors))
-
-
-def profile(
-    step: Callable[[], None],
-    steps: int,
-    record: Callable[[str], AbstractContextManager[Any]],
-    update_seconds: Callable[[Path], float],
-) -> dict[str, float | None]:
-    """See Backend. `record(folder)` makes the profiler write to a folder; `update_seconds` sums
-    the UPDATE events of its file. Forward and backward pass are one compiled program, whose
-    parts cannot be separated."""
-    with tempfile.TemporaryDirectory() as folder:
-        with record(folder):
-            began = time.perf_counter()
-            for _ in range(steps):
-                step()
-            seconds = time.perf_counter() - began
-        (file,) = Path(folder).rglob("*.xplane.pb")
-        measured = {"step": seconds / steps, "optimizer": update_seconds(file) / steps}
-    return dict.fromkeys(PARTS) | measured | {"communication": 0.0}
 
 
 EPSILON = 1e-8

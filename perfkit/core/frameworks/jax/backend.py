@@ -6,11 +6,10 @@ measure the dispatch. All timed functions here therefore wait for their own resu
 as a batch may be, returns immediately nevertheless.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial, reduce
 from itertools import product as product_of
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -240,10 +239,9 @@ class Trainer(functional.Trainer):
 
     def update(self) -> None:
         self.steps += 1
-        with jax.profiler.TraceAnnotation(functional.UPDATE):
-            self.values, self.slots = jax.block_until_ready(
-                self.optimizer_step(self.values, self.gathered, self.slots, self.steps)
-            )
+        self.values, self.slots = jax.block_until_ready(
+            self.optimizer_step(self.values, self.gathered, self.slots, self.steps)
+        )
         self.zero_grad()
 
     def predict(self, batch: Batch) -> tuple[Array, Any]:
@@ -326,22 +324,3 @@ def _as_tensor(array: Any) -> Array:
     view = np.from_dlpack(array)
     view = view.astype(np.int32) if view.dtype == np.int64 else view
     return jnp.asarray(view).block_until_ready()
-
-
-def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    options.host_tracer_level = 1
-    return functional.profile(
-        step, steps, partial(jax.profiler.trace, profiler_options=options), _update_seconds
-    )
-
-
-def _update_seconds(file: Path) -> float:
-    return sum(
-        event.duration_ns / 1e9
-        for plane in jax.profiler.ProfileData.from_file(str(file)).planes
-        for line in plane.lines
-        for event in line.events
-        if event.name == functional.UPDATE
-    )

@@ -5,9 +5,8 @@ MXNet runs asynchronously, also on a CPU, so all timed functions here wait for t
 """
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -242,13 +241,3 @@ def data_loader(
 ) -> Iterator[Batch]:
     loader = mx.gluon.data.DataLoader(samples, batch_sampler=indices, num_workers=processes)
     return map(tuple, loader)
-
-
-def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend. MXNet's profiler shows operators but no parts of a step, so only the step is
-    timed, by the host's clock."""
-    began = time.perf_counter()
-    for _ in range(steps):
-        step()
-    seconds = (time.perf_counter() - began) / steps
-    return dict.fromkeys(base.PARTS) | {"step": seconds, "communication": 0.0}

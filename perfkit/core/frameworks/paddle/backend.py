@@ -3,9 +3,8 @@
 import math
 import os
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from types import SimpleNamespace
@@ -278,42 +277,6 @@ def largest_of_ranks(value: int) -> int:
     shared = paddle.to_tensor([value])
     paddle.distributed.all_reduce(shared, paddle.distributed.ReduceOp.MAX)
     return int(shared.item())
-
-
-def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend. Communication may overlap the backward pass. The profiler shows no parts on
-    accelerators other than GPUs."""
-    from paddle import profiler
-    from paddle.profiler.profiler_statistic import StatisticData, sum_ranges
-
-    kind = paddle.device.get_device().partition(":")[0]
-    gpu = kind == "gpu"
-    targets = [profiler.ProfilerTarget.CPU, *([profiler.ProfilerTarget.GPU] if gpu else [])]
-    # By default the profiler writes all events to the working directory.
-    recorder = profiler.Profiler(targets=targets, on_trace_ready=lambda _profiler: None)
-    recorder.start()
-    began = time.perf_counter()
-    for _ in range(steps):
-        step()
-        recorder.step()
-    if kind != "cpu":
-        paddle.device.synchronize()
-    seconds = dict.fromkeys(base.PARTS) | {"step": (time.perf_counter() - began) / steps}
-    recorder.stop()
-    if kind not in ("cpu", "gpu"):
-        return seconds
-    result = recorder.profiler_result
-    events = StatisticData(result.get_data(), result.get_extra_info())
-    names = {"forward": "Forward", "backward": "Backward", "optimizer": "Optimization"}
-    for part, name in names.items():
-        item = events.event_summary.model_perspective_items.get(name)
-        nanoseconds = (item.general_gpu_time if gpu else item.cpu_time) if item else 0.0
-        seconds[part] = nanoseconds / 1e9 / steps
-    exchange = sum_ranges(events.distributed_summary.communication_range)
-    # The profiler does not see gloo, whose exchange is part of the backward pass.
-    if exchange or paddle.distributed.get_world_size() == 1:
-        seconds["communication"] = exchange / 1e9 / steps
-    return seconds
 
 
 def build_optimizer(

@@ -7,12 +7,11 @@ step, not between `backward` and `update`.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
 from itertools import chain
 from math import prod
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -238,8 +237,7 @@ class Trainer(functional.Trainer):
         else:
             self.steps += 1
             steps = tf.constant(self.steps, self.wide)
-            with tf.profiler.experimental.Trace(functional.UPDATE):
-                self.optimizer_step(self.gathered, steps, self._scale())
+            self.optimizer_step(self.gathered, steps, self._scale())
         self.zero_grad()
 
     def _overflowed(self) -> bool:
@@ -350,22 +348,4 @@ def data_loader(
             num_parallel_calls=processes,
             deterministic=True,
         ).prefetch(2)
-    )
-
-
-def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1)
-    record = partial(tf.profiler.experimental.Profile, options=options)
-    return functional.profile(step, steps, record, _update_seconds)
-
-
-def _update_seconds(file: Path) -> float:
-    from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
-
-    return sum(
-        event.duration_ps / 1e12
-        for plane in XSpace.FromString(file.read_bytes()).planes
-        for line in plane.lines
-        for event in line.events
-        if plane.event_metadata[event.metadata_id].name == functional.UPDATE
     )

@@ -4,9 +4,8 @@ docs/backends.md explains the settings and the alternatives that were tried.
 """
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
@@ -14,9 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.autograd import DeviceType
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.core.config import Config
@@ -60,7 +57,6 @@ def enable_float64() -> None:
 
 class Trainer(modules.Trainer):
     no_grad = staticmethod(torch.no_grad)
-    record = staticmethod(record_function)
     variables = ("OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
 
     def __init__(self, config: Config) -> None:
@@ -88,19 +84,16 @@ class Trainer(modules.Trainer):
             )
 
     def update(self) -> None:
-        with record_function("optimizer"):
-            align_gradients(self.network.parameters())
-            if clip_norm := self.optimizer_settings.clip_norm:
-                self.scaler.unscale_(self.optimizer)
-                torch.nn.utils.clip_grad_norm_(self.network.parameters(), clip_norm)
-            self.scaler.step(self.optimizer)
-            if self.scaler.is_enabled():
-                # Does not wait for the device: a fused optimizer checks for overflows itself.
-                self.overflows += sum(
-                    self.scaler._found_inf_per_device(self.optimizer).values()
-                )
-                self.scaler.update()
-            self.zero_grad()
+        align_gradients(self.network.parameters())
+        if clip_norm := self.optimizer_settings.clip_norm:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), clip_norm)
+        self.scaler.step(self.optimizer)
+        if self.scaler.is_enabled():
+            # Does not wait for the device: a fused optimizer checks for overflows itself.
+            self.overflows += sum(self.scaler._found_inf_per_device(self.optimizer).values())
+            self.scaler.update()
+        self.zero_grad()
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad()
@@ -218,48 +211,6 @@ def largest_of_ranks(value: int) -> int:
     shared = torch.tensor(value, device="cuda" if torch.cuda.is_initialized() else "cpu")
     torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX)
     return int(shared)
-
-
-def profile(step: Callable[[], None], steps: int) -> dict[str, float | None]:
-    """See Backend. Communication overlaps the backward pass."""
-    from torch.profiler import ProfilerActivity
-
-    gpu = torch.cuda.is_initialized()
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
-    # Single-threaded backward pass: the profiler assigns kernels to parts by thread.
-    with (
-        torch.autograd.set_multithreading_enabled(False),
-        torch.profiler.profile(activities=activities) as recorder,
-    ):
-        began = time.perf_counter()
-        for _ in range(steps):
-            step()
-        if gpu:
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - began
-    return {"step": seconds / steps, **seconds_of_parts(recorder.events(), steps, gpu=gpu)}
-
-
-def seconds_of_parts(
-    events: Iterable[Any], steps: int, *, gpu: bool
-) -> dict[str, float | None]:
-    """Return the seconds of a step that each part's profiler events cover; None without events.
-
-    On a GPU, each named range has an event of the host and, for each stream, an event of the
-    device that lasts from the range's first kernel to its last. Only device events count, and
-    overlapping time counts once.
-    """
-    where = DeviceType.CUDA if gpu else DeviceType.CPU
-    seconds: dict[str, float | None] = dict.fromkeys(base.PARTS) | {"communication": 0.0}
-    ends: dict[str, float] = {}
-    for event in sorted(events, key=lambda event: event.time_range.start):
-        exchange = event.name.startswith(("gloo:", "nccl:"))
-        part, span = "communication" if exchange else event.name, event.time_range
-        if part in seconds and event.device_type == where:
-            covered = max(0.0, span.end - max(span.start, ends.get(part, span.start)))
-            seconds[part] = (seconds[part] or 0.0) + covered / 1e6 / steps
-            ends[part] = max(span.end, ends.get(part, span.end))
-    return seconds
 
 
 def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
