@@ -8,6 +8,7 @@ docs/reference/result.md       fields of result.json: perfkit.core.results.schem
 docs/reference/files.md        fields of the other JSON files: comparisons, diagnoses, audits …
 docs/reference/formats.md      log formats: perfkit/audit/formats.toml
 docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
+docs/reference/failures.md     failures: perfkit.core.results.failures
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
@@ -49,6 +50,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT
 from perfkit.core.request import PATTERNS
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
 
@@ -71,6 +73,7 @@ def pages() -> dict[Path, str]:
         folder / "files.md": files_page(),
         folder / "formats.md": formats_page(),
         folder / "warnings.md": warnings_page(),
+        folder / "failures.md": failures_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
 
@@ -219,6 +222,34 @@ def warnings_page() -> str:
         "that it may be inaccurate. A sentence has values in place of `%(name)s`.",
         table(("code", "severity", "when", "sentence"), rows),
     )
+
+
+# Failures.
+
+
+def failures_page() -> str:
+    rows = []
+    for code, failure in Failure.classes.items():
+        when = " ".join(str(failure.__doc__).split())
+        rows.append((f"`{code}`", when, words(failure.model_fields)))
+    return page(
+        "Failures",
+        "The fields are in `params`, as far as they are known.",
+        table(("code", "when", "fields"), rows),
+        of_failure_fields(),
+    )
+
+
+def of_failure_fields() -> str:
+    """Return a table of the fields of all failures, with each of their meanings."""
+    meanings: dict[str, list[str]] = {}
+    for failure in Failure.classes.values():
+        for name, field in failure.model_fields.items():
+            of_name = meanings.setdefault(name, [])
+            if field.description and field.description not in of_name:
+                of_name.append(field.description)
+    rows = [(f"`{name}`", "; ".join(texts)) for name, texts in meanings.items()]
+    return table(("field", "meaning"), rows)
 
 
 # The parameters cell of the model notebooks.
@@ -475,6 +506,8 @@ def kind(schema: Schema) -> str:
         case {"type": "array"}:
             text = f"list of {kind(schema['items'])}"
         case {"type": "object", "additionalProperties": True}:
+            text = "by name"
+        case {"type": "object"} if "additionalProperties" not in schema:
             text = "by name"
         case {"type": "object"}:
             text = f"by name: {kind(schema['additionalProperties'])}"

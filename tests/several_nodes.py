@@ -25,11 +25,10 @@ SUPERVISOR = "perfkit.core.driver.supervisor"
 # Python keeps ignoring SIGINT if its parent did, as for a background job.
 DRIVER = """
 import json, signal, sys, perfkit
-from perfkit.report.text.messages import coded
 signal.signal(signal.SIGINT, signal.default_int_handler)
 plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
 failure = perfkit.measure(plan.config, plan.protocol).result.failure
-print(coded(failure) if failure else "complete", flush=True)
+print(failure.line() if failure else "complete", flush=True)
 """
 """Measures the request in its argument, as JSON, and prints its failure or `complete`."""
 FAKE_TRAINER = f"""

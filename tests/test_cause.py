@@ -5,136 +5,164 @@ import os
 from itertools import product
 
 import pytest
+from pydantic import ValidationError
 
-from perfkit.core.driver.failures import cause, failure, furthest_behind, unwritten
+from perfkit.core.driver.failures import cause, timed_out, unwritten
 from perfkit.core.driver.workers import ExitInfo
+from perfkit.core.results.failures import Failure, NodeLost
 from perfkit.core.worker import rank as worker
-from perfkit.report.text.messages import sentence
 
 NODES = ["node 0 (a)", "node 1 (b)"]
-NAMES = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
+RANKS = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
 DIED = "exited without reporting an error after step"
 
 
-def reported(detail, code="worker_error"):
+def reports(detail, code="worker_error"):
     return {"event": "failure", "code": code, "params": {"detail": detail}}
 
 
-CONNECTION_LOST = reported("connection closed")
+CONNECTION_LOST = reports("connection closed")
+PLANTED = reports("KeyError: 'planted'")
 
 
 def came_to(done, begun=None, *further):
     """Return the events of a rank that finished step `done` and got the batch of `begun`."""
-    batches = [{"event": "batch", "step": n} for n in range(1, (begun or done) + 1)]
-    steps = [{"event": "step", "step": n} for n in range(1, done + 1)]
+    batches = [{"event": "batch", "step": step} for step in range(1, (begun or done) + 1)]
+    steps = [{"event": "step", "step": step} for step in range(1, done + 1)]
     return [{"event": "start"}, *batches, *steps, *further]
 
 
-def found(*events, exited_first=(), idle_seconds=(0.0, 0.0), **changes):
-    """Return code and sentence of the failure."""
-    exit_info = {"status": 250, "exited_first": [*exited_first], "killed_for_memory": False}
-    exit_info |= {"free_bytes": 2**30, "logs": {}} | changes
-    idle = dict(enumerate(idle_seconds))
-    named = cause([*events], NODES, ExitInfo(**exit_info, idle_seconds=idle))
-    return named.code, sentence(named)
+def cause_of(*events, exited_first=(), idle_seconds=(0.0, 0.0), **changes):
+    """Return code and sentence of the failure of two ranks with these events."""
+    values = {"status": 250, "killed_for_memory": False, "free_bytes": 2**30, "logs": {}}
+    exit_info = ExitInfo(
+        exited_first=[*exited_first],
+        idle_seconds=dict(enumerate(idle_seconds)),
+        **values | changes,
+    )
+    failure = cause([*events], NODES, exit_info)
+    return failure.code, failure.text()
 
 
 def test_a_specific_error_outranks_a_peers_lost_connection():
-    memory = reported("too big", "out_of_memory")
-    named = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory))
-    assert named == ("out_of_memory", f"{NAMES[1]}: too big")
+    memory = reports("too big", "out_of_memory")
+    named = cause_of(came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory))
+    assert named == ("out_of_memory", f"{RANKS[1]}: too big")
 
 
 @pytest.mark.parametrize("killed", [0, 1])
 def test_of_two_dead_ranks_the_one_without_a_trace_in_its_log_is_named(killed):
     logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
-    code, text = found(came_to(3, 4), came_to(3, 4), exited_first=(0, 1), logs=logs)
-    assert code == "worker_died" and text.startswith(f"{NAMES[killed]} {DIED} 3")
+    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=(0, 1), logs=logs)
+    assert code == "worker_died"
+    assert text.startswith(f"{RANKS[killed]} {DIED} 3")
 
 
-@pytest.mark.parametrize(("killed", "named"), [((3, 4), NAMES[0]), ((2, 3), NAMES[1])])
+@pytest.mark.parametrize(("killed", "named"), [((3, 4), RANKS[0]), ((2, 3), RANKS[1])])
 def test_of_two_killed_ranks_the_one_with_less_progress_is_named(killed, named):
-    _code, text = found(came_to(2, 4), came_to(*killed), exited_first=(0, 1))
+    _code, text = cause_of(came_to(2, 4), came_to(*killed), exited_first=(0, 1))
     assert text.startswith(f"{named} {DIED} 2")
 
 
 def test_two_killed_ranks_with_the_same_progress_are_both_named():
-    code, text = found(came_to(3, 4), came_to(3, 4), exited_first=(0, 1))
+    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=(0, 1))
     who = f"one of the ranks 0, 1 on {', '.join(NODES)}"
-    assert (code, text.partition("; ")[0]) == (
-        "worker_died",
-        f"{who} {DIED} 3, with the batch of step 4",
-    )
+    died, _semicolon, _launcher = text.partition("; ")
+    assert code == "worker_died"
+    assert died == f"{who} {DIED} 3, with the batch of step 4"
 
 
 def test_a_killed_rank_outranks_its_complaining_peer():
     complains = came_to(3, 4, CONNECTION_LOST)
-    assert found(complains, came_to(3, 4), exited_first=(0, 1)) == (
+    assert cause_of(complains, came_to(3, 4), exited_first=(0, 1)) == (
         "worker_died",
-        f"{NAMES[1]} {DIED} 3, with the batch of step 4; {NAMES[0]}: connection closed",
+        f"{RANKS[1]} {DIED} 3, with the batch of step 4; {RANKS[0]}: connection closed",
     )
 
 
 def test_a_raising_rank_outranks_its_aborted_peer():
-    raised = came_to(3, 3, reported("KeyError: 'planted'"))
+    raised = came_to(3, 3, PLANTED)
     logs = {"rank0": "FatalError: `Process abort signal`"}
-    _code, text = found(came_to(3, 4), raised, exited_first=(0, 1), logs=logs)
-    assert text == f"{NAMES[1]}: KeyError: 'planted'"
+    _code, text = cause_of(came_to(3, 4), raised, exited_first=(0, 1), logs=logs)
+    assert text == f"{RANKS[1]}: KeyError: 'planted'"
 
 
 def test_of_two_raising_ranks_the_one_with_less_progress_is_named():
-    raised = came_to(3, 3, reported("KeyError: 'planted'"))
+    raised = came_to(3, 3, PLANTED)
     complains = came_to(3, 4, CONNECTION_LOST)
-    assert found(complains, raised, exited_first=(0, 1)) == (
+    assert cause_of(complains, raised, exited_first=(0, 1)) == (
         "worker_error",
-        f"{NAMES[1]}: KeyError: 'planted'",
+        f"{RANKS[1]}: KeyError: 'planted'",
     )
 
 
 def test_two_raising_ranks_with_the_same_progress_are_both_named():
-    raised = came_to(3, 4, reported("KeyError: 'planted'"))
+    raised = came_to(3, 4, PLANTED)
     complains = came_to(3, 4, CONNECTION_LOST)
-    assert found(complains, raised, exited_first=(0, 1)) == (
+    assert cause_of(complains, raised, exited_first=(0, 1)) == (
         "worker_error",
-        f"{NAMES[0]}: connection closed; {NAMES[1]}: KeyError: 'planted'",
+        f"{RANKS[0]}: connection closed; {RANKS[1]}: KeyError: 'planted'",
     )
 
 
-@pytest.mark.parametrize("reports", [True, False])
 @pytest.mark.parametrize("exited_first", [(0,), (0, 1)])
-def test_the_stalled_rank_is_named_not_the_one_that_gave_up(reports, exited_first):
-    patient = came_to(3, 4, *([CONNECTION_LOST] if reports else []))
-    idle_seconds = (30.0, 31.0)
-    code, text = found(
-        patient, came_to(3, 3), exited_first=exited_first, idle_seconds=idle_seconds
+@pytest.mark.parametrize(
+    ("further", "gave_up"),
+    [
+        ([CONNECTION_LOST], f"{RANKS[0]}: connection closed"),
+        ([], f"{RANKS[0]} exited without reporting an error"),
+    ],
+)
+def test_the_stalled_rank_is_named_not_the_one_that_gave_up(further, gave_up, exited_first):
+    named = cause_of(
+        came_to(3, 4, *further),
+        came_to(3, 3),
+        exited_first=exited_first,
+        idle_seconds=(30.0, 31.0),
     )
-    assert code == "worker_stalled"
-    assert text.startswith(f"{NAMES[1]} stalled after step 3; then {NAMES[0]}")
+    assert named == ("worker_stalled", f"{RANKS[1]} stalled after step 3; then {gave_up}")
 
 
 def test_a_rank_behind_for_a_moment_has_not_stalled():
-    times = {"exited_first": (0,), "idle_seconds": (0.3, 0.3)}
-    _code, text = found(came_to(3, 4), came_to(3, 3), **times)
-    assert text.startswith(f"{NAMES[0]} {DIED} 3")
+    _code, text = cause_of(
+        came_to(3, 4), came_to(3, 3), exited_first=(0,), idle_seconds=(0.3, 0.3)
+    )
+    assert text.startswith(f"{RANKS[0]} {DIED} 3")
 
 
-def test_node_and_machine_errors_outrank_rank_errors():
-    lost = failure("node_lost", nodes=["node 1 (b)"], launcher="ssh", status=255)
-    named = found(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=lost)
-    assert named == ("node_lost", sentence(lost))
-    codes = {"disk_full": {"free_bytes": 0}, "out_of_memory": {"killed_for_memory": True}}
-    for code, changes in codes.items():
-        assert found(came_to(3), came_to(3), exited_first=(1,), **changes)[0] == code
+def test_a_lost_node_outranks_rank_errors():
+    lost = NodeLost(nodes=["node 1 (b)"], launcher="ssh", status=255)
+    named = cause_of(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=lost)
+    assert named == ("node_lost", "node 1 (b): ssh ended with status 255")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "changes"),
+    [
+        (
+            "disk_full",
+            "0 bytes are free on the disk of the results",
+            {"free_bytes": 0},
+        ),
+        (
+            "out_of_memory",
+            "the kernel killed a worker because memory ran out",
+            {"killed_for_memory": True},
+        ),
+    ],
+)
+def test_a_full_disk_and_a_lack_of_memory_outrank_dead_ranks(code, text, changes):
+    assert cause_of(came_to(3), came_to(3), exited_first=(1,), **changes) == (code, text)
 
 
 def test_ranks_that_ended_normally_are_not_blamed():
     ended = came_to(9, 9, {"event": "end"})
-    _code, text = found(ended, came_to(9, 9), exited_first=(0, 1))
-    assert text.startswith(f"{NAMES[1]} {DIED} 9")
+    _code, text = cause_of(ended, came_to(9, 9), exited_first=(0, 1))
+    assert text.startswith(f"{RANKS[1]} {DIED} 9")
 
 
 def test_workers_without_events_are_reported_with_their_last_lines():
-    assert found([], [], logs={"launcher": "the first\nthe\nlast\nlines"}) == (
+    assert cause_of([], [], logs={"launcher": "the first\nthe\nlast\nlines"}) == (
         "worker_died",
         "one of 2 workers exited without reporting an error; "
         "the launcher's exit status was 250; last lines: the last lines",
@@ -142,31 +170,50 @@ def test_workers_without_events_are_reported_with_their_last_lines():
 
 
 @pytest.mark.parametrize(
-    ("events", "nodes", "detail"),
+    ("code", "params"),
     [
-        ([came_to(3, 4), came_to(3, 3)], NODES, f"furthest behind: {NAMES[1]} after step 3"),
-        ([came_to(3, 4), []], NODES, f"furthest behind: {NAMES[1]}"),
+        ("worker_error", {}),
+        ("worker_error", {"detail": ["no", "text"]}),
+        ("worker_error", {"detail": "a", "more": "b"}),
+        ("timeout", {"repeat": 1, "seconds": 9}),
+        ("unheard_of", {"detail": "a"}),
+        (["no", "text"], {"detail": "a"}),
+    ],
+)
+def test_an_event_that_is_no_failure_of_a_rank_is_refused(code, params):
+    event = {"event": "failure", "code": code, "params": params}
+    with pytest.raises(ValidationError):
+        cause_of(came_to(3, 4, event), came_to(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("events", "nodes", "behind"),
+    [
+        ([came_to(3, 4)], [None], ""),
+        ([came_to(3, 4), came_to(3, 3)], NODES, f"; furthest behind: {RANKS[1]} after step 3"),
+        ([came_to(3, 4), []], NODES, f"; furthest behind: {RANKS[1]}"),
         (
             [came_to(3, 4), came_to(3), came_to(3)],
             [*NODES, NODES[1]],
-            "furthest behind: ranks 1, 2 on node 1 (b) after step 3",
+            "; furthest behind: ranks 1, 2 on node 1 (b) after step 3",
         ),
         (
             [came_to(3, 4), came_to(3), came_to(3)],
             [None] * 3,
-            "furthest behind: ranks 1, 2 after step 3",
+            "; furthest behind: ranks 1, 2 after step 3",
         ),
+        ([[], []], NODES, "; all 2 ranks stopped; the logs show where each rank was"),
         (
             [came_to(3, 4), came_to(3, 4)],
             NODES,
-            "all 2 ranks stopped after step 3, with the batch of step 4; "
+            "; all 2 ranks stopped after step 3, with the batch of step 4; "
             "the logs show where each rank was",
         ),
     ],
 )
-def test_a_timeout_names_the_ranks_furthest_behind(events, nodes, detail):
-    behind = failure("timeout", repeat=1, seconds=20, **furthest_behind(events, nodes))
-    assert sentence(behind) == f"repeat 1 took over 20 s; {detail}"
+def test_a_timeout_names_the_ranks_furthest_behind(events, nodes, behind):
+    failure = timed_out(1, 20, events, nodes)
+    assert failure.text() == f"repeat 1 took over 20 s{behind}"
 
 
 @pytest.mark.parametrize(
@@ -180,12 +227,99 @@ def test_an_unwritten_worker_failure_is_read_from_its_log(code, number):
     """The disk may still have free bytes, for example if a quota is exhausted."""
     error = OSError(number, os.strerror(number), "rank0.jsonl")
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
-    named = found([], came_to(1), exited_first=(0,), logs=logs)
+    named = cause_of([], came_to(1), exited_first=(0,), logs=logs)
     assert named == (code, f"OSError: {error}")
-    assert worker.classify(error)[0] == unwritten(error).code == code
+    assert worker.classify(error)[0] == code
+    assert unwritten(error).code == code
 
 
 def test_driver_write_errors_have_their_own_codes():
     assert unwritten(OSError(errno.EACCES, "Permission denied", "x")).code == "io_error"
     no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-    assert unwritten(no_memory).code == worker.classify(no_memory)[0] == "out_of_memory"
+    assert worker.classify(no_memory)[0] == "out_of_memory"
+    assert unwritten(no_memory).code == "out_of_memory"
+
+
+B = "node 1 (b)"
+UNSHARED = f"{B} did not find ~/out: outputs_dir must be a folder that all nodes share"
+
+
+@pytest.mark.parametrize(
+    ("code", "params", "text"),
+    [
+        ("bad_input", {"detail": "list:3: no such file"}, "list:3: no such file"),
+        ("loss_not_finite", {"rank": 0, "detail": "it is nan"}, "rank 0: it is nan"),
+        ("io_error", {"refused_by": B, "detail": "EIO"}, f"{B}: EIO"),
+        (
+            "disk_full",
+            {"refused_by": B, "scratch_bytes": 4096},
+            f"{B}: 4,096 bytes are free on the disk of its scratch folder (TMPDIR)",
+        ),
+        (
+            "worker_died",
+            {"workers": 4, "node": B, "status": -9},
+            f"one of 4 workers on {B} exited without reporting an error; the launcher's exit "
+            "status was -9",
+        ),
+        (
+            "worker_died",
+            {"rank": 1, "step": 2000},
+            "rank 1 exited without reporting an error after step 2,000",
+        ),
+        ("interrupted", {}, "interrupted"),
+        ("interrupted", {"repeat": 2}, "interrupted during repeat 2"),
+        ("node_timeout", {"nodes": [B], "seconds": 9}, f"{B} did not start within 9 s"),
+        (
+            "node_lost",
+            {"nodes": [B], "seconds": 18, "lines_lost": True},
+            f"{B}: no answer within 18 s; the raw steps there are lost",
+        ),
+        (
+            "node_lost",
+            {"nodes": [B], "launcher": "srun", "status": 1, "lines_lost": True, "output": "%"},
+            f"{B}: srun ended with status 1; the raw steps there are lost; output: %",
+        ),
+        ("not_shared", {"nodes": [B], "folder": "~/out"}, UNSHARED),
+        (
+            "not_shared",
+            {"nodes": [B], "folder": "~/out", "output": "none"},
+            f"{UNSHARED}; output: none",
+        ),
+        (
+            "nodes_differ",
+            {"parameter": "gpus", "here": 2, "there": 1, "node": B},
+            f"gpus: 2 requested here, 1 on {B}",
+        ),
+        (
+            "nodes_differ",
+            {"earlier_nodes": ["a", "b"]},
+            "earlier repeats ran on a, b, which differ from the current nodes; set a new "
+            "label: -p label NAME",
+        ),
+        (
+            "port_taken",
+            {"port": 29801, "address": "10.0.0.1", "detail": "in use"},
+            "port 29801 of 10.0.0.1 can't be used: in use; use another port: -p port NUMBER",
+        ),
+    ],
+)
+def test_a_stored_failure_is_read_and_has_a_sentence(code, params, text):
+    stored = {"code": code, "params": params}
+    failure = Failure.model_validate(stored)
+    assert failure.text() == text
+    assert failure.model_dump() == stored
+
+
+@pytest.mark.parametrize(
+    ("code", "params"),
+    [
+        ("disk_full", {}),
+        ("nodes_differ", {"fact": "data"}),
+        ("node_lost", {"nodes": ["b"]}),
+        ("worker_died", {"rank": None}),
+        ("worker_stalled", {"rank": 1, "peer_exited": True}),
+    ],
+)
+def test_a_stored_failure_without_a_field_of_its_sentence_is_refused(code, params):
+    with pytest.raises(ValidationError, match="is missing"):
+        Failure.model_validate({"code": code, "params": params})

@@ -21,7 +21,7 @@ from perfkit.analysis.comparison.stored import Comparison
 from perfkit.cli import main
 from perfkit.core import statistics
 from perfkit.core.paths import ROOT
-from perfkit.core.results.repeat import Failure as Failed
+from perfkit.core.results.failures import WorkerError
 from perfkit.core.results.schema import InputData
 from perfkit.core.results.store import read_result
 from perfkit.core.statistics import ratio_interval
@@ -320,7 +320,7 @@ def test_different_units_are_never_compared(sides):
 
 
 def test_a_failed_measurement_is_named_with_its_failure_code(sides):
-    failure = Failed("worker_error", {"detail": "Traceback:\n  no room"})
+    failure = WorkerError(detail="Traceback:\n  no room")
     failed, base = measured([]).model_copy(update={"failure": failure}), measured(BASE)
     done = command(*sides([base], [failed]))
     message = words(done.stdout)

@@ -31,7 +31,6 @@ from perfkit.core.system.scratch import Scratch, lock
 from perfkit.core.worker.loop import LossNotFiniteError
 from perfkit.core.worker.rank import evaluate, try_measure
 from perfkit.report import publish
-from perfkit.report.text.messages import sentence
 
 RAISE_IN_STEP = """
     import perfkit.core.worker.loop
@@ -241,7 +240,7 @@ def test_a_failed_worker_keeps_finished_repeats_and_leaves_no_process(
     assert after.folder == before.folder
     assert after.result.status == "partial"
     assert after.result.failure.code == code
-    assert message in sentence(after.result.failure)
+    assert message in after.result.failure.text()
     assert after.result.repeats[0] == before.result.repeats[0]
     assert after.result.repeats[1].status == "failed"
     assert after.result.throughput.n == 1
@@ -261,7 +260,7 @@ def test_a_corrupt_image_is_reported_with_file_and_line(
     victim.write_bytes(victim.read_bytes()[:30_000])
     result = measure(input=kind, data_dir=str(data), measured_steps=200).result
     assert (result.status, result.failure.code) == ("failed", "bad_input")
-    assert "train_list.txt:6: " in sentence(result.failure)
+    assert "train_list.txt:6: " in result.failure.text()
 
 
 def test_missing_input_is_reported_before_any_worker_starts(measure, samples, tmp_path):
@@ -270,7 +269,7 @@ def test_missing_input_is_reported_before_any_worker_starts(measure, samples, tm
     (data / "train/s05/s05_5.jpeg").unlink()
     measurement = measure(data_dir=str(data))
     assert measurement.result.failure.code == "bad_input"
-    assert "train_list.txt:6: no such file" in sentence(measurement.result.failure)
+    assert "train_list.txt:6: no such file" in measurement.result.failure.text()
     assert not (measurement.folder / "repeats").exists()
 
 
@@ -312,7 +311,7 @@ def test_a_stalled_rank_is_named(measure, plant, worker_processes):
     plant(AT_BATCHES.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))
     failure = measure(input="synthetic", processes=2, measured_steps=50).result.failure
     assert failure.code == "worker_stalled"
-    assert sentence(failure).startswith("rank 1 stalled after step 1; then rank 0")
+    assert failure.text().startswith("rank 1 stalled after step 1; then rank 0")
     assert gone(worker_processes)
 
 

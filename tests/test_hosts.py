@@ -29,7 +29,6 @@ from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
 from perfkit.core.request.hosts import own_index
 from perfkit.core.request.resolve import resolve
-from perfkit.report.text.messages import sentence
 
 NODE = """
 import sys
@@ -88,7 +87,7 @@ def failure_of(two_nodes):
         plan = perfkit.plan("resnet50", two_nodes(**changes))
         measurement = perfkit.measure(plan.config, plan.protocol)
         failure = measurement.result.failure
-        return failure.code, sentence(failure), measurement
+        return failure.code, failure.text(), measurement
 
     return measured
 
@@ -256,7 +255,7 @@ def test_nodes_that_differ_are_refused_before_any_training(ssh, two_nodes, fault
     ssh(fault=fault)
     plan = perfkit.plan("resnet50", two_nodes())
     result = perfkit.measure(plan.config, plan.protocol).result
-    assert (result.failure.code, sentence(result.failure)) == ("nodes_differ", expected)
+    assert (result.failure.code, result.failure.text()) == ("nodes_differ", expected)
     assert result.repeats == []
 
 

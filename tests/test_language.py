@@ -30,7 +30,6 @@ from perfkit.report.text import language
 from perfkit.report.text.messages import (
     COMPARISON,
     DIAGNOSIS,
-    FAILURES,
 )
 from perfkit.report.text.names import fact_name
 
@@ -72,7 +71,10 @@ def marked(module):
     parts of expressions for messages."""
     for call in ast.walk(module):
         match call:
-            case ast.Call(ast.Name("ngettext"), [ast.Constant(one), ast.Constant(many), _]):
+            case ast.Call(
+                ast.Name("ngettext") | ast.Attribute(attr="ngettext"),
+                [ast.Constant(one), ast.Constant(many), _],
+            ):
                 yield one, many
             case ast.Call(ast.Name(name), [ast.Constant(str(text))]) if name in KEYWORDS:
                 yield text
@@ -105,7 +107,6 @@ def looked_up():
     messages |= {*SEVERITIES, *SENTENCES.values()} - {"%(how)s"}
     messages |= {words for kind in LABELS.values() for words in kind.values()}
     messages |= {*DIAGNOSIS.values(), *COMPARISON.values()}
-    messages |= {part for parts in FAILURES.values() for part in parts} - {"%(detail)s"}
     return messages | {"complete", "partial", "failed", "not stated"}
 
 

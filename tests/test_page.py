@@ -12,8 +12,9 @@ from perfkit import report
 from perfkit.core.config import Protocol
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
+from perfkit.core.results.failures import Timeout
 from perfkit.core.results.identity import Reading
-from perfkit.core.results.repeat import Failure, Peak, Rank, Repeat
+from perfkit.core.results.repeat import Peak, Rank, Repeat
 from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.report.text import names
@@ -107,7 +108,7 @@ def test_a_minimal_result_has_a_page(tmp_path):
 
 
 def test_publishing_an_incomplete_measurement_writes_the_page_and_raises(tmp_path):
-    failure = Failure("timeout", {"detail": "repeat 2 took over 9 s"})
+    failure = Timeout(repeat=2, seconds=9)
     measurement = stored(tmp_path / "m", status="partial", failure=failure)
     with pytest.raises(MeasurementError, match="timeout: repeat 2 took over 9 s"):
         report.publish(measurement)

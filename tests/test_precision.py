@@ -10,7 +10,6 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import effective_precision
 from perfkit.core.request.resolve import resolve
 from perfkit.core.worker.rank import ConfigMismatchError, check_effective, classify
-from perfkit.report.text.messages import sentence
 
 
 def config(**changes):
@@ -131,7 +130,7 @@ def test_an_ignored_precision_ends_the_run_before_its_first_step(measure, monkey
     measurement = measure(precision="amp", input="synthetic")
     result = measurement.result
     assert (result.status, result.failure.code) == ("failed", "config_mismatch")
-    assert "precision=amp was requested" in sentence(result.failure)
-    assert "precision=fp32" in sentence(result.failure)
+    assert "precision=amp was requested" in result.failure.text()
+    assert "precision=fp32" in result.failure.text()
     assert result.throughput is None
     assert '"step"' not in measurement.rank_file(1, 0).read_text()

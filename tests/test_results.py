@@ -8,16 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from made import FACTS, keep, made_result, measured, stored, write_all
 
 import perfkit
-from perfkit.core.messages import Message
 from perfkit.core.paths import resolved_path
+from perfkit.core.results.failures import Timeout, WorkerError
 from perfkit.core.results.identity import identity_digest
-from perfkit.core.results.repeat import Failure, FailureCode
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import (
     MOST_BYTES,
@@ -32,13 +30,10 @@ from perfkit.core.results.store import (
     write_result,
 )
 from perfkit.core.results.summarize import check_against_raw
-from perfkit.report.text import messages
-from perfkit.report.text.messages import sentence
 
 
 def test_a_result_survives_writing_and_reading(tmp_path):
-    inner = Message("by_line", {"line": 3})
-    failure = Failure("timeout", {"detail": "<b>took long</b>", "by": inner})
+    failure = WorkerError(rank=1, detail="<b>took long</b>")
     result = made_result(id=tmp_path.name, failure=failure)
     for _written in range(2):
         write_result(tmp_path, result)
@@ -176,7 +171,7 @@ UNKNOWN = "unknown field; if a newer perfkit wrote it, update perfkit"
     ],
 )
 def test_a_field_of_a_newer_perfkit_is_refused_by_name(tmp_path, where, change):
-    failure = Failure("timeout", {"detail": "over 9 s"})
+    failure = Timeout(repeat=1, seconds=9)
     result = made_result(status="partial", failure=failure)
     refused(tmp_path, result, change, f"{re.escape(where)}: {UNKNOWN}")
 
@@ -356,20 +351,6 @@ def test_invalid_raw_steps_are_reported_with_the_file(tmp_path, event):
     measurement.rank_file(2, 0).write_text(json.dumps(event) + "\n")
     with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
         perfkit.load_steps(measurement.folder)
-
-
-def test_a_failure_sentence_omits_unknown_parts(monkeypatch):
-    parts = ["rank %(rank)s exited", " after step %(step)s", "; %(detail)s"]
-    monkeypatch.setitem(messages.FAILURES, "worker_died", parts)
-    lost = Failure("worker_died", {"rank": 1, "detail": "100 % <b>lost</b>"})
-    assert sentence(lost) == "rank 1 exited; 100 % <b>lost</b>"
-    assert sentence(Failure("worker_died", {"rank": 1, "step": 2000})) == (
-        "rank 1 exited after step 2,000"
-    )
-
-
-def test_every_failure_code_has_a_sentence():
-    assert {*messages.FAILURES} == {*get_args(FailureCode)}
 
 
 def replaced(path, kind):

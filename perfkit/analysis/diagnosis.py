@@ -29,7 +29,7 @@ from perfkit.core.statistics import Estimate
 from perfkit.core.system.environment import usable_cores
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import gettext_noop
-from perfkit.report.text.messages import DIAGNOSIS, coded
+from perfkit.report.text.messages import DIAGNOSIS
 
 FILE = "diagnosis.json"
 EVIDENCE = "diagnosis"
@@ -218,7 +218,7 @@ def diagnose(
 def _throughput(result: Result) -> float:
     """Return a complete measurement's throughput. Raises TaskError if it is not complete."""
     if result.status != "complete" or not result.throughput:
-        failed = coded(result.failure) if result.failure else ""
+        failed = result.failure.line() if result.failure else ""
         raise TaskError(f"{result.id} {result.status}: {failed}")
     return result.throughput.value
 

@@ -70,6 +70,13 @@ Verbatim = Annotated[int, Format(lambda value, _language: str(value))]
 """A number without separators between its digits, such as a port."""
 
 
+class _Stored(BaseModel, extra="forbid"):
+    """The stored form of a statement."""
+
+    code: str
+    params: dict[str, Any] = {}
+
+
 class Statement(BaseModel):
     """One statement; its subclasses have its code, its fields, and `sentence` with `%(field)s`.
     A class with several cases defines `english` instead, which chooses the sentence."""
@@ -89,12 +96,16 @@ class Statement(BaseModel):
     @classmethod
     def _by_code(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Any:
         """Read a statement that was stored as its code and its fields."""
-        if not (isinstance(value, dict) and value.keys() == {"code", "params"}):
+        if not isinstance(value, dict):
             return handler(value)
-        statement = cls.classes.get(value["code"])
-        if statement is None:
-            raise ValueError(f"unknown code {value['code']!r}")
-        return statement.model_validate(value["params"])
+        is_family = "classes" in vars(cls)
+        if not is_family and value.keys() != {"code", "params"}:
+            return handler(value)
+        stored = _Stored.model_validate(value)
+        statement = cls.classes.get(stored.code)
+        if statement is None or not issubclass(statement, cls):
+            raise ValueError(f"unknown code {stored.code!r}")
+        return statement.model_validate(stored.params)
 
     @model_serializer
     def _as_code(self) -> dict[str, Any]:
@@ -109,11 +120,19 @@ class Statement(BaseModel):
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: value for name, value in values.items() if value is not None}
 
+    def parts(self) -> dict[str, Any]:
+        """Return further values of the sentence, made from fields, such as the name of a rank.
+        None: the sentence does not need it."""
+        return {}
+
     def text(self, language: NullTranslations = ENGLISH) -> str:
         """Return the sentence in a language, English by default."""
         texts = {}
         for name, value in self.fields().items():
             texts[name] = self._field_text(name, value, language)
+        for name, value in self.parts().items():
+            if value is not None:
+                texts[name] = value_text(value, language)
         return language.gettext(self.english()) % texts
 
     def _field_text(self, name: str, value: Any, language: NullTranslations) -> str:
@@ -134,7 +153,7 @@ class Statement(BaseModel):
             "description": cls.__doc__,
             "type": "object",
             "properties": {"code": code, "params": params},
-            "required": ["code", "params"],
+            "required": ["code"],
             "additionalProperties": False,
         }
 

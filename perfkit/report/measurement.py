@@ -30,7 +30,6 @@ from perfkit.report.step_charts import step_charts
 from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.messages import coded
 from perfkit.report.words import number_words, warning_words
 
 
@@ -251,7 +250,7 @@ def outcome(measurement: Measurement) -> Section:
     interval, warnings, page. Raises MeasurementError if the measurement is not complete."""
     result, kept = measurement.result, len(measurement.result.complete_repeats)
     if result.status != "complete":
-        reason = coded(result.failure) if result.failure else "not finished"
+        reason = result.failure.line() if result.failure else "not finished"
         done = f"{kept} of {result.protocol.repeats} repeats are kept"
         logs = f"Logs: {portable(str(measurement.folder / 'logs'))}"
         advice = f"{done}; the same command continues. {logs}" if kept else logs

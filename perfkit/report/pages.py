@@ -47,9 +47,10 @@ from perfkit.core.statistics import median
 from perfkit.core.steady import PUBLISHED_STEPS
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import INK
-from perfkit.report.text import language, messages, names
+from perfkit.report.text import language, names
 from perfkit.report.text.language import file_name
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.statements import sentence
 
 TAGS = {
     *("a", "abbr", "b", "blockquote", "br", "caption", "code", "dd", "details", "div", "dl"),
@@ -199,7 +200,7 @@ def page_warnings(page: Path) -> list[str] | None:
 
 FUNCTIONS = (
     *(difference_words, file_name, format_pair, labels, median),
-    *(messages.coded, messages.sentence, severity, worst_first),
+    *(sentence, severity, worst_first),
     *(page_warnings, topology_size),
 )
 """Functions that templates call by name."""

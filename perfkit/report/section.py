@@ -21,12 +21,12 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from perfkit.core.messages import Message
 from perfkit.core.paths import ROOT, resolved_path
+from perfkit.core.statements import Statement
 from perfkit.report.style import chart_style
 from perfkit.report.text.language import gettext
-from perfkit.report.text.messages import sentence
 from perfkit.report.text.names import stored_value
+from perfkit.report.text.statements import sentence
 
 PNG_DOTS_PER_INCH = 110
 SEVERITY_MARKS = {
@@ -235,4 +235,6 @@ def table(
 def _formatted(item: Any, field: str) -> str:
     for name in field.split("."):
         item = getattr(item, name, None)
-    return stored_value(field, sentence(item) if isinstance(item, Message) else item)
+    if isinstance(item, Statement):
+        item = sentence(item)
+    return stored_value(field, item)

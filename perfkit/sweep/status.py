@@ -15,7 +15,6 @@ from perfkit.core.request.checks import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file
 from perfkit.core.system.software import InterpreterError
-from perfkit.report.text.messages import coded
 from perfkit.sweep.jobs import Job, work
 
 DATA_DISK = "data_disk"
@@ -132,7 +131,7 @@ class StoredResults:
         if job.missing:
             return JobStatus(job, "skipped", measurement)
         failure = measurement.result.failure if measurement else None
-        reason = _on_one_line(coded(failure)) if failure else ""
+        reason = _on_one_line(failure.line()) if failure else ""
         return JobStatus(job, "waiting", measurement, reason)
 
     def while_running(self, job: Job, since: int) -> JobStatus:
@@ -146,7 +145,7 @@ class StoredResults:
         failure = None
         if measurement and written(measurement.folder) >= since:
             failure = measurement.result.failure
-        reason = coded(failure) if failure else _last_lines(job.log)
+        reason = failure.line() if failure else _last_lines(job.log)
         return JobStatus(job, "failed", measurement, _on_one_line(reason))
 
 

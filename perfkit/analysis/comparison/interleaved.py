@@ -39,7 +39,6 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement, ResultError, make_folder
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.statistics import fewest_values, median, median_estimate
-from perfkit.report.text.messages import coded
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)}
 """Parameters that no variant can set for itself."""
@@ -316,7 +315,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
                 if variant.failure or variant.differs:
                     differs = (f"{k} {format_pair(k, *v)}" for k, v in variant.differs.items())
                     why = f"it differs from {names[0]} in {'; '.join(differs)}"
-                    why = coded(variant.failure) if variant.failure else why
+                    why = variant.failure.line() if variant.failure else why
                     say(f"{names[number]} makes no more repeats: {why}")
                     going.remove(number)
                     progress.variants.remove(names[number])

@@ -18,7 +18,7 @@ from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, judgement
 from perfkit.core.config import ModelName
 from perfkit.core.models.model import Unit
 from perfkit.core.results.base import Stored
-from perfkit.core.results.repeat import Failure
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import (
     ResultError,
     make_folder,

@@ -18,12 +18,12 @@ from perfkit.core.models import model_named
 from perfkit.core.statistics import fewest_values
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.messages import COMPARISON, coded
+from perfkit.report.text.messages import COMPARISON
 from perfkit.report.text.terminal import laid_out, tabulated
 
 if TYPE_CHECKING:
     from perfkit.analysis.comparison.stored import Comparison, PairResult
-    from perfkit.core.results.repeat import Failure
+    from perfkit.core.results.failures import Failure
 
 TEMPLATE = Path(__file__).with_name("terminal.txt.j2")
 SHOWN = 10
@@ -67,7 +67,7 @@ def as_text(macro: str, shown: Any) -> str:
 
 
 def why_no_number(failure: "Failure | None") -> str:
-    return coded(failure) if failure else "not finished"
+    return failure.line() if failure else "not finished"
 
 
 def caution(pair: "PairResult", a: str, b: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfkit.core.config import Config, Protocol
-from perfkit.core.driver.failures import NodeError, failure, is_full, unwritten
+from perfkit.core.driver.failures import NodeError, is_full, unwritten
 from perfkit.core.driver.network import try_each_other
 from perfkit.core.driver.node_files import (
     END,
@@ -39,7 +39,14 @@ from perfkit.core.driver.workers import ExitInfo, Launcher, LocalWorkers, Worker
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import NodeRank
 from perfkit.core.request.hosts import route_address
-from perfkit.core.results.repeat import Failure
+from perfkit.core.results.failures import (
+    DiskFull,
+    Failure,
+    NodesDiffer,
+    NodeTimeout,
+    PortTaken,
+    WorkerDied,
+)
 from perfkit.core.results.schema import NodeSeen
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
@@ -127,7 +134,7 @@ class ClusterLauncher(Launcher):
             if time.monotonic() > deadline:
                 names = self.names(awaited)
                 limit = self.config.timeout
-                raise NodeError(failure("node_timeout", nodes=names, seconds=limit))
+                raise NodeError(NodeTimeout(nodes=names, seconds=limit))
             show_status(f"waiting for {', '.join(self.names(awaited))}")
             time.sleep(POLL_SECONDS)
         return [self._facts_of(node, folder) for node in range(1, self.config.nodes)]
@@ -137,26 +144,33 @@ class ClusterLauncher(Launcher):
         answer = read(folder, f"facts-{node}.json", Answer)
         if answer.facts:
             return answer.facts
-        assert answer.failure
-        code, params = answer.failure.code, answer.failure.params
-        name = {"refused_by" if "detail" in params else "node": self.node_name(node)}
-        raise NodeError(failure(code, **params, **name))
+        name = self.node_name(node)
+        if answer.other_package:
+            raise NodeError(NodesDiffer(suite_source=answer.other_package, node=name))
+        raise NodeError(NodesDiffer(refused_by=name, detail=answer.error))
 
     def _checked(self, node: int) -> NodeSeen:
         """Compare a node with node 0. Raises NodeError if a common fact differs."""
         seen, first, name = self.nodes[node], self.nodes[0], self.node_name(node)
         if node and seen.name == first.name and self.config.launcher == "srun":
             detail = "perfkit does not run on the first node of the allocation"
-            raise NodeError(failure("nodes_differ", refused_by=name, detail=detail))
+            raise NodeError(NodesDiffer(refused_by=name, detail=detail))
         differs = {k: v for k, v in seen.facts.items() if v != first.facts.get(k)}
         for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
             if fact in differs:
-                params = {"here": first.facts.get(fact), "first_node": self.node_name(0)}
-                params |= {"there": differs[fact], "node": name}
-                raise NodeError(failure("nodes_differ", fact=fact, **params))
+                different = NodesDiffer(
+                    fact=fact,
+                    here=first.facts.get(fact),
+                    first_node=self.node_name(0),
+                    there=differs[fact],
+                    node=name,
+                )
+                raise NodeError(different)
         if seen.gpus < self.config.gpus:
-            params = {"here": self.config.gpus, "there": seen.gpus, "node": name}
-            raise NodeError(failure("nodes_differ", parameter="gpus", **params))
+            fewer = NodesDiffer(
+                parameter="gpus", here=self.config.gpus, there=seen.gpus, node=name
+            )
+            raise NodeError(fewer)
         shown = {fact: str(value)[:200] for fact, value in differs.items()}
         return NodeSeen(node=node, name=name, interface=seen.interface, differs=shown)
 
@@ -185,9 +199,8 @@ class ClusterLauncher(Launcher):
             with socket.create_server((address, port)) as server:
                 return int(server.getsockname()[1])
         except OSError as error:
-            where = {"port": port, "address": address}
-            reason = error.strerror or str(error)
-            raise NodeError(failure("port_taken", **where, detail=reason)) from error
+            detail = error.strerror or str(error)
+            raise NodeError(PortTaken(port=port, address=address, detail=detail)) from error
 
     def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
         count = self.config.nodes
@@ -323,9 +336,9 @@ class ClusterWorkers(WorkerGroup):
         for node, ended in nodes.items():
             name = self.launcher.node_name(node)
             if is_full(ended.free_bytes):
-                return failure("disk_full", refused_by=name, scratch_bytes=ended.free_bytes)
+                return DiskFull(refused_by=name, scratch_bytes=ended.free_bytes)
             if ended.status is not None and ended.status < 0:
                 # A signal has ended the supervisor itself, which took its workers along.
                 workers = self.launcher.config.ranks
-                return failure("worker_died", workers=workers, node=name, status=ended.status)
+                return WorkerDied(workers=workers, node=name, status=ended.status)
         return None

@@ -16,7 +16,6 @@ from perfkit.core.paths import resolved_path
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.store import make_folder
-from perfkit.report.text.messages import sentence
 
 MOST_SECONDS = 60
 """Longest wait for the nodes."""
@@ -93,4 +92,4 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
     except OSError as error:
         yield Check(False, "nodes", str(error))
     except NodeError as error:
-        yield Check(False, error.failure.code.replace("_", " "), sentence(error.failure))
+        yield Check(False, error.failure.code.replace("_", " "), error.failure.text())

@@ -9,52 +9,130 @@ are not compared.
 import errno
 import os
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from perfkit.core.driver.workers import ExitInfo
 from perfkit.core.paths import portable
-from perfkit.core.results.repeat import Failure, FailureCode
+from perfkit.core.results.failures import (
+    DiskFull,
+    Failure,
+    IoFailure,
+    OutOfMemory,
+    RankFailure,
+    Timeout,
+    WorkerDied,
+    WorkerError,
+    WorkerStalled,
+)
 from perfkit.core.results.store import BROKEN, NO_ROOM, Events
-from perfkit.report.text.messages import sentence
 
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for this time has stalled; gloo waits for it for 30 seconds."""
 LOG_CHARACTERS = 300
+LAST_LINES = 3
 ABORTED = ("FatalError", "Traceback (most recent call last)")
 """Text that Paddle's and Python's handlers write to the log of an aborting process."""
+OS_ERROR = re.compile(r"OSError: \[Errno (\d+)\]")
+"""Beginning of the line of a log that shows an error of the operating system."""
 
 
 class NodeError(Exception):
     """The nodes can't run the measurement; `failure` says why."""
 
-    def __init__(self, reason: Failure) -> None:
-        self.failure = reason
-        super().__init__(sentence(reason))
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.text())
 
 
-def failure(code: FailureCode, **params: Any) -> Failure:
-    """A Failure whose parameters contain no home or checkout path."""
-    return Failure(
-        code, {k: portable(v) if isinstance(v, str) else v for k, v in params.items()}
-    )
-
-
-def unwritten(error: OSError) -> Failure:
-    """The Failure of a driver that could not write a file or start a process."""
-    code: FailureCode = "disk_full" if error.errno in NO_ROOM else "io_error"
+def unwritten(error: OSError) -> RankFailure:
+    """Return the failure of a driver that could not write a file or start a process."""
+    detail = portable(str(error))
+    if error.errno in NO_ROOM:
+        return DiskFull(detail=detail)
     if error.errno == errno.ENOMEM:
-        code = "out_of_memory"
-    return failure(code, detail=str(error))
+        return OutOfMemory(detail=detail)
+    return IoFailure(detail=detail)
 
 
 def is_full(free_bytes: int) -> bool:
-    """Whether a disk with this free space has no room for another block."""
+    """Return whether a disk with this free space has no room for another block."""
     return free_bytes < os.sysconf("SC_PAGE_SIZE")
 
 
 def finished(events: Events) -> bool:
-    """Whether a rank has completed its task."""
+    """Return whether a rank has completed its task."""
     return bool(events) and events[-1]["event"] == "end"
+
+
+@dataclass(frozen=True, order=True)
+class RankProgress:
+    """How far a rank came; the one with the earlier last batch is behind."""
+
+    begun: int
+    """the last step whose batch has arrived"""
+    done: int
+    """the last completed step"""
+    has_started: bool = field(compare=False)
+    """whether the rank has written any event"""
+
+    @classmethod
+    def of(cls, events: Events) -> "RankProgress":
+        begun = [event["step"] for event in events if event["event"] == "batch"]
+        done = [event["step"] for event in events if event["event"] == "step"]
+        return cls(max(begun, default=0), max(done, default=0), bool(events))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a failure that say how far the rank came."""
+        if not self.has_started:
+            return {}
+        next_step = self.begun if self.begun > self.done else None
+        return {"step": self.done, "next_step": next_step}
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """The ranks of a repeat that has ended, by their numbers: their events, the names of their
+    nodes (None with a single node), and the errors that they reported."""
+
+    events: list[Events]
+    nodes: list[str | None]
+    exit_info: ExitInfo
+    reports: dict[int, RankFailure]
+
+    def progress(self, rank: int) -> RankProgress:
+        return RankProgress.of(self.events[rank])
+
+    def silent(self) -> list[int]:
+        """Return the ranks that neither finished nor reported an error."""
+        ranks = []
+        for rank, events in enumerate(self.events):
+            if rank not in self.reports and not finished(events):
+                ranks.append(rank)
+        return ranks
+
+    def has_aborted(self, rank: int) -> bool:
+        """Return whether the rank's log has the trace of an abort. A process that a signal
+        killed leaves none."""
+        log = self.exit_info.logs.get(f"rank{rank}", "")
+        return any(sign in log for sign in ABORTED)
+
+    def killed(self) -> list[int]:
+        """Return the ranks that a signal ended."""
+        silent = self.silent()
+        exited = [rank for rank in self.exit_info.exited_first if rank in silent]
+        return [rank for rank in exited if not self.has_aborted(rank)]
+
+    def aborted(self) -> list[int]:
+        return [rank for rank in self.exit_info.exited_first if self.has_aborted(rank)]
+
+    def furthest_behind(self, ranks: Iterable[int]) -> list[int]:
+        """Return those of `ranks` that have made the least progress."""
+        progress = {rank: self.progress(rank) for rank in ranks}
+        least = min(progress.values())
+        return [rank for rank, reached in progress.items() if reached == least]
 
 
 def cause(events: list[Events], nodes: list[str | None], exit_info: ExitInfo) -> Failure:
@@ -62,168 +140,140 @@ def cause(events: list[Events], nodes: list[str | None], exit_info: ExitInfo) ->
     error outside the workers, a full disk, an I/O error or a lack of memory, the rank that went
     silent, the rank that reported an error.
 
-    By rank: `events`, and `nodes` (names; None with a single node).
+    `events` and `nodes` (names; None with a single node) are by rank. Raises ValueError for an
+    event that is not a failure of a rank.
     """
-    reported = {
-        rank: failure(event["code"], **event["params"] | _place(rank, nodes))
-        for rank, rank_events in enumerate(events)
-        for event in rank_events
-        if event["event"] == "failure"
-    }
-    for report in reported.values():
-        if report.code != "worker_error":
+    reports = _reports(events, nodes)
+    for report in reports.values():
+        if not isinstance(report, WorkerError):
             return report
-    outside = _outside_the_ranks(exit_info)
-    if outside or (outside := _stalled(events, nodes, exit_info, reported)):
-        return outside
-    killed = _killed(events, exit_info, reported)
-    if reported and not killed:
-        return _reported_first(events, nodes, exit_info, reported)
-    return _died(events, nodes, exit_info, reported, killed)
+    run = EndedRun(events, nodes, exit_info, reports)
+    failure = _outside_the_ranks(exit_info) or _stalled(run)
+    if failure:
+        return failure
+    killed = run.killed()
+    if reports and not killed:
+        return _reported_first(run)
+    return _died(run, killed or run.aborted())
+
+
+def _reports(events: list[Events], nodes: list[str | None]) -> dict[int, RankFailure]:
+    """Return the failure that each rank reported, if it did."""
+    reports = {}
+    for rank, rank_events in enumerate(events):
+        for event in rank_events:
+            if event["event"] == "failure":
+                fields = {**event["params"], "rank": rank, "node": nodes[rank]}
+                stored = {"code": event["code"], "params": fields}
+                reports[rank] = RankFailure.model_validate(stored)
+    return reports
 
 
 def _outside_the_ranks(exit_info: ExitInfo) -> Failure | None:
-    """The failure of a node, a disk or the memory, if any."""
+    """Return the failure of a node, a disk or the memory, if there is one."""
     if exit_info.error:
         return exit_info.error
     if is_full(exit_info.free_bytes):
-        return failure("disk_full", free_bytes=exit_info.free_bytes)
-    # A line of a log may show a failed write, by a quota or limit, on a disk with free bytes.
-    for line in (line for log in exit_info.logs.values() for line in log.splitlines()[::-1]):
-        found = re.match(r"OSError: \[Errno (\d+)\]", line)
-        if found and (number := int(found[1])) in (*NO_ROOM, *BROKEN):
-            return failure("disk_full" if number in NO_ROOM else "io_error", detail=line)
-    return failure("out_of_memory", killed=True) if exit_info.killed_for_memory else None
+        return DiskFull(free_bytes=exit_info.free_bytes)
+    for log in exit_info.logs.values():
+        failure = _failed_write(log)
+        if failure:
+            return failure
+    return OutOfMemory(killed=True) if exit_info.killed_for_memory else None
 
 
-def _stalled(
-    events: list[Events],
-    nodes: list[str | None],
-    exit_info: ExitInfo,
-    reported: dict[int, Failure],
-) -> Failure | None:
-    """The failure of a rank that made no progress while another one waited for it in vain."""
-    furthest = max(map(_progress, events))
-    first = exit_info.exited_first
-    for rank in _silent(events, reported):
-        behind = _progress(events[rank]) < furthest and first != [rank]
-        if behind and exit_info.idle_seconds.get(rank, 0.0) > STALLED_SECONDS:
-            others = [other for other in first if other != rank]
-            peer = _peer(nodes, reported)
-            if others and not peer:
-                peer = _place(others[0], nodes, "peer") | {"peer_exited": True}
-            return failure("worker_stalled", **_named(rank, events, nodes), **peer)
+def _failed_write(log: str) -> RankFailure | None:
+    """Return the failure of the last write that a log shows as failed. A quota or a limit can
+    be exhausted on a disk that has free bytes."""
+    for line in reversed(log.splitlines()):
+        error = OS_ERROR.match(line)
+        number = int(error[1]) if error else None
+        if number in NO_ROOM:
+            return DiskFull(detail=line)
+        if number in BROKEN:
+            return IoFailure(detail=line)
     return None
 
 
-def _killed(
-    events: list[Events], exit_info: ExitInfo, reported: dict[int, Failure]
-) -> list[int]:
-    """The ranks that a signal ended: a process that aborts leaves a trace in its log, a killed
-    one does not."""
-    silent = _silent(events, reported)
-    exited = [rank for rank in exit_info.exited_first if rank in silent]
-    return [rank for rank in exited if not _aborted(rank, exit_info)]
+def _stalled(run: EndedRun) -> WorkerStalled | None:
+    """Return the failure of a rank that made no progress while another one waited for it in
+    vain."""
+    exited_first = run.exit_info.exited_first
+    furthest = max(RankProgress.of(events) for events in run.events)
+    for rank in run.silent():
+        progress = run.progress(rank)
+        is_behind = progress < furthest and exited_first != [rank]
+        if is_behind and run.exit_info.idle_seconds.get(rank, 0.0) > STALLED_SECONDS:
+            peer = _peer(run, run.reports)
+            others = [other for other in exited_first if other != rank]
+            if others and not peer:
+                peer = {"peer": others[0], "peer_node": run.nodes[others[0]]}
+                peer |= {"peer_exited": True}
+            node = run.nodes[rank]
+            return WorkerStalled(rank=rank, node=node, **progress.fields, **peer)
+    return None
 
 
-def _aborted(rank: int, exit_info: ExitInfo) -> bool:
-    log = exit_info.logs.get(f"rank{rank}", "")
-    return any(sign in log for sign in ABORTED)
+def _reported_first(run: EndedRun) -> RankFailure:
+    """Return the error reported by the rank with the least progress; the others' errors are its
+    result. If two ranks have the least, both are named."""
+    exited = [rank for rank in run.exit_info.exited_first if rank in run.reports]
+    rank, *others = run.furthest_behind(exited or run.reports)
+    return run.reports[rank].model_copy(update=_peer(run, others))
 
 
-def _reported_first(
-    events: list[Events],
-    nodes: list[str | None],
-    exit_info: ExitInfo,
-    reported: dict[int, Failure],
-) -> Failure:
-    """The reported error of the rank with the least progress, the others' being its result; if
-    two have the least, both are named."""
-    exited = [rank for rank in exit_info.exited_first if rank in reported]
-    rank, *others = _least(exited or [*reported], events)
-    peers = {other: reported[other] for other in others}
-    report = reported[rank]
-    return failure(report.code, **report.params, **_peer(nodes, peers))
+def _died(run: EndedRun, died: list[int]) -> WorkerDied:
+    """Return the failure of the rank that exited without an error: of those that `died`, the
+    one with the least progress, or several; any worker, if no rank is known to have exited."""
+    fields: dict[str, Any] = {"workers": len(run.events)}
+    if died:
+        ranks = run.furthest_behind(died)
+        fields = _names(ranks, run.nodes) | run.progress(ranks[0]).fields
+    peer = _peer(run, run.reports)
+    if peer:
+        return WorkerDied(**fields, **peer)
+    status = run.exit_info.status
+    return WorkerDied(**fields, status=status, last_lines=_last_lines(run.exit_info.logs))
 
 
-def _died(
-    events: list[Events],
-    nodes: list[str | None],
-    exit_info: ExitInfo,
-    reported: dict[int, Failure],
-    killed: list[int],
-) -> Failure:
-    """The failure of the rank that exited without an error; of those with the least progress,
-    if they are several; of any worker, if no rank is known to have exited."""
-    aborted = [rank for rank in exit_info.exited_first if _aborted(rank, exit_info)]
-    params: dict[str, Any] = {"workers": len(events)}
-    if died := killed or aborted:
-        ranks = _least(died, events)
-        params = _named(ranks[0], events, nodes)
-        if len(ranks) > 1:
-            names = [node for rank in ranks if (node := nodes[rank])]
-            params = {"ranks": ranks} | _step(events[ranks[0]])
-            params |= {"nodes": [*dict.fromkeys(names)]} if names else {}
-    if peer := _peer(nodes, reported):
-        return failure("worker_died", **params, **peer)
-    lines = [line for log in exit_info.logs.values() for line in log.splitlines()[-3:]]
-    last = " ".join(" ".join(lines).split())[-LOG_CHARACTERS:]
-    return failure("worker_died", **params, status=exit_info.status, last_lines=last)
+def _last_lines(logs: dict[str, str]) -> str:
+    """Return the last lines of all logs on one line."""
+    words = []
+    for log in logs.values():
+        for line in log.splitlines()[-LAST_LINES:]:
+            words += line.split()
+    return " ".join(words)[-LOG_CHARACTERS:]
 
 
-def _silent(events: list[Events], reported: dict[int, Failure]) -> list[int]:
-    """The ranks that neither finished nor reported an error."""
-    return [r for r, e in enumerate(events) if r not in reported and not finished(e)]
-
-
-def _least(ranks: list[int], events: list[Events]) -> list[int]:
-    """Those of `ranks` that have made the least progress."""
-    least = min(_progress(events[rank]) for rank in ranks)
-    return [rank for rank in ranks if _progress(events[rank]) == least]
-
-
-def _named(rank: int, events: list[Events], nodes: list[str | None]) -> dict[str, Any]:
-    """Failure parameters that name a rank, its node and its progress."""
-    return _place(rank, nodes) | _step(events[rank])
-
-
-def _peer(nodes: list[str | None], reported: dict[int, Failure]) -> dict[str, Any]:
-    """Failure parameters with the first of these reports; none without one."""
-    for rank, report in reported.items():
-        return _place(rank, nodes, "peer") | {"peer_detail": report.params.get("detail", "")}
+def _peer(run: EndedRun, ranks: Iterable[int]) -> dict[str, Any]:
+    """Return the fields of a failure that name the first of these ranks, which have reported
+    errors, and its error; none without a rank."""
+    for rank in ranks:
+        detail = run.reports[rank].detail
+        return {"peer": rank, "peer_node": run.nodes[rank], "peer_detail": detail}
     return {}
 
 
-def furthest_behind(events: list[Events], nodes: list[str | None]) -> dict[str, Any]:
-    """Failure parameters that name the ranks with the least progress in the raw files."""
-    least = min(map(_progress, events))
-    behind = [rank for rank, e in enumerate(events) if _progress(e) == least]
+def _names(ranks: list[int], nodes: list[str | None]) -> dict[str, Any]:
+    """Return the fields of a failure that name one rank or several, and their nodes."""
+    if len(ranks) == 1:
+        return {"rank": ranks[0], "node": nodes[ranks[0]]}
+    names = [nodes[rank] for rank in ranks if nodes[rank]]
+    return {"ranks": ranks, "nodes": [*dict.fromkeys(names)] or None}
+
+
+def timed_out(
+    repeat: int, seconds: int, events: list[Events], nodes: list[str | None]
+) -> Timeout:
+    """Return the failure of a repeat that took over `seconds`. It names the ranks with the
+    least progress in the raw files, if there are several ranks."""
+    if len(events) == 1:
+        return Timeout(repeat=repeat, seconds=seconds)
+    progress = [RankProgress.of(rank_events) for rank_events in events]
+    least = min(progress)
+    behind = [rank for rank, reached in enumerate(progress) if reached == least]
     if len(behind) == len(events):
-        params: dict[str, Any] = {"world_size": len(events)}
-    elif len(behind) == 1:
-        params = _place(behind[0], nodes)
+        names: dict[str, Any] = {"world_size": len(events)}
     else:
-        names = dict.fromkeys(node for rank in behind if (node := nodes[rank]))
-        params = {"ranks": behind} | ({"nodes": [*names]} if names else {})
-    return params | _step(events[behind[0]])
-
-
-def _place(rank: int, nodes: list[str | None], name: str = "rank") -> dict[str, Any]:
-    """Failure parameters that name a rank and, with several nodes, its node."""
-    node = "node" if name == "rank" else f"{name}_node"
-    return {name: rank} | ({node: nodes[rank]} if nodes[rank] else {})
-
-
-def _progress(events: Events) -> tuple[int, int]:
-    """Return a rank's last step with batches and its last finished step."""
-    begun = [e["step"] for e in events if e["event"] == "batch"]
-    done = [e["step"] for e in events if e["event"] == "step"]
-    return max(begun, default=0), max(done, default=0)
-
-
-def _step(events: Events) -> dict[str, int]:
-    """Failure parameters with a rank's progress; none before its start."""
-    begun, done = _progress(events)
-    if not events:
-        return {}
-    return {"step": done} | ({"next_step": begun} if begun > done else {})
+        names = _names(behind, nodes)
+    return Timeout(repeat=repeat, seconds=seconds, **names, **progress[behind[0]].fields)

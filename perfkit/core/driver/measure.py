@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
-from perfkit.core.driver.failures import NodeError, failure, unwritten
+from perfkit.core.driver.failures import NodeError, unwritten
 from perfkit.core.driver.progress import Progress
 from perfkit.core.driver.repeat import run_repeat
 from perfkit.core.driver.workers import Launcher
@@ -22,8 +22,8 @@ from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems, read_environment
 from perfkit.core.results import store
+from perfkit.core.results.failures import BadInput, Failure, Interrupted, NodesDiffer
 from perfkit.core.results.identity import Reading, measurement_id
-from perfkit.core.results.repeat import Failure
 from perfkit.core.results.schema import SCHEMA_VERSION, InputData, Result
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
@@ -152,7 +152,7 @@ def _measure(
             before = [node.differs for node in result.nodes]
             if result.complete_repeats and before != [node.differs for node in nodes]:
                 names = [node.name for node in result.nodes]
-                raise NodeError(failure("nodes_differ", earlier_nodes=names))
+                raise NodeError(NodesDiffer(earlier_nodes=names))
             result = result.model_copy(update={"nodes": nodes})
             for index in missing:
                 repeat, effective, interrupted = run_repeat(
@@ -167,11 +167,11 @@ def _measure(
                 if result.failure or result.ended_by:
                     break
     except InputError as error:
-        _stored(folder, _concluded(result, failure("bad_input", detail=str(error))))
+        _stored(folder, _concluded(result, BadInput(detail=portable(str(error)))))
     except NodeError as error:
         _stored(folder, _concluded(result, error.failure))
     except KeyboardInterrupt:
-        _stored(folder, _concluded(result, failure("interrupted")))
+        _stored(folder, _concluded(result, Interrupted()))
         raise
     if interrupted:
         raise KeyboardInterrupt

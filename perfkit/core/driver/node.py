@@ -12,7 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-from perfkit.core.driver.failures import failure, unwritten
 from perfkit.core.driver.network import try_each_other
 from perfkit.core.driver.node_files import (
     END,
@@ -31,6 +30,8 @@ from perfkit.core.driver.node_files import (
     write,
 )
 from perfkit.core.driver.workers import ExitInfo, LocalWorkers
+from perfkit.core.paths import portable
+from perfkit.core.results.store import NO_ROOM
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
 
@@ -52,8 +53,8 @@ def main(task: str, folder: Path, number: str = "") -> None:
             run_repeat(folder, int(number) if number else None)
     except OSError as error:
         print(f"{machine_name()}: {error}", file=sys.stderr)
-        no_room = unwritten(error).code == "disk_full"
-        sys.exit(ExitStatus.DISK_FULL if no_room else ExitStatus.IO_ERROR)
+        is_full = error.errno in NO_ROOM
+        sys.exit(ExitStatus.DISK_FULL if is_full else ExitStatus.IO_ERROR)
 
 
 def tell_facts(folder: Path, node: int) -> None:
@@ -61,16 +62,15 @@ def tell_facts(folder: Path, node: int) -> None:
     package = json.loads((folder / JOB).read_text(encoding="utf-8"))["package"]
     if package != package_source():
         # A job of another perfkit may have other fields.
-        different = failure("nodes_differ", suite_source=package_source())
-        write(folder, f"facts-{node}.json", Answer(failure=different))
+        write(folder, f"facts-{node}.json", Answer(other_package=package_source()))
         return
     job = read(folder, JOB, FactsJob)
     first_address = job.first_address or os.environ["SLURM_LAUNCH_NODE_IPADDR"]
     try:
         facts = read_facts(job.config, first_address)
     except (OSError, ValueError) as error:
-        unread = failure("nodes_differ", detail=f"{type(error).__name__}: {error}")
-        write(folder, f"facts-{node}.json", Answer(failure=unread))
+        detail = portable(f"{type(error).__name__}: {error}")
+        write(folder, f"facts-{node}.json", Answer(error=detail))
         return
     if not job.try_each_other:
         write(folder, f"facts-{node}.json", Answer(facts=facts))

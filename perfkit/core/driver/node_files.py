@@ -43,7 +43,6 @@ from perfkit.core.inputs.data_set import digest
 from perfkit.core.request.checks import read_environment
 from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.results.identity import identity
-from perfkit.core.results.repeat import Failure
 from perfkit.core.results.store import rank_file, write_atomically
 from perfkit.core.system.environment import package_source
 
@@ -102,10 +101,13 @@ class NodeFacts(NodeFile):
 
 
 class Answer(NodeFile):
-    """A node's facts, or why it can't read them."""
+    """A node's facts, or why it can't tell them."""
 
     facts: NodeFacts | None = None
-    failure: Failure | None = None
+    other_package: str | None = None
+    """digest of the node's perfkit, if it is not the driver's"""
+    error: str | None = None
+    """why the facts can't be read"""
 
 
 class Reached(NodeFile):

@@ -13,15 +13,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from perfkit.core.config import Config
-from perfkit.core.driver.failures import failure
 from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.workers import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.core.driver.workers import STACKS_SECONDS, SUPERVISOR, shortened
 from perfkit.core.paths import portable
-from perfkit.core.results.repeat import Failure, FailureCode
+from perfkit.core.results.failures import DiskFull, Failure, IoFailure, NodeLost, NotShared
 from perfkit.core.system.environment import LIBRARY_VARIABLES, is_setting
 from perfkit.core.system.scratch import Scratch
 
@@ -134,18 +133,22 @@ class NodePrograms:
         program = self._program(nodes[0])
         status = program.process.poll()
         output = self.output(program)
-        printed = {"output": output} if output else {}
-        if status in (ExitStatus.DISK_FULL, ExitStatus.IO_ERROR):
-            code: FailureCode = "disk_full" if status == ExitStatus.DISK_FULL else "io_error"
-            return failure(code, refused_by=", ".join(names), detail=output)
+        if status == ExitStatus.DISK_FULL:
+            return DiskFull(refused_by=", ".join(names), detail=output)
+        if status == ExitStatus.IO_ERROR:
+            return IoFailure(refused_by=", ".join(names), detail=output)
         if status in (0, ExitStatus.NOT_SHARED):
-            folder = str(self.folder.parent.parent)
-            return failure("not_shared", nodes=names, folder=folder, **printed)
-        how: dict[str, Any] = {"seconds": round(ENDING_SECONDS)}
-        if status is not None:
-            how = {"launcher": str(self.config.launcher), "status": status}
-        lost = {"lines_lost": True} if running else {}
-        return failure("node_lost", nodes=names, **how, **lost, **printed)
+            folder = portable(str(self.folder.parent.parent))
+            return NotShared(nodes=names, folder=folder, output=output or None)
+        is_silent = status is None
+        return NodeLost(
+            nodes=names,
+            launcher=None if is_silent else self.config.launcher,
+            status=status,
+            seconds=round(ENDING_SECONDS) if is_silent else None,
+            lines_lost=running or None,
+            output=output or None,
+        )
 
     def output(self, program: Program) -> str:
         """Beginning and end of what a process and its node programs have printed."""

@@ -17,15 +17,16 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.failures import (
     NodeError,
     cause,
-    failure,
     finished,
-    furthest_behind,
+    timed_out,
     unwritten,
 )
 from perfkit.core.driver.progress import Progress
 from perfkit.core.driver.workers import ExitInfo, Launcher, LocalWorkers, find_supervisor
 from perfkit.core.models import units_per_sample
-from perfkit.core.results.repeat import Failure, Repeat
+from perfkit.core.paths import portable
+from perfkit.core.results.failures import Failure, Interrupted, WorkerError
+from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import Effective
 from perfkit.core.results.store import (
     Events,
@@ -41,7 +42,6 @@ from perfkit.core.results.store import (
 from perfkit.core.results.summarize import summarize
 from perfkit.core.results.telemetry import SAMPLING_SECONDS
 from perfkit.core.system.telemetry import Telemetry
-from perfkit.report.text.messages import coded
 
 
 class TaskError(RuntimeError):
@@ -61,7 +61,7 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
     if not all(map(finished, events)):
         failure = cause(events, [None] * config.ranks, exit_info)
-        raise TaskError(f"{task}: {coded(failure)}")
+        raise TaskError(f"{task}: {failure.line()}")
     return events
 
 
@@ -190,8 +190,8 @@ def _concluded(
         # Store only what can be read again.
         return Repeat.model_validate_json(repeat.model_dump_json()), effective
     except INVALID_EVENTS as error:
-        detail = f"invalid raw events: {error!r}"[:DETAIL_LENGTH]
-        why = failure("worker_error", detail=detail)
+        detail = portable(f"invalid raw events: {error!r}"[:DETAIL_LENGTH])
+        why = WorkerError(detail=detail)
         return Repeat(index=index, status="failed", failure=why), effective
 
 
@@ -201,14 +201,13 @@ def _why_failed(
     """Return why a repeat failed; None if all ranks finished and their logs are stored."""
     config = launcher.config
     if outcome.ended_by == "interrupt":
-        return failure("interrupted", repeat=index)
+        return Interrupted(repeat=index)
     if all(map(finished, events)):
         # Even after a timeout: only the cleanup of the processes did not finish.
         return outcome.log_error
     nodes = [launcher.node_name(rank // config.devices) for rank in range(config.ranks)]
     if outcome.ended_by == "timeout":
-        behind = furthest_behind(events, nodes) if config.ranks > 1 else {}
-        return failure("timeout", repeat=index, seconds=config.timeout, **behind)
+        return timed_out(index, config.timeout, events, nodes)
     return cause(events, nodes, outcome.exit_info)
 
 

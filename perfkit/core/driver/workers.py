@@ -20,7 +20,7 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import NodeRank, visible_variable
 from perfkit.core.paths import portable
-from perfkit.core.results.repeat import Failure
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import NodeSeen
 from perfkit.core.results.store import rank_file, steady_file
 from perfkit.core.system.environment import cpu_vendor, usable_cores

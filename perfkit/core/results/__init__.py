@@ -4,6 +4,7 @@ base.py        the base of all models of stored JSON files
 identity.py    what identifies a measurement, and its id
 repeat.py      models of a repeat
 schema.py      models of result.json
+failures.py    why a run failed: a class for each code
 store.py       a measurement's folder: paths, atomic writes, strict reading
 summarize.py   a repeat's numbers from the raw events of its ranks
 telemetry.py   summary of the telemetry in a repeat's window

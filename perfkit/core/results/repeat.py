@@ -4,39 +4,11 @@ from math import isclose
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic.dataclasses import dataclass
 
 from perfkit.core.config import Config, Protocol
-from perfkit.core.messages import STORED, Message
 from perfkit.core.models import units_per_sample
 from perfkit.core.results.base import NonNegative, Positive, Stored, in_utc
-
-FailureCode = Literal[
-    "bad_input",
-    "loss_not_finite",
-    "out_of_memory",
-    "disk_full",
-    "io_error",
-    "worker_died",
-    "worker_error",
-    "timeout",
-    "interrupted",
-    "worker_stalled",
-    "config_mismatch",
-    "node_timeout",
-    "node_lost",
-    "not_shared",
-    "nodes_differ",
-    "port_taken",
-]
-
-
-@dataclass(frozen=True, config=STORED)
-class Failure(Message):
-    """Why a run failed."""
-
-    code: FailureCode
-    """kind of failure"""
+from perfkit.core.results.failures import Failure
 
 
 class Rank(Stored):

@@ -13,8 +13,9 @@ from perfkit.core.config import Config, Protocol, parameter_values
 from perfkit.core.models import model_of
 from perfkit.core.models.model import Unit
 from perfkit.core.results.base import Positive, Stored, in_utc
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.identity import Reading, identity_digest
-from perfkit.core.results.repeat import Failure, Repeat, TelemetrySummary
+from perfkit.core.results.repeat import Repeat, TelemetrySummary
 from perfkit.core.statistics import median, median_interval, relative_width
 
 SCHEMA_VERSION: Literal[5] = 5

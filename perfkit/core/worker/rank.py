@@ -29,7 +29,6 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import AFFINITY, Backend, Batch, Device, Trainer, backend
 from perfkit.core.inputs import InputError
 from perfkit.core.paths import portable
-from perfkit.core.results.repeat import FailureCode
 from perfkit.core.results.store import BROKEN, NO_ROOM, rank_file
 from perfkit.core.system.gpus import run_near
 from perfkit.core.system.scratch import register
@@ -239,7 +238,7 @@ NO_MEMORY = (
     "out of memory|resourceexhausted|bad_alloc|(unable|failed) to allocate"
     "|can(not|'t) allocate|allocation failed|oom when allocating|status_alloc_failed"
 )
-FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
+FAILURES: tuple[tuple[str, type[BaseException], str], ...] = (
     ("loss_not_finite", LossNotFiniteError, ""),
     ("config_mismatch", ConfigMismatchError, ""),
     ("out_of_memory", MemoryError, ""),
@@ -251,7 +250,7 @@ FAILURES: tuple[tuple[FailureCode, type[BaseException], str], ...] = (
 """Codes by exception class and pattern in the message; the first match counts."""
 
 
-def classify(error: BaseException) -> tuple[FailureCode, str]:
+def classify(error: BaseException) -> tuple[str, str]:
     """Return the failure code and the exception's message on one line."""
     text = " ".join(str(error).split()).encode(errors="replace").decode()
     message = portable(text)[:600] or type(error).__name__
