@@ -1,16 +1,18 @@
 """Stored measurements as pandas DataFrames."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from perfkit.core.config import parameters
 from perfkit.core.models import model_of
 from perfkit.core.paths import resolved_path
+from perfkit.core.results.schema import NodeSeen, Throughput
 from perfkit.core.results.store import (
+    Events,
     Measurement,
     ResultError,
     Store,
@@ -18,44 +20,76 @@ from perfkit.core.results.store import (
     read_result,
 )
 
-MEASURED = ["throughput", "throughput_low", "throughput_high", "interval_level", "n", "unit"]
-MEASURED += ["repeat_throughputs", "steps_per_second", "data_wait_share"]
-MEASURED += ["other_load_cores", "energy_joules_per_sample"]
-COLUMNS = ["id", "folder", "status", "failure", "created", "model", *parameters(), "topology"]
-COLUMNS += ["statistic", *MEASURED, "effective.precision", "effective.tf32"]
-COLUMNS += ["nodes_differ", "input_sha256"]
+MEASURED = [
+    "throughput",
+    "throughput_low",
+    "throughput_high",
+    "interval_level",
+    "n",
+    "unit",
+    "repeat_throughputs",
+    "steps_per_second",
+    "data_wait_share",
+    "other_load_cores",
+    "energy_joules_per_sample",
+]
+FLOATS = [name for name in MEASURED if name not in ("n", "unit", "repeat_throughputs")]
+COLUMNS = [
+    *("id", "folder", "status", "failure", "created", "model"),
+    *parameters(),
+    *("topology", "statistic"),
+    *MEASURED,
+    *("effective.precision", "effective.tf32", "nodes_differ", "input_sha256"),
+]
 """Columns that `load` always has, besides `environment.<fact>` for each fact."""
-STEP_COLUMNS = ["repeat", "rank", "step", "seconds", "data_wait_seconds", "samples"]
-STEP_COLUMNS += ["loss", "measured"]
-Row = dict[str, Any]
+MeasurementRow = dict[str, Any]
 """Column -> value of one measurement, without the columns that have no value."""
 
 
-def as_frame(found: Iterable[Row]) -> pd.DataFrame:
+class RawStep(NamedTuple):
+    """One step of one rank, as in its raw file. `loss` is None if it was not read."""
+
+    repeat: int
+    rank: int
+    step: int
+    seconds: float
+    data_wait_seconds: float
+    samples: int
+    loss: float | None
+
+
+STEP_COLUMNS = [*RawStep._fields, "measured"]
+
+
+def as_frame(measurement_rows: Iterable[MeasurementRow]) -> pd.DataFrame:
     """Return the frame of `load` for these rows."""
-    rows = [*found]
-    names = [*COLUMNS, *sorted({name for row in rows for name in row} - {*COLUMNS})]
-    numbers = [name for name in MEASURED if name not in ("n", "unit", "repeat_throughputs")]
-    others = [name for name in names if name not in numbers]
-
-    def part(names: list[str], dtype: type) -> pd.DataFrame:
-        cells = [[row.get(name) for name in names] for row in rows]
-        return pd.DataFrame(cells, columns=names, dtype=dtype)
-
+    rows = [*measurement_rows]
+    other_names: set[str] = set()
+    for row in rows:
+        other_names |= row.keys() - {*COLUMNS}
+    names = [*COLUMNS, *sorted(other_names)]
+    objects = [name for name in names if name not in FLOATS]
     # Converting single columns would make a block of each, which is slow.
-    return pd.concat([part(others, object), part(numbers, float)], axis="columns")[names]
+    parts = [_columns(rows, objects, object), _columns(rows, FLOATS, float)]
+    return pd.concat(parts, axis="columns")[names]
 
 
-def row_of(measurement: Measurement) -> Row:
+def _columns(rows: list[MeasurementRow], names: list[str], dtype: type) -> pd.DataFrame:
+    cells = []
+    for row in rows:
+        cells.append([row.get(name) for name in names])
+    return pd.DataFrame(cells, columns=names, dtype=dtype)
+
+
+def row_of(measurement: Measurement) -> MeasurementRow:
     """Return the row of `load` for one measurement, without the columns it has no value for."""
     result = measurement.result
-    config, number, used = result.config, result.throughput, result.effective
-    differences = {f"{k}: {v}" for node in result.nodes for k, v in node.differs.items()}
+    config, failure, input_data = result.config, result.failure, result.input_data
     row = {
         "id": result.id,
         "folder": measurement.folder.name,
         "status": result.status,
-        "failure": result.failure.code if result.failure else None,
+        "failure": failure and failure.code,
         "created": result.created,
         "model": config.model,
         **result.parameters,
@@ -66,20 +100,38 @@ def row_of(measurement: Measurement) -> Row:
         "energy_joules_per_sample": result.energy_joules_per_sample,
         "statistic": result.protocol.statistic,
         "unit": model_of(config).unit,
-        "nodes_differ": "; ".join(sorted(differences)) or None,
-        "input_sha256": result.input_data.sha256 if result.input_data else None,
+        "nodes_differ": _differences(result.nodes) or None,
+        "input_sha256": input_data and input_data.sha256,
     }
-    if number:
-        low, high = number.interval or (None, None)
-        row |= {"throughput": number.value, "throughput_low": low, "throughput_high": high}
-        row |= {"interval_level": number.interval_level, "n": number.n}
-        row |= {"steps_per_second": number.steps_per_second}
-    if used:
-        row |= {"effective.precision": used.precision, "effective.tf32": used.tf32}
+    if result.throughput:
+        row |= _throughput_columns(result.throughput)
+    if result.effective:
+        row["effective.precision"] = result.effective.precision
+        row["effective.tf32"] = result.effective.tf32
     for name, reading in result.environment.items():
         value = reading.value
         row[f"environment.{name}"] = "; ".join(value) if isinstance(value, list) else value
     return row
+
+
+def _differences(nodes: list[NodeSeen]) -> str:
+    """Return the facts in which nodes differ from the first one."""
+    differences = set()
+    for node in nodes:
+        differences |= {f"{fact}: {values}" for fact, values in node.differs.items()}
+    return "; ".join(sorted(differences))
+
+
+def _throughput_columns(throughput: Throughput) -> MeasurementRow:
+    low, high = throughput.interval or (None, None)
+    return {
+        "throughput": throughput.value,
+        "throughput_low": low,
+        "throughput_high": high,
+        "interval_level": throughput.interval_level,
+        "n": throughput.n,
+        "steps_per_second": throughput.steps_per_second,
+    }
 
 
 def load_steps(folder: str | Path) -> pd.DataFrame:
@@ -96,43 +148,60 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
 def steps_of(measurement: Measurement) -> pd.DataFrame:
     """Return the raw steps of a measurement that has been read, as `load_steps` does."""
     result = measurement.result
-    rows: list[tuple[Any, ...]] = []
+    steps: list[RawStep] = []
+    warmup_steps = {}
     for repeat in result.repeats:
+        warmup_steps[repeat.index] = result.warmup_steps(repeat)
         for rank in range(result.config.ranks):
             path = measurement.rank_file(repeat.index, rank)
-            if not path.exists():
-                continue
-            try:
-                rows += [(repeat.index, rank, *step) for step in _steps(read_events(path))]
-            except ResultError:
-                raise
-            except (KeyError, TypeError, ValueError, ArithmeticError, OSError) as error:
-                problem = f"not the events of a rank ({error!r})"
-                raise ResultError(path, problem) from error
-    frame = pd.DataFrame(rows, columns=STEP_COLUMNS[:-1])
-    warmup = {repeat.index: result.warmup_steps(repeat) for repeat in result.repeats}
-    return frame.assign(measured=frame["step"] > frame["repeat"].map(warmup))
+            if path.exists():
+                steps += _steps_in(path, repeat.index, rank)
+    frame = pd.DataFrame(steps, columns=RawStep._fields)
+    return frame.assign(measured=frame["step"] > frame["repeat"].map(warmup_steps))
 
 
-def _steps(events: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
-    losses = {e["step"]: e["value"] for e in events if e["event"] == "loss"}
-    seen: set[int] = set()
+def _steps_in(path: Path, repeat: int, rank: int) -> list[RawStep]:
+    """Return the steps in a rank's raw file. Raises ResultError."""
+    try:
+        return _steps(read_events(path), repeat, rank)
+    except ResultError:
+        raise
+    except (KeyError, TypeError, ValueError, ArithmeticError, OSError) as error:
+        raise ResultError(path, f"not the events of a rank ({error!r})") from error
+
+
+def _steps(events: Events, repeat: int, rank: int) -> list[RawStep]:
+    """Return the steps among the raw events of a rank. Raises ValueError for a step that is
+    impossible, and the errors of events that lack a value."""
+    losses = {event["step"]: event["value"] for event in events if event["event"] == "loss"}
+    steps: dict[int, RawStep] = {}
     for event in events:
-        if event["event"] == "step":
-            seconds, wait = float(event["seconds"]), float(event["data_wait_seconds"])
-            if not (isfinite(seconds) and isfinite(wait)) or seconds <= 0:
-                raise ValueError(f"step {event['step']} takes {seconds} s")
-            step, samples = int(event["step"]), int(event["samples"])
-            if step in seen or samples < 1:
-                raise ValueError(f"step {step} is given twice, or has {samples} samples")
-            seen.add(step)
-            yield step, seconds, wait, samples, losses.get(step)
+        if event["event"] != "step":
+            continue
+        step = RawStep(
+            repeat=repeat,
+            rank=rank,
+            step=int(event["step"]),
+            seconds=float(event["seconds"]),
+            data_wait_seconds=float(event["data_wait_seconds"]),
+            samples=int(event["samples"]),
+            loss=losses.get(int(event["step"])),
+        )
+        is_finite = isfinite(step.seconds) and isfinite(step.data_wait_seconds)
+        if not is_finite or step.seconds <= 0:
+            raise ValueError(f"step {step.step} takes {step.seconds} s")
+        if step.step in steps or step.samples < 1:
+            raise ValueError(f"step {step.step} is given twice, or has {step.samples} samples")
+        steps[step.step] = step
+    return [*steps.values()]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as dictionaries, with None for missing values."""
+    objects = frame.astype(object)
+    without_nan = objects.where(frame.notna(), None)
     # Many times faster than to_dict for few rows of many columns.
-    rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    rows = without_nan.to_numpy().tolist()
     return [dict(zip(frame.columns, row, strict=True)) for row in rows]
 
 

@@ -159,16 +159,19 @@ class Measurement(Store):
         return cls(folder, result)
 
     def __repr__(self) -> str:
-        number = self.result.throughput
-        shown = f"{number.value:.4g} {number.unit}" if number else "no number"
-        return f"Measurement({self.result.id}: {self.result.status}, {shown})"
+        throughput = self.result.throughput
+        number = "no number"
+        if throughput:
+            number = f"{throughput.value:.4g} {throughput.unit}"
+        return f"Measurement({self.result.id}: {self.result.status}, {number})"
 
 
 def read_result(path: Path) -> Result:
     """Read the Result in `path`. Raises ResultError if the content is anything else, or if a
     folder of raw files beside it is a link."""
     repeats = path.parent / "repeats"
-    if any(os.path.islink(each) for each in (repeats, *repeats.glob("*"))):  # noqa: PTH114
+    raw_folders = [repeats, *repeats.glob("*")]
+    if any(os.path.islink(folder) for folder in raw_folders):  # noqa: PTH114
         raise ResultError(repeats, "has a link, which is not followed")
     return read_as(Result, path, SCHEMA_VERSION)
 
@@ -183,12 +186,7 @@ def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
     except OSError as error:
         why = str(error.strerror)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        fault = str(first.get("ctx", {}).get("error", first["msg"]))
-        if first["type"] in UNKNOWN_FIELD:
-            fault = "unknown field; if a newer perfkit wrote it, update perfkit"
-        why = f"{where}: {fault}" if where else fault
+        why = _first_problem(error)
     except (UnicodeError, json.JSONDecodeError, RecursionError) as error:
         why = f"not JSON, perhaps cut off ({error})"
     except ValueError as error:
@@ -196,28 +194,43 @@ def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
     raise ResultError(path, textwrap.shorten(why, 200, placeholder=" …"))
 
 
+def _first_problem(error: ValidationError) -> str:
+    """Return the first invalid field, if the problem is that of a field, and its problem."""
+    first = error.errors()[0]
+    if first["type"] in UNKNOWN_FIELD:
+        problem = "unknown field; if a newer perfkit wrote it, update perfkit"
+    else:
+        # The message of a ValueError that a validator raised.
+        problem = str(first.get("ctx", {}).get("error", first["msg"]))
+    field = ".".join(str(part) for part in first["loc"])
+    return f"{field}: {problem}" if field else problem
+
+
 def _check_version(text: bytes, readable: int) -> None:
     """Check the version. Raises ValueError for another version, a duplicate key, or an integer
     of too many digits."""
-    content = json.loads(text, object_pairs_hook=_without_doubles, parse_int=_whole)
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if type(version) is not int or version != readable:
-        age = ""
-        if type(version) is int:
-            age = ", written by an older one" if version < readable else ", and is newer"
-        raise ValueError(f"schema_version is {version!r}, this perfkit reads {readable}{age}")
+    content = json.loads(text, object_pairs_hook=_without_doubles, parse_int=_short_integer)
+    version = None
+    if isinstance(content, dict):
+        version = content.get("schema_version")
+    if type(version) is int and version == readable:
+        return
+    problem = f"schema_version is {version!r}, this perfkit reads {readable}"
+    if type(version) is int:
+        problem += ", written by an older one" if version < readable else ", and is newer"
+    raise ValueError(problem)
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _value in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is given twice")
-    return found
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"the key {name!r} is given twice")
+        content[name] = value
+    return content
 
 
-def _whole(digits: str) -> int:
+def _short_integer(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise ValueError(f"a whole number of over {MOST_DIGITS} digits")
     return int(digits)
@@ -226,7 +239,8 @@ def _whole(digits: str) -> int:
 def open_stored(path: Path, most: int = MOST_BYTES) -> BinaryIO:
     """Open an untrusted stored file for reading: a regular file of at most `most` bytes. Links,
     pipes and devices are not opened. Raises OSError."""
-    why, status = "", path.lstat()
+    status = path.lstat()
+    why = ""
     if stat.S_ISLNK(status.st_mode):
         why = "a link, which is not followed"
     elif not stat.S_ISREG(status.st_mode):
@@ -350,8 +364,9 @@ def parse_events(content: bytes, path: Path) -> Events:
 def folders(outputs: Path) -> Iterator[Path]:
     """Yield the measurement folders under `outputs` by name, including inaccessible ones, which
     their reader reports. Raises OSError."""
-    found = outputs.iterdir() if outputs.is_dir() else ()
-    for folder in sorted(found, key=lambda folder: folder.name):
+    if not outputs.is_dir():
+        return
+    for folder in sorted(outputs.iterdir(), key=lambda folder: folder.name):
         try:
             Store(folder).result_file.lstat()
         except (FileNotFoundError, NotADirectoryError):

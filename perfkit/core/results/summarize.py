@@ -2,6 +2,7 @@
 against these."""
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
@@ -23,6 +24,8 @@ from perfkit.core.statistics import median, summary
 STRAGGLING = 1.1
 NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files"}
 """Fields of a repeat that don't follow from its raw files."""
+EventsByKind = Mapping[str, Events]
+"""The events of one rank by their kind, such as `step`; each kind in the order of writing."""
 
 
 def summarize(
@@ -37,33 +40,21 @@ def summarize(
     """Return the numbers of a repeat whose ranks all finished, from the events of each rank and
     of the telemetry file, if there is one. It took `seconds` in total; a sample counts as
     `units` of the throughput."""
-    named = [{event["event"]: event for event in rank} for rank in events]
-    warmup = None
-    if protocol.warmup_limit is not None:
-        event = named[0]["warmup"]
-        warmup = Warmup.model_validate({name: event[name] for name in Warmup.model_fields})
-    first_step = (warmup.steps if warmup else protocol.warmup_steps) + 1
-    steps = [
-        [e for e in rank if e["event"] == "step" and e["step"] >= first_step] for rank in events
-    ]
-    ranks = [
-        Rank(
-            rank=rank,
-            samples=last["window"]["samples"],
-            window_seconds=last["window"]["seconds"],
-            data_wait_seconds=sum(step["data_wait_seconds"] for step in steps[rank]),
-            memory_bytes=last["end"]["memory_bytes"],
-            compute_seconds=last["end"].get("compute_seconds"),
-            samples_seen=last["end"].get("samples_seen"),
-        )
-        for rank, last in enumerate(named)
-    ]
+    events_of_ranks = [_by_kind(rank_events) for rank_events in events]
+    rank0 = events_of_ranks[0]
+    warmup = _warmup(rank0, protocol)
+    warmup_steps = warmup.steps if warmup else protocol.warmup_steps
+    ranks = []
+    step_seconds = []
+    for number, of_rank in enumerate(events_of_ranks):
+        steps = [step for step in of_rank["step"] if step["step"] > warmup_steps]
+        step_seconds += [step["seconds"] for step in steps]
+        ranks.append(_rank(number, of_rank, steps))
     slowest = max(rank.window_seconds for rank in ranks)
-    losses = [event["value"] for event in events[0] if event["event"] == "loss"]
     samples = [rank.samples for rank in ranks]
-    waits = sum(rank.data_wait_seconds for rank in ranks)
-    first = named[0]
-    window, evaluation = first["window"], first.get("evaluation", {"missing": ""})
+    data_wait_seconds = sum(rank.data_wait_seconds for rank in ranks)
+    losses = [loss["value"] for loss in rank0["loss"]]
+    window, end = rank0["window"][-1], rank0["end"][-1]
     # Raw files that predate telemetry have no `began`.
     began = window.get("began", 0.0)
     return Repeat(
@@ -72,20 +63,47 @@ def summarize(
         warmup=warmup,
         throughput=units * sum(samples) / slowest,
         steps_per_second=protocol.measured_steps / slowest,
-        step_seconds=StepSeconds(**summary([e["seconds"] for rank in steps for e in rank])),
-        data_wait_share=waits / sum(rank.window_seconds for rank in ranks),
+        step_seconds=StepSeconds(**summary(step_seconds)),
+        data_wait_share=data_wait_seconds / sum(rank.window_seconds for rank in ranks),
         loss_first=losses[0],
         loss_last=losses[-1],
-        skipped_steps=first["end"]["skipped_steps"],
-        loss_scale=first["end"]["loss_scale"],
+        skipped_steps=end["skipped_steps"],
+        loss_scale=end["loss_scale"],
         straggler=_straggler([rank.compute_seconds or 0.0 for rank in ranks]),
-        evaluation=None
-        if "missing" in evaluation
-        else Evaluation(loss=evaluation["loss"], accuracy=evaluation["accuracy"]),
-        peak=_peak([[e for e in rank if e["event"] == "peak"] for rank in events]),
+        evaluation=_evaluation(rank0),
+        peak=_peak(events_of_ranks),
         ranks=ranks,
         telemetry=summarize_telemetry(telemetry, began, window["seconds"], samples),
         wall_seconds=seconds,
+    )
+
+
+def _by_kind(events: Events) -> EventsByKind:
+    kinds = defaultdict(list)
+    for event in events:
+        kinds[event["event"]].append(event)
+    return kinds
+
+
+def _warmup(rank0: EventsByKind, protocol: Protocol) -> Warmup | None:
+    """Return the warm-up of a repeat whose protocol does not fix its length."""
+    if protocol.warmup_limit is None:
+        return None
+    event = rank0["warmup"][-1]
+    return Warmup(**{name: event[name] for name in Warmup.model_fields})
+
+
+def _rank(number: int, events: EventsByKind, steps: Events) -> Rank:
+    """Return the window of a rank, of which these are the steps."""
+    window, end = events["window"][-1], events["end"][-1]
+    return Rank(
+        rank=number,
+        samples=window["samples"],
+        window_seconds=window["seconds"],
+        data_wait_seconds=sum(step["data_wait_seconds"] for step in steps),
+        memory_bytes=end["memory_bytes"],
+        compute_seconds=end.get("compute_seconds"),
+        samples_seen=end.get("samples_seen"),
     )
 
 
@@ -93,22 +111,39 @@ def _straggler(compute_seconds: list[float]) -> int | None:
     """Return the rank whose time exceeds STRAGGLING times the others' median, if any."""
     slowest = compute_seconds.index(max(compute_seconds))
     others = compute_seconds[:slowest] + compute_seconds[slowest + 1 :]
-    straggles = others and compute_seconds[slowest] > STRAGGLING * median(others)
-    return slowest if straggles else None
+    if others and compute_seconds[slowest] > STRAGGLING * median(others):
+        return slowest
+    return None
 
 
-def _peak(events: Sequence[Events]) -> Peak | None:
-    """Return the peak of all ranks' devices together from each rank's events; None unless every
-    rank has one."""
-    times = [[e for e in rank if "missing" not in e] for rank in events]
-    if not all(times):
+def _evaluation(rank0: EventsByKind) -> Evaluation | None:
+    """Return the loss and the accuracy after the window; None if they could not be computed."""
+    if not rank0["evaluation"]:
         return None
-    name = "matmul_flops_per_second"
-    sums = [sum(e[name] for e in ranks) for ranks in zip(*times, strict=False)]
+    event = rank0["evaluation"][-1]
+    if "missing" in event:
+        return None
+    return Evaluation(loss=event["loss"], accuracy=event["accuracy"])
+
+
+def _peak(events_of_ranks: Sequence[EventsByKind]) -> Peak | None:
+    """Return the peak of all ranks' devices together; None unless every rank has one. Each
+    rank measures before and after the training, and the faster one counts."""
+    flops, copies = [], []
+    for events in events_of_ranks:
+        peaks = [event for event in events["peak"] if "missing" not in event]
+        if not peaks:
+            return None
+        flops.append([peak["matmul_flops_per_second"] for peak in peaks])
+        copies.append([peak["copy_bytes_per_second"] for peak in peaks])
+    before_and_after = [sum(of_ranks) for of_ranks in zip(*flops, strict=False)]
+    disturbance = None
+    if len(before_and_after) > 1:
+        disturbance = 1 - min(before_and_after) / max(before_and_after)
     return Peak(
-        matmul_flops_per_second=sum(max(e[name] for e in rank) for rank in times),
-        copy_bytes_per_second=sum(max(e["copy_bytes_per_second"] for e in r) for r in times),
-        disturbance=1 - min(sums) / max(sums) if len(sums) > 1 else None,
+        matmul_flops_per_second=sum(max(of_rank) for of_rank in flops),
+        copy_bytes_per_second=sum(max(of_rank) for of_rank in copies),
+        disturbance=disturbance,
     )
 
 
@@ -117,35 +152,46 @@ def check_against_raw(measurement: Measurement) -> list[str] | None:
     follow from its contents, and one for each complete repeat whose raw files are missing,
     unreadable, changed, or give other numbers. None if the raw files are elsewhere: a
     result.json copied without its folder has none."""
-    result, problems = measurement.result, []
+    result = measurement.result
+    problems = []
     if not result.id_is_derived:
         problems.append("id: not that of configuration, protocol, environment and data")
-    copied = measurement.folder.name != result.id
-    if copied and not measurement.raw_files():
+    is_copied = measurement.folder.name != result.id
+    if is_copied and not measurement.raw_files():
         return problems or None
     for repeat in result.complete_repeats:
-        try:
-            raw_files = read_raw_files(measurement.raw_folder(repeat.index))
-            derived = _derive_again(measurement, repeat, raw_files)
-            found = raw_digests(raw_files)
-        except OSError as error:
-            path = Path(error.filename).relative_to(measurement.folder)
-            problem = f"{path}: {error.strerror}"
-        except ResultError as error:
-            problem = error.relative_to(measurement.folder)
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-            problem = "the raw files are not those of a finished repeat"
-        else:
-            names = (name for name in Repeat.model_fields if name not in NOT_IN_RAW_FILES)
-            differ = [n for n in names if getattr(derived, n) != getattr(repeat, n)]
-            files = found.items() ^ repeat.raw_files.items()
-            changed = sorted({name for name, _digest in files})
-            parts = [f"{', '.join(changed)}: changed since (SHA-256)"] if changed else []
-            parts += [f"the raw files give another {', '.join(differ)}"] if differ else []
-            problem = "; ".join(parts)
+        problem = _contradiction(measurement, repeat)
         if problem:
             problems.append(f"repeat {repeat.index}: {problem}")
     return problems
+
+
+def _contradiction(measurement: Measurement, repeat: Repeat) -> str:
+    """Return how a repeat contradicts its raw files; empty if it does not."""
+    folder = measurement.folder
+    try:
+        raw_files = read_raw_files(measurement.raw_folder(repeat.index))
+        derived = _derive_again(measurement, repeat, raw_files)
+        digests = raw_digests(raw_files)
+    except OSError as error:
+        path = Path(error.filename).relative_to(folder)
+        return f"{path}: {error.strerror}"
+    except ResultError as error:
+        return error.relative_to(folder)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+        return "the raw files are not those of a finished repeat"
+    problems = []
+    changed = {name for name, _digest in digests.items() ^ repeat.raw_files.items()}
+    if changed:
+        problems.append(f"{', '.join(sorted(changed))}: changed since (SHA-256)")
+    differing = []
+    for name in Repeat.model_fields:
+        is_derived = name not in NOT_IN_RAW_FILES
+        if is_derived and getattr(derived, name) != getattr(repeat, name):
+            differing.append(name)
+    if differing:
+        problems.append(f"the raw files give another {', '.join(differing)}")
+    return "; ".join(problems)
 
 
 def _derive_again(
@@ -153,15 +199,24 @@ def _derive_again(
 ) -> Repeat:
     """Derive a repeat from its raw files. Raises OSError, ResultError, and any error that files
     of an unfinished repeat cause."""
-    result, index = measurement.result, repeat.index
 
     def events_in(path: Path) -> Events:
         if path.name not in raw_files:
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
         return parse_events(raw_files[path.name], path)
 
-    events = [events_in(measurement.rank_file(index, rank.rank)) for rank in repeat.ranks]
-    path = measurement.telemetry_file(index)
-    telemetry = events_in(path) if repeat.telemetry or path.name in raw_files else []
-    seconds, units = repeat.wall_seconds or 0.0, units_per_sample(result.config)
-    return summarize(index, result.protocol, events, seconds, telemetry, units=units)
+    events = []
+    for rank in repeat.ranks:
+        events.append(events_in(measurement.rank_file(repeat.index, rank.rank)))
+    telemetry_file = measurement.telemetry_file(repeat.index)
+    telemetry: Events = []
+    if repeat.telemetry or telemetry_file.name in raw_files:
+        telemetry = events_in(telemetry_file)
+    return summarize(
+        repeat.index,
+        measurement.result.protocol,
+        events,
+        repeat.wall_seconds or 0.0,
+        telemetry,
+        units=units_per_sample(measurement.result.config),
+    )
