@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.core.paths import ROOT, resolved_path
-from perfkit.core.request.checks import read_environment
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.store import write_atomically
 from perfkit.core.statistics import Interval, median, median_interval, share_interval
 

@@ -12,8 +12,8 @@ from fake_trainer import launcher_command
 import perfkit.core.driver.workers
 from perfkit.core.driver.measure import measure
 from perfkit.core.request import RequestError
-from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import plan
+from perfkit.core.request.requirements import read_environment
 
 
 def main(request):

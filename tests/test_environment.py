@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from made import change
 
-from perfkit.core.request.checks import read_environment
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import identity
 from perfkit.core.system.environment import (
     MACHINE,

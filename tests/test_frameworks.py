@@ -13,8 +13,8 @@ from perfkit.core.driver.workers import cpu_settings
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import NodeRank
 from perfkit.core.request import RequestError
-from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import plan
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system import software
 

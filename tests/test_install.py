@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 from perfkit.core.paths import ROOT
-from perfkit.core.request.checks import OF_INPUT, PIP_NAMES, WORKER
+from perfkit.core.request.requirements import OF_INPUT, PIP_NAMES, WORKER
 
 
 def would_run(target, *settings, **variables):

@@ -15,7 +15,7 @@ from perfkit.analysis.verification import sides as verified
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.paths import ROOT, portable
 from perfkit.core.request import RequestError
-from perfkit.core.request.checks import WORKER, read_environment
+from perfkit.core.request.requirements import WORKER, read_environment
 from perfkit.core.results.identity import identity
 from perfkit.core.system import software
 from perfkit.sweep.jobs import read_jobs

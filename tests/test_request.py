@@ -13,6 +13,7 @@ from perfkit.core.config import Protocol, parameters
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT, portable, resolved_path, typed_path
+from perfkit.core.refusals import CpuBuild, OutOfRange, Refusal, WrongType
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems as problems_here
 from perfkit.core.request.plan import plan, typed
@@ -213,12 +214,35 @@ def test_cuda_visible_devices_is_parsed_like_cuda(variable, selected):
     assert select(variable, ["GPU-aaaa", "GPU-bbbb"]) == selected
 
 
-def test_a_cpu_build_of_paddle_on_a_gpu_is_rejected_with_a_fix():
-    (problem,) = problems_here(resolve({"model": "resnet50", "input": "synthetic"}, 4), 4)
-    assert re.search(r"is a CPU build.*environment\.yml", problem)
-    in_torch = resolve({"model": "resnet50", "input": "synthetic", "framework": "torch"}, 4)
-    (problem,) = problems_here(in_torch, 4)
-    assert re.search(r"is a CPU build.*pip install -e '\.\[torch-cu12\]'", problem)
+@pytest.mark.parametrize(
+    ("framework", "command"),
+    [
+        ("paddle", "conda env create -f environment.yml"),
+        ("torch", "pip install -e '.[torch-cu12]'"),
+    ],
+)
+def test_a_cpu_build_on_a_gpu_is_rejected_with_a_fix(framework, command):
+    config = resolve({"model": "resnet50", "input": "synthetic", "framework": framework}, 4)
+    (refusal,) = problems_here(config, 4)
+    assert isinstance(refusal, CpuBuild) and refusal.command == command
+
+
+def test_a_rejected_request_has_its_refusals_with_the_parameters():
+    with pytest.raises(RequestError) as refused:
+        plan("resnet50", {"input": "synthetic", "batch_size": 0, "seed": None})
+    batch_size, seed = refused.value.refusals
+    assert batch_size == OutOfRange(parameter="batch_size", value="0", relation="ge", bound="1")
+    assert seed == WrongType(parameter="seed", value="None", typed="None", expected="int")
+    assert refused.value.problems == [batch_size.text(), seed.text()]
+
+
+@pytest.mark.parametrize("refusal", Refusal.classes.values(), ids=Refusal.classes)
+def test_the_sentence_of_a_refusal_has_only_its_fields(refusal):
+    sentence = getattr(refusal, "sentence", "")
+    named = {*re.findall(r"%\((\w+)\)s", sentence)}
+    assert named <= {*refusal.model_fields}
+    if sentence:
+        assert named >= {*refusal.model_fields} - {"parameter"}
 
 
 def test_a_rejected_request_creates_no_folder(tmp_path):

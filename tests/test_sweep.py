@@ -34,7 +34,7 @@ from PIL import Image
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.inputs.data_set import digest
 from perfkit.core.paths import ROOT
-from perfkit.core.request.checks import read_environment
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import InputData
 from perfkit.core.system.environment import LIBRARY_VARIABLES

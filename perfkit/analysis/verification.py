@@ -36,8 +36,8 @@ from perfkit.core.models import (
 )
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
-from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import plan, typed
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.base import NonNegative, Stored
 from perfkit.core.results.identity import Reading

@@ -17,7 +17,8 @@ from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
-from perfkit.core.request import RequestError, not_available
+from perfkit.core.refusals import NotAvailable, Refusal
+from perfkit.core.request import RequestError
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 """A printed number; commas only between thousands."""
@@ -60,7 +61,8 @@ def audit(
     `progress` is called with each finished file. Raises RequestError.
     """
     unknown = [table for table in tables if table not in SHAPES]
-    problems = [not_available("--published", table, (*SHAPES,)) for table in unknown]
+    problems: list[Refusal | str] = []
+    problems += [NotAvailable.of("--published", table, SHAPES) for table in unknown]
     if claim is not None and not 0 < _value(claim) < inf:
         problems.append(f"--claim {claim}: not a throughput; type it as printed: 10984.436")
     if not 0 <= tolerance < inf:

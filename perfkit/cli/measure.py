@@ -34,7 +34,7 @@ def run(model: str, values: options.Values) -> None:
     # Imported only now, so that invalid requests fail fast.
     from perfkit.analysis.warnings import check
     from perfkit.core.driver.measure import finished_repeats, is_complete, measurement_folder
-    from perfkit.core.request.checks import read_environment
+    from perfkit.core.request.requirements import read_environment
     from perfkit.core.results.store import Measurement, Store, make_folder
     from perfkit.report.text.terminal import wrapped
     from perfkit.report.words import number_words, warning_words

@@ -1,14 +1,19 @@
 """All parameters: type, range, description and properties."""
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 
 from perfkit.core.paths import interpreter_path, is_local_folder, resolved_path
+
+if TYPE_CHECKING:
+    from perfkit.core.refusals import Refusal
 
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
 DEVICE = r"^[a-z][a-z0-9_]{0,29}$"
@@ -22,6 +27,24 @@ def _local_folder(path: str) -> str:
     if not is_local_folder(path):
         raise ValueError("not a folder for files on this machine")
     return path
+
+
+class ParameterError(ValueError):
+    """A value contradicts another one, as the refusal with this code and these fields says."""
+
+    def __init__(self, code: str, **fields: Any) -> None:
+        self.code = code
+        self.fields = fields
+
+    @property
+    def refusal(self) -> "Refusal":
+        # Imported here: workers validate configurations, and start faster without refusals.
+        from perfkit.core.refusals import Refusal
+
+        return Refusal.model_validate({"code": self.code, "params": self.fields})
+
+    def __str__(self) -> str:
+        return self.refusal.text()
 
 
 LocalFolder = Annotated[str, Field(min_length=1), AfterValidator(_local_folder)]
@@ -52,7 +75,7 @@ class About:
     is_path: bool = False
 
     def is_for(self, name: str, value: Any) -> bool:
-        """Whether it has an effect if parameter `name` has this value."""
+        """Return whether it has an effect if parameter `name` has this value."""
         return value in self.only.get(name, (value,))
 
 
@@ -191,7 +214,7 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _has_sample_size(self) -> Self:
         if self.image_size is None and self.sequence_length is None:
-            raise ValueError("image_size, sequence_length: one of them must be set")
+            raise ParameterError("size_missing")
         return self
 
     @property
@@ -250,7 +273,7 @@ class Config(BaseModel):
         return {*self.disable_tuning.split(",")} - {""}
 
     def tunes(self, setting: str) -> bool:
-        """Whether this GPU setting is not disabled."""
+        """Return whether this GPU setting is not disabled."""
         return not self.disabled_tuning & {setting, ALL}
 
     @property
@@ -305,34 +328,31 @@ class Protocol(BaseModel):
     def _warmup_can_end(self) -> Self:
         if self.warmup_limit is None:
             if self.warmup_seconds is not None:
-                raise ValueError("warmup_seconds: needs warmup_limit or warmup_steps=auto")
+                raise ParameterError("warmup_seconds_alone")
         elif self.warmup_limit < self.warmup_steps:
-            raise ValueError(
-                f"warmup_limit: {self.warmup_limit} is less than warmup_steps="
-                f"{self.warmup_steps}, the minimum length of the warm-up"
-            )
+            limits = {"limit": self.warmup_limit, "minimum": self.warmup_steps}
+            raise ParameterError("warmup_limit_too_low", **limits)
         return self
 
     @model_validator(mode="after")
     def _can_end_early(self) -> Self:
         if self.budget is not None and self.interval_target is None:
-            raise ValueError("budget: needs interval_target or repeats=auto")
+            raise ParameterError("budget_alone")
         if self.interval_target is not None and self.repeats < FEWEST_TO_END:
-            raise ValueError(
-                f"interval_target: needs at least {FEWEST_TO_END} repeats: -p repeats auto, "
-                f"or -p repeats {FEWEST_TO_END}"
-            )
+            raise ParameterError("too_few_repeats", fewest=FEWEST_TO_END)
         return self
 
     @classmethod
     def named(cls, name: str, **overrides: float | str | None) -> Self:
-        """Protocol `name` with overrides; `repeats` and `warmup_steps` may be "auto"."""
-        given = {field: value for field, value in overrides.items() if value is not None}
-        if given.get("repeats") == "auto":
-            given = AUTO | given | {"repeats": AUTO["repeats"]}
-        if given.get("warmup_steps") == "auto":
-            given = AUTO_WARMUP | given | {"warmup_steps": 0}
-        return cls.model_validate({"name": name} | PROTOCOLS[name] | given)
+        """Return protocol `name` with overrides; `repeats` and `warmup_steps` may be "auto"."""
+        values = {field: value for field, value in overrides.items() if value is not None}
+        if values.get("repeats") == "auto":
+            del values["repeats"]
+            values = AUTO | values
+        if values.get("warmup_steps") == "auto":
+            del values["warmup_steps"]
+            values = AUTO_WARMUP | values
+        return cls.model_validate({"name": name} | PROTOCOLS[name] | values)
 
 
 AUTO_WARMUP: dict[str, Any] = {"warmup_steps": 0, "warmup_limit": 1000, "warmup_seconds": 600}
@@ -350,66 +370,87 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 AUTO: dict[str, Any] = {"repeats": 100, "interval_target": 0.02, "budget": 3600}
 """What repeats=auto stands for."""
 
-FIELDS = {name: field for name, field in Config.model_fields.items() if name != "model"} | {
-    # The notebook's name contains the model, and there is only one statistic.
-    {"name": "protocol"}.get(name, name): field
-    for name, field in Protocol.model_fields.items()
-    if name != "statistic"
-}
-"""Fields of the notebook parameters, by name."""
-ABOUT = {
-    name: next((item for item in field.metadata if isinstance(item, About)), About())
-    for name, field in ({"model": Config.model_fields["model"]} | FIELDS).items()
-}
+FIELDS = {name: field for name, field in Config.model_fields.items() if name != "model"}
+"""Fields of the notebook parameters, by name. The notebook's name contains the model, and there
+is only one statistic."""
+for _name, _field in Protocol.model_fields.items():
+    if _name != "statistic":
+        FIELDS["protocol" if _name == "name" else _name] = _field
 PROTOCOL_PARAMETERS = tuple(name for name in FIELDS if name not in Config.model_fields)
 
 
-def select(**wanted: Any) -> tuple[str, ...]:
-    """Names of the parameters whose About has all of these values: `select(is_path=True)`."""
-    return tuple(
-        name
-        for name, about in ABOUT.items()
-        if all(getattr(about, key) == value for key, value in wanted.items())
-    )
+def _about(field: FieldInfo) -> About:
+    for item in field.metadata:
+        if isinstance(item, About):
+            return item
+    return About()
+
+
+ABOUT = {"model": _about(Config.model_fields["model"])}
+ABOUT |= {name: _about(field) for name, field in FIELDS.items()}
+
+
+def select(**properties: Any) -> tuple[str, ...]:
+    """Return the names of the parameters whose About has all of these properties:
+    `select(is_path=True)`."""
+    names = []
+    for name, about in ABOUT.items():
+        if all(getattr(about, key) == value for key, value in properties.items()):
+            names.append(name)
+    return tuple(names)
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """The fixed or usual words of a parameter; empty for other types."""
-    field, unset = (FIELDS | Config.model_fields)[name], ABOUT[name].unset
-    kinds = (field.annotation, *get_args(field.annotation))
-    usual = ABOUT[name].words
-    words = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), usual)
-    return (unset, *words) if unset else words
+    """Return the fixed or usual words of a parameter; empty for other types."""
+    field = (FIELDS | Config.model_fields)[name]
+    about = ABOUT[name]
+    words = about.words
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if get_origin(kind) is Literal:
+            words = get_args(kind)
+    return (about.unset, *words) if about.unset else words
 
 
 def is_open(name: str, value: object) -> bool:
-    """Whether a request with this value leaves the parameter to `request.resolve`."""
-    default = parameters()[name][0]
+    """Return whether a request with this value leaves the parameter to `request.resolve`."""
+    default, _meaning = parameters()[name]
     return default in (None, "auto") and value in (None, default)
 
 
 @cache
 def parameters() -> dict[str, tuple[Any, str]]:
-    """All notebook parameters: name -> (default, description with the allowed words)."""
-    known = {}
+    """Return all notebook parameters: name -> (default, description with the allowed words)."""
+    by_name = {}
     for name, field in FIELDS.items():
-        meaning, words = " ".join(str(field.description).split()), choices(name)
-        if name == "protocol":
-            meaning = "auto: published on a GPU, quick on the CPU" + "".join(
-                f"; {key}: {p.warmup_words} + {p.measured_steps} steps x {p.repeats}"
-                for key, p in ((key, Protocol.named(key)) for key in PROTOCOLS)
-            )
-        elif name in PROTOCOL_PARAMETERS and field.is_required():
-            meaning += "; None: set by the protocol"
-        elif words:
-            meaning += f" ({' | '.join(words)})"
         unset = ABOUT[name].unset
-        default = unset if unset or field.is_required() else field.default
-        known[name] = (default, meaning)
-    return known
+        default = field.default
+        if unset or field.is_required():
+            default = unset
+        by_name[name] = (default, _meaning(name, field))
+    return by_name
+
+
+def _meaning(name: str, field: FieldInfo) -> str:
+    """Return the description of a parameter with the allowed words."""
+    meaning = " ".join(str(field.description).split())
+    words = choices(name)
+    if name == "protocol":
+        return "; ".join(["auto: published on a GPU, quick on the CPU", *_protocol_lengths()])
+    if name in PROTOCOL_PARAMETERS and field.is_required():
+        return f"{meaning}; None: set by the protocol"
+    if words:
+        return f"{meaning} ({' | '.join(words)})"
+    return meaning
+
+
+def _protocol_lengths() -> Iterator[str]:
+    for name in PROTOCOLS:
+        protocol = Protocol.named(name)
+        steps = f"{protocol.warmup_words} + {protocol.measured_steps} steps"
+        yield f"{name}: {steps} x {protocol.repeats}"
 
 
 def parameter_values(config: Config, protocol: Protocol) -> dict[str, Any]:
-    """The values of all notebook parameters, by name."""
+    """Return the values of all notebook parameters, by name."""
     values = config.model_dump() | protocol.model_dump() | {"protocol": protocol.name}
     return {name: values[name] for name in FIELDS}

@@ -15,7 +15,7 @@ from perfkit.core.inputs.samples import SAMPLE_DATA
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
 from perfkit.core.request import RequestError
-from perfkit.core.request.checks import Check
+from perfkit.core.request.checks import CheckScope
 from perfkit.core.request.plan import Plan, plan
 from perfkit.core.results.schema import Result
 from perfkit.sweep.matrix import GIVEN, Configuration, Problem, SweepError, read_sweep
@@ -23,9 +23,9 @@ from perfkit.sweep.matrix import GIVEN, Configuration, Problem, SweepError, read
 LABEL_LENGTH = 60
 SLURM_LAUNCHERS = ("local", "srun")
 """Launchers of nodes that work within a Slurm job."""
-ELSEWHERE: set[Check] = {"machine", "data"}
+ELSEWHERE: set[CheckScope] = {"machine", "data"}
 """Checks of this machine, which are skipped if another one measures."""
-VALIDITY_ONLY: set[Check] = {"requirements", "data"}
+VALIDITY_ONLY: set[CheckScope] = {"requirements", "data"}
 """Checks to skip in order to see whether any machine could measure the configuration."""
 
 
@@ -154,7 +154,7 @@ def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> 
             raise RequestError([f"{problem}; allowed: {allowed}"])
         return Job(label, model, parameters, planned)
     # Missing sample data will be made.
-    not_checked: set[Check] = set() if parameters.get("data_dir") else {"data"}
+    not_checked: set[CheckScope] = set() if parameters.get("data_dir") else {"data"}
     try:
         return Job(label, model, parameters, plan(model, parameters, not_checked))
     except RequestError as error:

@@ -11,7 +11,7 @@ from perfkit.core.config import Config
 from perfkit.core.driver.node_files import listed
 from perfkit.core.inputs.data_set import digest
 from perfkit.core.paths import portable
-from perfkit.core.request.checks import read_environment
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file
 from perfkit.core.system.software import InterpreterError

@@ -33,8 +33,8 @@ from perfkit.core.driver.progress import Progress, round_order
 from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
-from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan, plan, typed
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement, ResultError, make_folder
 from perfkit.core.results.summarize import check_against_raw

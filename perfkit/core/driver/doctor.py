@@ -13,8 +13,8 @@ from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import data_set_class, examine
 from perfkit.core.models import model_of
 from perfkit.core.paths import resolved_path
-from perfkit.core.request.checks import read_environment
 from perfkit.core.request.plan import Plan
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.store import make_folder
 
 MOST_SECONDS = 60

@@ -20,7 +20,8 @@ from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
-from perfkit.core.request.checks import problems, read_environment
+from perfkit.core.request.checks import problems
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results import store
 from perfkit.core.results.failures import BadInput, Failure, Interrupted, NodesDiffer
 from perfkit.core.results.identity import Reading, measurement_id

@@ -40,8 +40,8 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.base import NodeRank
 from perfkit.core.inputs.data_set import digest
-from perfkit.core.request.checks import read_environment
 from perfkit.core.request.hosts import own_addresses, route_address
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import identity
 from perfkit.core.results.store import rank_file, write_atomically
 from perfkit.core.system.environment import package_source

@@ -1,94 +1,104 @@
-"""From a request to a plan. This module: errors of a request as sentences.
+"""From a request to a plan. This module: the errors of a request, all at once.
 
-plan.py     validates parameters
-resolve.py  fills in open parameters and returns a configuration
-checks.py   checks whether a configuration can be measured; facts of machine and framework
-hosts.py    checks the machines of a measurement on several nodes
+plan.py            validates parameters
+resolve.py         fills in open parameters and returns a configuration
+checks.py          checks whether a configuration can be measured here
+contradictions.py  parameters that contradict each other, the model or the framework
+requirements.py    what this machine lacks; facts of machine and framework
+hosts.py           checks the machines of a measurement on several nodes
 """
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from perfkit.core.config import choices
+from perfkit.core import refusals
+from perfkit.core.config import ParameterError, choices
+from perfkit.core.refusals import Refusal, nearest_name
 
 T = TypeVar("T")
-TYPES = {
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "True or False",
-    "string_type": "text",
-}
 PATTERNS = {
     "device": "cpu, gpu, or another device type that Paddle reports, in lower case",
     "label": "up to 40 letters, digits, - and _",
     "hosts": "comma-separated names or addresses: node1,node2",
     "disable_tuning": "comma-separated names of settings: affinity,cudnn_search",
 }
-BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+EXPECTED: dict[str, refusals.ExpectedType] = {
+    "int_type": "int",
+    "float_type": "float",
+    "bool_type": "bool",
+    "string_type": "text",
+}
+"""Pydantic's type of an error -> the type that was expected."""
+OR_AUTO = ("repeats", "warmup_steps")
+"""Numbers that may also be "auto"."""
 
 
 class RequestError(ValueError):
-    """The request is invalid, and nothing was started. `problems` lists all errors."""
+    """The request is invalid, and nothing was started. `problems` lists all errors as
+    sentences, `refusals` those that are typed."""
 
     heading = "The request was refused; nothing was started."
 
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        super().__init__("\n  ".join([self.heading, *problems]))
+    def __init__(self, problems: Sequence[Refusal | str]) -> None:
+        self.refusals: list[Refusal] = []
+        self.problems: list[str] = []
+        for problem in problems:
+            if isinstance(problem, Refusal):
+                self.refusals.append(problem)
+                self.problems.append(problem.text())
+            else:
+                self.problems.append(problem)
+        super().__init__("\n  ".join([self.heading, *self.problems]))
 
     def _render_traceback_(self) -> list[str]:
         # Called by IPython: a notebook shows the problems instead of a traceback.
         return str(self).splitlines()
 
 
-def validated(make: Callable[[], T], problems: list[str]) -> T | None:
-    """Return `make()`; None if invalid, with its errors appended to `problems`."""
+def validated(make: Callable[[], T], invalid: list[Refusal]) -> T | None:
+    """Return `make()`; None if that is invalid, with its errors appended to `invalid`."""
     try:
         return make()
     except ValidationError as error:
-        problems.extend(_sentence(e) for e in error.errors())
+        invalid.extend(_refusal(details) for details in error.errors())
         return None
 
 
-def _sentence(error: Any) -> str:
-    """Turn a pydantic error into a sentence: parameter, error, allowed values."""
-    if not error["loc"]:
-        return str(error["ctx"]["error"])
-    name, value, kind = error["loc"][0], error["input"], error["type"]
+def _refusal(details: Any) -> Refusal:
+    """Convert one of pydantic's errors."""
+    context = details.get("ctx", {})
+    cause = context.get("error")
+    if isinstance(cause, ParameterError):
+        return cause.refusal
+    kind, name, value = details["type"], details["loc"][0], details["input"]
+    if kind in EXPECTED:
+        expected = "int_or_auto" if name in OR_AUTO else EXPECTED[kind]
+        return refusals.WrongType(
+            parameter=name, value=repr(value), typed=str(value), expected=expected
+        )
     if kind == "literal_error":
-        return not_available(name, value, choices(name))
-    if kind.startswith(("greater", "less")):
-        limit = "; ".join(f"{BOUNDS[key]} {bound}" for key, bound in error["ctx"].items())
-        return f"{name}: {value!r} is out of range; allowed: {limit}"
+        return refusals.NotAvailable.of(name, value, choices(name))
     if kind == "string_pattern_mismatch":
-        return f"{name}: {value!r}; allowed: {PATTERNS[name]}"
-    if kind in TYPES:
-        # papermill's -p converts text that looks like a number.
-        raw = f" (for papermill: -r {name} {value})" if kind == "string_type" else ""
-        auto = ", or auto" if name in ("repeats", "warmup_steps") else ""
-        return f"{name}: {value!r} is of the wrong type; allowed: {TYPES[kind]}{auto}{raw}"
-    fault = error["ctx"]["error"] if kind == "value_error" else error["msg"]
-    return f"{name}: {value!r}: {fault}"
+        allowed = PATTERNS[name]
+        return refusals.WrongPattern(parameter=name, value=repr(value), allowed=allowed)
+    if kind.startswith(("greater", "less")):
+        ((relation, bound),) = context.items()
+        return refusals.OutOfRange(
+            parameter=name, value=repr(value), relation=relation, bound=str(bound)
+        )
+    fault = str(cause) if cause else details["msg"]
+    return refusals.OtherFault(parameter=name, value=repr(value), fault=fault)
 
 
-def not_available(name: str, value: object, allowed: tuple[Any, ...]) -> str:
-    """The error for a `value` that is not one of the allowed words."""
-    words = ", ".join(str(word) for word in allowed)
-    return f"{name}: {value!r} is not available; allowed: {words}{suggest(value, allowed)}"
+def suggest(word: object, names: Iterable[Any]) -> str:
+    """Return "; did you mean …?" with the closest of `names`; empty if none is close."""
+    nearest = nearest_name(word, names)
+    return f"; did you mean {nearest!r}?" if nearest else ""
 
 
-def suggest(word: object, words: Iterable[Any]) -> str:
-    """Return "; did you mean …?" with the closest of `words`; empty if none is close."""
-    close = nearest(word, words)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def nearest(word: object, words: Iterable[Any]) -> list[str]:
-    """Return the closest of `words`; empty if none is close."""
-    known = [str(known_word) for known_word in words]
-    # fp16 stands for pure_fp16 rather than bf16, which is equally close by its letters.
-    longer = [name for name in known if name.endswith(f"_{word}")]
-    return (longer or difflib.get_close_matches(str(word), known))[:1]
+def nearest(word: object, names: Iterable[Any]) -> list[str]:
+    """Return the closest of `names`; empty if none is close."""
+    name = nearest_name(word, names)
+    return [name] if name else []

@@ -8,100 +8,101 @@ from ipaddress import ip_address
 
 import psutil
 
+from perfkit.core import refusals
 from perfkit.core.config import Config
+from perfkit.core.refusals import Refusal
 
 
 def own_addresses() -> dict[str, str]:
-    """This machine's IPv4 addresses: address -> network interface."""
-    return {
-        address.address: interface
-        for interface, addresses in psutil.net_if_addrs().items()
-        for address in addresses
-        if address.family == socket.AF_INET
-    }
+    """Return this machine's IPv4 addresses: address -> network interface."""
+    interfaces = {}
+    for interface, addresses in psutil.net_if_addrs().items():
+        for address in addresses:
+            if address.family == socket.AF_INET:
+                interfaces[address.address] = interface
+    return interfaces
 
 
 def route_address(peer: str) -> str:
-    """This machine's address on the route to `peer`. Raises OSError."""
+    """Return this machine's address on the route to `peer`. Raises OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # Connecting a datagram socket sends nothing, but selects the route.
         probe.connect((peer, 9))
-        return str(probe.getsockname()[0])
+        address, _port = probe.getsockname()
+        return str(address)
 
 
 def own_index(hosts: list[str]) -> int | None:
-    """The index of this machine in `hosts`; None if it is not among them."""
-    own = own_addresses()
+    """Return the index of this machine in `hosts`; None if it is not among them."""
+    addresses = own_addresses()
     for index, host in enumerate(hosts):
         try:
             address = socket.gethostbyname(host)
         except (OSError, UnicodeError):
             continue
         # Debian maps a machine's own name to 127.0.1.1, which is not an interface's address.
-        if address in own or ip_address(address).is_loopback:
+        if address in addresses or ip_address(address).is_loopback:
             return index
     return None
 
 
-def problems(config: Config) -> Iterator[str]:
-    """Reasons why the nodes of this configuration can't be started from this machine."""
+def problems(config: Config) -> Iterator[Refusal]:
+    """Yield reasons why the nodes of this configuration can't be started from this machine."""
     launcher = config.launcher
     if config.nodes == 1 or launcher == "local":
         return
-    if not shutil.which(str(launcher)):
-        yield f"launcher: {launcher} is not installed on this machine"
+    if not shutil.which(launcher):
+        yield refusals.LauncherMissing(launcher=launcher)
     if launcher == "srun":
         yield from _slurm_problems(config.nodes)
     else:
         yield from _host_problems(config)
 
 
-def _slurm_problems(nodes: int) -> Iterator[str]:
+def _slurm_problems(nodes: int) -> Iterator[Refusal]:
     allocated = os.environ.get("SLURM_JOB_NUM_NODES")
     if allocated is None:
-        yield (
-            "launcher: srun needs a Slurm allocation. Run perfkit in a batch script: "
-            f"sbatch --nodes {nodes} --exclusive …; without Slurm: -p launcher ssh "
-            "-p hosts A,B"
-        )
+        yield refusals.NoAllocation(nodes=nodes)
     elif nodes > int(allocated):
-        yield f"nodes: {nodes} requested, but this Slurm allocation has {allocated}"
+        yield refusals.AllocationTooSmall(nodes=nodes, allocated=int(allocated))
     elif "SLURMD_NODENAME" not in os.environ:
-        yield (
-            "launcher: this machine is not a node of the allocation; start perfkit on its "
-            "first node: sbatch, or srun --nodes 1 --pty"
-        )
+        yield refusals.OutsideAllocation()
 
 
-def _host_problems(config: Config) -> Iterator[str]:
-    hosts, nodes = config.host_list, config.nodes
-    if not len(hosts) == len(set(hosts)) == nodes:
-        yield (
-            f"hosts: launcher={config.launcher} with nodes={nodes} needs {nodes} different "
-            f"hosts, this machine first: -p hosts A,B; given: {config.hosts or 'none'}"
+def _host_problems(config: Config) -> Iterator[Refusal]:
+    hosts = config.host_list
+    if not len(hosts) == len(set(hosts)) == config.nodes:
+        yield refusals.WrongHosts(
+            launcher=config.launcher, nodes=config.nodes, hosts=config.hosts or "none"
         )
         return
-    unknown = {}
-    for host in hosts:
-        try:
-            socket.gethostbyname(host)
-        except (OSError, UnicodeError) as error:
-            # UnicodeError: an empty part, or one of over 63 characters.
-            unknown[host] = getattr(error, "strerror", None) or "not a host name"
+    unknown = [*_unknown_hosts(hosts)]
     if unknown:
-        advice = "check the spelling, DNS and /etc/hosts"
-        yield from (f"hosts: {host}: {why}; {advice}" for host, why in unknown.items())
-    elif (index := own_index(hosts)) is None:
-        yield f"hosts: this machine is not in {config.hosts}; start perfkit on the first host"
+        yield from unknown
+        return
+    index = own_index(hosts)
+    if index is None:
+        yield refusals.NotAHost(hosts=str(config.hosts))
     elif index != 0:
-        yield f"hosts: this machine is {hosts[index]}; list it first, or start on {hosts[0]}"
+        yield refusals.NotTheFirstHost(host=hosts[index], first=hosts[0])
     else:
         yield from _without_route(hosts[1:])
 
 
-def _without_route(hosts: list[str]) -> Iterator[str]:
+def _unknown_hosts(hosts: list[str]) -> Iterator[Refusal]:
+    for host in hosts:
+        try:
+            socket.gethostbyname(host)
+        except UnicodeError:
+            # An empty part, or one of over 63 characters.
+            yield refusals.UnknownHost(host=host, reason="not a host name")
+        except OSError as error:
+            yield refusals.UnknownHost(host=host, reason=error.strerror or "not a host name")
+
+
+def _without_route(hosts: list[str]) -> Iterator[Refusal]:
     for host in hosts:
         try:
             route_address(host)
         except OSError as error:
-            yield f"hosts: {host}: {error.strerror}; check the network and its routes"
+            yield refusals.NoRoute(host=host, reason=str(error.strerror))

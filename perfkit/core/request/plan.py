@@ -1,9 +1,10 @@
 """From a request to a plan: validates parameters, reporting all errors together."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfkit.core import refusals
 from perfkit.core.config import (
     FIELDS,
     PROTOCOL_PARAMETERS,
@@ -17,8 +18,9 @@ from perfkit.core.config import (
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.paths import interpreter_path, typed_path
-from perfkit.core.request import RequestError, not_available, suggest, validated
-from perfkit.core.request.checks import Check, problems
+from perfkit.core.refusals import NoSuchParameter, NotAvailable, Refusal
+from perfkit.core.request import RequestError, validated
+from perfkit.core.request.checks import CheckScope, problems
 from perfkit.core.request.resolve import resolve
 
 
@@ -30,7 +32,9 @@ class Plan:
     protocol: Protocol
 
 
-def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check] = ()) -> Plan:
+def plan(
+    model: str, namespace: Mapping[str, Any], skip_checks: Collection[CheckScope] = ()
+) -> Plan:
     """Validate the parameters in `namespace` and fill in open ones.
 
     `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
@@ -38,57 +42,99 @@ def plan(model: str, namespace: Mapping[str, Any], skip_checks: Collection[Check
     of this `machine` if another one measures, of its `requirements`, or of the `data`. Raises
     RequestError with all problems.
     """
-    given = {name: value for name, value in namespace.items() if _is_parameter(name, value)}
-    wrong = [
-        f"{name}: no such parameter{suggest(name, FIELDS)} "
-        "(for a variable of your own, use a name with a leading underscore)"
-        for name in given.keys() - FIELDS.keys()
-    ]
-    given = {name: given[name] for name in FIELDS if name in given}
-    unset = [name for name in ("device", "gpus") if is_open(name, given.get(name))]
-    device = given.get("device")
-    kind = device if isinstance(device, str) and device not in ("auto", "cpu") else "gpu"
-    by_gpu = device == kind or len(unset) == 2
-    if "machine" in skip_checks and by_gpu and not given.get("gpus"):
-        wrong.append("gpus: set the number per node; the measuring machine is unknown here")
-    framework = FRAMEWORKS.get(str(given.get("framework")), FRAMEWORKS["paddle"])
-    python = interpreter_path(str(given.get("python") or ""))
-    gpus = 0
+    names = [name for name, value in namespace.items() if _is_parameter(name, value)]
+    values = {name: namespace[name] for name in FIELDS if name in names}
+    refused: list[Refusal] = []
+    for name in names:
+        if name not in FIELDS:
+            refused.append(NoSuchParameter.of(name, FIELDS))
+    gpus = _visible_devices(values, skip_checks, refused)
+    invalid: list[Refusal] = []
+    config = _config(model, values, gpus, invalid)
+    protocol = _protocol(values, config, invalid)
+    if config and protocol and not invalid:
+        refused += problems(config, gpus, skip_checks)
+        if not refused:
+            return Plan(config, protocol)
+    every = sorted(refused + invalid, key=Refusal.text)
+    raise RequestError(every)
+
+
+def _is_parameter(name: str, value: object) -> bool:
+    is_literal = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    # IPython defines In and Out.
+    return is_literal and not name.startswith("_") and name not in ("In", "Out")
+
+
+def _visible_devices(
+    values: Mapping[str, Any], skip_checks: Collection[CheckScope], refused: list[Refusal]
+) -> int:
+    """Return the number of this machine's devices of the training type, 0 if another machine
+    measures. Appends to `refused` what prevents this."""
+    accelerator = _accelerator(values)
+    if "machine" in skip_checks:
+        may_use_all = is_open("device", values.get("device"))
+        may_use_all &= is_open("gpus", values.get("gpus"))
+        is_accelerated = may_use_all or values.get("device") == accelerator
+        if is_accelerated and not values.get("gpus"):
+            refused.append(refusals.GpusUnknown())
+        return 0
+    framework = FRAMEWORKS.get(str(values.get("framework")), FRAMEWORKS["paddle"])
+    interpreter = interpreter_path(str(values.get("python") or ""))
     try:
-        if "machine" not in skip_checks:
-            gpus = len(framework.visible_devices(kind, python))
+        return len(framework.visible_devices(accelerator, interpreter))
     except OSError as error:
-        if device != "cpu" and given.get("gpus") != 0:
-            gpus = given.get("gpus") or 1
-            if "requirements" not in skip_checks:
-                wrong.append(f"gpus: {error}; to run on the CPU: -p device cpu")
-    values = {"model": model} | {n: v for n, v in given.items() if n in Config.model_fields}
-    found = len(wrong)
-    for name, known in (("model", MODELS), ("framework", FRAMEWORKS)):
-        if name in values and values[name] not in [*known]:
-            wrong.append(not_available(name, values[name], tuple(known)))
-            values[name] = next(iter(known))
-    config = validated(lambda: resolve(values, gpus), wrong)
-    steps = {name: given[name] for name in PROTOCOL_PARAMETERS if name in given}
+        if values.get("device") == "cpu" or values.get("gpus") == 0:
+            return 0
+        if "requirements" not in skip_checks:
+            refused.append(refusals.DriverFails(reason=str(error)))
+        return values.get("gpus") or 1
+
+
+def _accelerator(values: Mapping[str, Any]) -> str:
+    """Return the type of accelerator that the request names; `gpu` if it names none."""
+    device = values.get("device")
+    if isinstance(device, str) and device not in ("auto", "cpu"):
+        return device
+    return "gpu"
+
+
+def _config(
+    model: str, values: Mapping[str, Any], gpus: int, invalid: list[Refusal]
+) -> Config | None:
+    """Return the configuration; None if a value is invalid. An unknown model or framework is
+    replaced by the first one, so that the errors of other values are found too."""
+    work = {"model": model}
+    work |= {name: value for name, value in values.items() if name in Config.model_fields}
+    known: dict[str, Iterable[str]] = {"model": MODELS, "framework": FRAMEWORKS}
+    for name, allowed in known.items():
+        if name in work and work[name] not in [*allowed]:
+            invalid.append(NotAvailable.of(name, work[name], allowed))
+            work[name] = next(iter(allowed))
+    return validated(lambda: resolve(work, gpus), invalid)
+
+
+def _protocol(
+    values: Mapping[str, Any], config: Config | None, invalid: list[Refusal]
+) -> Protocol | None:
+    steps = {name: values[name] for name in PROTOCOL_PARAMETERS if name in values}
     name = steps.pop("protocol", None)
     if is_open("protocol", name):
         name = "published" if config and config.accelerated else "quick"
     if name not in choices("protocol"):
-        wrong.append(not_available("protocol", name, choices("protocol")))
+        invalid.append(NotAvailable.of("protocol", name, choices("protocol")))
         name = "quick"
-    protocol = validated(lambda: Protocol.named(name, **steps), wrong)
-    if config and protocol and len(wrong) == found:
-        wrong += problems(config, gpus, skip_checks)
-        if not wrong:
-            return Plan(config, protocol)
-    raise RequestError(sorted(wrong))
+    return validated(lambda: Protocol.named(name, **steps), invalid)
+
+
+WORDS = {"True": True, "False": False, "None": None}
 
 
 def typed(name: str, value: str) -> Any:
     """Convert a `value` from the command line to the parameter's type, if possible. A relative
     path starts in the working directory."""
-    if value in ("True", "False", "None"):
-        return {"True": True, "False": False, "None": None}[value]
+    if value in WORDS:
+        return WORDS[value]
     if name in select(is_path=True):
         return typed_path(value)
     default, _meaning = parameters().get(name, (None, ""))
@@ -100,9 +146,3 @@ def typed(name: str, value: str) -> Any:
         except ValueError:
             continue
     return value
-
-
-def _is_parameter(name: str, value: object) -> bool:
-    literal = value is None or isinstance(value, str | int | float | list | tuple | dict)
-    # IPython defines In and Out.
-    return literal and not name.startswith("_") and name not in ("In", "Out")

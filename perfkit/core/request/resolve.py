@@ -5,54 +5,82 @@ from typing import Any
 
 from perfkit.core.config import FIELDS, Config, is_open, select
 from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import Framework
 from perfkit.core.models import model_named
+from perfkit.core.models.model import Model
 from perfkit.core.paths import portable_path
 
 
-def resolve(given: Mapping[str, Any], gpus: int = 0) -> Config:
+def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
     """Return the configuration of these values, including `model`, on a machine with `gpus`
     GPUs. Open values follow from model, framework, device and nodes.
 
     Raises KeyError for a model or framework that perfkit can't train, pydantic's
     ValidationError for any other invalid value.
     """
-    given = {n: v for n, v in given.items() if n == "model" or not is_open(n, v)}
-    model = model_named(given["model"])
-    framework = FRAMEWORKS[given.get("framework", FIELDS["framework"].default)]
-    device = given.get("device", "gpu" if given.get("gpus", gpus) else "cpu")
-    launcher = given.get("launcher", "local" if given.get("nodes", 1) == 1 else "srun")
-
-    def first(name: str, values: tuple[str, ...]) -> str:
-        """The model's first value that the framework supports."""
-        supported = framework.supports.get(name, values)
-        return next((value for value in values if value in supported), values[0])
-
-    layout = framework.layout
-    if device == "gpu":
-        layout = framework.gpu_layouts.get(given.get("precision", ""), layout)
-    length = model.default_sequence_length
-    if device == "cpu":
-        length = model.cpu_sequence_length or length
+    values = {}
+    for name, value in request.items():
+        if name == "model" or not is_open(name, value):
+            values[name] = value
+    model = model_named(values["model"])
+    framework = FRAMEWORKS[values.get("framework", FIELDS["framework"].default)]
+    device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
     values = {
-        "execution": framework.execution,
-        "optimizer": first("optimizer", model.optimizers),
-        "layout": layout if model.sample == "image" else None,
-        "batch_size": model.cpu_batch_size if device == "cpu" else model.gpu_batch_size,
-        "image_size": model.default_image_size,
-        "sequence_length": length,
+        **_defaults_of_machine(device, gpus, values.get("nodes", 1)),
+        **_defaults_of_work(model, framework, device, values.get("precision", "")),
+        **values,
+    }
+    for name in select(is_path=True):
+        path = values.get(name)
+        if isinstance(path, str):
+            values[name] = portable_path(path)
+    return Config(**values)
+
+
+def _defaults_of_machine(device: str, gpus: int, nodes: object) -> dict[str, Any]:
+    defaults = {
         "device": device,
         "gpus": 0 if device == "cpu" else gpus,
         "processes": 1,
-        "launcher": launcher,
-        "dali_threads": 0 if device == "gpu" else 4,
-        "dali_prefetch": 0 if device == "gpu" else 2,
-        "dali_decoder": "image" if device == "gpu" else "image_random_crop",
+        "launcher": "local" if nodes == 1 else "srun",
         "port": None,
-        "input": first("input", model.inputs),
-        "data_dir": model.data_dir,
-        **given,
+        "dali_threads": 4,
+        "dali_prefetch": 2,
+        "dali_decoder": "image_random_crop",
     }
-    paths = {name: values[name] for name in select(is_path=True) if name in values}
-    return Config(
-        **values | {n: portable_path(v) for n, v in paths.items() if isinstance(v, str)}
-    )
+    if device == "gpu":
+        defaults |= {"dali_threads": 0, "dali_prefetch": 0, "dali_decoder": "image"}
+    return defaults
+
+
+def _defaults_of_work(
+    model: Model, framework: Framework, device: str, precision: object
+) -> dict[str, Any]:
+    defaults = {
+        "execution": framework.execution,
+        "optimizer": _first_supported(framework, "optimizer", model.optimizers),
+        "input": _first_supported(framework, "input", model.inputs),
+        "layout": None,
+        "batch_size": model.gpu_batch_size,
+        "image_size": model.default_image_size,
+        "sequence_length": model.default_sequence_length,
+        "data_dir": model.data_dir,
+    }
+    if device == "cpu":
+        defaults["batch_size"] = model.cpu_batch_size
+        if model.cpu_sequence_length:
+            defaults["sequence_length"] = model.cpu_sequence_length
+    if model.sample == "image":
+        defaults["layout"] = framework.layout
+        if device == "gpu":
+            defaults["layout"] = framework.gpu_layouts.get(str(precision), framework.layout)
+    return defaults
+
+
+def _first_supported(framework: Framework, name: str, values: tuple[str, ...]) -> str:
+    """Return the model's first value of a parameter that the framework supports; the first of
+    all if it supports none, which is refused later."""
+    for value in values:
+        if framework.takes(**{name: value}):
+            return value
+    return values[0]

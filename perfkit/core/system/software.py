@@ -41,7 +41,12 @@ MOST_SECONDS = 60
 
 
 class InterpreterError(ValueError):
-    """Workers can't run on an interpreter; the message has its path and the reason."""
+    """Workers can't run on an interpreter."""
+
+    def __init__(self, interpreter: str, reason: str) -> None:
+        self.interpreter = interpreter
+        self.reason = reason
+        super().__init__(f"{interpreter}: {reason}")
 
 
 class Software(NamedTuple):
@@ -92,7 +97,7 @@ def ask(interpreter: str, code: str, *words: str) -> Any:
         except (ValueError, IndexError):
             last = done.stderr.strip().rpartition("\n")[2]
             reason = last or f"exited with status {done.returncode} and no answer"
-    raise InterpreterError(f"{interpreter}: {reason}")
+    raise InterpreterError(interpreter, reason)
 
 
 def _software(sources: Sources, modules: Sequence[str]) -> Software:

@@ -1,0 +1,459 @@
+"""Reasons why a request is refused. Each names its parameter, what is wrong with it, what is
+allowed, and what to type instead. They are shown in terminals and notebooks, in English.
+
+A room that refuses something of its own has its own subclasses of `Refusal`.
+"""
+
+import difflib
+from collections.abc import Iterable
+from gettext import NullTranslations
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from perfkit.core.statements import ENGLISH, Format, Statement, Verbatim
+
+
+class Refusal(Statement):
+    """A reason why a request is refused, about one parameter."""
+
+    classes: ClassVar = {}
+    parameter: str
+    """name of the parameter, or of the command's option"""
+
+    def text(self, language: NullTranslations = ENGLISH) -> str:
+        return f"{self.parameter}: {super().text(language)}"
+
+
+def nearest_name(name: object, names: Iterable[Any]) -> str | None:
+    """Return the closest of `names` to a misspelt one; None if none is close."""
+    candidates = [str(candidate) for candidate in names]
+    # fp16 stands for pure_fp16 rather than bf16, which is equally close by its letters.
+    longer = [candidate for candidate in candidates if candidate.endswith(f"_{name}")]
+    close = longer or difflib.get_close_matches(str(name), candidates)
+    return close[0] if close else None
+
+
+# Values of one parameter.
+
+
+class NoSuchParameter(Refusal):
+    code = "no_such_parameter"
+    nearest: str | None = None
+
+    @classmethod
+    def of(cls, name: str, names: Iterable[str]) -> Self:
+        return cls(parameter=name, nearest=nearest_name(name, names))
+
+    def english(self) -> str:
+        if self.nearest is None:
+            return (
+                "no such parameter (for a variable of your own, use a name with a leading "
+                "underscore)"
+            )
+        return (
+            "no such parameter; did you mean '%(nearest)s'? (for a variable of your own, use a "
+            "name with a leading underscore)"
+        )
+
+
+class NotAvailable(Refusal):
+    code = "not_available"
+    value: str
+    allowed: list[str]
+    nearest: str | None = None
+
+    @classmethod
+    def of(cls, parameter: str, value: object, allowed: Iterable[Any]) -> Self:
+        """Refuse a `value` that is not one of the allowed words."""
+        words = [str(word) for word in allowed]
+        nearest = nearest_name(value, words)
+        return cls(parameter=parameter, value=repr(value), allowed=words, nearest=nearest)
+
+    def english(self) -> str:
+        if self.nearest is None:
+            return "%(value)s is not available; allowed: %(allowed)s"
+        return "%(value)s is not available; allowed: %(allowed)s; did you mean '%(nearest)s'?"
+
+
+class OutOfRange(Refusal):
+    code = "out_of_range"
+    value: str
+    relation: Literal["ge", "gt", "le", "lt"]
+    """the violated relation, as pydantic names it"""
+    bound: str
+
+    def english(self) -> str:
+        match self.relation:
+            case "ge":
+                return "%(value)s is out of range; allowed: at least %(bound)s"
+            case "gt":
+                return "%(value)s is out of range; allowed: more than %(bound)s"
+            case "le":
+                return "%(value)s is out of range; allowed: at most %(bound)s"
+            case "lt":
+                return "%(value)s is out of range; allowed: less than %(bound)s"
+
+
+class WrongPattern(Refusal):
+    code = "wrong_pattern"
+    sentence = "%(value)s; allowed: %(allowed)s"
+    value: str
+    allowed: str
+    """the pattern in words"""
+
+
+ExpectedType = Literal["int", "int_or_auto", "float", "bool", "text"]
+
+
+class WrongType(Refusal):
+    code = "wrong_type"
+    value: str
+    typed: str
+    """the value as text, which papermill's -p converts if it looks like a number"""
+    expected: ExpectedType
+
+    def english(self) -> str:
+        match self.expected:
+            case "int":
+                return "%(value)s is of the wrong type; allowed: a whole number"
+            case "int_or_auto":
+                return "%(value)s is of the wrong type; allowed: a whole number, or auto"
+            case "float":
+                return "%(value)s is of the wrong type; allowed: a number"
+            case "bool":
+                return "%(value)s is of the wrong type; allowed: True or False"
+            case "text":
+                return (
+                    "%(value)s is of the wrong type; allowed: text (for papermill: "
+                    "-r %(parameter)s %(typed)s)"
+                )
+
+
+class OtherFault(Refusal):
+    """Any other error of a value, in pydantic's words or those of its validator."""
+
+    code = "other_fault"
+    sentence = "%(value)s: %(fault)s"
+    value: str
+    fault: str
+
+
+# Parameters that contradict each other, the model or the framework.
+
+
+class SizeMissing(Refusal):
+    code = "size_missing"
+    sentence = "one of them must be set"
+    parameter: str = "image_size, sequence_length"
+
+
+class WarmupSecondsAlone(Refusal):
+    code = "warmup_seconds_alone"
+    sentence = "needs warmup_limit or warmup_steps=auto"
+    parameter: str = "warmup_seconds"
+
+
+class WarmupLimitTooLow(Refusal):
+    code = "warmup_limit_too_low"
+    sentence = (
+        "%(limit)s is less than warmup_steps=%(minimum)s, the minimum length of the warm-up"
+    )
+    parameter: str = "warmup_limit"
+    limit: Verbatim
+    minimum: Verbatim
+
+
+class BudgetAlone(Refusal):
+    code = "budget_alone"
+    sentence = "needs interval_target or repeats=auto"
+    parameter: str = "budget"
+
+
+class TooFewRepeats(Refusal):
+    code = "too_few_repeats"
+    sentence = "needs at least %(fewest)s repeats: -p repeats auto, or -p repeats %(fewest)s"
+    parameter: str = "interval_target"
+    fewest: int
+
+
+class NotFor(Refusal):
+    code = "not_for"
+    sentence = "'%(value)s' is not for %(what)s; allowed: %(allowed)s"
+    value: str
+    what: str
+    """a model, or a setting such as nodes=1"""
+    allowed: list[str]
+
+
+class PrecisionNotOnCpu(Refusal):
+    code = "precision_not_on_cpu"
+    sentence = (
+        "'%(value)s' is not for %(framework)s on a CPU; allowed: %(allowed)s; bf16 on a CPU: "
+        "-p framework torch -p precision bf16"
+    )
+    parameter: str = "precision"
+    value: str
+    framework: str
+    allowed: list[str]
+
+
+class AutoNeedsStrategy(Refusal):
+    code = "auto_needs_strategy"
+    sentence = "'auto' needs strategy=fleetx-auto"
+    parameter: str = "precision"
+
+
+class PresetMismatch(Refusal):
+    code = "preset_mismatch"
+    sentence = (
+        "%(strategy)s is a preset of precision=%(preset)s, but precision=%(precision)s was "
+        "requested"
+    )
+    parameter: str = "strategy"
+    strategy: str
+    preset: str
+    precision: str
+
+
+class SequenceTooLong(Refusal):
+    code = "sequence_too_long"
+    sentence = "%(model)s has %(positions)s positions; at most %(positions)s"
+    parameter: str = "sequence_length"
+    model: str
+    positions: Verbatim
+
+
+class OneProcessOnly(Refusal):
+    code = "one_process_only"
+    sentence = "framework=%(framework)s trains in one process; leave out nodes and processes"
+    parameter: str = "processes"
+    framework: str
+
+
+class NoEffect(Refusal):
+    code = "no_effect"
+    cause: str
+    """the model, or a setting such as device=cpu"""
+
+    def english(self) -> str:
+        match self.parameter:
+            case "gpus":
+                return (
+                    "no effect with %(cause)s; for several processes on the CPU set processes"
+                )
+            case "processes":
+                return "no effect with %(cause)s; set gpus"
+        return "no effect with %(cause)s; leave it out"
+
+
+# What this machine lacks.
+
+
+class GpusUnknown(Refusal):
+    code = "gpus_unknown"
+    sentence = "set the number per node; the measuring machine is unknown here"
+    parameter: str = "gpus"
+
+
+class DriverFails(Refusal):
+    code = "driver_fails"
+    sentence = "%(reason)s; to run on the CPU: -p device cpu"
+    parameter: str = "gpus"
+    reason: str
+
+
+def _device_count(count: tuple[int, str], _language: NullTranslations) -> str:
+    number, device = count
+    plural = "" if number == 1 else "s"
+    return f"{number} {device.upper()}{plural}"
+
+
+DeviceCount = Annotated[tuple[int, str], Format(_device_count)]
+"""A number of devices and their type: "1 GPU"."""
+
+
+class TooFewDevices(Refusal):
+    code = "too_few_devices"
+    parameter: str = "gpus"
+    device: str
+    requested: int
+    visible: DeviceCount
+
+    def english(self) -> str:
+        if self.requested == 0:
+            return (
+                "device=%(device)s needs at least 1; visible on this machine: %(visible)s. To "
+                "run on the CPU: -p device cpu, without gpus"
+            )
+        return (
+            "%(requested)s requested; visible on this machine: %(visible)s. To run on the CPU: "
+            "-p device cpu, without gpus"
+        )
+
+
+class NoDeviceOfType(Refusal):
+    code = "no_device_of_type"
+    sentence = (
+        "this machine has no device=%(device)s; device types of %(framework)s here: %(types)s. "
+        "To run on the CPU: -p device cpu, without gpus"
+    )
+    parameter: str = "gpus"
+    device: str
+    framework: str
+    types: list[str]
+
+
+class TooFewCores(Refusal):
+    code = "too_few_cores"
+    sentence = "%(requested)s requested, but there are only %(cores)s cores"
+    parameter: str = "processes"
+    requested: int
+    cores: int
+
+
+class BadInterpreter(Refusal):
+    code = "bad_interpreter"
+    sentence = "%(python)s: %(reason)s"
+    parameter: str = "python"
+    python: str
+    reason: str
+
+
+class PackagesMissing(Refusal):
+    code = "packages_missing"
+    sentence = (
+        "%(python)s has no %(modules)s; to install: %(python)s -m pip install %(packages)s"
+    )
+    parameter: str = "python"
+    python: str
+    modules: list[str]
+    packages: str
+    """names for pip, separated by spaces"""
+
+
+class FrameworkMissing(Refusal):
+    code = "framework_missing"
+    sentence = "%(framework)s is not installed; to install it: %(command)s"
+    parameter: str = "framework"
+    framework: str
+    command: str
+
+
+class CpuBuild(Refusal):
+    code = "cpu_build"
+    sentence = (
+        "this %(framework)s is a CPU build without GPU support. For a GPU build, in an "
+        "environment of its own: %(command)s; to run on the CPU: -p device cpu"
+    )
+    parameter: str = "framework"
+    framework: str
+    command: str
+
+
+class DaliMissing(Refusal):
+    code = "dali_missing"
+    sentence = (
+        "DALI is not installed; to install it: %(command)s; to run without it: -p input "
+        "dataloader"
+    )
+    parameter: str = "input"
+    command: str
+
+
+class DataMissing(Refusal):
+    code = "data_missing"
+    sentence = "expected %(expected)s in %(folder)s; to create sample data: %(command)s"
+    parameter: str = "data_dir"
+    expected: str
+    folder: str
+    command: str
+
+
+class Unwritable(Refusal):
+    code = "unwritable"
+    sentence = (
+        "can't write to %(folder)s (%(reason)s); choose a writable folder: -p outputs_dir "
+        "FOLDER"
+    )
+    parameter: str = "outputs_dir"
+    folder: str
+    reason: str
+
+
+# Several nodes.
+
+
+class LauncherMissing(Refusal):
+    code = "launcher_missing"
+    sentence = "%(launcher)s is not installed on this machine"
+    parameter: str = "launcher"
+    launcher: str
+
+
+class NoAllocation(Refusal):
+    code = "no_allocation"
+    sentence = (
+        "srun needs a Slurm allocation. Run perfkit in a batch script: sbatch --nodes "
+        "%(nodes)s --exclusive …; without Slurm: -p launcher ssh -p hosts A,B"
+    )
+    parameter: str = "launcher"
+    nodes: int
+
+
+class AllocationTooSmall(Refusal):
+    code = "allocation_too_small"
+    sentence = "%(nodes)s requested, but this Slurm allocation has %(allocated)s"
+    parameter: str = "nodes"
+    nodes: int
+    allocated: int
+
+
+class OutsideAllocation(Refusal):
+    code = "outside_allocation"
+    sentence = (
+        "this machine is not a node of the allocation; start perfkit on its first node: "
+        "sbatch, or srun --nodes 1 --pty"
+    )
+    parameter: str = "launcher"
+
+
+class WrongHosts(Refusal):
+    code = "wrong_hosts"
+    sentence = (
+        "launcher=%(launcher)s with nodes=%(nodes)s needs %(nodes)s different hosts, this "
+        "machine first: -p hosts A,B; given: %(hosts)s"
+    )
+    parameter: str = "hosts"
+    launcher: str
+    nodes: int
+    hosts: str
+
+
+class UnknownHost(Refusal):
+    code = "unknown_host"
+    sentence = "%(host)s: %(reason)s; check the spelling, DNS and /etc/hosts"
+    parameter: str = "hosts"
+    host: str
+    reason: str
+
+
+class NotAHost(Refusal):
+    code = "not_a_host"
+    sentence = "this machine is not in %(hosts)s; start perfkit on the first host"
+    parameter: str = "hosts"
+    hosts: str
+
+
+class NotTheFirstHost(Refusal):
+    code = "not_the_first_host"
+    sentence = "this machine is %(host)s; list it first, or start on %(first)s"
+    parameter: str = "hosts"
+    host: str
+    first: str
+
+
+class NoRoute(Refusal):
+    code = "no_route"
+    sentence = "%(host)s: %(reason)s; check the network and its routes"
+    parameter: str = "hosts"
+    host: str
+    reason: str

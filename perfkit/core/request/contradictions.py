@@ -1,0 +1,112 @@
+"""Parameters that contradict each other, the model or the framework, whatever the machine."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from perfkit.core import refusals
+from perfkit.core.config import ABOUT, ALL, Config
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.base import AFFINITY
+from perfkit.core.models import model_of
+from perfkit.core.refusals import Refusal
+from perfkit.core.request.resolve import resolve
+
+DECIDING = {"model", "framework", "device", "nodes", "launcher"}
+"""Parameters from which the default values of all others follow."""
+
+
+def contradictions(config: Config) -> Iterator[Refusal]:
+    yield from _unsupported(config)
+    yield from _unknown_tuning(config)
+    yield from _without_effect(config)
+    yield from _beyond_limits(config)
+    yield from _wrong_precision(config)
+
+
+class Limit(NamedTuple):
+    """The values of a parameter that `what` allows: a model, or a setting such as nodes=1."""
+
+    parameter: str
+    allowed: tuple[Any, ...]
+    what: str
+
+
+def _limits(config: Config) -> Iterator[Limit]:
+    model = model_of(config)
+    launchers = ("local",) if config.nodes == 1 else ("srun", "ssh")
+    yield Limit("input", model.inputs, config.model)
+    yield Limit("optimizer", model.optimizers, config.model)
+    yield Limit("launcher", launchers, f"nodes={config.nodes}")
+    for name, allowed in FRAMEWORKS[config.framework].supports.items():
+        yield Limit(name, allowed, f"framework={config.framework}")
+
+
+def _unsupported(config: Config) -> Iterator[Refusal]:
+    for limit in _limits(config):
+        value = getattr(config, limit.parameter)
+        if value is not None and value not in limit.allowed:
+            yield refusals.NotFor(
+                parameter=limit.parameter,
+                value=str(value),
+                what=limit.what,
+                allowed=[*limit.allowed],
+            )
+
+
+def _unknown_tuning(config: Config) -> Iterator[Refusal]:
+    settings = (*FRAMEWORKS[config.framework].tuning, AFFINITY, ALL)
+    for name in sorted(config.disabled_tuning - {*settings}):
+        yield refusals.NotAvailable.of("disable_tuning", name, settings)
+
+
+def _without_effect(config: Config) -> Iterator[Refusal]:
+    """Yield parameters that are set but have no effect in this configuration. Parameters of
+    other inputs are accepted, since a sweep may set them for several inputs."""
+    usual = resolve(config.model_dump(include=DECIDING))
+    for name, about in ABOUT.items():
+        for decider, values in about.only.items():
+            if decider == "input" or _decides(config, decider, values):
+                continue
+            if getattr(config, name) != getattr(usual, name):
+                yield refusals.NoEffect(parameter=name, cause=_cause(config, decider))
+
+
+def _decides(config: Config, decider: str, values: tuple[Any, ...]) -> bool:
+    """Return whether the property `decider` of About.only has one of these values."""
+    if decider == "sample":
+        return model_of(config).sample in values
+    return getattr(config, decider) in values
+
+
+def _cause(config: Config, decider: str) -> str:
+    match decider:
+        case "sample":
+            return config.model
+        case "accelerated":
+            return f"device={config.device}"
+    return f"{decider}={getattr(config, decider)}"
+
+
+def _beyond_limits(config: Config) -> Iterator[Refusal]:
+    longest = model_of(config).longest_sequence
+    if longest and config.sample_size > longest:
+        yield refusals.SequenceTooLong(model=config.model, positions=longest)
+    if config.ranks > 1 and not FRAMEWORKS[config.framework].several_processes:
+        yield refusals.OneProcessOnly(framework=config.framework)
+
+
+def _wrong_precision(config: Config) -> Iterator[Refusal]:
+    framework = FRAMEWORKS[config.framework]
+    preset = framework.preset_precision(config.strategy)
+    if config.precision == "auto" and preset != "auto":
+        yield refusals.AutoNeedsStrategy()
+    elif preset not in (None, config.precision):
+        yield refusals.PresetMismatch(
+            strategy=config.strategy, preset=str(preset), precision=config.precision
+        )
+    # For other devices, the worker checks the effective precision.
+    allowed = framework.cpu_precisions
+    if config.device == "cpu" and config.precision not in (*allowed, "auto"):
+        yield refusals.PrecisionNotOnCpu(
+            value=config.precision, framework=framework.display_name, allowed=[*allowed]
+        )

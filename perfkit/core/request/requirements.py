@@ -1,0 +1,102 @@
+"""What a configuration requires of this machine: devices, cores, packages."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from perfkit.core import refusals
+from perfkit.core.config import Config
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.paths import portable
+from perfkit.core.refusals import Refusal
+from perfkit.core.results.identity import Reading
+from perfkit.core.system.environment import read_facts, usable_cores
+from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
+
+WORKER = ("numpy", "pydantic", "threadpoolctl")
+"""Modules that every worker imports, besides those of the framework and the input."""
+OF_INPUT = {"dali": ("nvidia.dali", "PIL"), "dataloader": ("PIL", "h5py"), "synthetic": ()}
+PIP_NAMES = {
+    "nvidia.dali": "nvidia-dali-cuda120",
+    "PIL": "pillow",
+    "pynvml": "nvidia-ml-py",
+}
+"""Module -> its package, if the names differ."""
+
+
+def read_environment(
+    framework_name: str, data_dir: Path, interpreter: str = sys.executable
+) -> dict[str, Reading]:
+    """Return by name the facts of this machine and of the framework, for the folder of the data
+    set and the workers' interpreter. Raises InterpreterError."""
+    framework = FRAMEWORKS[framework_name]
+    software = read_software(interpreter, {**PACKAGES, **framework.versions})
+    environment = read_facts(data_dir, software)
+    own_version, *_others = framework.facts
+    if software.versions[own_version]:
+        absent = Reading(value=None, missing=f"this {framework.display_name} is a CPU build")
+        for fact in framework.facts:
+            if not software.versions[fact]:
+                environment[fact] = absent
+    return environment
+
+
+def software_for(config: Config) -> Software:
+    """Return the configuration's packages in the workers' interpreter. Raises
+    InterpreterError."""
+    framework = FRAMEWORKS[config.framework]
+    modules = [*WORKER, framework.module, *OF_INPUT[config.input]]
+    if config.device == "gpu":
+        modules.append("pynvml")
+    return read_software(config.interpreter, framework.versions, modules)
+
+
+def lacking(config: Config, gpus: int) -> Iterator[Refusal]:
+    """Yield the requirements that this machine, with `gpus` visible devices, does not meet."""
+    if config.accelerated and not 0 < config.gpus <= gpus:
+        yield _too_few_devices(config, gpus)
+    cores = usable_cores()
+    if config.processes > cores:
+        yield refusals.TooFewCores(requested=config.processes, cores=cores)
+    try:
+        software = software_for(config)
+    except InterpreterError as error:
+        python = portable(error.interpreter)
+        yield refusals.BadInterpreter(python=python, reason=portable(error.reason))
+        return
+    if config.python and software.lacking:
+        framework = FRAMEWORKS[config.framework]
+        names = PIP_NAMES | {framework.module: framework.package}
+        packages = [names.get(module, module) for module in software.lacking]
+        yield refusals.PackagesMissing(
+            python=config.python, modules=software.lacking, packages=" ".join(packages)
+        )
+    else:
+        yield from _lacking_packages(config, software, has_gpus=bool(gpus))
+
+
+def _too_few_devices(config: Config, visible: int) -> Refusal:
+    framework = FRAMEWORKS[config.framework]
+    if not visible and config.device != "gpu":
+        types = ["cpu", "gpu", *framework.other_devices(config.interpreter)]
+        return refusals.NoDeviceOfType(
+            device=config.device, framework=framework.display_name, types=types
+        )
+    return refusals.TooFewDevices(
+        device=config.device, requested=config.gpus, visible=(visible, config.device)
+    )
+
+
+def _lacking_packages(
+    config: Config, software: Software, *, has_gpus: bool
+) -> Iterator[Refusal]:
+    framework = FRAMEWORKS[config.framework]
+    command = framework.install
+    if config.device == "gpu" and framework.gpu_install:
+        command = framework.gpu_install
+    if framework.module in software.lacking:
+        yield refusals.FrameworkMissing(framework=framework.display_name, command=command)
+    elif config.device == "gpu" and has_gpus and not software.versions.get("cuda", "none"):
+        yield refusals.CpuBuild(framework=framework.display_name, command=command)
+    if "nvidia.dali" in software.lacking:
+        yield refusals.DaliMissing(command=command)
