@@ -18,6 +18,7 @@ from perfkit.core.results.outputs import load
 from perfkit.core.results.store import RESULT, read_result
 from perfkit.core.statistics import ratio_interval
 from perfkit.report.comparison import history_overview
+from perfkit.report.history_text import history_text
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 
@@ -87,7 +88,7 @@ def test_a_series_joins_versions_but_not_configurations_or_hardware(tmp_path):
     )
     names = [series.name for series in found.series]
     assert len({*names}) == 3 and found.left_out == 2
-    assert "2 measurements in series of fewer than three" in str(found)
+    assert "2 measurements in series of fewer than three" in history_text(found)
     assert sum("another" in name for name in names) == 1
     assert all(len(series.points) == 3 for series in found.series)
 
@@ -133,7 +134,7 @@ def test_a_regression_is_a_drop_within_the_last_two_measurements(
     # An older drop is no regression, but it is not called well either.
     write_summary(Summary.read(tmp_path / "outputs"), "en")
     page = (tmp_path / "outputs" / "history" / "report.html").read_text()
-    for text in (str(found), page):
+    for text in (history_text(found), page):
         assert bool(re.search(r"a lower level .× 0.9\d+. began 3 meas", text)) == lower
     assert (">▲<" in page) == lower
 

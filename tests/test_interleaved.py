@@ -32,12 +32,13 @@ from perfkit.analysis.comparison.stored import (
     FILE,
     InterleavedComparison,
     comparison_folders,
-    comparisons_of,
+    comparisons_with,
     read_comparison,
     write_comparison,
 )
 from perfkit.core.results.repeat import Peak
 from perfkit.core.results.store import Measurement, ResultError
+from perfkit.report.comparison_text import comparison_text, interleaved_text
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
 from perfkit.report.text.names import variant_name
@@ -314,13 +315,13 @@ def judged(*measurements, variants=SEEDS):
 
 
 def words(text):
-    return " ".join(str(text).split())
+    return " ".join(text.split())
 
 
 def plain(a, b, across="seed"):
     """Return the pair of a comparison of stored measurements, and its text on one line."""
     found = perfkit.compare(a.folder, b.folder, across=[across])
-    return found.pairs[0], words(found)
+    return found.pairs[0], words(comparison_text(found))
 
 
 def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
@@ -329,7 +330,8 @@ def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
         peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
         repeats = [repeat.model_copy(update={"peak": peak}) for repeat in side.result.repeats]
         keep(side.folder, side.result.model_copy(update={"repeats": repeats}))
-    message = words(judged(*(Measurement.read(side.folder) for side in sides)))
+    comparison = judged(*(Measurement.read(side.folder) for side in sides))
+    message = words(interleaved_text(comparison))
     assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in message
     assert message.count("unreliable") == 1
 
@@ -403,7 +405,7 @@ def test_the_verdict_follows_from_the_pairs_interval(tmp_path, ratios, verdict):
     assert pair.verdict == verdict
     assert pair.interval == pytest.approx((min(ratios), max(ratios)))
     enough = "n=5 pairs reach at most 93.75 %; 6 pairs are enough"
-    assert (enough in words(found)) == (verdict == "undecided")
+    assert (enough in words(interleaved_text(found))) == (verdict == "undecided")
 
 
 @pytest.mark.parametrize(
@@ -434,7 +436,7 @@ def test_a_variant_that_did_other_work_has_a_reason_and_no_ratio(tmp_path):
     comparison = judged(made(tmp_path, [10.0, 10.0]), other)
     assert comparison.pairs == [] and not comparison.complete
     assert comparison.variants[1].differs == {"parameters": (25_557_032, 5)}
-    assert "it differs: parameters 25557032 | 5" in words(comparison)
+    assert "it differs: parameters 25557032 | 5" in words(interleaved_text(comparison))
 
 
 def test_framework_defaults_may_differ_across_frameworks(tmp_path):
@@ -482,7 +484,8 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     assert f"{other}/result.json: No such file" in page(tmp_path)
     caution = "Caution: see the warnings of seed=1 (wide_interval), seed=2 (wide_interval)."
     assert caution in page(tmp_path)
-    assert f"pairs are enough. {caution}" in words(read_comparison(comparison))
+    text = words(interleaved_text(read_comparison(comparison)))
+    assert f"pairs are enough. {caution}" in text
     assert "1.191" in page(tmp_path) and f'href="../../{base}/report.html"' in page(tmp_path)
 
 
@@ -559,4 +562,4 @@ def test_a_comparison_that_is_a_pipe_is_not_waited_for(tmp_path):
     folder = tmp_path / "comparisons" / "x"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "comparison.json")
-    assert [*comparisons_of(tmp_path, "an-id")] == []
+    assert [*comparisons_with(tmp_path, "an-id")] == []

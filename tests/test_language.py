@@ -12,7 +12,6 @@ from made import measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from perfkit.analysis.comparison.text import VERDICTS
 from perfkit.analysis.published import SHAPES, published
 from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
@@ -28,7 +27,6 @@ from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.report.text import language
 from perfkit.report.text.messages import (
-    COMPARISON,
     DIAGNOSIS,
 )
 from perfkit.report.text.names import fact_name
@@ -103,10 +101,9 @@ def looked_up():
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*checked_aspects(measured([1.0]), ())}
-    messages |= {*VERDICTS.values()}
     messages |= {*SEVERITIES, *SENTENCES.values()} - {"%(how)s"}
     messages |= {words for kind in LABELS.values() for words in kind.values()}
-    messages |= {*DIAGNOSIS.values(), *COMPARISON.values()}
+    messages |= {*DIAGNOSIS.values()}
     return messages | {"complete", "partial", "failed", "not stated"}
 
 

@@ -63,6 +63,7 @@ def compare(
     """
     from perfkit.analysis.comparison import ComparisonError
     from perfkit.analysis.comparison import compare as compared
+    from perfkit.report.comparison_text import comparison_text
 
     if live:
         if across or outputs != resolved_path("outputs"):
@@ -75,7 +76,7 @@ def compare(
         raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = (p if resolved_path(p := typed_path(name)).exists() else name for name in names)
     found = compared(a, b, across=across, outputs=outputs, **shares)
-    options.print_result(found, file)
+    options.print_result(found, file, comparison_text(found))
     raise SystemExit(found.regressed)
 
 
@@ -85,6 +86,7 @@ def _compare_live(
     """Measure the variants with interleaved repeats; exit with the comparison's status."""
     from perfkit.analysis.comparison.interleaved import measure_interleaved, plan_interleaved
     from perfkit.analysis.comparison.stored import read_comparison
+    from perfkit.report.comparison_text import interleaved_text
     from perfkit.report.site import publish_comparison
 
     if file and file != "-" and not Path(file).absolute().parent.is_dir():
@@ -103,7 +105,7 @@ def _compare_live(
         options.fail(options.STOPPED, options.INTERRUPTED)
     comparison = read_comparison(found.folder)
     publish_comparison(found.folder)
-    options.print_result(comparison, file)
+    options.print_result(comparison, file, interleaved_text(comparison))
     click.echo(found.folder / "report.html", err=file == "-")
     raise SystemExit(comparison.regressed or not comparison.complete)
 
@@ -126,6 +128,7 @@ def history(
     import pandas as pd
 
     from perfkit.analysis.comparison.history import history as history_of
+    from perfkit.report.history_text import history_text
 
     frames = []
     for folder in outputs or ["outputs"]:
@@ -138,7 +141,7 @@ def history(
     longest = every["n"].astype(float).sort_values(ascending=False, kind="stable").index
     measurements = every.loc[longest].drop_duplicates(["id", "created"])
     found = history_of(measurements, level, threshold)
-    options.print_result(found, file)
+    options.print_result(found, file, history_text(found))
     raise SystemExit(check and found.regressed)
 
 

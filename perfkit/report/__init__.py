@@ -7,6 +7,8 @@ measurement.py  sections of a measurement's page
 step_charts.py  charts of its raw steps
 words.py        its number and warnings in words
 comparison.py   sections of the pages of interleaved comparisons and of the history
+comparison_text.py  comparisons as text for a terminal
+history_text.py  the history as text for a terminal
 audit.py        sections of an audit's page
 summary.py      sections of the summary
 published.py    sections of the page of published tables

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfkit.analysis.comparison import text as words
 from perfkit.analysis.comparison.history import RECENT, Point, Series
 from perfkit.analysis.comparison.interleaved import disagreements
 from perfkit.analysis.comparison.keys import contrasted
@@ -18,6 +17,7 @@ from perfkit.analysis.comparison.stored import InterleavedComparison, read_compa
 from perfkit.core.format import minute, number, plain
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
+from perfkit.report.history_text import RATIO_NOTE
 from perfkit.report.pages import Site, render
 from perfkit.report.section import Section, folded, picture, table
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
@@ -72,7 +72,7 @@ def comparison_headline(shown: Shown) -> Section:
     """The verdict on each variant, a forest plot of the ratios, and failures."""
     page = _page(shown)
     c = page.comparison
-    text = _text(page, "headline", c, comparison_facts(page)[0], words)
+    text = _text(page, "headline", c, comparison_facts(page)[0])
     variants = [(c.variant_of(pair), pair) for pair in c.pairs]
     rows = [(names.variant_name(variant), variant, pair) for variant, pair in variants]
     base = _("throughput / throughput of %(base)s") % {"base": names.variant_name(c.base)}
@@ -104,7 +104,9 @@ LEAST_HEIGHT = 0.02
 def history_overview(summary: Summary) -> Section:
     """The series that regressed, and a table of all series: newest throughput, ratio to the
     previous measurement, last change of level. Then the reasons why results are left out."""
-    overview = render("history", "overview", summary.folder, summary.history, RECENT, words)
+    overview = render(
+        "history", "overview", summary.folder, summary.history, RECENT, RATIO_NOTE
+    )
     return overview + table([[reason] for reason in summary.unreadable], [_("Left out")])
 
 

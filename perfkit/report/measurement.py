@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from perfkit.analysis import verification
-from perfkit.analysis.comparison.stored import comparisons_of
+from perfkit.analysis.comparison.stored import comparisons_with
 from perfkit.analysis.diagnosis import EVIDENCE, Diagnosis, diagnosis_lines, read_diagnosis
 from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
@@ -123,8 +123,11 @@ def _related(
     """Return names and addresses of related pages."""
     site, own = measurement.site, measurement.result.id
     found = [
-        (_("Interleaved comparison: %(name)s") % {"name": name}, folder)
-        for folder, name in comparisons_of(site.outputs, own)
+        (
+            _("Interleaved comparison: %(name)s") % {"name": names.variant_names(comparison)},
+            folder,
+        )
+        for folder, comparison in comparisons_with(site.outputs, own)
     ]
     if diagnosis:
         found.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))

@@ -23,9 +23,9 @@ from markupsafe import Markup
 from nbformat import NotebookNode
 
 from perfkit import report
-from perfkit.analysis import comparison
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.keys import format_pair
+from perfkit.analysis.comparison.verdicts import VERDICTS as PAIR_VERDICTS
 from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis import VERDICTS, read_diagnosis
 from perfkit.analysis.published import FRAMEWORK_NAMES, labels
@@ -211,7 +211,7 @@ TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     "find_model": find_model,
     "model_named": model_named,
     "model_of": model_of,
-    "PAIR_VERDICTS": comparison.text.VERDICTS,
+    "PAIR_VERDICTS": PAIR_VERDICTS,
     "PUBLISHED_STEPS": PUBLISHED_STEPS,
     "VERDICTS": VERDICTS,
     "language": language,

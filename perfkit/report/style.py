@@ -17,7 +17,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison.stored import PairResult, Variant
-from perfkit.analysis.comparison.text import VERDICTS
+from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.core.format import interval, number
 from perfkit.core.frameworks import DISPLAY_NAMES, FRAMEWORKS
 from perfkit.report.text.language import gettext

@@ -4,7 +4,7 @@ keys.py         keys in which two measurements must agree or may differ
 pairs.py        sources A and B, pairs of their measurements, ratio and verdict
 stored.py       stored comparisons
 interleaved.py  interleaved comparisons: plan, measurement and verdict
-text.py         comparisons and series as text for a terminal
+verdicts.py     verdicts on a pair as statements
 history.py      series of one configuration over time
 blocks.py       blocks and rows of summary tables, the fastest framework of a row, scaling
 """
@@ -37,8 +37,8 @@ def compare(
     at that level and the estimate is below 1 - `threshold`.
 
     Raises ComparisonError if a source can't be found or read, or if nothing can be compared;
-    the message lists the keys in which the closest pair differs. `print` shows a Comparison as
-    the command does.
+    the message lists the keys in which the closest pair differs. `print` shows the verdict on
+    each pair of a Comparison.
     """
     problems = across_problems(across)
     if not 0.5 <= level < 1:

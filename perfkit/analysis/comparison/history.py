@@ -9,7 +9,6 @@ import pandas as pd
 
 from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
 from perfkit.analysis.comparison.keys import PROTOCOL, WORK, Differences
-from perfkit.analysis.comparison.text import as_text
 from perfkit.analysis.ratios import Ratio, Verdict, estimated, verdict
 from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
 from perfkit.core.results.base import Stored
@@ -112,9 +111,6 @@ class History(Stored):
     series: list[Series]
     left_out: int
     regressed: bool
-
-    def __str__(self) -> str:
-        return as_text("history", self)
 
 
 def history(

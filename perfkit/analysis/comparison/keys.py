@@ -11,8 +11,8 @@ from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
 from perfkit.report.text.names import column_value
 
-Value = str | int | float | bool | None
-Differences = dict[str, tuple[Value, Value]]
+KeyValue = str | int | float | bool | None
+Differences = dict[str, tuple[KeyValue, KeyValue]]
 """Key -> A's value, B's value."""
 
 MAY_DIFFER = select(compared="show")
@@ -48,7 +48,7 @@ WIDTH = 40
 """Most characters shown of a value."""
 
 
-def must_agree(measurement: Measurement) -> dict[str, Value]:
+def must_agree(measurement: Measurement) -> dict[str, KeyValue]:
     """Return the values of KEYS, without `input_sha256` if the input has no files."""
     row, used = row_of(measurement), measurement.result.effective
     known = row | {name: row.get(f"environment.{name}") for name in HARDWARE}
@@ -60,7 +60,7 @@ def must_agree(measurement: Measurement) -> dict[str, Value]:
     return values
 
 
-def may_differ(measurement: Measurement) -> dict[str, Value]:
+def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
     """Return the values that are shown if they differ but do not prevent a comparison."""
     row, used = row_of(measurement), measurement.result.effective
     software = (name for name in measurement.result.environment if name not in HARDWARE)
@@ -79,7 +79,7 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
-def differing(a: Mapping[str, Value], b: Mapping[str, Value]) -> Differences:
+def differing(a: Mapping[str, KeyValue], b: Mapping[str, KeyValue]) -> Differences:
     """Return the keys present in both whose values differ."""
     return {key: (a[key], b[key]) for key in a if key in b and a[key] != b[key]}
 
@@ -102,12 +102,12 @@ def across_problems(keys: Iterable[str]) -> list[str]:
     ]
 
 
-def format_pair(key: str, one: Value, other: Value) -> str:
+def format_pair(key: str, one: KeyValue, other: KeyValue) -> str:
     """Return two values as text, A's first, shortened by `contrasted`."""
     return " | ".join(contrasted(key, one, other))
 
 
-def contrasted(key: str, one: Value, other: Value, width: int = WIDTH) -> list[str]:
+def contrasted(key: str, one: KeyValue, other: KeyValue, width: int = WIDTH) -> list[str]:
     """Return two values as texts, in full if they are short; of longer lists, the items that
     differ, of others `width` characters from shortly before their first difference."""
     names = key == "gpus" and any("; " in str(value) for value in (one, other))

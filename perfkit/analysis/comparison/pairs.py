@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from perfkit.analysis.comparison.keys import (
     SEEN,
     Differences,
-    Value,
+    KeyValue,
     allowed,
     differing,
     format_pair,
@@ -18,15 +18,14 @@ from perfkit.analysis.comparison.keys import (
     must_agree,
 )
 from perfkit.analysis.comparison.stored import (
+    ComparedNumber,
     Comparison,
-    Named,
-    Number,
     PairResult,
     SameWork,
+    Selection,
     TakenAs,
     Unmeasured,
 )
-from perfkit.analysis.comparison.text import why_no_number
 from perfkit.analysis.published import RUNS, SHAPES, Cell, cells_of, matches, published
 from perfkit.analysis.ratios import Method, Turn, judgement, ratio_of
 from perfkit.analysis.verification import command, verification_of
@@ -64,8 +63,8 @@ class Source:
     left_out: list[str] = field(default_factory=list)
 
     @property
-    def named(self) -> Named:
-        return Named(
+    def named(self) -> Selection:
+        return Selection(
             name=plain(self.name),
             taken_as=self.taken_as,
             count=len(self.cells or self.measurements),
@@ -139,7 +138,7 @@ class Side:
 
     name: str
     unit: Unit
-    keys: dict[str, Value]
+    keys: dict[str, KeyValue]
     row: dict[str, Any]
     measurement: Measurement | None = None
 
@@ -149,16 +148,16 @@ class Side:
         return matches.place(self.row) if self.measurement else self.keys
 
     @property
-    def number(self) -> Number:
+    def number(self) -> ComparedNumber:
         """The stored form of a side that has a number."""
         if not self.measurement:
             value, source = self.row["throughput"], self.row["source"]
-            return Number(name=self.name, value=value, unit=self.unit, source=source)
+            return ComparedNumber(name=self.name, value=value, unit=self.unit, source=source)
         result = self.measurement.result
         assert result.throughput and result.status != "failed"
-        return Number(
+        return ComparedNumber(
             name=self.name,
-            **result.throughput.model_dump(include={*Number.model_fields}),
+            **result.throughput.model_dump(include={*ComparedNumber.model_fields}),
             repeats=result.protocol.repeats,
             status=result.status,
             created=result.created,
@@ -228,8 +227,7 @@ def compared(
     lost = any(side.side == "B" and side.partner and side.failure for side in failed)
     if not (pairs or lost):
         problems = [
-            f"{side.side} {side.name} has no number: {why_no_number(side.failure)}"
-            for side in failed[:SHOWN]
+            f"{side.side} {side.name} has no number: {side.reason}" for side in failed[:SHOWN]
         ]
         problems += _refusal(near or every, not near) if every else []
     if problems or not (pairs or lost):
@@ -271,7 +269,7 @@ def _unmeasured(
     return Unmeasured(side=side, name=failed.name, failure=failure, partner=next(able, None))
 
 
-def _requested(side: Side) -> dict[str, Value]:
+def _requested(side: Side) -> dict[str, KeyValue]:
     """Return the keys as requested, without those that only workers report."""
     assert side.measurement
     config = side.measurement.result.config

@@ -12,9 +12,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perfkit.analysis.comparison.keys import Differences, Value
-from perfkit.analysis.comparison.text import as_text
+from perfkit.analysis.comparison.keys import Differences, KeyValue
+from perfkit.analysis.comparison.verdicts import (
+    Equal,
+    Faster,
+    NoDifferenceShown,
+    PairStatement,
+    Regressed,
+    RegressionNotExcluded,
+    SeeWarnings,
+    Slower,
+    TooFewOfEach,
+    TooFewPairs,
+    TooFewRepeats,
+    fewest_of_each,
+)
 from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, judgement
+from perfkit.analysis.warning_types import worst_first
 from perfkit.core.config import ModelName
 from perfkit.core.models.model import Unit
 from perfkit.core.results.base import Stored
@@ -26,8 +40,7 @@ from perfkit.core.results.store import (
     read_file,
     write_atomically,
 )
-from perfkit.core.statistics import median_estimate
-from perfkit.report.text.names import variant_name
+from perfkit.core.statistics import fewest_values, median_estimate
 
 SCHEMA_VERSION: Literal[4] = 4
 FOLDER = "comparisons"
@@ -35,10 +48,12 @@ FOLDER = "comparisons"
 FILE = "comparison.json"
 TakenAs = Literal["result", "folder", "label", "published table"]
 Level = Annotated[float, Field(ge=0.5, lt=1)]
+NAMED_WARNINGS = 2
+"""Most warnings of a side that are named beside a verdict."""
 
 
-class Named(Stored):
-    """Source A or B of a comparison."""
+class Selection(Stored):
+    """What the name A or B of a comparison selects."""
 
     name: str
     """name as given"""
@@ -50,7 +65,7 @@ class Named(Stored):
     """files that could not be read, and why"""
 
 
-class Number(Stored):
+class ComparedNumber(Stored):
     """A measurement or a published number. Fields that a published number lacks are None."""
 
     name: str
@@ -93,11 +108,11 @@ class SameWork(Stored):
 class PairResult(Ratio):
     """B compared with A; the ratio is B / A."""
 
-    keys: dict[str, Value]
+    keys: dict[str, KeyValue]
     """values in which both agree, by key"""
-    a: Number
+    a: ComparedNumber
     """the base"""
-    b: Number
+    b: ComparedNumber
     """the other number"""
     method: Method
     """pairs: median of the ratios of repeat k to repeat k, of interleaved repeats;
@@ -125,6 +140,54 @@ class PairResult(Ratio):
     def out_of_turn(self) -> list[int]:
         return [turn.repeat for turn in self.turns if not turn.in_turn]
 
+    def statement(
+        self, level: float, threshold: float, a: str = "A", b: str = "B"
+    ) -> PairStatement:
+        """Return the verdict in a sentence that calls the sides `a` and `b`."""
+        if self.verdict == "undecided":
+            return self._too_few(level)
+        if self.verdict == "no difference":
+            return self._no_difference(level, threshold, a, b)
+        if self.verdict == "faster":
+            return Faster(a=a, b=b, change=self.ratio, level=level)
+        slower = Regressed if self.regressed else Slower
+        return slower(a=a, b=b, change=self.ratio, level=level, threshold=threshold)
+
+    def _no_difference(self, level: float, threshold: float, a: str, b: str) -> PairStatement:
+        low, high = self.interval
+        if low < 1 - threshold:
+            return RegressionNotExcluded(
+                a=a, b=b, low=low, high=high, level=level, threshold=threshold
+            )
+        if high <= 1 + threshold:
+            return Equal(a=a, b=b, low=low, high=high, level=level, threshold=threshold)
+        return NoDifferenceShown(a=a, b=b, low=low, high=high, level=level)
+
+    def _too_few(self, level: float) -> PairStatement:
+        reached = self.interval_level
+        if self.method == "Hodges-Lehmann":
+            assert self.a.n and self.b.n
+            enough = fewest_of_each(level)
+            return TooFewOfEach(
+                level=level, n_a=self.a.n, n_b=self.b.n, reached=reached, enough=enough
+            )
+        enough = fewest_values(level)
+        if self.method == "pairs":
+            n = len(self.turns)
+            return TooFewPairs(level=level, n=n, reached=reached, enough=enough)
+        n = self.a.n or self.b.n or 0
+        return TooFewRepeats(level=level, n=n, reached=reached, enough=enough)
+
+    def caution(self, a: str = "A", b: str = "B") -> SeeWarnings | None:
+        """Return a sentence that names the most severe warnings of each side; None without
+        warnings."""
+        sides = []
+        for name, number in ((a, self.a), (b, self.b)):
+            if number.warnings:
+                codes = worst_first(number.warnings)[:NAMED_WARNINGS]
+                sides.append(f"{name} ({', '.join(codes)})")
+        return SeeWarnings(sides=sides) if sides else None
+
 
 class Unmeasured(Stored):
     """A measurement without a number."""
@@ -138,15 +201,20 @@ class Unmeasured(Stored):
     partner: str | None
     """measurement of the other side that has a number and no other partner"""
 
+    @property
+    def reason(self) -> str:
+        """Why it has no number."""
+        return self.failure.line() if self.failure else "not finished"
+
 
 class Comparison(Stored):
     """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1."""
 
     schema_version: Literal[4] = SCHEMA_VERSION
     """version of this form"""
-    a: Named
+    a: Selection
     """the base"""
-    b: Named
+    b: Selection
     """what is compared with it"""
     level: Level
     """confidence level, as requested"""
@@ -167,7 +235,11 @@ class Comparison(Stored):
     1"""
 
     def __str__(self) -> str:
-        return as_text("comparison", self)
+        lines = []
+        for pair in self.pairs:
+            verdict = pair.statement(self.level, self.threshold).text()
+            lines.append(f"{pair.a.name} | {pair.b.name}: {verdict}")
+        return "\n".join(lines)
 
 
 class Variant(Stored):
@@ -175,11 +247,11 @@ class Variant(Stored):
 
     name: str
     """name as typed"""
-    values: dict[str, Value]
+    values: dict[str, KeyValue]
     """parameters that it sets"""
     id: str
     """id of its measurement"""
-    number: Number | None
+    number: ComparedNumber | None
     """its number; None without a complete repeat"""
     failure: Failure | None
     """why it made no further repeats; None if it did not fail"""
@@ -255,7 +327,11 @@ class InterleavedComparison(Stored):
         return self
 
     def __str__(self) -> str:
-        return as_text("interleaved", self)
+        lines = []
+        for pair in self.pairs:
+            sides = self.base.name, self.variant_of(pair).name
+            lines.append(pair.statement(self.level, self.threshold, *sides).text())
+        return "\n".join(lines)
 
 
 def comparison_folders(outputs: Path) -> Iterator[Path]:
@@ -275,13 +351,13 @@ def write_comparison(folder: Path, comparison: InterleavedComparison) -> None:
     write_atomically(folder / FILE, comparison.model_dump_json(indent=1) + "\n")
 
 
-def comparisons_of(outputs: Path, measurement_id: str) -> Iterator[tuple[str, str]]:
-    """Yield the readable interleaved comparisons under `outputs` that have this measurement:
-    the folder below `outputs` and the names of the variants."""
+def comparisons_with(
+    outputs: Path, measurement_id: str
+) -> Iterator[tuple[str, InterleavedComparison]]:
+    """Yield the readable interleaved comparisons under `outputs` that have this measurement,
+    each after its folder below `outputs`."""
     for folder in comparison_folders(outputs):
         with suppress(ResultError, OSError):
             # Reading all of them for each page would validate every turn many times.
             if measurement_id.encode() in read_file(folder / FILE):
-                variants = read_comparison(folder).variants
-                name = " · ".join(map(variant_name, variants))
-                yield folder.relative_to(outputs).as_posix(), name
+                yield folder.relative_to(outputs).as_posix(), read_comparison(folder)

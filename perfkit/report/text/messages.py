@@ -16,8 +16,6 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
 
 
-COMPARISON: dict[str, str] = _read("comparison.toml")
-"""Verdict code of a pair -> its sentence."""
 DIAGNOSIS: dict[str, str] = _read("diagnosis.toml")
 """Code in a diagnosis -> its sentence."""
 

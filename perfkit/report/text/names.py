@@ -152,6 +152,11 @@ def variant_name(side: Any) -> str:
     return f"{framework} ({python.removesuffix('/bin/python')})" if python else framework
 
 
+def variant_names(comparison: Any) -> str:
+    """Return the names of all variants of an interleaved comparison."""
+    return " · ".join(map(variant_name, comparison.variants))
+
+
 def framework_version(result: Result) -> str:
     framework = result.config.framework
     return f"{DISPLAY_NAMES[framework]} {result.fact(framework) or ''}".rstrip()

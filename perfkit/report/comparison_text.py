@@ -1,0 +1,319 @@
+"""Comparisons as text for a terminal, in lines of at most 80 columns."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from perfkit.analysis.comparison.keys import KEYS, KeyValue, format_pair
+from perfkit.analysis.comparison.stored import (
+    ComparedNumber,
+    Comparison,
+    InterleavedComparison,
+    PairResult,
+    SameWork,
+    Unmeasured,
+    Variant,
+)
+from perfkit.analysis.comparison.verdicts import VERDICTS
+from perfkit.analysis.ratios import Method
+from perfkit.core.format import interval, number, percent, plain
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import model_named
+from perfkit.report.text.names import interval_words, peak_share
+from perfkit.report.text.statements import sentence
+from perfkit.report.text.terminal import tabulated, wrapped
+
+MOST_NAMES = 10
+"""Most measurements without a partner that are listed; the JSON has all."""
+PAIR_NAMES: dict[str, Callable[[KeyValue], str]] = {
+    "model": lambda model: model_named(str(model)).name,
+    "framework": lambda framework: FRAMEWORKS[str(framework)].display_name,
+    "precision": str,
+    "device": lambda device: str(device).upper(),
+    "topology": str,
+    "batch_size": lambda size: f"batch {size}",
+    "input": str,
+}
+"""Keys that name a pair, the most important first, and their text."""
+METHODS: dict[Method, str] = {
+    "pairs": "The repeats were interleaved: the ratio is the median of the ratios of repeat k "
+    "to repeat k; its interval lies between two of these and holds for any distribution.",
+    "Hodges-Lehmann": "B / A is the median of all ratios of a repeat of B to a repeat of A "
+    "(Hodges and Lehmann), not the ratio of the medians; its interval is that of the "
+    "Mann-Whitney test. The repeats were not interleaved: the interval does not cover drift of "
+    "the machine between A and B.",
+    "median": "The published number has no interval: B / A has the interval of the measured "
+    "median alone. Facts that the source does not state, such as versions, may differ.",
+}
+"""How the ratio is computed."""
+PEAK_NOTE = (
+    "The peak is the speed of the framework's own matrix product, the higher one of before and "
+    "after the training."
+)
+
+
+# Comparisons of stored measurements.
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return what `perfkit compare` prints."""
+    lines = []
+    for side, selection in (("A", comparison.a), ("B", comparison.b)):
+        count = f", {selection.count}" if selection.count > 1 else ""
+        lines.append(wrapped(f"{side}  {selection.name} ({selection.taken_as}{count})"))
+    lines += ["", *_number_lines(comparison)]
+    lines += map(wrapped, _notes(comparison))
+    lines += _alone("A", "B", comparison.alone_a)
+    lines += _alone("B", "A", comparison.alone_b)
+    for failed in comparison.failed:
+        lines.append(wrapped(_without_number(failed)))
+    for reason in comparison.a.left_out + comparison.b.left_out:
+        lines.append(wrapped(f"left out: {reason}"))
+    if len(comparison.pairs) > 1:
+        lines.append(_counts(comparison))
+    return "\n".join(lines)
+
+
+def _number_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the numbers and the ratio of a single pair, or a table of several pairs."""
+    pairs = comparison.pairs
+    if len(pairs) == 1:
+        (pair,) = pairs
+        yield _pair_name(pair.keys, PAIR_NAMES)
+        yield from _side("A  ", pair.a.name, pair.a)
+        yield from _side("B  ", pair.b.name, pair.b)
+        yield from _ratio("B / A", pair, comparison, "A", "B")
+    elif pairs:
+        units = sorted({pair.a.unit for pair in pairs})
+        levels = sorted({pair.interval_level for pair in pairs})
+        achieved = ", ".join(percent(level, 4) for level in levels)
+        yield from _table(pairs)
+        yield ""
+        yield wrapped(
+            f"A and B are medians in {' or '.join(units)}; intervals achieve {achieved}."
+        )
+    if pairs:
+        yield ""
+
+
+def _side(prefix: str, name: str, side: ComparedNumber) -> Iterator[str]:
+    """Yield a number, and below it its name and its warnings."""
+    low, high = side.interval or (None, None)
+    sure = "published, without an interval"
+    if side.n:
+        sure = interval_words(low, high, side.interval_level, side.n)
+    indent = "  " + " " * len(prefix)
+    yield f"  {prefix}{number(side.value)} {side.unit}  {sure}"
+    yield wrapped(name, indent)
+    if side.warnings:
+        yield wrapped(f"warnings: {', '.join(side.warnings)}", indent)
+
+
+def _ratio(
+    heading: str,
+    pair: PairResult,
+    comparison: Comparison | InterleavedComparison,
+    a: str,
+    b: str,
+) -> Iterator[str]:
+    """Yield the ratio of a pair with its interval, and the verdict."""
+    sure = "no interval (n=1)"
+    if pair.interval_level:
+        count = f", n={len(pair.turns)} pairs" if pair.turns else ""
+        sure = f"{interval(*pair.interval)} ({percent(pair.interval_level, 4)}{count})"
+    yield wrapped(f"{heading}  {number(pair.ratio)}  {sure}", "  ")
+    verdict = pair.statement(comparison.level, comparison.threshold, a, b)
+    caution = pair.caution(a, b)
+    sentences = [sentence(verdict)]
+    if caution:
+        sentences.append(sentence(caution))
+    yield wrapped(" ".join(sentences), "  ")
+
+
+def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
+    """Return these keys of a pair as a short name."""
+    names = []
+    for key in keys:
+        if key not in values:
+            continue
+        if key in PAIR_NAMES:
+            names.append(PAIR_NAMES[key](values[key]))
+        else:
+            names.append(plain(f"{key} {values[key]}"))
+    return ", ".join(names)
+
+
+def _table(pairs: list[PairResult]) -> list[str]:
+    """Return the lines of a table of pairs, which are named by the keys in which they differ,
+    or by their measurements if that doesn't tell them apart."""
+    keys = []
+    for key in dict.fromkeys([*PAIR_NAMES, *KEYS]):
+        values = {pair.keys.get(key) for pair in pairs}
+        if len(values) > 1:
+            keys.append(key)
+    names = [_pair_name(pair.keys, keys) for pair in pairs]
+    if len({*names}) < len(pairs):
+        names = [f"{pair.a.name} | {pair.b.name}" for pair in pairs]
+    rows = []
+    for name, pair in zip(names, pairs, strict=True):
+        numbers = [number(pair.a.value), number(pair.b.value), number(pair.ratio)]
+        verdict = "regression" if pair.regressed else VERDICTS[pair.verdict]
+        rows.append([name, *numbers, interval(*pair.interval), verdict])
+    headings = ["", "A", "B", "B / A", "interval", "verdict"]
+    return tabulated(rows, headings, left=["interval", "verdict"])
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    """Yield the notes on single pairs, each once with the number of its pairs, then those on
+    all pairs."""
+    pairs = comparison.pairs
+    counts: Counter[str] = Counter()
+    for pair in pairs:
+        counts.update(_pair_notes(pair))
+        counts.update(_partial(pair))
+        if len(pairs) > 1:
+            counts.update(_verdict_notes(pair, comparison.level))
+    for note, count in counts.items():
+        yield note if len(pairs) == 1 else f"{note} ({_of_all(count, len(pairs))} pairs)"
+    differing = {key for pair in pairs for key in pair.across}
+    for key in comparison.across:
+        if key not in differing:
+            yield f"across {key}: it does not differ"
+    methods = {pair.method for pair in pairs}
+    for method, note in METHODS.items():
+        if method in methods:
+            yield note
+    if len(pairs) > 1:
+        chance = number(len(pairs) * (1 - comparison.level), 2)
+        yield (
+            f"Of {len(pairs)} pairs that do not differ at all, up to {chance} on average are "
+            f"called faster or slower at {percent(comparison.level, 4)}."
+        )
+
+
+def _of_all(count: int, total: int) -> str:
+    return f"all {total}" if count == total else f"{count} of {total}"
+
+
+def _pair_notes(pair: PairResult) -> Iterator[str]:
+    """Yield the differences of a pair, and whether the same work was verified."""
+    for key, values in pair.across.items():
+        yield f"across {key}: {format_pair(key, *values)}"
+    for key, values in pair.differs.items():
+        yield f"differs: {key} {format_pair(key, *values)}"
+    if pair.same_work:
+        yield _same_work(pair.same_work)
+
+
+def _same_work(work: SameWork) -> str:
+    note = f"same work: {work.state}"
+    if work.created:
+        note += f" in float32 and float64 ({work.created})"
+    if work.command and work.state != "verified":
+        note += f"; {work.command}"
+    return note
+
+
+def _partial(pair: PairResult) -> Iterator[str]:
+    for name, side in (("A", pair.a), ("B", pair.b)):
+        if side.status == "partial":
+            yield f"{name} is partial: {side.n} of {side.repeats} repeats"
+
+
+def _verdict_notes(pair: PairResult, level: float) -> Iterator[str]:
+    """Yield what a table doesn't show of a verdict: why it is undecided, and warnings."""
+    if pair.verdict == "undecided":
+        yield sentence(pair.statement(level, threshold=0)).rstrip(".")
+    caution = pair.caution()
+    if caution:
+        yield sentence(caution).rstrip(".")
+
+
+def _alone(side: str, other: str, names: list[str]) -> Iterator[str]:
+    """Yield the measurements of a side that have no partner."""
+    if not names:
+        return
+    yield f"{len(names)} of {side} without partner in {other}, not compared:"
+    for name in names[:MOST_NAMES]:
+        yield wrapped(name, "  ")
+    if len(names) > MOST_NAMES:
+        yield f"  and {len(names) - MOST_NAMES} more"
+
+
+def _without_number(failed: Unmeasured) -> str:
+    """Return why a measurement has no number, and whether that is a regression."""
+    text = f"{failed.side} {failed.name} has no number: {failed.reason}"
+    if failed.partner:
+        text += f"; A has the number, from {failed.partner}"
+        if failed.failure:
+            text += ": a regression"
+    return text
+
+
+def _counts(comparison: Comparison) -> str:
+    """Return how many pairs have each verdict."""
+    pairs = comparison.pairs
+    counts = Counter(pair.verdict for pair in pairs)
+    parts = [
+        f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items() if verdict in counts
+    ]
+    regressed = sum(pair.regressed for pair in pairs)
+    return (
+        f"{len(pairs)} pairs at {percent(comparison.level, 4)}: {', '.join(parts)}; "
+        f"{regressed} slower by more than {percent(comparison.threshold)}"
+    )
+
+
+# Interleaved comparisons.
+
+
+def interleaved_text(comparison: InterleavedComparison) -> str:
+    """Return what `perfkit compare --live` prints."""
+    repeats = "1 repeat" if comparison.repeats == 1 else f"{comparison.repeats} repeats"
+    model = model_named(comparison.model)
+    lines = [f"{model.name}, {repeats} of each, interleaved", ""]
+    for variant in comparison.variants:
+        lines += _variant(variant)
+    for pair in comparison.pairs:
+        lines += ["", *_interleaved_pair(pair, comparison)]
+    lines.append("")
+    if comparison.pairs:
+        lines += [wrapped(METHODS["pairs"]), wrapped(PEAK_NOTE)]
+    if not comparison.complete:
+        lines.append("Not complete; the same command continues it and retries what failed:")
+        lines.append(wrapped(comparison.command))
+    return "\n".join(lines).rstrip("\n")
+
+
+def _variant(variant: Variant) -> Iterator[str]:
+    """Yield the name of a variant, its number, its shares of the peak, and what went wrong."""
+    yield wrapped(variant.name)
+    if variant.number:
+        yield from _side("", variant.id, variant.number)
+    else:
+        yield wrapped(variant.id, "  ")
+    if variant.of_own_peak is not None:
+        own = peak_share([variant.of_own_peak])
+        highest = peak_share([variant.of_highest_peak])
+        yield f"  {own} of its own matrix-multiply peak, {highest} of the highest"
+    if variant.failure:
+        rest = f"; {variant.number.n} repeats are kept" if variant.number else ""
+        yield wrapped(f"failed: {variant.failure.line()}{rest}", "  ")
+    for key, values in variant.differs.items():
+        difference = f"{key} {format_pair(key, *values)}"
+        yield wrapped(f"not compared, since it differs: {difference}", "  ")
+
+
+def _interleaved_pair(pair: PairResult, comparison: InterleavedComparison) -> Iterator[str]:
+    base, variant = comparison.base.name, comparison.variant_of(pair).name
+    yield from _ratio(f"{variant} / {base}", pair, comparison, base, variant)
+    ratios = ", ".join(map(number, pair.ratios))
+    yield wrapped(f"pair by pair: {ratios}", "  ")
+    for note in _pair_notes(pair):
+        yield wrapped(note, "  ")
+    if pair.out_of_turn:
+        repeats = ", ".join(map(str, pair.out_of_turn))
+        yield wrapped(
+            f"not interleaved, judging by the start times: pair {repeats}; the ratio includes "
+            "drift of the machine between the two repeats",
+            "  ",
+        )
