@@ -13,7 +13,7 @@ from conftest import as_options, cli
 
 import perfkit
 from perfkit.core.driver import doctor, network
-from perfkit.core.driver.doctor import examine_plan
+from perfkit.core.driver.doctor import SharedMemoryTooSmall, examine_plan
 from perfkit.core.driver.node_files import PREFIX, Answer, NodeFacts, Reached, read, write
 
 FACTS = NodeFacts(
@@ -22,8 +22,9 @@ FACTS = NodeFacts(
 CLI = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 
 
-def checks(model="resnet50", **given):
-    return {c.subject: c for c in examine_plan(perfkit.plan(model, given))}
+def examined_here(model="resnet50", **request):
+    diagnostics = examine_plan(perfkit.plan(model, request))
+    return {diagnostic.subject: diagnostic for diagnostic in diagnostics}
 
 
 def test_a_healthy_machine_passes(small, tmp_path, monkeypatch):
@@ -61,13 +62,18 @@ def test_unreadable_data_is_reported_with_file_and_line(small, samples, tmp_path
 
 def test_too_little_shared_memory_is_reported(small, monkeypatch):
     request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
-    needed = 2 * 8 * 256 * 3 * 224 * 224 * 4 // 2**20
-    small_disk = SimpleNamespace(free=64 * 2**20)
+    prefetched_batches = 2 * 8
+    batch_bytes = 256 * 3 * 224 * 224 * 4
+    needed = prefetched_batches * batch_bytes
+    free = 64 * 2**20
+    small_disk = SimpleNamespace(free=free)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: small_disk)
-    found = checks(**request)["shared memory"]
-    assert not found.well
-    assert found.seen.startswith(f"64 MiB free, {needed:,} MiB needed; in a container: ")
-    assert "shared memory" not in checks(**request | {"framework": "tensorflow"})
+    diagnostic = examined_here(**request)["shared memory"]
+    assert diagnostic == SharedMemoryTooSmall(free=free, needed=needed)
+    expected = f"64 MiB free, {needed // 2**20:,} MiB needed; in a container: "
+    assert diagnostic.text().startswith(expected)
+    by_threads = request | {"framework": "tensorflow"}
+    assert "shared memory" not in examined_here(**by_threads)
 
 
 def examined(nodes, **parameters):

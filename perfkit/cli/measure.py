@@ -155,13 +155,17 @@ def doctor(model: str, values: options.Values) -> None:
     from perfkit.core.format import printable
     from perfkit.report.text.terminal import wrapped
 
-    words = {None: "-   ", True: click.style("ok  ", fg="green")}
-    words[False] = click.style("FAIL", fg="red")
+    marks = {
+        "well": click.style("ok  ", fg="green"),
+        "absent": "-   ",
+        "failed": click.style("FAIL", fg="red"),
+    }
     failed = []
-    for check in examine_plan(planned):
-        text = wrapped(printable(f"{check.subject}: {check.seen}"), " " * 6)
-        click.echo(f"{words[check.well]}  {text.lstrip()}")
-        failed += [check.subject] if check.well is False else []
+    for diagnostic in examine_plan(planned):
+        line = printable(f"{diagnostic.subject}: {diagnostic.text()}")
+        click.echo(f"{marks[diagnostic.outcome]}  {wrapped(line, ' ' * 6).lstrip()}")
+        if diagnostic.outcome == "failed":
+            failed.append(diagnostic.subject)
     if failed:
         options.fail(f"Not ready: resolve {', '.join(dict.fromkeys(failed))}.", 1)
     click.echo(

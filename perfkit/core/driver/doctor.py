@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
@@ -15,65 +15,200 @@ from perfkit.core.models import model_of
 from perfkit.core.paths import resolved_path
 from perfkit.core.request.plan import Plan
 from perfkit.core.request.requirements import read_environment
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import make_folder
+from perfkit.core.statements import Format, Statement
 
 MOST_SECONDS = 60
 """Longest wait for the nodes."""
 ABANDONED_SECONDS = 3600.0
 """No check of nodes takes this long."""
 FREE_BYTES = 100 * 2**20
+Mebibytes = Annotated[int, Format(lambda size, _language: f"{size / 2**20:,.0f} MiB")]
+"""A number of bytes, written in MiB."""
 
 
-class Check(NamedTuple):
-    """A check; `well` is None if absent but maybe not needed, `seen` the finding or remedy."""
+class Diagnostic(Statement):
+    """What was found out about one subject: that it is well, that it is absent but maybe not
+    needed, or that it failed, and what to do about it."""
 
-    well: bool | None
+    classes: ClassVar = {}
+    outcome: ClassVar[Literal["well", "absent", "failed"]] = "well"
     subject: str
-    seen: str
 
 
-def examine_plan(plan: Plan) -> Iterator[Check]:
+class FactRead(Diagnostic):
+    code = "fact_read"
+    sentence = "%(value)s"
+    value: str
+
+
+class FactAbsent(Diagnostic):
+    code = "fact_absent"
+    outcome = "absent"
+    sentence = "%(reason)s"
+    reason: str
+
+
+class NoDataNeeded(Diagnostic):
+    code = "no_data_needed"
+    sentence = "none needed: synthetic input"
+    subject: str = "data"
+
+
+class DataRead(Diagnostic):
+    code = "data_read"
+    subject: str = "data"
+    count: int
+    sample: Literal["image", "sequence"]
+    folder: str
+
+    def english(self) -> str:
+        if self.sample == "image":
+            return "%(count)s images in %(folder)s"
+        return "%(count)s sequences in %(folder)s"
+
+
+class DataInvalid(Diagnostic):
+    code = "data_invalid"
+    outcome = "failed"
+    sentence = "%(problem)s"
+    subject: str = "data"
+    problem: str
+
+
+class EnoughSpace(Diagnostic):
+    code = "enough_space"
+    sentence = "%(free)s free, %(needed)s needed"
+    free: Mebibytes
+    needed: Mebibytes
+
+
+class DiskTooFull(Diagnostic):
+    code = "disk_too_full"
+    outcome = "failed"
+    sentence = (
+        "%(free)s free, %(needed)s needed; free disk space, or choose another "
+        "folder: -p outputs_dir FOLDER"
+    )
+    subject: str = "outputs"
+    free: Mebibytes
+    needed: Mebibytes
+
+
+class SharedMemoryTooSmall(Diagnostic):
+    code = "shared_memory_too_small"
+    outcome = "failed"
+    sentence = (
+        "%(free)s free, %(needed)s needed; in a container: docker run "
+        "--shm-size; or fewer: -p dataloader_workers N"
+    )
+    subject: str = "shared memory"
+    free: Mebibytes
+    needed: Mebibytes
+
+
+class NodeConnected(Diagnostic):
+    code = "node_connected"
+    interface: str
+    differs: list[str]
+    """facts in which the node differs from the first one"""
+
+    def english(self) -> str:
+        if not self.differs:
+            return "connected by interface %(interface)s; differs in nothing"
+        return "connected by interface %(interface)s; differs in %(differs)s"
+
+
+class NodesReachEachOther(Diagnostic):
+    code = "nodes_reach_each_other"
+    sentence = "all nodes reach each other; ports are free"
+    subject: str = "network"
+
+
+class NodesUnreachable(Diagnostic):
+    code = "nodes_unreachable"
+    outcome = "failed"
+    sentence = "%(problem)s"
+    subject: str = "network"
+    problem: str
+
+
+class FolderUnusable(Diagnostic):
+    code = "folder_unusable"
+    outcome = "failed"
+    sentence = "%(problem)s"
+    subject: str = "nodes"
+    problem: str
+
+
+class NodesFailed(Diagnostic):
+    code = "nodes_failed"
+    outcome = "failed"
+    sentence = "%(failure)s"
+    failure: Failure
+
+
+def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
     """Check this machine and, for several nodes, all nodes."""
     config = plan.config
+    yield from _software(config)
+    yield _data(config)
+    yield _space_for_outputs(config)
+    if config.input == "dataloader" and not FRAMEWORKS[config.framework].loader_threads:
+        yield _shared_memory(config)
+    if config.nodes > 1:
+        shorter = {"timeout": min(config.timeout, MOST_SECONDS)}
+        yield from _nodes(config.model_copy(update=shorter), plan.protocol)
+
+
+def _software(config: Config) -> Iterator[Diagnostic]:
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     for fact in ("python", *FRAMEWORKS[config.framework].facts, "dali"):
-        value, missing = environment[fact].value, environment[fact].missing
-        yield Check(None if missing else True, fact, missing or str(value))
-    yield _data(config)
-    remedy = "free disk space, or choose another folder: -p outputs_dir FOLDER"
-    yield _free_space("outputs", resolved_path(config.outputs_dir), FREE_BYTES, remedy)
-    if config.input == "dataloader" and not FRAMEWORKS[config.framework].loader_threads:
-        # Each process of the loader prepares two batches.
-        batches = 2 * config.dataloader_workers * config.devices
-        sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
-        needed = batches * config.batch_size * sample_bytes
-        remedy = "in a container: docker run --shm-size; or fewer: -p dataloader_workers N"
-        yield _free_space("shared memory", Path("/dev/shm"), needed, remedy)
-    if config.nodes > 1:
-        config = config.model_copy(update={"timeout": min(config.timeout, MOST_SECONDS)})
-        yield from _nodes(config, plan.protocol)
+        reading = environment[fact]
+        if reading.missing:
+            yield FactAbsent(subject=fact, reason=reading.missing)
+        else:
+            yield FactRead(subject=fact, value=str(reading.value))
 
 
-def _data(config: Config) -> Check:
+def _data(config: Config) -> Diagnostic:
     if config.input == "synthetic":
-        return Check(True, "data", "none needed: synthetic input")
+        return NoDataNeeded()
     try:
         count = len(examine(config))
     except InputError as error:
-        return Check(False, "data", str(error))
-    return Check(True, "data", f"{count:,} {model_of(config).sample}s in {config.data_dir}")
+        return DataInvalid(problem=str(error))
+    return DataRead(count=count, sample=model_of(config).sample, folder=config.data_dir)
 
 
-def _free_space(subject: str, path: Path, needed: int, remedy: str) -> Check:
+def _space_for_outputs(config: Config) -> Diagnostic:
+    free = _free_bytes(resolved_path(config.outputs_dir))
+    if free < FREE_BYTES:
+        return DiskTooFull(free=free, needed=FREE_BYTES)
+    return EnoughSpace(subject="outputs", free=free, needed=FREE_BYTES)
+
+
+def _shared_memory(config: Config) -> Diagnostic:
+    """Compare the shared memory with what the processes of the loader need."""
+    free = _free_bytes(Path("/dev/shm"))
+    # Each process of the loader prepares two batches.
+    batches = 2 * config.dataloader_workers * config.devices
+    sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
+    needed = batches * config.batch_size * sample_bytes
+    if free < needed:
+        return SharedMemoryTooSmall(free=free, needed=needed)
+    return EnoughSpace(subject="shared memory", free=free, needed=needed)
+
+
+def _free_bytes(path: Path) -> int:
+    """Return the free space where a path lies, which need not exist yet."""
     while not path.exists():
         path = path.parent
-    free = shutil.disk_usage(path).free
-    seen = f"{free / 2**20:,.0f} MiB free, {needed / 2**20:,.0f} MiB needed"
-    well = free >= needed
-    return Check(well, subject, seen if well else f"{seen}; {remedy}")
+    return shutil.disk_usage(path).free
 
 
-def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
+def _nodes(config: Config, protocol: Protocol) -> Iterator[Diagnostic]:
     """Start the node programs as a measurement would, and let them try to reach each other."""
     outputs = resolved_path(config.outputs_dir)
     try:
@@ -81,15 +216,18 @@ def _nodes(config: Config, protocol: Protocol) -> Iterator[Check]:
         remove_abandoned(outputs, ABANDONED_SECONDS)
         with ClusterLauncher(config, protocol, outputs) as launcher:
             for node in launcher.wait_for_nodes(lambda _text: None, try_each=True):
-                differs = ", ".join(node.differs) or "nothing"
-                seen = f"connected by interface {node.interface}; differs in {differs}"
-                yield Check(True, node.name, seen)
+                differs = [*node.differs]
+                yield NodeConnected(
+                    subject=node.name, interface=node.interface, differs=differs
+                )
             launcher.rendezvous_port()
             problems = launcher.unreachable()
-            yield from (Check(False, "network", problem) for problem in problems)
+            for problem in problems:
+                yield NodesUnreachable(problem=problem)
             if not problems:
-                yield Check(True, "network", "all nodes reach each other; ports are free")
+                yield NodesReachEachOther()
     except OSError as error:
-        yield Check(False, "nodes", str(error))
+        yield FolderUnusable(problem=str(error))
     except NodeError as error:
-        yield Check(False, error.failure.code.replace("_", " "), error.failure.text())
+        subject = error.failure.code.replace("_", " ")
+        yield NodesFailed(subject=subject, failure=error.failure)
