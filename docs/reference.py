@@ -9,6 +9,7 @@ docs/reference/files.md        fields of the other JSON files: comparisons, diag
 docs/reference/formats.md      log formats: perfkit/audit/formats.toml
 docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
 docs/reference/failures.md     failures: perfkit.core.results.failures
+docs/reference/findings.md     findings of an audit: perfkit.audit.statements
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
@@ -35,6 +36,7 @@ from perfkit.analysis.verification import Verification
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit import formats
 from perfkit.audit.audit import Audit
+from perfkit.audit.statements import Finding
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
 from perfkit.core.config import (
@@ -74,6 +76,7 @@ def pages() -> dict[Path, str]:
         folder / "formats.md": formats_page(),
         folder / "warnings.md": warnings_page(),
         folder / "failures.md": failures_page(),
+        folder / "findings.md": findings_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
 
@@ -250,6 +253,22 @@ def of_failure_fields() -> str:
                 of_name.append(field.description)
     rows = [(f"`{name}`", "; ".join(texts)) for name, texts in meanings.items()]
     return table(("field", "meaning"), rows)
+
+
+# Findings of an audit.
+
+
+def findings_page() -> str:
+    rows = []
+    for code, finding in Finding.classes.items():
+        when = " ".join(str(finding.__doc__).split())
+        rows.append((f"`{code}`", when, finding.sentence))
+    return page(
+        "Findings of an audit",
+        "Findings are observations, not necessarily mistakes. A sentence has values in place "
+        "of `%(name)s`.",
+        table(("code", "when", "sentence"), rows),
+    )
 
 
 # The parameters cell of the model notebooks.

@@ -17,7 +17,6 @@ FRAMEWORKS = {"paddle", "torch", "jax", "tensorflow", "mxnet", "nvidia"}
 UPWARD: set[tuple[str, str]] = {
     ("core", "report"),
     ("analysis", "report"),
-    ("audit", "report"),
 }
 """Room -> room above it that it still imports."""
 

@@ -19,19 +19,25 @@ from log_writers import BATCH, SUITES, paddleclas
 import perfkit
 from perfkit import report
 from perfkit.analysis.published import cells_of
-from perfkit.audit import dlperf, wording
-from perfkit.audit.audit import Audit, Case, read_audit, write_audit
-from perfkit.audit.auditing import audited
-from perfkit.audit.claims import cells_for, check_claim, claims_of_tables, differs, of_cell
-from perfkit.audit.config_facts import Sourced, by_line
-from perfkit.audit.findings import together
+from perfkit.audit import dlperf
+from perfkit.audit.audit import Audit, Case, ClaimedNumber, read_audit, write_audit
+from perfkit.audit.auditing import audited_log
+from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.formats import Semantics
+from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import WINDOW, Log, ReportedFigure
+from perfkit.audit.matching import cells_for, claims_of_tables, differences, number_in_cell
 from perfkit.audit.recompute import Figures, half_of, half_unit
+from perfkit.audit.statements import ByLine, Note, NulBytes, SameFile, SourcedFact
 from perfkit.core.format import changes
-from perfkit.core.messages import Message
-from perfkit.core.paths import ROOT
 from perfkit.core.results.store import ResultError
+from perfkit.report.audit_text import (
+    difference_text,
+    explained_value,
+    finding_text,
+    state_text,
+    steps_text,
+)
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
 
@@ -68,7 +74,9 @@ def make_log(*rows, facts=FACTS, reported=(), notes=(), name="x.log", sha="a", *
         sha256=sha,
         semantics=Semantics(**(known | semantics)),
         windows=pd.concat(rows or [windows(0)], ignore_index=True),
-        facts={key: Sourced(value, by_line(1)) for key, value in facts.items()},
+        facts={
+            key: SourcedFact(value=value, by=ByLine(line=1)) for key, value in facts.items()
+        },
         reported=[*reported],
         notes=[*notes],
     )
@@ -83,7 +91,7 @@ def by_statistic(log):
 def recomputed(log):
     """Return an audit's record of a log, and all figures."""
     figures = Figures(log)
-    return audited(figures), figures
+    return LogFigures(audited_log(figures), figures)
 
 
 def findings_of(log):
@@ -92,8 +100,8 @@ def findings_of(log):
 
 
 def claimed(text, log, tolerance=0.0):
-    claim = {"text": text, "value": float(text), "place": "--claim"}
-    return check_claim(claim, *recomputed(log), tolerance)
+    number = ClaimedNumber(text=text, value=float(text), place="--claim")
+    return check_claim(number, recomputed(log), tolerance)
 
 
 def codes(findings):
@@ -299,11 +307,11 @@ def test_a_truncated_number_is_reproduced_with_a_finding():
     claim = claimed("995.88", log)
     assert claim.state == "reproduced" and claim.explanations[0].truncated
     assert "truncated" in codes(claim.findings)
-    assert wording.claim_state(claim) == "reproduced, truncated"
-    assert wording.explained_value(claim, claim.explanations[0]) == "995.88853"
+    assert state_text(claim) == "reproduced, truncated"
+    assert explained_value(claim, claim.explanations[0]) == "995.88853"
     rounded = claimed("995.89", log)
     assert rounded.state == "reproduced" and not rounded.explanations[0].truncated
-    assert wording.explained_value(rounded, rounded.explanations[0]) == "995.89"
+    assert explained_value(rounded, rounded.explanations[0]) == "995.89"
     assert claimed("995.87", log).state == "not reproduced"
 
 
@@ -329,7 +337,7 @@ def test_a_claim_of_the_highest_print_is_a_finding():
     claim = claimed("2642", make_log(windows(12, rate=[*[300.0] * 11, 330.25])))
     assert claim.explanations[0].figure.statistic in ("last print", "maximum")
     (finding,) = [found for found in claim.findings if found.code == "other_statistic"]
-    assert finding.params["difference"] == pytest.approx(claim.reference_difference)
+    assert finding.finding.difference == pytest.approx(claim.reference_difference)
     assert -0.1 < claim.reference_difference < -0.05
 
 
@@ -354,7 +362,7 @@ def matching_cells(cells, **facts):
     audit = recomputed(make_log(windows(), facts=FACTS | facts))[0]
     tables = ("paddle-resnet50-report", "perf-bert")
     groups = cells_for(audit, [cell for cell in cells if cell["table"] in tables])
-    return [c["printed"] for group in groups for c in group if not differs(audit, c)]
+    return [c["printed"] for group in groups for c in group if not differences(audit, c)]
 
 
 @pytest.mark.parametrize(
@@ -394,7 +402,7 @@ def test_other_work_matches_only_if_the_number_does(cells, key, facts, rate, tex
     log = make_log(windows(rate=rate), facts=facts, name="V100/x", rate_of="all")
     claims = matching_claims(cells, log)
     assert [claim.text for claim in claims if claim.state == "reproduced"] == texts
-    assert [claim.findings[0].params["key"] for claim in claims] == [key] * len(texts)
+    assert [claim.findings[0].finding.key for claim in claims] == [key] * len(texts)
 
 
 @pytest.mark.parametrize(
@@ -454,12 +462,12 @@ COLD = pd.concat(
     ],
 )
 def test_findings_have_their_figures(name, rows, figures):
-    notes = [(7, Message("nul_bytes", {"count": 3}))]
+    notes = [Note(NulBytes(count=3), 7)]
     finding = findings_of(make_log(rows, notes=notes))[name]
     assert finding.file == "x.log"
     for key, value in figures.items():
-        assert (finding.params | {"line": finding.line})[key] == pytest.approx(value)
-    assert wording.sentence(finding)
+        assert (finding.finding.fields() | {"line": finding.line})[key] == pytest.approx(value)
+    assert finding.finding.text()
 
 
 def test_a_sound_log_has_no_findings():
@@ -473,7 +481,7 @@ def test_lines_of_single_steps_say_nothing_about_steps_without_a_line():
     sampled = windows(20, rate=[200.0, 400.0] * 10).assign(first=lambda rows: rows["last"])
     log = make_log(sampled, covers="step")
     reference = recomputed(log)[0].reference
-    assert wording.range_words(reference) == "steps 30–120, 10 printed steps"
+    assert steps_text(reference) == "steps 30–120, 10 printed steps"
     assert "mean_of_rates" not in findings_of(log)
     assert "other_statistic" not in codes(claimed("2400.00", log).findings)
 
@@ -500,18 +508,18 @@ def test_a_log_without_prints_is_a_finding():
     assert claimed("639.16", log).state == "reproduced"
 
 
-def joint_findings(code, *logs, claims=()):
-    """Return the parameters of the logs' joint findings with this code."""
-    findings = together([recomputed(log)[0] for log in logs], [*claims])
-    return [finding.params for finding in findings if finding.code == code]
+def joint(code, *logs, claims=()):
+    """Return the fields of the logs' joint findings with this code."""
+    findings = joint_findings([recomputed(log).log for log in logs], [*claims])
+    return [located.finding.fields() for located in findings if located.code == code]
 
 
 def test_duplicate_files_are_a_finding():
     rows = windows(loss=FALLING)
     logs = make_log(rows, name="a#1.log"), make_log(rows, name="a#2.log")
-    assert joint_findings("same_file", *logs) == [{"files": ["a#1.log", "a#2.log"]}]
-    found = Message("same_file", {"files": ["../b/a.log", "a.log"]})
-    assert "../b/a.log, x/a.log" in wording.sentence(found, {"a.log": "x/a.log"})
+    assert joint("same_file", *logs) == [{"files": ["a#1.log", "a#2.log"]}]
+    same_file = SameFile(files=["../b/a.log", "a.log"])
+    assert "../b/a.log, x/a.log" in finding_text(same_file, {"a.log": "x/a.log"})
 
 
 @pytest.mark.parametrize(
@@ -525,7 +533,7 @@ def test_super_linear_scaling_is_a_finding(seconds, missing, is_found):
         make_log(windows(13, seconds=time, rate=2560 / time), facts=known, name=name)
         for name, time, known in (("1", 2.0, alone), ("8", seconds, facts))
     ]
-    found = joint_findings("super_linear", *logs)
+    found = joint("super_linear", *logs)
     assert [(params["file"], params["ranks"], params["of"]) for params in found] == (
         [("8", 8, 1)] * is_found
     )
@@ -541,18 +549,13 @@ def test_a_speed_up_of_different_statistics_is_a_finding(cells):
         facts = FACTS | {"devices": devices, "ranks": devices}
         log = recomputed(make_log(windows(5, rate=values), facts=facts))
         claim = {"text": text, "value": float(text), "place": f"{devices} devices"}
-        claims.append(check_claim(dict(of_cell(cell)) | claim, *log))
-    (found,) = joint_findings("mixed_statistics", claims=claims)
+        number = number_in_cell(cell).model_copy(update=claim)
+        claims.append(check_claim(number, log))
+    (found,) = joint("mixed_statistics", claims=claims)
     assert [*found["figures"]] == ["1x1, 256", "1x8, 256"]
     same = [claims[0], claims[0].model_copy(update={"place": "elsewhere"})]
-    assert joint_findings("mixed_statistics", claims=same) == []
-    assert joint_findings("one_for_two", claims=same)[0]["places"] == ["1 devices", "elsewhere"]
-
-
-def test_every_finding_has_a_sentence():
-    source = "".join(path.read_text() for path in ROOT.glob("perfkit/audit/*.py"))
-    found = {*re.findall(r'Message\(\s*"([a-z_]+)"', source)}
-    assert found <= {*wording.SENTENCES} and len(found) > 30
+    assert joint("mixed_statistics", claims=same) == []
+    assert joint("one_for_two", claims=same)[0]["places"] == ["1 devices", "elsewhere"]
 
 
 # DLPerf's layout.
@@ -647,7 +650,7 @@ def test_audit_exits_with_0_only_for_a_reproduced_claim(tmp_path, monkeypatch):
 
 
 def test_tiny_differences_are_shown_without_an_exponent():
-    shown = [wording.difference_words(share) for share in (-4e-07, 4e-07, -1e-05, 2e-06, 0.1)]
+    shown = [difference_text(share) for share in (-4e-07, 4e-07, -1e-05, 2e-06, 0.1)]
     assert shown == ["< 0.0001 %", "< 0.0001 %", "-0.001 %", "+0.0002 %", "+10 %"]
     assert changes([-4e-07, 4e-07, 2e-06]) == "< 0.0001 %, < 0.0001 %, +0.0002 %"
 

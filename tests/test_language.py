@@ -15,7 +15,6 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from perfkit.analysis.published import SHAPES, published
 from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.audit.wording import LABELS, SENTENCES
 from perfkit.core.config import parameters
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import ROOT
@@ -101,8 +100,7 @@ def looked_up():
     messages |= {shape.corner for shape in SHAPES.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*checked_aspects(measured([1.0]), ())}
-    messages |= {*SEVERITIES, *SENTENCES.values()} - {"%(how)s"}
-    messages |= {words for kind in LABELS.values() for words in kind.values()}
+    messages |= {*SEVERITIES}
     messages |= {*DIAGNOSIS.values()}
     return messages | {"complete", "partial", "failed", "not stated"}
 

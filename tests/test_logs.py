@@ -22,8 +22,7 @@ from perfkit.audit.formats import FORMATS
 from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
-from perfkit.audit.wording import sentence
-from perfkit.core.messages import Message
+from perfkit.audit.statements import LineTooLong, NoLineEnd, Note, NulBytes
 
 STEADY = np.full(140, 0.5)
 PRINTS = paddleclas(STEADY)
@@ -137,13 +136,13 @@ def test_a_lost_print_or_head_is_not_covered_by_the_next_print(read):
 def test_nul_bytes_are_removed_and_noted(read):
     log = read(PRINTS.replace("batch_cost", "bat" + "\0" * 5000 + "ch_cost", 1))
     assert len(log.windows) == 14
-    assert log.notes == [(0, Message("nul_bytes", {"count": 5000}))]
+    assert log.notes == [Note(NulBytes(count=5000))]
 
 
 def test_a_truncated_last_line_is_noted_and_ignored(read):
     log = read(paddleclas(np.ones(30))[:-40])
     assert [*log.windows["last"]] == [10, 20]
-    assert log.notes == [(3, Message("no_line_end"))]
+    assert log.notes == [Note(NoLineEnd(), 3)]
 
 
 def test_an_invalid_number_becomes_nan(read):
@@ -188,7 +187,7 @@ def test_an_overlong_line_is_cut_and_noted(read, monkeypatch):
     monkeypatch.setattr(reader, "LONGEST_LINE", 4096)
     log = read(paddleclas(np.ones(20)) + "x" * 50_000 + "\n" + paddleclas(np.ones(20), epoch=1))
     assert [*log.windows["line"]] == [1, 2, 4, 5]
-    assert log.notes == [(3, Message("line_too_long", {"characters": 4096}))]
+    assert log.notes == [Note(LineTooLong(characters=4096), 3)]
 
 
 def test_too_large_files_are_rejected_with_a_message(read, monkeypatch):
@@ -280,11 +279,11 @@ FLEET = CASES["fact"][1]["log"]
 def test_facts_have_sources_and_contradictions_are_noted(read):
     log = read(FLEET + PRINTS, "PaddleClas_ResNet50_bs128_DP_N1C8_log")
     sources = {"nodes": "line 2", "ranks": "nodes x devices", "framework": "the log format"}
-    assert {name: sentence(log.facts[name].by) for name in sources} == sources
-    words = [sentence(message) for _line, message in log.notes]
+    assert {name: log.facts[name].by.text() for name in sources} == sources
+    words = [finding.text() for finding, _line in log.notes]
     assert "batch_size is 128 by the file name, but 256 by line 3." in words
     assert "nodes is 1 by the file name, but 2 by line 2." in words
-    assert sentence(read(PRINTS, "x_bs256_log").facts["batch_size"].by) == "the file name"
+    assert read(PRINTS, "x_bs256_log").facts["batch_size"].by.text() == "the file name"
 
 
 def test_contradictions_are_noted_only_a_few_times(read):

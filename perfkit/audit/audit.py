@@ -4,15 +4,21 @@ outputs/audits/<label>/audit.json    an Audit, replaced atomically (docs/results
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from perfkit.audit.config_facts import Sourced, Value
-from perfkit.core.messages import STORED, Message
+from perfkit.audit.figure import TIMED, Figure, Period, Statistic
+from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.core.results.base import Stored
 from perfkit.core.results.store import make_folder, read_as, write_atomically
 
@@ -20,86 +26,49 @@ SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "audits"
 FILE = "audit.json"
 
-Statistic = Literal[
-    "reported",
-    "samples/time",
-    "clock",
-    "mean of rates",
-    "harmonic mean",
-    "median",
-    "last print",
-    "first print",
-    "maximum",
-    "mean after skipping",
-]
-"""Statistics that suites report as throughput, the simplest explanation of a number first."""
-TIMED: tuple[Statistic, ...] = ("samples/time", "clock")
-Period = Literal["all", "warm", "protocol", "steady"]
-"""all: all steps; warm: without the first 20 of a training; protocol: steps 21 to 120 of one
-epoch; steady: from the step at which the steady-state test finds the final level."""
-State = Literal["reproduced", "near", "not reproduced", "no number", "no log"]
+ClaimState = Literal["reproduced", "near", "not reproduced", "no number", "no log"]
 Stage = Literal["claimed", "explained", "protocol", "steady"]
 
 
-class Figure(Stored):
-    """A throughput in samples per second, computed or reported by the log. Shares are of 1."""
+class LocatedFinding(Stored):
+    """A finding, and its place in the logs."""
 
-    statistic: Statistic
-    """samples/time, the throughput: from the printed times or, if only rates are printed, their
-    harmonic mean weighted by steps; clock: the same by the timestamps of the lines; reported:
-    the log's own figure; others: of the printed rates"""
-    period: Period | None
-    """all steps; warm: without the first 20 of each training, unless these are the protocol's
-    steps; protocol: steps 21 to 120 of the first epoch that has all of them or, if none has, of
-    the epoch that has the most; steady: the windows from the point where the steady-state test
-    finds the final level; None for a reported figure"""
-    throughput: float | None
-    """throughput of all devices; None if their number is unknown"""
-    per_device: float | None
-    """throughput of one device; None if the number of devices is unknown"""
-    rounding: float
-    """effect of the last printed digit, as a share; for a mean of rates that spread over many
-    of their last digits, three standard deviations"""
-    first: int | None
-    """first step covered, counted from 1 in its epoch"""
-    last: int | None = None
-    """last step covered"""
-    steps: int = 0
-    """number of steps covered, in all epochs"""
-    epochs: int = 0
-    """number of epochs covered"""
-    prints: int = 0
-    """number of prints used; a print that also covers steps outside the period is excluded"""
-    wait_share: float | None = None
-    """share of these steps' time that was data wait; for samples/time"""
-    skipped: int = 0
-    """prints left out at the beginning; for `mean after skipping`"""
-    name: str = ""
-    """name of a reported figure in the log"""
-    text: str = ""
-    """digits of a reported figure in the log"""
-    line: int | None = None
-    """line of a reported figure"""
-
-    @property
-    def value(self) -> float:
-        """Throughput of all devices, or of one if their number is unknown."""
-        return self.throughput or self.per_device or 0.0
-
-    @property
-    def method(self) -> tuple[Any, ...]:
-        """Key of the computation; equal for figures computed the same way."""
-        return self.statistic, self.period, self.skipped, self.name
-
-
-@dataclass(frozen=True, config=STORED)
-class Finding(Message):
-    """A finding of an audit, and its place in the logs."""
-
+    finding: Finding
     file: str = ""
     """name of the log; empty for several logs"""
     line: int | None = None
     """line number; None if it is not a single line"""
+
+    @property
+    def code(self) -> str:
+        return self.finding.code
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_stored(cls, stored: Any) -> Any:
+        """Read the stored form, in which code and params stand beside the place."""
+        if isinstance(stored, dict) and "code" in stored:
+            place = dict(stored)
+            statement = {name: place.pop(name, {}) for name in ("code", "params")}
+            return {"finding": statement, **place}
+        return stored
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        place: dict[str, Any] = handler(self)
+        statement = place.pop("finding")
+        return {**statement, **place}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema of the stored form."""
+        located = handler.resolve_ref_schema(handler(schema))
+        finding = handler.resolve_ref_schema(located["properties"].pop("finding"))
+        located["properties"] = finding["properties"] | located["properties"]
+        located["required"] = finding["required"]
+        return located
 
 
 class AuditedLog(Stored):
@@ -121,7 +90,7 @@ class AuditedLog(Stored):
     """first step of an epoch that running means include"""
     source: str
     """source of this meaning of the prints"""
-    facts: dict[str, Sourced]
+    facts: dict[str, SourcedFact]
     """facts of the configuration, by name"""
     rank: int
     """rank whose prints are used, the slowest of the ranks that cover the most steps; -1 if the
@@ -132,22 +101,31 @@ class AuditedLog(Stored):
     """other figures that the log reports, such as times: name -> text"""
     input_share: float | None
     """share of the time of all steps that was data wait"""
-    findings: list[Finding]
+    findings: list[LocatedFinding]
     """findings about this log"""
 
-    def fact(self, name: str) -> Value:
-        return self.facts[name].value if name in self.facts else None
+    def fact(self, name: str) -> FactValue | None:
+        """Return a fact by its name; None if it is unknown."""
+        if name not in self.facts:
+            return None
+        return self.facts[name].value
 
     def figure(self, *periods: Period, of: Sequence[Statistic] = TIMED) -> Figure | None:
-        """Return the first known figure of these statistics and periods; by default samples /
-        time or, if no print has a time, by the prints' clock."""
-        known = {(figure.statistic, figure.period): figure for figure in self.figures}
-        return next((known[key] for key in product(of, periods) if key in known), None)
+        """Return the first existing figure of these statistics and, for each statistic, of
+        these periods. By default, it is samples / time or, if no print has a time, the same by
+        the prints' clock."""
+        existing = {(figure.statistic, figure.period): figure for figure in self.figures}
+        for statistic in of:
+            for period in periods:
+                if (statistic, period) in existing:
+                    return existing[statistic, period]
+        return None
 
     @property
     def has_rates(self) -> bool:
-        """Whether the log's prints have rates."""
-        return any(f.statistic not in (*TIMED, "reported") for f in self.figures)
+        """Whether the log's prints have rates, of which other statistics can be computed."""
+        others = (*TIMED, "reported")
+        return any(figure.statistic not in others for figure in self.figures)
 
     @property
     def reference(self) -> Figure | None:
@@ -183,13 +161,13 @@ class WaterfallStage(Stored):
     """figure with this throughput"""
 
 
-class Claim(Stored):
-    """A claimed number and the figures of the log behind it."""
+class ClaimedNumber(Stored):
+    """A number as it was published, and what it is of as far as the source says."""
 
     text: str
     """the number as published"""
-    value: float | None
-    """its value; None if the text is no number"""
+    value: float
+    """its value"""
     place: str
     """where the number is published, in words"""
     table: str | None = None
@@ -204,9 +182,14 @@ class Claim(Stored):
     """nodes x devices of the published number"""
     batch_size: int | None = None
     """batch size per device of the published number"""
+
+
+class Claim(ClaimedNumber):
+    """A claimed number and the figures of the log behind it."""
+
     log: str | None
     """name of the matching log, if any"""
-    state: State
+    state: ClaimState
     """reproduced: a figure equals the claim, to its digits and the log's; near: a figure is
     within the tolerance; no number: the log has none"""
     explanations: list[Explanation] = Field([])
@@ -225,7 +208,7 @@ class Claim(Stored):
     """number of equally simple figures expected to match by chance"""
     waterfall: list[WaterfallStage] = Field([])
     """stages from the claim to the steady steps"""
-    findings: list[Finding] = Field([])
+    findings: list[LocatedFinding] = Field([])
     """findings about this number"""
 
 
@@ -263,7 +246,7 @@ class Audit(Stored):
     """unreadable files, with the reason"""
     claims: list[Claim]
     """each claimed number with each matching log"""
-    findings: list[Finding]
+    findings: list[LocatedFinding]
     """findings about several logs or claims together"""
     dlperf: list[Case]
     """runs in DLPerf's layout"""

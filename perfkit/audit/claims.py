@@ -1,43 +1,53 @@
-"""Check claimed numbers against the figures of a log: which figure explains a claim, the stages
-from the claim down to the steady throughput, and the logs that match published numbers."""
+"""Check a claimed number against the figures of a log: which figure explains it, and the stages
+from the claim down to the steady throughput."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.published import FRAMEWORK_NAMES, Cell
-from perfkit.analysis.published.matches import place_of
 from perfkit.audit.audit import (
     AuditedLog,
     Claim,
+    ClaimedNumber,
+    ClaimState,
     Explanation,
-    Figure,
-    Finding,
+    LocatedFinding,
     Stage,
-    State,
     WaterfallStage,
 )
+from perfkit.audit.figure import Figure
+from perfkit.audit.findings import APART
 from perfkit.audit.recompute import Figures, half_of
-from perfkit.core.messages import Message
+from perfkit.audit.statements import (
+    ByChance,
+    Finding,
+    MeanOfRunning,
+    OtherCount,
+    OtherStatistic,
+    Truncated,
+    WarmUpInside,
+)
 
 NEARBY = 1e-3
 """Share of the claim on both sides within which figures are assumed uniformly distributed."""
 COARSE = 1e-4
 """A figure that rounding may move by more than this share cannot explain a claim's digits."""
+EXACT = 1 + 1e-9
+"""Factor that allows for the rounding of floating-point numbers."""
 COUNTS = [2**power for power in range(13)]
 """Device counts by which the figure of one device may have been multiplied."""
-APART = 0.005
-"""Share by which two figures must differ to count as different."""
 CHANCE = 0.2
 """Expected number of chance matches above which an explanation is weak."""
-MAY_DIFFER = ("batch_size", "precision")
-"""Facts in which a log may differ from the cell that it reproduces; reported as a finding."""
-HALF = ("amp", "pure_fp16")
-"""Names that suites use interchangeably for automatic mixed precision and float16."""
-Audited = tuple[AuditedLog, Figures]
-ClaimInput = Mapping[str, Any]
-"""Fields of a Claim: at least text, value and place."""
+WARM_UP_APART = 0.001
+"""Share by which the first steps must change a figure to be reported."""
+
+
+class LogFigures(NamedTuple):
+    """A log, and all figures of it."""
+
+    log: AuditedLog
+    figures: Figures
 
 
 class Candidate(NamedTuple):
@@ -49,86 +59,111 @@ class Candidate(NamedTuple):
 
 
 def check_claim(
-    given: ClaimInput,
-    log: AuditedLog,
-    figures: Figures,
+    number: ClaimedNumber,
+    audited: LogFigures,
     tolerance: float = 0.0,
-    found: Iterable[Message] = (),
+    findings: Iterable[Finding] = (),
 ) -> Claim:
-    """Check a claim against every figure of a log; `found` are findings of the matching."""
-    candidates, value = _candidates(figures), given["value"]
+    """Check a claimed number against every figure of a log. `findings` are those of the search
+    for a matching log."""
+    log, figures = audited
+    candidates = _candidates(figures)
     if not candidates:
-        return Claim(**given, log=log.name, state="no number")
-    explanations, chance = _explained(given, candidates)
-    # Prefer the log's own device count for the closest figure.
-    whole = [c for c in candidates if c.devices is None]
-    whole = whole or [c for c in candidates if c.devices == 1]
-    closest = min(whole, key=lambda candidate: abs(candidate.value - value))
-    difference = closest.value / value - 1
-    # Another device count than the log's explains a claim without reproducing it. Figures that
-    # the log reports count as printed.
-    own = any(
-        e.devices is None or (e.figure.statistic, e.devices) == ("reported", 1)
-        for e in explanations
-    )
-    state: State = "near" if abs(difference) <= tolerance else "not reproduced"
-    if own or (explanations and log.fact("ranks") is None):
-        state = "reproduced"
-    throughput = log.reference.throughput if log.reference else None
+        return Claim(**dict(number), log=log.name, state="no number")
+    explanations, chance = _explained(number, candidates)
+    closest = _closest(number, candidates)
+    difference = closest.value / number.value - 1
+    reference = log.reference
+    reference_difference = None
+    if reference and reference.throughput:
+        reference_difference = reference.throughput / number.value - 1
     claim = Claim(
-        **given,
+        **dict(number),
         log=log.name,
-        state=state,
+        state=_state(log, explanations, abs(difference) <= tolerance),
         explanations=explanations,
         closest=closest.figure,
         difference=difference,
-        reference=log.reference,
-        reference_difference=throughput / value - 1 if throughput else None,
+        reference=reference,
+        reference_difference=reference_difference,
         tried=len(candidates),
         chance=chance,
-        waterfall=waterfall(value, explanations, log),
+        waterfall=waterfall(number.value, explanations, log),
     )
-    found = [*found, *_of_explanation(claim, log, figures)]
-    findings = [Finding(message.code, message.params, log.name) for message in found]
-    return claim.model_copy(update={"findings": findings})
+    located = []
+    for finding in (*findings, *_of_explanation(claim, audited)):
+        located.append(LocatedFinding(finding=finding, file=log.name))
+    return claim.model_copy(update={"findings": located})
 
 
 def _candidates(figures: Figures) -> list[Candidate]:
     """Return the candidates: first with the log's own device count, then with others."""
-    found = []
+    whole, multiplied = [], []
     for figure in (*figures.shown, *figures.skipping):
         if figure.period == "steady":
             continue
-        device, whole = figure.per_device, figure.throughput
-        if whole:
-            found.append(Candidate(figure, None, whole))
-        if device:
-            ranks = round(whole / device) if whole else None
-            found += [Candidate(figure, n, n * device) for n in COUNTS if n != ranks]
-    return sorted(found, key=lambda candidate: candidate.devices is not None)
+        per_device, throughput = figure.per_device, figure.throughput
+        if throughput:
+            whole.append(Candidate(figure, None, throughput))
+        if per_device:
+            ranks = round(throughput / per_device) if throughput else None
+            for count in COUNTS:
+                if count != ranks:
+                    multiplied.append(Candidate(figure, count, count * per_device))
+    return whole + multiplied
+
+
+def _closest(number: ClaimedNumber, candidates: list[Candidate]) -> Candidate:
+    """Return the candidate next to the claim, with the log's own device count if known."""
+    own_count = [candidate for candidate in candidates if candidate.devices is None]
+    if not own_count:
+        own_count = [candidate for candidate in candidates if candidate.devices == 1]
+    return min(own_count, key=lambda candidate: abs(candidate.value - number.value))
+
+
+def _state(log: AuditedLog, explanations: list[Explanation], is_near: bool) -> ClaimState:
+    """Return the state of a claim that a log has figures for. Another device count than the
+    log's explains a claim without reproducing it; figures that the log reports count as
+    printed."""
+    for explanation in explanations:
+        is_reported = explanation.figure.statistic == "reported" and explanation.devices == 1
+        if explanation.devices is None or is_reported or log.fact("ranks") is None:
+            return "reproduced"
+    return "near" if is_near else "not reproduced"
 
 
 def _explained(
-    given: ClaimInput, candidates: list[Candidate]
+    number: ClaimedNumber, candidates: list[Candidate]
 ) -> tuple[list[Explanation], float]:
     """Return the candidates equal to the claim to its digits, rounded or else truncated, and
     how many of those up to the first such candidate are expected to match by chance."""
-    half, nearby = half_of(given["text"]), NEARBY * given["value"]
-    values = np.array([c.value for c in candidates])
-    rounding = np.array([c.figure.rounding for c in candidates]) * values
-    width, allowed = half + rounding, (half + rounding) * (1 + 1e-9)
-    sharp = rounding <= np.maximum(COARSE * values, half * (1 + 1e-9))
-    for truncated in (False, True) if half else (False,):
+    half = half_of(number.text)
+    values = np.array([candidate.value for candidate in candidates])
+    rounding = np.array([candidate.figure.rounding for candidate in candidates]) * values
+    width = half + rounding
+    is_sharp = rounding <= np.maximum(COARSE * values, half * EXACT)
+    nearby = NEARBY * number.value
+    for is_truncated in (False, True):
         # A truncated value lies up to one unit of the last digit above the claim.
-        apart = np.abs(values - given["value"] - (half if truncated else 0.0))
-        right = np.flatnonzero(sharp & (apart <= allowed))
-        tried = slice(right[0] + 1 if len(right) else None)
-        near = (sharp & (apart <= np.maximum(nearby, allowed)))[tried]
-        chance = float(np.minimum(width[tried] / nearby, 1)[near].sum())
-        if len(right):
+        middle = number.value + half if is_truncated else number.value
+        distances = np.abs(values - middle)
+        matching = np.flatnonzero(is_sharp & (distances <= width * EXACT))
+        is_near = is_sharp & (distances <= np.maximum(nearby, width * EXACT))
+        if len(matching):
+            # Candidates after the first match are less simple.
+            is_near[matching[0] + 1 :] = False
+        chances = np.minimum(width / nearby, 1)
+        chance = float(chances[is_near].sum())
+        if len(matching) or not half:
             break
-    found = [Explanation(**candidates[k]._asdict(), truncated=truncated) for k in right]
-    return found, chance
+    explanations = []
+    for index in matching:
+        figure, devices, value = candidates[index]
+        explanation = Explanation(
+            figure=figure, devices=devices, value=value, truncated=is_truncated
+        )
+        explanations.append(explanation)
+    return explanations, chance
 
 
 def waterfall(
@@ -137,130 +172,61 @@ def waterfall(
     """Return the stages from the claim over its explanation and samples / time of the
     protocol's steps to all steady steps, as far as known, with the difference between
     successive stages."""
-    protocol, steady = log.figure("protocol"), log.figure("steady")
-    stages: list[tuple[Stage, float | None, Figure | None]] = [
-        ("claimed", claimed, None),
-        *(("explained", best.value, best.figure) for best in explanations[:1]),
-        ("protocol", protocol.throughput if protocol else None, protocol),
-        ("steady", steady.throughput if steady else None, steady),
-    ]
-    found: list[WaterfallStage] = []
-    for stage, value, figure in stages:
-        if value:
-            share = value / found[-1].value - 1 if found else None
-            row = WaterfallStage(stage=stage, value=value, difference=share, figure=figure)
-            found.append(row)
-    return found
+    stages: list[WaterfallStage] = []
+
+    def add(stage: Stage, value: float | None, figure: Figure | None) -> None:
+        if not value:
+            return
+        difference = value / stages[-1].value - 1 if stages else None
+        stages.append(
+            WaterfallStage(stage=stage, value=value, difference=difference, figure=figure)
+        )
+
+    add("claimed", claimed, None)
+    if explanations:
+        add("explained", explanations[0].value, explanations[0].figure)
+    periods: tuple[Literal["protocol", "steady"], ...] = ("protocol", "steady")
+    for period in periods:
+        figure = log.figure(period)
+        if figure:
+            add(period, figure.throughput, figure)
+    return stages
 
 
-def _of_explanation(claim: Claim, log: AuditedLog, figures: Figures) -> Iterator[Message]:
+def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
+    """Yield the findings about the simplest explanation of a claim."""
     if not claim.explanations:
         return
-    best, reference = claim.explanations[0], claim.reference
-    figure, share = best.figure, claim.reference_difference
-    reference = None if figures.is_sampled else reference
+    log = audited.log
+    best = claim.explanations[0]
+    statistic = best.figure.statistic
     if best.truncated:
-        yield Message("truncated", {"value": best.value, "claimed": claim.text})
+        yield Truncated(value=best.value, claimed=claim.text)
     if best.devices is not None and log.fact("ranks") is not None:
-        yield Message("other_count", {"devices": best.devices, "value": best.value})
-    if figure.statistic != "samples/time" and reference and abs(share or 0.0) > APART:
-        steps = {"first": reference.first, "last": reference.last}
-        value = {"difference": share, "reference": reference.throughput}
-        yield Message("other_statistic", value | steps)
-    if log.covers == "running" and figure.statistic in ("mean of rates", "mean after skipping"):
-        yield Message("mean_of_running", {"skipped": figure.skipped})
-    warm = log.figure("warm", "protocol", of=[figure.statistic])
-    warm = warm if figures.has_warmup else None
-    if figure.period == "all" and not figure.skipped and warm and warm.throughput:
-        share = best.value / warm.throughput - 1
-        if best.devices is None and abs(share) > APART / 5:
-            yield Message("warm_up_inside", {"warm": warm.throughput, "difference": share})
+        yield OtherCount(devices=best.devices, value=best.value)
+    if statistic != "samples/time" and not audited.figures.is_sampled:
+        yield from _other_statistic(claim)
+    if log.covers == "running" and statistic in ("mean of rates", "mean after skipping"):
+        yield MeanOfRunning(skipped=best.figure.skipped)
+    if best.devices is None and audited.figures.has_warmup:
+        yield from _warm_up_inside(best, log)
     if claim.chance > CHANCE:
-        yield Message("by_chance", {"chance": claim.chance})
+        yield ByChance(chance=claim.chance)
 
 
-def claims_of_tables(
-    cells: list[Cell], logs: list[Audited], tolerance: float
-) -> Iterator[Claim]:
-    """Check each published cell against every matching log; yield cells without a log, too."""
-    found: dict[int, list[Claim]] = {}
-    for log, figures in logs:
-        for candidates in cells_for(log, cells):
-            for cell, claim in _kept(candidates, log, figures, tolerance):
-                found.setdefault(id(cell), []).append(claim)
-    for cell in cells:
-        if cell["status"] == "published":
-            yield from found.get(id(cell)) or [Claim(**of_cell(cell), log=None, state="no log")]
+def _other_statistic(claim: Claim) -> Iterator[Finding]:
+    reference, difference = claim.reference, claim.reference_difference
+    if reference and difference is not None and abs(difference) > APART:
+        yield OtherStatistic(
+            difference=difference, reference=reference.value, **reference.ends()
+        )
 
 
-def of_cell(cell: Cell) -> ClaimInput:
-    """Return a published number as a claim."""
-    name, batch = FRAMEWORK_NAMES[cell["framework"]], cell["batch_per_gpu"]
-    words = [name, cell["precision"], cell["topology"], f"batch {batch}"]
-    words += [] if cell["accumulates"] is None else [cell["note"]]
-    place = f"{cell['table']}: {', '.join(words)}, {cell['gpu']}"
-    known = {key: cell[key] for key in ("table", "gpu", "framework", "precision", "topology")}
-    return known | {
-        "text": cell["printed"],
-        "value": cell["throughput"],
-        "place": place,
-        "batch_size": batch,
-    }
-
-
-def _kept(
-    cells: list[Cell], log: AuditedLog, figures: Figures, tolerance: float
-) -> list[tuple[Cell, Claim]]:
-    """Return the cells of one table that the log reproduces or, if none, those with its batch
-    size and precision, each with its claim."""
-    alike = [cell for cell in cells if not differs(log, cell)]
-    ambiguous = [Message("ambiguous")] if len(alike) > 1 else []
-    checked = []
-    for cell in cells:
-        found = [
-            Message("other_work", {"key": key, "claimed": claimed, "log": own})
-            for key, (claimed, own) in differs(log, cell).items()
-        ]
-        found += ambiguous
-        checked.append((cell, check_claim(of_cell(cell), log, figures, tolerance, found)))
-    reproduced = [
-        (cell, claim)
-        for cell, claim in checked
-        if claim.state == "reproduced" and (cell in alike or claim.chance <= CHANCE)
-    ]
-    return reproduced or [(cell, claim) for cell, claim in checked if cell in alike]
-
-
-def differs(log: AuditedLog, cell: Cell) -> dict[str, tuple[Any, Any]]:
-    """Return the known facts of a log that differ from a cell: fact -> published, log's own. A
-    log without a model fact is matched by its path."""
-    place, precision, accumulate = place_of(cell), cell["precision"], log.fact("accumulate")
-    published: dict[str, Any] = {
-        "model": place["model"],
-        "framework": place["framework"],
-        "nodes": cell["nodes"],
-        "devices": cell["gpus_per_node"],
-        "ranks": cell["nodes"] * cell["gpus_per_node"],
-        "gpu": cell["gpu"].split("-")[0].upper(),
-        "batch_size": cell["batch_per_gpu"],
-        "precision": precision,
-    }
-    pairs = {key: (value, log.fact(key)) for key, value in published.items()}
-    found = {key: pair for key, pair in pairs.items() if pair[1] not in (None, pair[0])}
-    if "model" not in log.facts and place["model"] not in log.name.lower():
-        found["model"] = (place["model"], None)
-    if accumulate and cell["accumulates"] is (accumulate == 1):
-        found["accumulate"] = (cell["accumulates"], accumulate)
-    if "precision" in found and (log.fact("precision") in HALF) != (precision in HALF):
-        found["half"] = found.pop("precision")
-    return found
-
-
-def cells_for(log: AuditedLog, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Yield, per table, the published cells that the log may belong to; none for inference."""
-    if "framework" not in log.facts or log.fact("mode") == "inference":
+def _warm_up_inside(best: Explanation, log: AuditedLog) -> Iterator[Finding]:
+    figure = best.figure
+    warm = log.figure("warm", "protocol", of=[figure.statistic])
+    if figure.period != "all" or figure.skipped or not warm or not warm.throughput:
         return
-    published = [cell for cell in cells if cell["status"] == "published"]
-    matching = [cell for cell in published if differs(log, cell).keys() <= {*MAY_DIFFER}]
-    for table in dict.fromkeys(cell["table"] for cell in matching):
-        yield [cell for cell in matching if cell["table"] == table]
+    difference = best.value / warm.throughput - 1
+    if abs(difference) > WARM_UP_APART:
+        yield WarmUpInside(warm=warm.throughput, difference=difference)

@@ -9,57 +9,99 @@ the mean.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import PurePath
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from perfkit.audit.audit import AuditedLog, Case
 from perfkit.audit.recompute import END, WARMUP
 
-PATH = re.compile(r"(\d+)n(\d+)g/(([^/_]+)_b(\d+)_[^/]*)_(\d+)\.log$")
+PATH = re.compile(
+    r"(?P<nodes>\d+)n(?P<devices>\d+)g/"
+    r"(?P<name>(?P<model>[^/_]+)_b(?P<batch_size>\d+)_[^/]*)_(?P<run>\d+)\.log$"
+)
+
+
+class Runs(NamedTuple):
+    """What runs have in common: `name` is the file's without the number of the run."""
+
+    model: str
+    name: str
+    nodes: int
+    devices: int
+    batch_size: int
 
 
 def cases(logs: Iterable[AuditedLog]) -> list[Case]:
     """Return the runs in DLPerf's layout by model, batch size and topology, without runs whose
     clock does not cover steps 21 to 120."""
-    speeds: dict[tuple[str, str, int, int, int], dict[int, float]] = defaultdict(dict)
+    speeds: dict[Runs, dict[int, float]] = defaultdict(dict)
     for log in logs:
-        found = PATH.search(PurePath(log.name).as_posix())
-        clock, batch = log.figure("protocol", of=["clock"]), log.fact("batch_size")
-        whole = clock and (clock.first, clock.last) == (WARMUP + 1, END)
-        if found and clock and whole and clock.per_device and isinstance(batch, int):
-            nodes, devices, named, run = (int(found[k]) for k in (1, 2, 5, 6))
-            # As in DLPerf, the device count is the folder's and the batch size the file's.
-            speed = clock.per_device / batch * named * nodes * devices
-            speeds[found[4], found[3], nodes, devices, named][run] = round(speed, 2)
-    # DLPerf names only the model, which may be ambiguous.
-    kinds = Counter(model for model, _name in {key[:2] for key in speeds})
-    return [
-        Case(
-            model=model if kinds[model] == 1 else name,
-            case=f"{nodes}n{devices}g",
-            batch_size=batch,
-            speeds=runs,
+        match = PATH.search(PurePath(log.name).as_posix())
+        speed_per_sample = _speed_per_sample(log)
+        if not match or not speed_per_sample:
+            continue
+        runs = Runs(
+            model=match["model"],
+            name=match["name"],
+            nodes=int(match["nodes"]),
+            devices=int(match["devices"]),
+            batch_size=int(match["batch_size"]),
         )
-        for (model, name, nodes, devices, batch), runs in sorted(speeds.items())
-    ]
+        # As in DLPerf, the device count is the folder's and the batch size the file's.
+        samples = runs.batch_size * runs.nodes * runs.devices
+        speeds[runs][int(match["run"])] = round(speed_per_sample * samples, 2)
+    names = defaultdict(set)
+    for runs in speeds:
+        names[runs.model].add(runs.name)
+    found = []
+    for runs, speeds_of_runs in sorted(speeds.items()):
+        # DLPerf names only the model, which may be ambiguous.
+        is_unique = len(names[runs.model]) == 1
+        case = Case(
+            model=runs.model if is_unique else runs.name,
+            case=f"{runs.nodes}n{runs.devices}g",
+            batch_size=runs.batch_size,
+            speeds=speeds_of_runs,
+        )
+        found.append(case)
+    return found
 
 
-def summary(found: list[Case], variant: Literal["mean", "median"]) -> dict[str, Any]:
+def _speed_per_sample(log: AuditedLog) -> float | None:
+    """Return the steps per second by the clock over steps 21 to 120; None if unknown."""
+    clock, batch_size = log.figure("protocol", of=["clock"]), log.fact("batch_size")
+    if not clock or (clock.first, clock.last) != (WARMUP + 1, END):
+        return None
+    if not clock.per_device or not isinstance(batch_size, int):
+        return None
+    return clock.per_device / batch_size
+
+
+Summary = dict[str, dict[str, dict[str, Any]]]
+"""Model -> topology -> values by the names that the script gives them."""
+
+
+def summary(cases: Iterable[Case], variant: Literal["mean", "median"]) -> Summary:
     """Return the script's result by model and topology; `speedup` may be None."""
     speed = "average_speed" if variant == "mean" else "middle_speed"
-    shown: dict[str, Any] = defaultdict(dict)
-    for case in found:
-        runs = [*case.speeds.values()]
-        # The script's order of summation, so that halves are rounded alike.
-        row: dict[str, Any] = {"average_speed": round(sum(runs) / len(runs), 2)}
-        row |= {"batch_size_per_device": case.batch_size, "speedup": None}
-        row |= {} if variant == "mean" else {speed: round(median(runs), 2)}
-        shown[case.model][case.case] = row
-    for topologies in shown.values():
+    models: Summary = defaultdict(dict)
+    for case in cases:
+        speeds = [*case.speeds.values()]
+        values: dict[str, Any] = {
+            # The script's order of summation, so that halves are rounded alike.
+            "average_speed": round(sum(speeds) / len(speeds), 2),
+            "batch_size_per_device": case.batch_size,
+            "speedup": None,
+        }
+        if variant == "median":
+            values["middle_speed"] = round(median(speeds), 2)
+        models[case.model][case.case] = values
+    for topologies in models.values():
         base = topologies.get("1n1g", {}).get(speed)
-        for row in topologies.values():
-            row["speedup"] = round(row[speed] / base, 2) if base else None
-    return dict(shown)
+        for values in topologies.values():
+            if base:
+                values["speedup"] = round(values[speed] / base, 2)
+    return dict(models)

@@ -102,7 +102,7 @@ def read(path: Path, text: str) -> Log | None:
             semantics = semantics_of(form)
             prints = _prints(seconds, _first(form.get("steps_of_process"), first))
             windows = windows_of(prints_of(prints), semantics)
-            return Log(path, form["name"], "", semantics, windows, facts.found, figures)
+            return Log(path, form["name"], "", semantics, windows, facts.by_name, figures)
     return None
 
 

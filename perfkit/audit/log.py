@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.audit.config_facts import Sourced, Value, number_in
+from perfkit.audit.config_facts import number_in
 from perfkit.audit.formats import WHOLE, Semantics
-from perfkit.core.messages import Message
+from perfkit.audit.statements import FactValue, Note, SourcedFact
 
 WINDOW = dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64")
 WINDOW |= dict.fromkeys(("seconds", "reader", "rate", "own_rate"), "float64")
@@ -47,8 +47,8 @@ class Log:
     `precision` (values of Config), `gpu`, `nodes`, `devices` of a node, `ranks` of all nodes,
     `batch_size` of a device in one step (without accumulation), `global_batch_size` of all
     ranks in one update, `accumulate`, `input`, `mode`, `unit`. Unknown facts are missing;
-    nothing is assumed. `notes` are oddities of the file with their lines; line 0 is the whole
-    file. `part` numbers a file's trainings of different configurations from 1; 0: only one.
+    nothing is assumed. `notes` are oddities of the file. `part` numbers a file's trainings of
+    different configurations from 1; 0: only one.
     """
 
     path: Path
@@ -56,24 +56,35 @@ class Log:
     sha256: str
     semantics: Semantics
     windows: pd.DataFrame
-    facts: dict[str, Sourced] = field(default_factory=dict)
+    facts: dict[str, SourcedFact] = field(default_factory=dict)
     reported: list[ReportedFigure] = field(default_factory=list)
-    notes: list[tuple[int, Message]] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     part: int = 0
 
     @property
     def name(self) -> str:
         return f"{self.path}#{self.part}" if self.part else str(self.path)
 
-    def fact(self, name: str) -> Value:
-        return self.facts[name].value if name in self.facts else None
+    def fact(self, name: str) -> FactValue | None:
+        """Return a fact by its name; None if it is unknown."""
+        if name not in self.facts:
+            return None
+        return self.facts[name].value
 
     def number(self, name: str) -> int:
         return number_in(self.facts, name)
 
 
 class LogError(ValueError):
-    """A file can't be read as a training log; the message is the reason, without the file."""
+    """A file can't be read as a training log: the file, the reason, and the line that shows it,
+    if it is a single one."""
+
+    def __init__(self, file: Path, reason: str, line: int | None = None) -> None:
+        super().__init__(file, reason, line)
+        self.file, self.reason, self.line = file, reason, line
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}" if self.line else self.reason
 
 
 USUAL = 1.5

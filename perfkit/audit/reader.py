@@ -25,7 +25,7 @@ from perfkit.audit import documents
 from perfkit.audit.config_facts import Facts, number_in
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
 from perfkit.audit.log import Columns, Log, LogError, ReportedFigure, prints_of, windows_of
-from perfkit.core.messages import Message
+from perfkit.audit.statements import LineTooLong, NoLineEnd, Note, NulBytes, OtherFormat
 
 LARGEST_BYTES = 128 * 1024 * 1024
 """Largest file size, unpacked; real logs have a few MB."""
@@ -54,38 +54,39 @@ STEP = ("Epoch", "Iteration", "Validation Iteration")
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 PLACE = ("epoch", "step")
 Lines = list[tuple[int, str]]
-Notes = list[tuple[int, Message]]
 
 
 # Logs may contain numbers of any size.
 @np.errstate(all="ignore")
-def read_logs(path: Path, given: LogFormat | None = None) -> list[Log]:
-    """Return the trainings of a file: several if their configurations differ, else one. `given`
-    is the format of the prints if it is not a known format. Raises LogError if the file can't
-    be read, is empty or too large, has no known format or unusable numbers."""
+def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
+    """Return the trainings of a file: several if their configurations differ, else one.
+    `custom_format` is the format of the prints if it is not a known format. Raises LogError if
+    the file can't be read, is empty or too large, has no known format or unusable numbers."""
     try:
         digest, data = _content(path)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise LogError(getattr(error, "strerror", None) or str(error)) from error
+        raise LogError(path, getattr(error, "strerror", None) or str(error)) from error
     if not data:
-        raise LogError("empty")
+        raise LogError(path, "empty")
     if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
-        raise LogError(f"over {MOST_LINES:,} lines; give only a part of it")
-    notes: Notes = []
+        raise LogError(path, f"over {MOST_LINES:,} lines; give only a part of it")
+    notes: list[Note] = []
     if nuls := data.count(b"\0"):
         data = data.replace(b"\0", b"")
-        notes.append((0, Message("nul_bytes", {"count": nuls})))
+        notes.append(Note(NulBytes(count=nuls)))
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     del data
     text = ESCAPE.sub("", text) if "\x1b" in text else text
     lines = [*_lines(text, notes)]
-    if form := given or _recognised(lines, notes):
+    if form := custom_format or _recognised(lines, notes):
         found = _of_lines(path, form, lines, notes)
     elif log := documents.read(path, text):
         found = [log]
     else:
         known = "docs/reference/formats.md lists the formats"
-        raise LogError(f"no known format, or cut off; {known}, --format-regex reads others")
+        raise LogError(
+            path, f"no known format, or cut off; {known}, --format-regex reads others"
+        )
     return [replace(log, sha256=digest) for log in found]
 
 
@@ -94,29 +95,29 @@ def _content(path: Path) -> tuple[str, bytes]:
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
-        raise LogError(f"a {kind}, not a regular file")
+        raise LogError(path, f"a {kind}, not a regular file")
     with path.open("rb") as file:
         raw = data = file.read(LARGEST_BYTES + 1)
     for opened in (PACKED[magic] for magic in PACKED if raw.startswith(magic)):
         if isinstance(opened, str):
-            raise LogError(f"{opened}; unpack it first (only gzip and xz are read)")
+            raise LogError(path, f"{opened}; unpack it first (only gzip and xz are read)")
         with opened(io.BytesIO(raw)) as packed:
             data = packed.read(LARGEST_BYTES + 1)
     if max(len(raw), len(data)) > LARGEST_BYTES:
-        raise LogError(f"over {LARGEST_BYTES >> 20} MB; give only a part of it")
+        raise LogError(path, f"over {LARGEST_BYTES >> 20} MB; give only a part of it")
     return hashlib.sha256(raw).hexdigest(), data
 
 
-def _lines(text: str, notes: Notes) -> Iterator[tuple[int, str]]:
+def _lines(text: str, notes: list[Note]) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers; successive states of a progress bar share a number.
     Records of DLLogger's file become lines of its text output."""
     lines = text.split("\n")
     if lines[-1]:
-        notes.append((len(lines), Message("no_line_end", {})))
+        notes.append(Note(NoLineEnd(), len(lines)))
     for pair in enumerate(lines, 1):
         number, line = pair
         if len(line) > LONGEST_LINE:
-            notes.append((number, Message("line_too_long", {"characters": LONGEST_LINE})))
+            notes.append(Note(LineTooLong(characters=LONGEST_LINE), number))
         elif "\r" not in line and '"data"' not in line:
             yield pair
             continue
@@ -140,7 +141,7 @@ def _as_text(line: str) -> str:
     return f"{head} {record.get('datetime')} - {place} {pairs}"
 
 
-def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
+def _recognised(lines: Lines, notes: list[Note]) -> LogFormat | None:
     """Return the first format of FORMATS with a print; note others with prints of their own."""
     found: list[LogFormat] = []
     for searched in (lines[:HEAD], lines):
@@ -153,27 +154,27 @@ def _recognised(lines: Lines, notes: Notes) -> LogFormat | None:
         if any(form.has_steps for form in found):
             break
     others = [form.name for form in found[1:] if form.has_steps]
-    notes += [(0, Message("other_format", {"format": name})) for name in others]
+    notes += [Note(OtherFormat(format=name)) for name in others]
     return found[0] if found else None
 
 
-def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[Log]:
+def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> list[Log]:
     events = documents.events(lines)
     rest: Lines = [] if form.has_steps else lines
     columns = _prints(form, lines, rest) if form.has_steps else [documents.prints(events)]
     try:
         blocks = [*map(prints_of, columns)]
     except (ValueError, ArithmeticError) as error:
-        raise LogError(f"unusable numbers: {error}") from error
+        raise LogError(path, f"unusable numbers: {error}") from error
     prints = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     if form.is_custom and not len(prints["line"]):
-        raise LogError("no line matches --format-regex")
+        raise LogError(path, "no line matches --format-regex")
     semantics = _with_reader(form.semantics, prints)
     windows = _one_count_of_runs(windows_of(prints, semantics))
     own = (f for f in documents.reported_figures(rest) if not np.isnan(f.value))
     reported = [*islice(chain(own, documents.reported(events)), documents.MOST_FIGURES)]
     if not form.has_steps and not len(windows) and not reported:
-        raise LogError(f"lines of {form.name} without a figure")
+        raise LogError(path, f"lines of {form.name} without a figure")
     run_of = windows["run"].to_numpy()
     starts = windows["line"].to_numpy()[np.unique(run_of, return_index=True)[1]]
     if form.has_steps:
@@ -184,13 +185,13 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
     segments = _segments(form, windows, rest)
     for _runs, facts in segments:
         facts.complete(path)
-    known_ranks = {number_in(facts.found, "ranks") for _runs, facts in segments} - {0}
+    known_ranks = {number_in(facts.by_name, "ranks") for _runs, facts in segments} - {0}
 
     def is_own(figure: ReportedFigure, runs: Sequence[int], facts: Facts) -> bool:
         """Whether a figure belongs to these runs: by its device count or, without one, by its
         position behind their first print."""
         if figure.ranks in known_ranks:
-            return figure.ranks == number_in(facts.found, "ranks")
+            return figure.ranks == number_in(facts.by_name, "ranks")
         return max(np.searchsorted(starts, figure.line) - 1, 0) in runs
 
     return [
@@ -200,9 +201,9 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: Notes) -> list[L
             sha256="",
             semantics=semantics,
             windows=windows[np.isin(run_of, runs)].reset_index(drop=True) if part else windows,
-            facts=facts.found,
+            facts=facts.by_name,
             reported=[figure for figure in reported if is_own(figure, runs, facts)],
-            notes=[*notes, *facts.notes.values()],
+            notes=[*notes, *facts.contradictions.values()],
             part=part,
         )
         for part, (runs, facts) in enumerate(segments, int(len(segments) > 1))
@@ -294,16 +295,16 @@ def _segments(
     for run, (begin, end) in enumerate(pairwise([*cuts, len(lines)])):
         facts = Facts(framework=form.framework, unit=form.unit)
         facts.read(lines[begin:end])
-        before = found[-1][1].found if found else {}
+        before = found[-1][1].by_name if found else {}
         differs = any(
             name in before and before[name].value != fact.value and name not in ("input", "gpu")
-            for name, fact in facts.found.items()
+            for name, fact in facts.by_name.items()
         )
         if found and not differs:
             found[-1][0].append(run)
-            found[-1][1].found = facts.found | before
+            found[-1][1].by_name = facts.by_name | before
         else:
-            facts.found = before | facts.found
+            facts.by_name = before | facts.by_name
             found.append(([run], facts))
     found[-1][0].extend(range(len(cuts), len(ends)))
     return found

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from perfkit.audit.audit import Figure, Period, Statistic
+from perfkit.audit.figure import Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, known_first, some_of
 from perfkit.core.config import Protocol
 from perfkit.core.format import plain
@@ -170,6 +170,13 @@ class Figures:
             for period, mask in masks.items():
                 found += self._of_period(period, mask)
         self.shown = [f for f in found if LEAST_RATE < f.value < MOST_RATE and f.rounding < 1]
+
+    def find(self, statistic: Statistic, period: Period) -> Figure | None:
+        """Return the figure of a statistic and a period, if it exists."""
+        for figure in self.shown:
+            if (figure.statistic, figure.period) == (statistic, period):
+                return figure
+        return None
 
     @property
     def rank(self) -> int:

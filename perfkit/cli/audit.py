@@ -74,9 +74,9 @@ def audit(
     """
     from perfkit.audit.auditing import audit as audited
     from perfkit.audit.auditing import files_of
-    from perfkit.audit.wording import audit_text
     from perfkit.core.driver.progress import Bar
     from perfkit.core.format import printable
+    from perfkit.report.audit_terminal import audit_text
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
@@ -90,7 +90,7 @@ def audit(
             tolerance=tolerance,
             label=label or "",
             command=printable(portable(shlex.join(words))),
-            given=given,
+            custom_format=given,
             progress=lambda path: bar.advance(sizes[path]),
         )
     options.print_result(found, file, audit_text(found))

@@ -147,7 +147,11 @@ class Statement(BaseModel):
     ) -> JsonSchemaValue:
         """Return the schema of the stored form of this family."""
         code = {"description": "code of the sentence", "enum": [*cls.classes], "type": "string"}
-        params = {"description": "fields of the sentence", "type": "object"}
+        params = {
+            "description": "fields of the sentence",
+            "type": "object",
+            "additionalProperties": True,
+        }
         return {
             "title": cls.__name__,
             "description": cls.__doc__,

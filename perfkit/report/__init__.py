@@ -10,6 +10,8 @@ comparison.py   sections of the pages of interleaved comparisons and of the hist
 comparison_text.py  comparisons as text for a terminal
 history_text.py  the history as text for a terminal
 audit.py        sections of an audit's page
+audit_text.py   texts of audits: statistics, steps, claims and findings
+audit_terminal.py  an audit as text for a terminal
 summary.py      sections of the summary
 published.py    sections of the page of published tables
 site.py         writes one page, or all pages of an outputs folder with their index

@@ -1,24 +1,53 @@
 """Sections of an audit's page. Each raises ResultError for a folder without an audit."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple
 
 import pandas as pd
+from markupsafe import Markup
 
 from perfkit.analysis.published import FRAMEWORK_NAMES
-from perfkit.audit import wording
-from perfkit.audit.audit import Audit, Claim, Stage, State, WaterfallStage, read_audit
-from perfkit.core.format import minute, shortened
+from perfkit.audit.audit import (
+    Audit,
+    AuditedLog,
+    Claim,
+    LocatedFinding,
+    WaterfallStage,
+    read_audit,
+)
+from perfkit.audit.statements import DIGITS
+from perfkit.core.format import minute, number, percent, shortened
+from perfkit.core.models import find_model
 from perfkit.core.paths import resolved_path
+from perfkit.report.audit_text import (
+    STAGES,
+    FigureRow,
+    claim_counts,
+    covers_text,
+    difference_text,
+    explanation_lines,
+    figure_rows,
+    figure_text,
+    finding_text,
+    short_names,
+    stage_text,
+    state_text,
+    steps_text,
+    wait_text,
+)
 from perfkit.report.pages import render
-from perfkit.report.section import Section, picture
+from perfkit.report.section import Section, picture, table
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.statements import sentence
 
 MOST_ROWS = 12
 """Waterfalls that are drawn at most: those with the largest differences."""
+MOST_REPORTED = 12
+"""Other figures of a log that are shown, at most."""
+Waterfalls = Mapping[str, Sequence[WaterfallStage]]
+"""Label of a number or log -> its stages."""
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
@@ -37,83 +66,290 @@ def _text(folder: str | Path, macro: str, *values: Any) -> Section:
 
 def audit_headline(folder: str | Path) -> Section:
     """Counts of claims by state."""
-    return _text(folder, "headline", _read(folder), get_args(State))
+    audit = _read(folder)
+    return _text(folder, "headline", audit, claim_counts(audit))
+
+
+# From the published number to steady steps.
 
 
 def audit_waterfall(folder: str | Path) -> Section:
     """Stages from each published number to the throughput over all steady steps; for a log
     without a claim, from the protocol's steps to the steady steps."""
+    waterfalls = _waterfalls(_read(folder))
+    if not waterfalls:
+        return _text(folder, "no_waterfall")
+    rows = []
+    for label, stages in waterfalls.items():
+        texts = dict.fromkeys(STAGES, "")
+        for stage in stages:
+            texts[stage.stage] = number(stage.value, DIGITS)
+            if stage.difference is not None:
+                texts[stage.stage] += f" ({difference_text(stage.difference)})"
+        rows.append([label, *texts.values()])
+    headings = [_("Number"), *map(stage_text, STAGES)]
+    chart = _chart(waterfalls)
+    return chart + _text(folder, "waterfall_note") + table(rows, headings)
+
+
+def _waterfalls(audit: Audit) -> Waterfalls:
+    """Return the waterfalls with two stages or more."""
     # Imported here: pages of measurements need no log formats, which take time to compile.
     from perfkit.audit.claims import waterfall
 
-    audit = _read(folder)
-    claimed, names = {c.log for c in audit.claims}, wording.short_names(audit.logs)
-    found, labels = {}, Counter(map(_label, audit.claims))
+    names = short_names(audit.logs)
+    labels = [_label(claim) for claim in audit.claims]
+    waterfalls = {}
     for claim in audit.claims:
         label = _label(claim)
-        if claim.log and labels[label] > 1:
+        if claim.log and labels.count(label) > 1:
             # Several logs are runs of one cell.
-            label = f"{names[claim.log]} · {label}"
-        found[label] = claim.waterfall
-    free = [log for log in audit.logs if log.name not in claimed]
-    found |= {names[log.name]: waterfall(None, [], log) for log in free}
-    found = {label: stages for label, stages in found.items() if len(stages) > 1}
-    text = _text(folder, "waterfalls", found, get_args(Stage))
-    return _waterfall(found) + text if found else text
+            waterfalls[f"{names[claim.log]} · {label}"] = claim.waterfall
+        else:
+            waterfalls[label] = claim.waterfall
+    claimed = {claim.log for claim in audit.claims}
+    for log in audit.logs:
+        if log.name not in claimed:
+            waterfalls[names[log.name]] = waterfall(None, [], log)
+    return {label: stages for label, stages in waterfalls.items() if len(stages) > 1}
 
 
 def _label(claim: Claim) -> str:
+    """Return what a number is of: PyTorch · V100 · fp32 · 1x8 · b256 · 2602.629."""
     if not claim.framework:
         return claim.place
     name, gpu = FRAMEWORK_NAMES[claim.framework], (claim.gpu or "–").split("-")[0]
-    words = [name, gpu, claim.precision, claim.topology, f"b{claim.batch_size}", claim.text]
-    return " · ".join(str(word) for word in words)
+    batch_size = f"b{claim.batch_size}"
+    traits = [name, gpu, claim.precision, claim.topology, batch_size, claim.text]
+    return " · ".join(str(trait) for trait in traits)
 
 
-def _waterfall(found: Mapping[str, list[WaterfallStage]]) -> Section:
+def _chart(waterfalls: Waterfalls) -> Section:
     """Chart with a row per number: the difference of each stage from the first, in percent."""
     import seaborn
 
-    names = {stage: wording.label("stage", stage) for stage in get_args(Stage)}
-    points = pd.DataFrame(
-        [
-            (label, names[stage.stage], 100 * (stage.value / stages[0].value - 1))
-            for label, stages in found.items()
-            for stage in stages
-        ],
-        columns=["label", "stage", "share"],
-    )
-    widest = points["share"].abs().groupby(points["label"]).max().nlargest(MOST_ROWS).index
-    points = points[points["label"].isin(widest)]
-    rows, shown = points["label"].unique(), {*points["stage"]}
-    order = [name for name in names.values() if name in shown]
-    look: dict[str, Any] = {"hue_order": order, "style_order": order, "s": 55, "zorder": 3}
-    look |= {"palette": [INK, FAINT, *SHADES[1:]][: len(order)], "hue": "stage"}
-    line = {"units": "label", "estimator": None, "sort": False, "color": FAINT}
-    label = _("difference from the first stage (%)")
-    with new_figure(9, 1 + 0.3 * len(rows)) as (figure, (axes,)):
-        at: dict[str, Any] = {"data": points, "x": "share", "y": "label", "ax": axes}
-        seaborn.lineplot(**at, linewidth=1.5, **line)
-        seaborn.scatterplot(**at, style="stage", **look)
+    points = _widest(pd.DataFrame(_differences(waterfalls)))
+    labels = points["label"].unique()
+    stages = [text for text in map(stage_text, STAGES) if text in {*points["stage"]}]
+    palette = [INK, FAINT, *SHADES[1:]][: len(stages)]
+    look: dict[str, Any] = {"hue": "stage", "style": "stage", "palette": palette, "s": 55}
+    look |= {"hue_order": stages, "style_order": stages}
+    axis = _("difference from the first stage (%)")
+    with new_figure(9, 1 + 0.3 * len(labels)) as (figure, (axes,)):
+        seaborn.scatterplot(points, x="share", y="label", ax=axes, zorder=3, **look)
         axes.axvline(0, color=INK, linewidth=1)
-        axes.set_yticks(range(len(rows)), [shortened(row, 48) for row in rows])
-        axes.set(xlabel=label, ylabel="")
+        axes.set_yticks(range(len(labels)), [shortened(label, 48) for label in labels])
+        axes.set(xlabel=axis, ylabel="")
         seaborn.move_legend(axes, "lower left", bbox_to_anchor=(0, 1), ncol=2, title="")
-    return picture(figure, label)
+    return picture(figure, axis)
+
+
+class StagePoint(NamedTuple):
+    """A point of the chart: the difference of a stage from the first, in percent."""
+
+    label: str
+    stage: str
+    share: float
+
+
+def _differences(waterfalls: Waterfalls) -> list[StagePoint]:
+    points = []
+    for label, stages in waterfalls.items():
+        for stage in stages:
+            share = 100 * (stage.value / stages[0].value - 1)
+            points.append(StagePoint(label, stage_text(stage.stage), share))
+    return points
+
+
+def _widest(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of the waterfalls with the largest differences."""
+    differences = points["share"].abs().groupby(points["label"]).max()
+    widest = differences.nlargest(MOST_ROWS).index
+    return points[points["label"].isin(widest)]
+
+
+# Claims.
 
 
 def audit_claims(folder: str | Path) -> Section:
     """Each claimed number with its recomputation, then claims without a log."""
     audit = _read(folder)
-    return _text(folder, "claims", audit, {log.name: k for k, log in enumerate(audit.logs, 1)})
+    numbers = {log.name: number for number, log in enumerate(audit.logs, 1)}
+    rows: dict[str, list[list[str | None]]] = {}
+    without_log: dict[str, list[Claim]] = {}
+    for claim in audit.claims:
+        if claim.log is None:
+            without_log.setdefault(claim.table or "", []).append(claim)
+        else:
+            row = _claim_row(claim, numbers.get(claim.log))
+            rows.setdefault(_part(claim), []).append(row)
+    headings = [
+        _("Place"),
+        _("Claimed"),
+        _("State"),
+        _("Explanation"),
+        _("Samples / time"),
+        _("Difference"),
+        _("Data wait"),
+        _("Steps"),
+        _("Findings"),
+    ]
+    section = Section()
+    for part, rows_of_part in rows.items():
+        section += table(rows_of_part, headings, part)
+    return section + _text(folder, "without_log", sorted(without_log.items()), audit.claims)
+
+
+def _part(claim: Claim) -> str:
+    """Return the heading of the table that a claim belongs to."""
+    traits = filter(None, (claim.table, claim.gpu, claim.precision))
+    return " · ".join(traits) or claim.place
+
+
+def _claim_row(claim: Claim, log_number: int | None) -> list[str | None]:
+    reference = claim.reference
+    return [
+        _place(claim, log_number),
+        claim.text,
+        _state(claim),
+        _explanation(claim),
+        number(reference.value, DIGITS) if reference else None,
+        difference_text(claim.reference_difference) or "–",
+        wait_text(reference),
+        steps_text(reference) if reference else None,
+        _lines([sentence(located.finding) for located in claim.findings]),
+    ]
+
+
+def _lines(texts: Sequence[str]) -> Markup:
+    """Return lines of a table's cell; a dash without any."""
+    return Markup("<br>").join(texts) or Markup("–")
+
+
+def _place(claim: Claim, log_number: int | None) -> Markup:
+    """Return where a number was published, with a link to its log."""
+    place = claim.place
+    if claim.framework:
+        name = FRAMEWORK_NAMES[claim.framework]
+        batch = _("batch %(size)s") % {"size": claim.batch_size}
+        place = f"{name}, {claim.topology}, {batch}"
+    log = (claim.log or "").split("/")[-1]
+    link = Markup('<a href="#log%s">%s</a>') % (log_number, log)
+    cell = Markup('<div style="min-width: 8em; overflow-wrap: anywhere">%s</div>')
+    return cell % _lines([place, link])
+
+
+def _state(claim: Claim) -> str:
+    """Return the state of a claim, marked if no figure of the log equals it."""
+    state = state_text(claim)
+    if claim.state in ("not reproduced", "no number"):
+        return Markup('<strong style="color: #cf222e">%s</strong>') % state
+    return state
+
+
+def _explanation(claim: Claim) -> Markup:
+    lines = explanation_lines(claim)
+    if claim.closest and not lines:
+        value = number(claim.closest.value, DIGITS)
+        difference = difference_text(claim.difference)
+        closest = _("closest: %(figure)s") % {"figure": figure_text(claim.closest)}
+        lines = [f"{closest}: {value} ({difference})"]
+    return Markup('<div style="min-width: 16em">%s</div>') % _lines(lines)
+
+
+# Findings and logs.
+
+
+class FindingLine(NamedTuple):
+    """A finding as a line of the page."""
+
+    code: str
+    line: int | None
+    text: str
+
+
+class LogFindings(NamedTuple):
+    """The findings about a log, whose details have the `anchor`."""
+
+    anchor: str
+    name: str
+    findings: list[FindingLine]
 
 
 def audit_findings(folder: str | Path) -> Section:
     """Findings about several logs together, then findings by file and line."""
     audit = _read(folder)
-    return _text(folder, "findings", audit, wording.short_names(audit.logs))
+    names = short_names(audit.logs)
+    by_log = []
+    for index, log in enumerate(audit.logs, 1):
+        if log.findings:
+            lines = _finding_lines(log.findings, names)
+            by_log.append(LogFindings(f"log{index}", names[log.name], lines))
+    return _text(folder, "findings", _finding_lines(audit.findings, names), by_log)
+
+
+def _finding_lines(
+    findings: Sequence[LocatedFinding], names: Mapping[str, str]
+) -> list[FindingLine]:
+    lines = []
+    for located in findings:
+        text = finding_text(located.finding, names)
+        lines.append(FindingLine(located.code, located.line, text))
+    return lines
+
+
+class FactText(NamedTuple):
+    """A fact of a log, or a figure that it reports, and where it comes from."""
+
+    name: str
+    value: str
+    origin: str = ""
+
+
+class LogDetails(NamedTuple):
+    """The facts and figures of a log."""
+
+    log: AuditedLog
+    prints: list[str]
+    """sentences about the meaning of its prints"""
+    facts: list[FactText]
+    reported: list[FactText]
+    figures: Section
 
 
 def audit_logs(folder: str | Path) -> Section:
     """The facts and figures of each log, and the command of the audit."""
-    return _text(folder, "logs", _read(folder))
+    audit = _read(folder)
+    return _text(folder, "logs", [_details(log) for log in audit.logs], audit.command)
+
+
+def _details(log: AuditedLog) -> LogDetails:
+    prints = []
+    if log.has_rates and log.rate_of == "device":
+        prints.append(_("Printed rates are per device."))
+    elif log.has_rates:
+        prints.append(_("Printed rates cover all devices."))
+    prints.append(_("A printed line covers %(covers)s.") % {"covers": covers_text(log)})
+    if log.input_share is not None:
+        share = percent(log.input_share, 2)
+        prints.append(_("Data wait: %(share)s of the time.") % {"share": share})
+    facts = []
+    for name, fact in log.facts.items():
+        facts.append(FactText(name, str(fact.value), sentence(fact.by)))
+    reported = [FactText(name, text) for name, text in log.reported.items()]
+    headings = [
+        _("Statistic"),
+        _("Range"),
+        _("All devices (%(unit)s)") % {"unit": _unit(log)},
+        _("One device (%(unit)s)") % {"unit": _unit(log)},
+    ]
+    figures: list[FigureRow] = figure_rows(log)
+    return LogDetails(log, prints, facts, reported[-MOST_REPORTED:], table(figures, headings))
+
+
+def _unit(log: AuditedLog) -> str:
+    """Return the unit of a log's rates."""
+    unit, model = log.fact("unit"), find_model(log.fact("model"))
+    if unit is None and model:
+        return model.unit
+    return str(unit or "samples/s")

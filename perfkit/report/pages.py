@@ -31,7 +31,6 @@ from perfkit.analysis.diagnosis import VERDICTS, read_diagnosis
 from perfkit.analysis.published import FRAMEWORK_NAMES, labels
 from perfkit.analysis.published.matches import difference_words
 from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
-from perfkit.audit import wording
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import find_model, model_named, model_of
 from perfkit.core.paths import ROOT
@@ -45,6 +44,7 @@ from perfkit.core.results.store import (
 )
 from perfkit.core.statistics import median
 from perfkit.core.steady import PUBLISHED_STEPS
+from perfkit.report.audit_text import claim_counts
 from perfkit.report.section import LEFT, RIGHT, Section, markup, severity_mark, table
 from perfkit.report.style import INK
 from perfkit.report.text import language, names
@@ -201,7 +201,7 @@ def page_warnings(page: Path) -> list[str] | None:
 FUNCTIONS = (
     *(difference_words, file_name, format_pair, labels, median),
     *(sentence, severity, worst_first),
-    *(page_warnings, topology_size),
+    *(claim_counts, page_warnings, topology_size),
 )
 """Functions that templates call by name."""
 TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
@@ -225,7 +225,6 @@ TEMPLATES.globals |= {function.__name__: function for function in FUNCTIONS} | {
     "row_title": blocks.title,
     "table": lambda *cells: Markup(table(*cells).html),
     "text": names,
-    "wording": wording,
 }
 
 

@@ -1,0 +1,87 @@
+"""One throughput of a log: its statistic, the steps that it covers, and its value."""
+
+from typing import Any, Literal, NamedTuple
+
+from perfkit.core.results.base import Stored
+
+Statistic = Literal[
+    "reported",
+    "samples/time",
+    "clock",
+    "mean of rates",
+    "harmonic mean",
+    "median",
+    "last print",
+    "first print",
+    "maximum",
+    "mean after skipping",
+]
+"""Statistics that suites report as throughput, the simplest explanation of a number first."""
+TIMED: tuple[Statistic, ...] = ("samples/time", "clock")
+"""Statistics that are samples / time."""
+Period = Literal["all", "warm", "protocol", "steady"]
+"""all: all steps; warm: without the first 20 of a training; protocol: steps 21 to 120 of one
+epoch; steady: from the step at which the steady-state test finds the final level."""
+
+
+class Method(NamedTuple):
+    """How a figure is computed; equal for figures that are computed the same way."""
+
+    statistic: Statistic
+    period: Period | None
+    skipped: int
+    name: str
+
+
+class Figure(Stored):
+    """A throughput in samples per second, computed or reported by the log. Shares are of 1."""
+
+    statistic: Statistic
+    """samples/time, the throughput: from the printed times or, if only rates are printed, their
+    harmonic mean weighted by steps; clock: the same by the timestamps of the lines; reported:
+    the log's own figure; others: of the printed rates"""
+    period: Period | None
+    """all steps; warm: without the first 20 of each training, unless these are the protocol's
+    steps; protocol: steps 21 to 120 of the first epoch that has all of them or, if none has, of
+    the epoch that has the most; steady: the windows from the point where the steady-state test
+    finds the final level; None for a reported figure"""
+    throughput: float | None
+    """throughput of all devices; None if their number is unknown"""
+    per_device: float | None
+    """throughput of one device; None if the number of devices is unknown"""
+    rounding: float
+    """effect of the last printed digit, as a share; for a mean of rates that spread over many
+    of their last digits, three standard deviations"""
+    first: int | None
+    """first step covered, counted from 1 in its epoch"""
+    last: int | None = None
+    """last step covered"""
+    steps: int = 0
+    """number of steps covered, in all epochs"""
+    epochs: int = 0
+    """number of epochs covered"""
+    prints: int = 0
+    """number of prints used; a print that also covers steps outside the period is excluded"""
+    wait_share: float | None = None
+    """share of these steps' time that was data wait; for samples/time"""
+    skipped: int = 0
+    """prints left out at the beginning; for `mean after skipping`"""
+    name: str = ""
+    """name of a reported figure in the log"""
+    text: str = ""
+    """digits of a reported figure in the log"""
+    line: int | None = None
+    """line of a reported figure"""
+
+    @property
+    def value(self) -> float:
+        """Throughput of all devices, or of one if their number is unknown."""
+        return self.throughput or self.per_device or 0.0
+
+    def ends(self) -> dict[str, Any]:
+        """Return the first and the last step, as fields of a finding."""
+        return {"first": self.first, "last": self.last}
+
+    @property
+    def method(self) -> Method:
+        return Method(self.statistic, self.period, self.skipped, self.name)

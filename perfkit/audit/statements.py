@@ -1,0 +1,491 @@
+"""What an audit states: the origin of a fact, and findings about logs and claims.
+
+A finding is an observation with its figures; it is not necessarily a mistake. The docstring of
+each class says when the finding is reported.
+"""
+
+from math import isfinite
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import BeforeValidator
+
+from perfkit.audit.figure import Figure
+from perfkit.core.format import change, number
+from perfkit.core.results.base import Stored
+from perfkit.core.statements import N_, Format, Share, Statement, Verbatim
+
+DIGITS = 6
+"""Significant digits of a rate, about as many as logs print."""
+FactValue = Annotated[bool | int | float | str, Format(lambda value, _language: str(value))]
+"""Value of a fact about the configuration, written as it is."""
+
+
+def _storable(value: Any) -> Any:
+    """Return a number, or its text if JSON lacks it: infinity."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    return value
+
+
+Printed = Annotated[
+    float | str,
+    BeforeValidator(_storable),
+    Format(lambda value, _language: value if isinstance(value, str) else number(value, DIGITS)),
+]
+"""A rate or a loss, with about as many digits as logs print."""
+Difference = Annotated[float, Format(lambda share, _language: change(share, 3))]
+"""A relative difference, written in percent with its sign."""
+NamedFigures = Annotated[
+    dict[str, Figure], Format(lambda figures, _language: ", ".join(figures))
+]
+"""Place of a published number -> the figure that explains it."""
+
+
+class Origin(Statement):
+    """Where a fact about the configuration comes from."""
+
+    classes: ClassVar = {}
+
+
+class ByLine(Origin):
+    code = "by_line"
+    sentence = N_("line %(line)s")
+    line: Verbatim
+
+
+class ByName(Origin):
+    code = "by_name"
+    sentence = N_("the file name")
+
+
+class ByFormat(Origin):
+    code = "by_format"
+    sentence = N_("the log format")
+
+
+class ByRule(Origin):
+    code = "by_rule"
+    how: str
+    """formula with the names of other facts"""
+
+    def english(self) -> str:
+        return self.how
+
+
+class SourcedFact(Stored):
+    """A fact about the configuration and its source: a line, a name, the format, or a rule."""
+
+    value: FactValue
+    """the fact"""
+    by: Origin
+    """its source"""
+
+
+class Finding(Statement):
+    """An observation about a log, a claim, or several of them."""
+
+    classes: ClassVar = {}
+
+
+# Reading a file.
+
+
+class NulBytes(Finding):
+    """The file has NUL bytes, as after a crash of the machine."""
+
+    code = "nul_bytes"
+    sentence = N_("%(count)s NUL bytes were left out.")
+    count: int
+
+
+class NoLineEnd(Finding):
+    """The file does not end with a line end. A number at its very end is ignored."""
+
+    code = "no_line_end"
+    sentence = N_("The last line has no line end: the file may be cut off.")
+
+
+class LineTooLong(Finding):
+    """A line is so long that only its beginning was read."""
+
+    code = "line_too_long"
+    sentence = N_("The line is longer than %(characters)s characters: the rest was ignored.")
+    characters: int
+
+
+class OtherFormat(Finding):
+    """The file also has printed lines of another known format."""
+
+    code = "other_format"
+    sentence = N_("Lines of another format were ignored: %(format)s.")
+    format: str
+
+
+class Contradiction(Finding):
+    """The log states a fact twice, differently. The first value is used."""
+
+    code = "contradiction"
+    sentence = N_("%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s.")
+    name: str
+    value: FactValue
+    by: Origin
+    other: FactValue
+    """the first value"""
+    whom: Origin
+    """origin of the first value"""
+
+
+# One log.
+
+
+class NotTraining(Finding):
+    """The log is of inference."""
+
+    code = "not_training"
+    sentence = N_("This is inference, not training: it is compared with no published number.")
+
+
+class NoPrints(Finding):
+    """No line could be read as a step."""
+
+    code = "no_prints"
+    sentence = N_(
+        "No printed line names a step; only the figures that the log reports are available."
+    )
+
+
+class NoBatchSize(Finding):
+    """There are steps and times, but neither rates nor the samples of a step."""
+
+    code = "no_batch_size"
+    sentence = N_(
+        "No throughput: the log prints no rate, and the samples of a step (batch size, with "
+        "BERT also accumulation) are unknown. The name of the file may have the batch size: "
+        "train_bs32.log."
+    )
+
+
+class FewerSteps(Finding):
+    """No epoch has all of the protocol's steps, 21 to 120."""
+
+    code = "fewer_steps"
+    sentence = N_(
+        "Printed lines cover %(steps)s of the steps %(first)s to %(last)s of an epoch."
+    )
+    steps: Verbatim
+    first: Verbatim
+    last: Verbatim
+
+
+class Restarts(Finding):
+    """The step number falls back although the epoch does not change."""
+
+    code = "restarts"
+    sentence = N_("The steps restart %(count)s times: several trainings in one file.")
+    count: int
+
+
+class MeanOfRates(Finding):
+    """The mean of the printed rates is over 0.5 % above samples / time."""
+
+    code = "mean_of_rates"
+    sentence = N_(
+        "Over steps %(first)s to %(last)s, the mean of the printed rates is %(mean)s, "
+        "%(share)s higher than samples / time, %(reference)s."
+    )
+    mean: Printed
+    reference: Printed
+    share: Share
+    first: Verbatim
+    last: Verbatim
+
+
+class ClockDiffers(Finding):
+    """Samples / time by the timestamps differs by over 2 % from the printed times of the same
+    steps."""
+
+    code = "clock_differs"
+    sentence = N_(
+        "Over steps %(first)s to %(last)s, samples / time is %(reference)s by the printed "
+        "times, and %(clock)s by the timestamps of the lines, %(difference)s."
+    )
+    clock: Printed
+    reference: Printed
+    difference: Difference
+    first: Verbatim
+    last: Verbatim
+
+
+class SlowPrint(Finding):
+    """One printed line takes over 10 % of the time of the protocol's steps, and over three
+    times its share of them."""
+
+    code = "slow_print"
+    sentence = N_(
+        "One printed line, of %(steps)s of the %(of)s steps, takes %(share)s of their time."
+    )
+    share: Share
+    steps: Verbatim
+    of: Verbatim
+
+
+class ProtocolNotSteady(Finding):
+    """Samples / time over the protocol's steps differs by over 1 % from all steady steps."""
+
+    code = "protocol_not_steady"
+    sentence = N_(
+        "Samples / time over steps %(first)s to %(last)s is %(protocol)s, %(difference)s from "
+        "%(steady)s over all steady steps."
+    )
+    protocol: Printed
+    steady: Printed
+    difference: Difference
+    first: Verbatim
+    last: Verbatim
+
+
+class InputLimit(Finding):
+    """Data wait takes over 5 % of the time, and windows that wait less are faster by as much
+    (Theil-Sen slope 0.5 to 1.5, Kendall's tau at 1 %)."""
+
+    code = "input_limit"
+    sentence = N_(
+        "Data wait limits the throughput: it takes %(share)s of the steps' time, and steps "
+        "that wait less are faster by as much."
+    )
+    share: Share
+    slope: float
+
+
+class InputWait(Finding):
+    """Data wait takes over 5 % of the time; what limits the throughput is open."""
+
+    code = "input_wait"
+    sentence = N_(
+        "Data wait takes %(share)s of the steps' time. This does not show that it limits the "
+        "throughput: steps that wait less are not faster by as much, and an asynchronous loop "
+        "may wait for the devices there."
+    )
+    share: Share
+
+
+class OddRates(Finding):
+    """A printed rate can't be one."""
+
+    code = "odd_rates"
+    sentence = N_("%(count)s printed rates are zero, negative or infinite; ignored.")
+    count: int
+
+
+class NegativeAccuracy(Finding):
+    """A printed accuracy is below zero."""
+
+    code = "negative_accuracy"
+    sentence = N_("%(count)s printed accuracies are negative; the lowest is %(lowest)s.")
+    count: int
+    lowest: Printed
+
+
+class LossNotFinite(Finding):
+    """From some line to the end, every printed loss is infinite or not a number."""
+
+    code = "loss_not_finite"
+    sentence = N_("From this line on, no printed loss is finite.")
+
+
+class FirstLoss(Finding):
+    """The first loss, if printed in the first 20 steps, is not that of an untrained network
+    (the bounds of a measurement's warning)."""
+
+    code = "first_loss"
+    sentence = N_(
+        "The first printed loss is %(loss)s; an untrained network that guesses has %(low)s to "
+        "%(high)s."
+    )
+    loss: Printed
+    low: Printed
+    high: Printed
+
+
+class LastLoss(Finding):
+    """The mean of the last 10 losses (of fewer than 20: the last half) is above that of an
+    untrained network (the bounds of a measurement's warning)."""
+
+    code = "last_loss"
+    sentence = N_(
+        "The mean of the last losses is %(loss)s, above %(high)s, the highest plausible loss "
+        "of guessing."
+    )
+    loss: Printed
+    high: Printed
+
+
+class ConstantLoss(Finding):
+    """All losses are equal, to 0.0001."""
+
+    code = "constant_loss"
+    sentence = N_("All %(count)s printed losses are %(loss)s.")
+    loss: Printed
+    count: int
+
+
+class LossNotFalling(Finding):
+    """The mean of the last 10 losses (of fewer than 20: the last half) is not below the mean of
+    the first."""
+
+    code = "loss_not_falling"
+    sentence = N_(
+        "The loss did not fall: its mean is %(first)s in the first lines and %(last)s in the "
+        "last."
+    )
+    first: Printed
+    last: Printed
+
+
+# Several logs or claims.
+
+
+class SameFile(Finding):
+    """Several files have the same content."""
+
+    code = "same_file"
+    sentence = N_("These files have the same content: %(files)s.")
+    files: list[str]
+
+
+class SuperLinear(Finding):
+    """The throughput per device is over 0.5 % higher with more devices than with fewer."""
+
+    code = "super_linear"
+    sentence = N_(
+        "%(file)s: each of %(ranks)s devices is %(share)s faster than each of %(of)s in "
+        "%(base)s (samples / time)."
+    )
+    file: str
+    base: str
+    """log with the fewest devices"""
+    share: Share
+    ranks: Verbatim
+    of: Verbatim
+
+
+class MixedStatistics(Finding):
+    """The numbers of a published table from which speed-ups are derived are explained, but by
+    different statistics."""
+
+    code = "mixed_statistics"
+    sentence = N_(
+        "%(table)s, %(framework)s, %(precision)s: no single statistic explains these numbers, "
+        "from which speed-ups are derived. %(figures)s."
+    )
+    table: str
+    framework: str
+    precision: str
+    figures: NamedFigures
+
+
+class OneForTwo(Finding):
+    """One log explains several published numbers."""
+
+    code = "one_for_two"
+    sentence = N_("%(file)s explains several published numbers: %(places)s.")
+    file: str
+    places: list[str]
+
+
+# One claim.
+
+
+class OtherWork(Finding):
+    """The log has another batch size, or float16 instead of automatic mixed precision or the
+    reverse, than the number that it reproduces."""
+
+    code = "other_work"
+    sentence = N_("The log has %(key)s %(log)s; the published number has %(claimed)s.")
+    key: str
+    """name of the fact"""
+    claimed: FactValue
+    log: FactValue
+
+
+class Ambiguous(Finding):
+    """The log has too few facts to choose among the cells of a table."""
+
+    code = "ambiguous"
+    sentence = N_("The log matches several published numbers equally well.")
+
+
+class Truncated(Finding):
+    """Only the truncated digits of a figure are those of the claim."""
+
+    code = "truncated"
+    sentence = N_("The digits of %(value)s were truncated instead of rounded to %(claimed)s.")
+    value: Printed
+    claimed: str
+
+
+class OtherCount(Finding):
+    """The claim is the figure of one device times another number of devices than the log's; it
+    is not reproduced."""
+
+    code = "other_count"
+    sentence = N_(
+        "The number is the figure of one device times %(devices)s; the log has another number "
+        "of devices."
+    )
+    devices: Verbatim
+    value: Printed
+
+
+class OtherStatistic(Finding):
+    """The claim is explained, but not by samples / time, which differs from it by over
+    0.5 %."""
+
+    code = "other_statistic"
+    sentence = N_(
+        "Samples / time over steps %(first)s to %(last)s is %(reference)s, %(difference)s from "
+        "the claim."
+    )
+    difference: Difference
+    reference: Printed
+    first: Verbatim
+    last: Verbatim
+
+
+class MeanOfRunning(Finding):
+    """The explanation is a mean of rates that are running means themselves."""
+
+    code = "mean_of_running"
+    sentence = N_(
+        "The printed rates are running means; their mean counts early steps repeatedly."
+    )
+    skipped: int
+
+
+class WarmUpInside(Finding):
+    """The explanation includes the first 20 steps, which change it by over 0.1 %."""
+
+    code = "warm_up_inside"
+    sentence = N_(
+        "The first 20 steps are included; without them it is %(warm)s (%(difference)s)."
+    )
+    warm: Printed
+    difference: Difference
+
+
+class ByChance(Finding):
+    """Over 0.2 equally simple statistics are expected to match by chance."""
+
+    code = "by_chance"
+    sentence = N_(
+        "So few digits match easily: %(chance)s equally simple statistics are expected to "
+        "match by chance."
+    )
+    chance: Printed
+
+
+class Note(NamedTuple):
+    """A finding in a log, and its line; None if it is not a single line."""
+
+    finding: Finding
+    line: int | None = None

@@ -1,0 +1,224 @@
+"""Texts of audits in the current language: statistics, steps, claims and findings."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from perfkit.audit.audit import Audit, AuditedLog, Claim, ClaimState, Explanation, Stage
+from perfkit.audit.figure import Figure, Period, Statistic
+from perfkit.audit.statements import (
+    Finding,
+    MixedStatistics,
+    OneForTwo,
+    SameFile,
+    SuperLinear,
+)
+from perfkit.core.format import change, number, percent
+from perfkit.core.statements import N_
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.statements import sentence
+
+MOST_EXPLANATIONS = 5
+"""Explanations of a number that are shown, at most; the JSON has all."""
+STATES: dict[ClaimState, str] = {
+    "reproduced": N_("reproduced"),
+    "near": N_("near"),
+    "not reproduced": N_("not reproduced"),
+    "no number": N_("no number in the log"),
+    "no log": N_("no log"),
+}
+STATISTICS: dict[Statistic, str] = {
+    "reported": N_("the log's own “%(name)s”"),
+    "samples/time": N_("samples / time"),
+    "clock": N_("samples / time by the lines' timestamps"),
+    "mean of rates": N_("mean of printed rates"),
+    "harmonic mean": N_("harmonic mean of printed rates"),
+    "median": N_("median of printed rates"),
+    "last print": N_("last printed rate"),
+    "first print": N_("first printed rate"),
+    "maximum": N_("highest printed rate"),
+    "mean after skipping": N_("mean of printed rates without the first %(skipped)d"),
+}
+OF_ONE_LINE = ("last print", "first print", "maximum")
+PERIODS: dict[Period | None, str] = {
+    "warm": N_("without the warm-up"),
+    "steady": N_("steady"),
+}
+"""Periods that the steps alone do not tell."""
+STAGES: dict[Stage, str] = {
+    "claimed": N_("published"),
+    "explained": N_("the statistic that explains it"),
+    "protocol": N_("samples / time, protocol's steps"),
+    "steady": N_("samples / time, steady steps"),
+}
+COVERS = {
+    "step": N_("the last step"),
+    "running": N_("a running mean since step %(step)s"),
+    "window": N_("the steps since the last print, from step %(step)s on"),
+}
+
+
+def state_text(claim: Claim) -> str:
+    """Return the state of a claim, and whether its digits were truncated."""
+    state = _(STATES[claim.state])
+    if claim.explanations and claim.explanations[0].truncated:
+        return _("%(state)s, truncated") % {"state": state}
+    return state
+
+
+def claim_counts(audit: Audit) -> list[str]:
+    """Return the numbers of claims in each state: 3 reproduced, 1 near."""
+    states = [claim.state for claim in audit.claims]
+    counts = []
+    for state, text in STATES.items():
+        if state in states:
+            counts.append(f"{states.count(state)} {_(text)}")
+    return counts
+
+
+def stage_text(stage: Stage) -> str:
+    return _(STAGES[stage])
+
+
+def covers_text(log: AuditedLog) -> str:
+    """Return the steps that a printed line of a log covers."""
+    return _(COVERS[log.covers]) % {"step": log.since}
+
+
+# Figures.
+
+
+class FigureRow(NamedTuple):
+    """The texts of a figure in a table."""
+
+    statistic: str
+    steps: str
+    all_devices: str
+    one_device: str
+
+
+def figure_rows(log: AuditedLog) -> list[FigureRow]:
+    rows = []
+    for figure in log.figures:
+        throughput, per_device = number(figure.throughput, 7), number(figure.per_device, 7)
+        rows.append(FigureRow(method_text(figure), steps_text(figure), throughput, per_device))
+    return rows
+
+
+def method_text(figure: Figure) -> str:
+    """Return the statistic that a figure is."""
+    return _(STATISTICS[figure.statistic]) % {"name": figure.name, "skipped": figure.skipped}
+
+
+def steps_text(figure: Figure) -> str:
+    """Return the steps that a figure covers, or its line in the log."""
+    if figure.statistic == "reported":
+        return _("line %(line)d") % {"line": figure.line}
+    if figure.statistic in OF_ONE_LINE:
+        return _("one line")
+    lines = _("%(prints)d lines") % {"prints": figure.prints}
+    if figure.first is None or figure.last is None:
+        return lines
+    if figure.prints == figure.steps < figure.last - figure.first + 1:
+        # Each line is of one step, and steps between them are not printed.
+        lines = _("%(prints)d printed steps") % {"prints": figure.prints}
+    steps = _("steps %(first)d–%(last)d") % figure.ends()
+    if figure.epochs > 1:
+        ends = figure.ends() | {"epochs": figure.epochs}
+        steps = _("steps %(first)d–%(last)d of %(epochs)d epochs") % ends
+    if figure.period in PERIODS:
+        return ", ".join([steps, _(PERIODS[figure.period]), lines])
+    return f"{steps}, {lines}"
+
+
+def figure_text(figure: Figure) -> str:
+    return f"{method_text(figure)} ({steps_text(figure)})"
+
+
+def difference_text(share: float | None) -> str:
+    """Return a relative difference in percent; empty if there is none."""
+    return "" if share is None else change(share, 3)
+
+
+def wait_text(figure: Figure | None) -> str:
+    """Return the share of data wait in the steps of a figure."""
+    return percent(figure.wait_share if figure else None, 2)
+
+
+# Claims.
+
+
+def explanation_text(explanation: Explanation) -> str:
+    figure = figure_text(explanation.figure)
+    if explanation.devices is None:
+        return figure
+    of_devices = {"figure": figure, "devices": explanation.devices}
+    return _("%(figure)s of one device × %(devices)d") % of_devices
+
+
+def explained_value(claim: Claim, explanation: Explanation) -> str:
+    """Return an explanation's value to the claim's digits or, if these differ from the claim,
+    with the bounds of the log's rounding."""
+    _whole, _point, decimals = claim.text.partition(".")
+    is_scientific = "e" in claim.text.lower()
+    digits = 0 if is_scientific else len(decimals)
+    value = f"{explanation.value:.{digits}f}"
+    if float(value) == claim.value:
+        return value
+    if explanation.truncated:
+        return number(explanation.value, 8)
+    error = explanation.figure.rounding * explanation.value
+    return f"{number(explanation.value, 8)} ± {number(error, 2)}"
+
+
+def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
+    """Return the first figures that equal a claim, each after a `mark`, how many more there
+    are, and how many are expected by chance; nothing for an unexplained claim."""
+    if not claim.explanations:
+        return []
+    lines = []
+    for explanation in claim.explanations[:MOST_EXPLANATIONS]:
+        value = explained_value(claim, explanation)
+        lines.append(f"{mark}{explanation_text(explanation)}: {value}")
+    more = len(claim.explanations) - MOST_EXPLANATIONS
+    if more > 0:
+        lines.append(_("and %(count)s more") % {"count": more})
+    chance = _(
+        "%(tried)d figures tried, not all listed; %(chance)s equally simple ones are expected "
+        "to match by chance"
+    )
+    lines.append(chance % {"tried": claim.tried, "chance": number(claim.chance, 2)})
+    return lines
+
+
+# Logs and findings.
+
+
+def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
+    """Return logs' short names: their paths in the common folder."""
+    paths = {log.name: Path(log.name).absolute() for log in logs}
+    if not paths:
+        return {}
+    common = os.path.commonpath([path.parent for path in paths.values()])
+    return {name: os.path.relpath(path, common) for name, path in paths.items()}
+
+
+def finding_text(finding: Finding, names: Mapping[str, str]) -> str:
+    """Return the sentence of a finding, with the short `names` of logs."""
+    match finding:
+        case SameFile():
+            files = [names.get(name, name) for name in finding.files]
+            return sentence(SameFile(files=files))
+        case SuperLinear():
+            file, base = (names.get(name, name) for name in (finding.file, finding.base))
+            return sentence(finding.model_copy(update={"file": file, "base": base}))
+        case OneForTwo():
+            file = names.get(finding.file, finding.file)
+            return sentence(finding.model_copy(update={"file": file}))
+        case MixedStatistics():
+            figures = []
+            for place, figure in finding.figures.items():
+                figures.append(f"{place}: {figure_text(figure)}")
+            return _(finding.sentence) % (finding.fields() | {"figures": "; ".join(figures)})
+    return sentence(finding)
